@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent holds the words, the ports and the one cycle of
+// image-update-agent. It knows no network, no containerd and no D-Bus: what it
+// needs from the world it asks for through the small interfaces in ports.go,
+// and what it decides it decides in Decide, a pure function.
+//
+// # Words
+//
+// A Follow is the floating tag that a container follows. A Release is one
+// published build: its tags, its digest, when it was made. A Change is what a
+// release changes against what runs. The Inventory is what the pod manifests
+// ask for and what really runs; Offers are what the source has; a Plan is the
+// steps that follow from both. To stage is to pull, unpack and pin; to render
+// is to make the wanted pod manifest from a template; to apply is to make the
+// pod run the staged digest.
+//
+// # Promises
+//
+// Everything is decided by digest and presented by tag. Nothing is offered
+// before it is staged, and one unresolved image withholds its whole pod. A
+// write that would restart a running pod waits for approval. Every step can be
+// repeated, so a crash needs no repair: the next cycle starts from what is
+// really there.
+package agent

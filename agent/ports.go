@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// ErrNotFound: the source answered, and it has no such tag, digest or
+// repository. On the very tag a pod follows it is an alarm.
+var ErrNotFound = errors.New("not found")
+
+// ErrPlatform: the image exists, but not for this node's platform.
+var ErrPlatform = errors.New("not for this platform")
+
+// ErrConflict: somebody else changed a file between our reading and writing
+// it. The next cycle plans anew.
+var ErrConflict = errors.New("changed by somebody else")
+
+// ErrHeld: writing waits, for a reason that the error names.
+var ErrHeld = errors.New("held")
+
+// SourceError is an answer of a source that is no answer: which host, which
+// code. Adapters wrap it so that status can say why nothing happens.
+type SourceError struct {
+	Repository string
+	Host       string // the host asked last; empty where none was reached
+	Mirror     bool
+	Status     int       // HTTP status, 0 where there was none
+	RetryAt    time.Time // zero, or when the host wants to be asked again
+	Err        error
+}
+
+// Error names side, host and cause, as in
+// "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".
+func (e *SourceError) Error() string {
+	side := "upstream"
+	if e.Mirror {
+		side = "mirror"
+	}
+	if e.Host == "" {
+		return fmt.Sprintf("%s: %v", e.Repository, e.Err)
+	}
+	return fmt.Sprintf("%s: %s %s: %v", e.Repository, side, e.Host, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// Source is where releases are learnt.
+type Source interface {
+	// Resolve asks what a tag names now: one HEAD request where the host allows
+	// it. A missing tag is ErrNotFound.
+	Resolve(ctx context.Context, ref Reference) (Resolved, error)
+	// Tags lists the tags of a repository, unsorted, bounded in number.
+	Tags(ctx context.Context, repository string) ([]string, error)
+	// Describe fetches what a digest is, for the node's platform: ErrPlatform
+	// where there is none, ErrNotFound where the digest has vanished.
+	Describe(ctx context.Context, repository string, d digest.Digest) (Build, error)
+}
+
+// Images is the node's image store.
+type Images interface {
+	// Held lists the image records of the namespace.
+	Held(ctx context.Context) ([]HeldImage, error)
+	// Stage pulls a release by digest for the node's platform, unpacks it, names
+	// it by its long tag (by its digest where it has none) and pins it. What is
+	// there already is not fetched again. progress may be nil.
+	Stage(ctx context.Context, r Release, progress func(Progress)) error
+	// Pins replaces the set of our pins: a pin for each of want that is held,
+	// none for any other. Pins that want keeps are not touched.
+	Pins(ctx context.Context, want []Pin) error
+}
+
+// Pin is a digest of a repository that must not be garbage-collected.
+type Pin struct {
+	Repository string
+	Digest     digest.Digest
+}
+
+// Pods is the node's container runtime as kubelet uses it.
+type Pods interface {
+	// Containers lists the containers of static pods: the newest attempt of each.
+	Containers(ctx context.Context) ([]Container, error)
+	// Lists reports whether CRI shows an image of that name, and its image id
+	// (config digest): the proof that kubelet will find what was staged.
+	Lists(ctx context.Context, name string) (digest.Digest, bool, error)
+	// Stop ends a container so that kubelet starts it anew.
+	Stop(ctx context.Context, containerID string) error
+	// StopSandbox ends a whole pod so that kubelet starts it anew, init
+	// containers included.
+	StopSandbox(ctx context.Context, sandboxID string) error
+	// Pull lets CRI pull a reference, as kubelet would, and returns the image id.
+	Pull(ctx context.Context, ref Reference) (digest.Digest, error)
+}
+
+// PodFiles are the directories of pod manifests on the node.
+type PodFiles interface {
+	// Templates lists what the packages ship.
+	Templates(ctx context.Context) ([]PodFile, error)
+	// PodManifests lists kubelet's directory.
+	PodManifests(ctx context.Context) ([]PodFile, error)
+	// Waiting lists the rendered files that wait for approval.
+	Waiting(ctx context.Context) ([]PodFile, error)
+	// Write replaces a file of kubelet's directory with data if it still is what
+	// was read (was.Data nil: it does not exist yet); else ErrConflict.
+	Write(ctx context.Context, was PodFile, data []byte) error
+	// Remove deletes a file of kubelet's directory if it still is what was read.
+	Remove(ctx context.Context, was PodFile) error
+	// Keep stores a rendered file until it is approved; nil data drops it.
+	Keep(ctx context.Context, name string, data []byte) error
+}
+
+// Announcer tells the admin's UI.
+type Announcer interface {
+	// Announce sets the grain, writing only on change. ErrHeld while another
+	// update owns the node.
+	Announce(ctx context.Context, a Announcement) error
+	// Busy names the foreign operation that owns the node now, such as
+	// "update_in_progress"; empty for none.
+	Busy(ctx context.Context) (string, error)
+}
+
+// Announcement is what the admin's UI is told.
+type Announcement struct {
+	State   string
+	Updates []AnnouncedUpdate
+}
+
+// AnnouncedUpdate is one staged image that waits for approval.
+type AnnouncedUpdate struct {
+	Image  string // repository
+	Change string
+	From   string
+	To     string
+	Digest digest.Digest
+}
+
+// Recorder keeps what cannot be observed again.
+type Recorder interface {
+	// Load reads the record; an absent one is an empty record.
+	Load(ctx context.Context) (Record, error)
+	// Save writes it atomically.
+	Save(ctx context.Context, r Record) error
+	// Publish writes the status for readers that cannot reach the daemon.
+	Publish(ctx context.Context, s Status) error
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// RecordVersion is the version of the record's form. A newer agent reads older
+// ones; an older agent sets a newer one aside and starts empty, because
+// everything in the record can be learnt again or be missed.
+const RecordVersion = 1
+
+// Record is what cannot be observed again, or only at the price of a request:
+// one small file that a person can read. The zero value is a node where the
+// agent never ran. Its maps may be nil; writers use the methods.
+type Record struct {
+	Version int `json:"version"`
+	// Since and State keep since when the node is in its state.
+	State State     `json:"state,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// LastCheck is the end of the last poll, successful or not.
+	LastCheck time.Time `json:"lastCheck,omitzero"`
+	// Releases are builds by "repository@digest": learnt once, asked never again.
+	Releases map[string]Release `json:"releases,omitempty"`
+	// Lists are the tags of a repository as last listed.
+	Lists map[string]TagList `json:"lists,omitempty"`
+	// Sources is how each repository's source answered, by repository.
+	Sources map[string]SourceRecord `json:"sources,omitempty"`
+	// Wrote is the digest of the pod manifests that we wrote, by file name: only
+	// these are removed when their template disappears.
+	Wrote map[string]digest.Digest `json:"wrote,omitempty"`
+	// Good is the digest that last ran as it should, by "podManifest/container".
+	Good map[string]Good `json:"good,omitempty"`
+	// Approved are the offers that a person said yes to and that are not applied
+	// yet, by pod manifest.
+	Approved map[string]Approval `json:"approved,omitempty"`
+	// Failed are the last apply's failures, by pod manifest.
+	Failed map[string]Failure `json:"failed,omitempty"`
+}
+
+// TagList is what a repository listed at a time: the SUSE tags only.
+type TagList struct {
+	At   time.Time `json:"at"`
+	Tags []string  `json:"tags"`
+	// Foreign and Malformed count what was left out.
+	Foreign   int `json:"foreign,omitempty"`
+	Malformed int `json:"malformed,omitempty"`
+}
+
+// SourceRecord is how a repository's source answered.
+type SourceRecord struct {
+	Host        string    `json:"host,omitempty"`
+	Mirror      bool      `json:"mirror,omitempty"`
+	Insecure    bool      `json:"insecure,omitempty"`
+	LastSuccess time.Time `json:"lastSuccess,omitzero"`
+	Failures    int       `json:"failures,omitempty"` // in a row
+	Error       string    `json:"error,omitempty"`
+	RetryAt     time.Time `json:"retryAt,omitzero"`
+}
+
+// Good is a digest that ran as it should, and the one that did before it: the
+// way back. Both stay pinned.
+type Good struct {
+	Repository string        `json:"repository"`
+	Running    digest.Digest `json:"running"`
+	Previous   digest.Digest `json:"previous,omitempty"`
+}
+
+// Approval binds a yes to exactly what was offered: if the offer changes, the
+// approval is void.
+type Approval struct {
+	At    time.Time `json:"at"`
+	Offer string    `json:"offer"` // Target.ID of the offer
+}
+
+// Failure is an apply that did not end well.
+type Failure struct {
+	At     time.Time `json:"at"`
+	Offer  string    `json:"offer"`
+	Reason string    `json:"reason"`
+}

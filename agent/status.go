@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// StatusSchemaVersion is the version of Status as JSON. It grows only when a
+// field changes its meaning; new fields do not count.
+const StatusSchemaVersion = 1
+
+// State is the node's state in one word.
+type State string
+
+// The states in order of precedence: the first that holds is the node's.
+const (
+	StateApplying State = "applying" // a pod is being brought to its offer
+	StateFailed   State = "failed"   // something of ours did not work; a person should look
+	StateHeld     State = "held"     // there is something to do, and a named reason not to
+	StateStale    State = "stale"    // a source does not answer: what we know is old
+	StateStaged   State = "staged"   // offers are staged and wait for approval
+	StateCurrent  State = "current"  // nothing to do
+)
+
+// Status is the whole answer to "why is (nothing) happening?". It is what the
+// status socket serves and what the status file holds.
+type Status struct {
+	SchemaVersion int            `json:"schemaVersion"`
+	Version       string         `json:"version"` // of the agent
+	State         State          `json:"state"`
+	Reason        string         `json:"reason"` // one sentence for people
+	Since         time.Time      `json:"since"`  // of State
+	Written       time.Time      `json:"written"`
+	LastCheck     *time.Time     `json:"lastCheck"`
+	NextCheck     *time.Time     `json:"nextCheck"` // null: polling is off
+	Progress      *Progress      `json:"progress,omitempty"`
+	Sources       []SourceStatus `json:"sources"`
+	Images        []ImageStatus  `json:"images"`
+	PodManifests  []PodStatus    `json:"podManifests"`
+}
+
+// SourceStatus is one repository's source.
+type SourceStatus struct {
+	Repository  string     `json:"repository"`
+	Host        string     `json:"host"`
+	Mirror      bool       `json:"mirror"`
+	Insecure    bool       `json:"insecure"`
+	LastSuccess *time.Time `json:"lastSuccess"`
+	Failures    int        `json:"failures"`
+	Error       string     `json:"error"`
+	RetryAt     *time.Time `json:"retryAt"`
+}
+
+// Named is a digest with the best name there is for it.
+type Named struct {
+	Tag    string        `json:"tag"` // long tag, else floating tag, else ""
+	Digest digest.Digest `json:"digest"`
+}
+
+// ImageStatus is one image of one container.
+type ImageStatus struct {
+	Image       string     `json:"image"` // repository
+	Container   string     `json:"container"`
+	PodManifest string     `json:"podManifest"`
+	Follow      string     `json:"follow"` // floating tag
+	Running     *Named     `json:"running"`
+	LastGood    *Named     `json:"lastGood"`
+	Offered     *Named     `json:"offered"`
+	Change      string     `json:"change"` // "" where nothing is offered
+	Created     *time.Time `json:"created"`
+	Staged      bool       `json:"staged"`
+	Adopted     bool       `json:"adopted"`
+	Holds       []Hold     `json:"holds"`
+	Error       string     `json:"error"`
+}
+
+// PodStatus is one pod manifest.
+type PodStatus struct {
+	PodManifest string `json:"podManifest"` // file name
+	Pod         string `json:"pod"`
+	Change      string `json:"change"`  // the largest of its images
+	Waiting     bool   `json:"waiting"` // a rendered file waits for approval
+	Left        []Left `json:"left"`    // references that are not edited, and why
+	Holds       []Hold `json:"holds"`
+	Error       string `json:"error"`
+}
+
+// Left is an image reference that rendering leaves alone.
+type Left struct {
+	Path      string `json:"path"`
+	Line      int    `json:"line"`
+	Reference string `json:"reference"`
+	Reason    string `json:"reason"`
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+)
+
+// Reference is a floating or a long tag in a repository. Repository is
+// normalised as CRI normalises it: "sles12/velum" is
+// "docker.io/sles12/velum". The zero value names nothing.
+type Reference struct {
+	Repository string `json:"repository"`
+	Tag        string `json:"tag"`
+}
+
+// String is the reference as it stands in a pod manifest: repository:tag.
+func (r Reference) String() string { return r.Repository + ":" + r.Tag }
+
+// ParseReference reads "repository:tag"; the tag may be missing and then stays
+// empty, for an agent never invents "latest".
+func ParseReference(text string) (Reference, error) {
+	named, err := reference.ParseNormalizedNamed(text)
+	if err != nil {
+		return Reference{}, fmt.Errorf("reference %q: %w", text, err)
+	}
+	r := Reference{Repository: named.Name()}
+	if tagged, ok := named.(reference.Tagged); ok {
+		r.Tag = tagged.Tag()
+	}
+	return r, nil
+}
+
+// NormalizeRepository gives the repository name that CRI and containerd use.
+func NormalizeRepository(name string) (string, error) {
+	r, err := ParseReference(name)
+	if err != nil {
+		return "", err
+	}
+	if r.Tag != "" {
+		return "", fmt.Errorf("repository %q: has a tag", name)
+	}
+	return r.Repository, nil
+}
+
+// Resolved is the answer of a source to "what does this tag name now?".
+type Resolved struct {
+	Digest   digest.Digest // of the index or manifest behind the tag
+	Host     string        // the host that answered, as host[:port]
+	Mirror   bool          // the host is not the one the repository names
+	Insecure bool          // plain http or unverified TLS
+}
+
+// Build is what a digest is, learnt once: a digest never changes its content.
+type Build struct {
+	Config  digest.Digest `json:"config"`            // of the image for the node's platform; what CRI calls the image id
+	Created time.Time     `json:"created,omitzero"`  // from the image config; zero where the builder left it out
+	Size    int64         `json:"size"`              // compressed bytes of config and layers
+	Version string        `json:"version,omitempty"` // label org.opencontainers.image.version, for people only
+}
+
+// Release is one published build of a repository. Tag is the floating tag that
+// names it now (the intermediate tag where there is one); Long is empty where
+// a mirror has no long tags.
+type Release struct {
+	Repository string        `json:"repository"`
+	Tag        string        `json:"tag"`
+	Long       string        `json:"long,omitempty"`
+	Digest     digest.Digest `json:"digest"`
+	Build
+}
+
+// Name is the best name a person has for the release: the long tag, else the
+// floating one.
+func (r Release) Name() string {
+	if r.Long != "" {
+		return r.Long
+	}
+	return r.Tag
+}
+
+// Container is a container of a static pod as CRI shows it.
+type Container struct {
+	ID        string // CRI's id, for Stop
+	Sandbox   string // CRI's pod sandbox id
+	Pod       string // pod name with the node's suffix: velum-node1
+	Namespace string
+	Name      string // container name in the pod manifest
+	Running   bool   // false: created or exited, kept by kubelet for its log
+	StartedAt time.Time
+	ExitCode  int32
+	Restarts  uint32          // the attempt number: 0 is the first start
+	Image     digest.Digest   // config digest of the image that runs
+	Digests   []digest.Digest // digests of index or manifest that CRI knows for that image
+}
+
+// HeldImage is one image record of containerd.
+type HeldImage struct {
+	Name   string        // repository:tag, repository@digest, or one of our pins
+	Digest digest.Digest // the record's target
+	Pin    bool          // a pin record of ours
+	// Repository is the image a pin is for; empty where Pin is false.
+	Repository string
+	// Complete: all blobs for the node's platform are there and unpacked. Only
+	// set for pins: it is what "staged" means.
+	Complete bool
+	Config   digest.Digest // of the node's platform; empty where the content is not there
+}
+
+// PodFile is one file of a directory of pod manifests or templates. A file that
+// must not be used (a symlink, a FIFO, world-writable) has Err and no Data.
+type PodFile struct {
+	Name string
+	Data []byte
+	Err  error
+}
+
+// Progress is how far a pull has come. Total is zero while it is unknown.
+type Progress struct {
+	Reference string
+	Phase     string // "resolving", "downloading", "unpacking", "done"
+	Done      int64  // bytes
+	Total     int64  // bytes
+}
+
+// Hold is a named reason not to act now.
+type Hold struct {
+	Name   string `json:"name"`   // stable word: "update-in-progress", "withheld", "unmanaged" ...
+	Reason string `json:"reason"` // for people
+}
+
+// IsPlaceholder reports whether a tag in a template waits for its value.
+func IsPlaceholder(tag string) bool {
+	return tag == "__TAG__" || strings.HasPrefix(tag, "%%")
+}
