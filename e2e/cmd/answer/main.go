@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command answer is the program in the images of the tests: a static web server that answers with the value of
+// ANSWER, which the image sets, and ends at once on SIGTERM. With the argument `pause` it only waits, as the
+// sandbox of a pod does.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: answer pause|HOST:PORT")
+		os.Exit(2)
+	}
+	if os.Args[1] != "pause" {
+		go serve(os.Args[1])
+	}
+	<-ctx.Done()
+}
+
+func serve(address string) {
+	answer := os.Getenv("ANSWER")
+	fmt.Println("serving", answer)
+	err := http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, answer)
+	}))
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}

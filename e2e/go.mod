@@ -1,0 +1,13 @@
+module github.com/kubic-project/image-update-agent/e2e
+
+go 1.26.6
+
+require (
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.49.0
+)
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
+
+replace github.com/kubic-project/image-update-agent => ..

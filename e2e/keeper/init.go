@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// private lists the directories that containerd, its shims and kubelet use on every machine whatever their
+// configuration says; the node gets empty ones of its own.
+//   - /run/containerd: the shims' sockets and runc's state
+//   - /var/lib/kubelet: the sockets of device plugins
+//   - /var/log/containers: links to the logs of containers
+func private() []string {
+	return []string{"/run/containerd", "/var/lib/kubelet", "/var/log/containers"}
+}
+
+// Init is process 1 of the node. It returns when in ends, and the node with it.
+func Init(in io.Reader, out io.Writer) error {
+	if os.Getpid() != 1 {
+		return errors.New("init: not process 1 of a namespace")
+	}
+	if err := isolate(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	n := &initProcess{out: json.NewEncoder(out), ids: map[int]int{}, pids: map[int]int{}}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	go func() {
+		for range children {
+			n.reap()
+		}
+	}()
+	n.send(event{})
+	for decoder := json.NewDecoder(in); ; {
+		var r request
+		if err := decoder.Decode(&r); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("init: request: %w", err)
+		}
+		n.handle(r)
+	}
+}
+
+// isolate cuts the mounts off from the host's, and then shares them among the node's own namespaces, as systemd
+// does on a real node: kubelet needs that for mount propagation into containers.
+func isolate() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("mounts: private: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("mounts: shared: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mounts: /proc: %w", err)
+	}
+	for _, dir := range private() {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("mounts: %w", err)
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+			return fmt.Errorf("mounts: %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// initProcess holds the processes that were asked for. The lock is held from the fork to the reply, and while
+// children are reaped, so that the exit of a process is never sent before its start.
+type initProcess struct {
+	lock sync.Mutex
+	out  *json.Encoder
+	ids  map[int]int // process id to request id
+	pids map[int]int // request id to process id
+}
+
+// send drops an event that nobody reads: the owner is gone, and the end of the input follows.
+func (n *initProcess) send(e event) { _ = n.out.Encode(e) }
+
+func (n *initProcess) handle(r request) {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	var err error
+	if r.Command != nil {
+		err = n.start(r.ID, *r.Command)
+	} else {
+		err = n.signal(r.Target, syscall.Signal(r.Signal))
+	}
+	reply := event{ID: r.ID}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	n.send(reply)
+}
+
+func (n *initProcess) start(id int, c Command) error {
+	files := make([]uintptr, 0, 3)
+	for i, name := range []string{os.DevNull, c.Stdout, c.Stderr} {
+		flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+		if i == 0 {
+			flags = os.O_RDONLY
+		}
+		f, err := os.OpenFile(name, flags, 0o644)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		files = append(files, f.Fd())
+	}
+	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
+		Dir: "/", Env: c.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Argv[0], err)
+	}
+	n.ids[pid], n.pids[id] = id, pid
+	return nil
+}
+
+func (n *initProcess) signal(id int, s syscall.Signal) error {
+	pid, running := n.pids[id]
+	if !running {
+		return syscall.ESRCH
+	}
+	return syscall.Kill(pid, s)
+}
+
+// reap takes every child that ended: those that were asked for, and the orphans of the namespace.
+func (n *initProcess) reap() {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	for {
+		var status syscall.WaitStatus
+		var usage syscall.Rusage
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, &usage)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if id, ours := n.ids[pid]; ours {
+			delete(n.ids, pid)
+			delete(n.pids, id)
+			n.send(event{ID: id, Exit: exitOf(status, usage)})
+		}
+	}
+}
+
+func exitOf(status syscall.WaitStatus, usage syscall.Rusage) *Exit {
+	e := &Exit{
+		Code:   status.ExitStatus(),
+		CPU:    time.Duration(usage.Utime.Nano() + usage.Stime.Nano()),
+		MaxRSS: usage.Maxrss << 10, // getrusage(2): kilobytes
+	}
+	if status.Signaled() {
+		e.Signal = int(status.Signal())
+	}
+	return e
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFd is where the owner hands over the lock of the directory.
+const lockFd = 3
+
+// Keep is the keeper process: it starts init on its own standard input and output, waits for it, and removes the
+// node's cgroups and directory. It holds the lock of the directory all the while (see Sweep).
+func Keep(dir string) error {
+	unix.CloseOnExec(lockFd)
+	if err := makeCgroups(filepath.Base(dir)); err != nil {
+		return fmt.Errorf("keeper: %w", errors.Join(err, remove(dir)))
+	}
+	// Pdeathsig is sent when the thread that forked ends, so the thread is kept as long as the process.
+	runtime.LockOSThread()
+	program := exec.Command("/proc/self/exe", "init")
+	program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr
+	program.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+		Pdeathsig:  unix.SIGKILL,
+	}
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	if err := program.Start(); err != nil {
+		return fmt.Errorf("keeper: %w", errors.Join(err, remove(dir)))
+	}
+	go func() {
+		<-stops
+		_ = program.Process.Kill()
+	}()
+	return errors.Join(program.Wait(), remove(dir))
+}

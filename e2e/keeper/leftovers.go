@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockName   = "keeper.lock"
+	cgroupRoot = "/sys/fs/cgroup"
+	// A cgroup whose last process was just killed stays busy until the kernel has let go of it.
+	cgroupPatience = 10 * time.Second
+	// The lock is taken right after the directory is made; one without it for this long has no owner.
+	lockPatience = time.Minute
+)
+
+// newDir makes a node's directory and takes its lock, which is free again when the last process that has the
+// returned file open is gone.
+func newDir() (string, *os.File, error) {
+	dir, err := os.MkdirTemp("", DirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", nil, err
+	}
+	// containerd hands paths below to other users' processes (containers may run as any user)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	return dir, lock, unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+}
+
+// Sweep removes what killed keepers left in os.TempDir and the cgroups, and returns the directories. Their
+// processes and mounts went with them. Nodes that are in use are left alone.
+func Sweep() ([]string, error) {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	var swept []string
+	var problems []error
+	for _, dir := range dirs {
+		lock, err := abandoned(dir)
+		if err != nil || lock == nil {
+			problems = append(problems, err)
+			continue
+		}
+		problems = append(problems, remove(dir), lock.Close())
+		swept = append(swept, dir)
+	}
+	return swept, errors.Join(problems...)
+}
+
+// abandoned returns the lock of dir when nobody else holds it, and nil when somebody does.
+func abandoned(dir string) (*os.File, error) {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, lockName)
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < lockPatience {
+		return nil, nil
+	}
+	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrNotExist) { // its keeper removes the directory at this moment
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, nil
+	}
+	return lock, nil
+}
+
+// remove removes the cgroups first: as long as the directory is there, the next sweep finds the rest.
+func remove(dir string) error {
+	if err := removeCgroups(filepath.Base(dir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// hierarchies returns the root of the cgroup v2 tree, or every cgroup v1 hierarchy (and the v2 one beside them).
+func hierarchies() ([]string, error) {
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return []string{cgroupRoot}, nil
+	}
+	entries, err := os.ReadDir(cgroupRoot)
+	if err != nil {
+		return nil, err
+	}
+	var roots []string
+	for _, entry := range entries { // links are second names: cpu,cpuacct is also cpu and cpuacct
+		if entry.IsDir() {
+			roots = append(roots, filepath.Join(cgroupRoot, entry.Name()))
+		}
+	}
+	return roots, nil
+}
+
+// makeCgroups makes the cgroup that kubelet is given as its root in every hierarchy: it refuses to make it itself.
+func makeCgroups(name string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		group := filepath.Join(root, name)
+		if err := os.Mkdir(group, 0o755); err != nil {
+			return err
+		}
+		// cpuset of v1 starts empty, and takes no process before it has some (cgroup-v1/cpusets.rst)
+		for _, key := range []string{"cpuset.cpus", "cpuset.mems"} {
+			value, err := os.ReadFile(filepath.Join(root, key))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(group, key), bytes.TrimSpace(value), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func removeCgroups(name string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(cgroupPatience)
+	for _, root := range roots {
+		for {
+			err := removeCgroup(filepath.Join(root, name))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("cgroups: %w", err)
+			}
+			time.Sleep(10 * time.Millisecond) // the kernel tells nobody on v1 when a group becomes free
+		}
+	}
+	return nil
+}
+
+// removeCgroup removes a group and those below, deepest first; their files go with them.
+func removeCgroup(group string) error {
+	var groups []string
+	err := filepath.WalkDir(group, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			groups = append(groups, path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, each := range slices.Backward(groups) {
+		if err := unix.Rmdir(each); err != nil {
+			return fmt.Errorf("%s: %w", each, err)
+		}
+	}
+	return nil
+}

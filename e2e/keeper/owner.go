@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+// ErrGone is returned when the keeper has ended: all processes of the node have ended with it.
+var ErrGone = errors.New("keeper: gone")
+
+// Keeper is the owner's end. Its methods may be called from any goroutine.
+type Keeper struct {
+	Dir string // the node's directory, removed by the keeper at the end
+
+	program *exec.Cmd
+	in      io.WriteCloser
+	read    chan struct{} // closed when no further event can come
+
+	lock    sync.Mutex
+	last    int
+	replies map[int]chan event
+	running map[int]*Process
+}
+
+// Process is a program in the node.
+type Process struct {
+	keeper *Keeper
+	id     int
+	exit   Exit
+	done   chan struct{}
+}
+
+// Start makes a node's directory and runs program (cmd/keeper, built) to keep it.
+func Start(program string) (*Keeper, error) {
+	dir, lock, err := newDir()
+	if err != nil {
+		return nil, fmt.Errorf("keeper: directory: %w", err)
+	}
+	defer func() { _ = lock.Close() }() // the keeper has its own from here on
+	k := &Keeper{Dir: dir, read: make(chan struct{}), replies: map[int]chan event{}, running: map[int]*Process{}}
+	up := make(chan event, 1)
+	k.replies[0] = up
+	if err := k.launch(program, lock); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if _, open := <-up; !open {
+		return nil, fmt.Errorf("keeper: start: %w", k.program.Wait())
+	}
+	return k, nil
+}
+
+// launch starts the keeper in a session of its own, so that an interrupt from the terminal reaches the owner only.
+func (k *Keeper) launch(program string, lock *os.File) error {
+	k.program = exec.Command(program, "keep", k.Dir)
+	k.program.Stderr = os.Stderr
+	k.program.ExtraFiles = []*os.File{lock}
+	k.program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := k.program.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := k.program.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	k.in = in
+	if err := k.program.Start(); err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	go k.receive(out)
+	return nil
+}
+
+// Close ends the node and returns when nothing of it is left.
+func (k *Keeper) Close() error {
+	if err := k.in.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	<-k.read
+	if err := k.program.Wait(); err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	return nil
+}
+
+// Pid is the keeper's own.
+func (k *Keeper) Pid() int { return k.program.Process.Pid }
+
+// Run starts a command in the node.
+func (k *Keeper) Run(c Command) (*Process, error) {
+	if len(c.Argv) == 0 || !filepath.IsAbs(c.Argv[0]) {
+		return nil, fmt.Errorf("keeper: run: %q: not an absolute path", c.Argv)
+	}
+	p := &Process{keeper: k, done: make(chan struct{})}
+	err := k.call(func(id int) request {
+		p.id = id
+		k.running[id] = p
+		return request{Command: &c}
+	})
+	if err != nil {
+		k.lock.Lock()
+		delete(k.running, p.id)
+		k.lock.Unlock()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Signal sends s to the process; syscall.ESRCH as text when it has ended.
+func (p *Process) Signal(s syscall.Signal) error {
+	return p.keeper.call(func(int) request { return request{Target: p.id, Signal: int(s)} })
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end of the process.
+func (p *Process) Wait() Exit {
+	<-p.done
+	return p.exit
+}
+
+// call sends what prepare returns (called under the lock, with the request's id) and waits for its reply.
+func (k *Keeper) call(prepare func(id int) request) error {
+	reply := make(chan event, 1)
+	if err := k.send(prepare, reply); err != nil {
+		return err
+	}
+	e, open := <-reply
+	if !open {
+		return ErrGone
+	}
+	if e.Error != "" {
+		return fmt.Errorf("keeper: %s", e.Error)
+	}
+	return nil
+}
+
+func (k *Keeper) send(prepare func(id int) request, reply chan event) error {
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	if k.replies == nil {
+		return ErrGone
+	}
+	k.last++
+	r := prepare(k.last)
+	r.ID = k.last
+	k.replies[r.ID] = reply
+	if err := json.NewEncoder(k.in).Encode(r); err != nil {
+		delete(k.replies, r.ID)
+		return errors.Join(ErrGone, err)
+	}
+	return nil
+}
+
+// receive hands out events until the keeper ends; then everything that still waits is told.
+func (k *Keeper) receive(out io.Reader) {
+	defer close(k.read)
+	for decoder := json.NewDecoder(out); ; {
+		var e event
+		if err := decoder.Decode(&e); err != nil {
+			break
+		}
+		k.deliver(e)
+	}
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	for _, reply := range k.replies {
+		close(reply)
+	}
+	k.replies = nil
+	for _, p := range k.running {
+		p.exit = Exit{Code: -1, Missing: true}
+		close(p.done)
+	}
+	k.running = nil
+}
+
+func (k *Keeper) deliver(e event) {
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	if e.Exit == nil {
+		k.replies[e.ID] <- e
+		delete(k.replies, e.ID)
+	} else if p := k.running[e.ID]; p != nil {
+		p.exit = *e.Exit
+		close(p.done)
+		delete(k.running, e.ID)
+	}
+}
