@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yamledit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// ErrShape is for a file whose top level cannot be edited by whole lines: it is
+// no block mapping at the left margin, has a second document, or two keys share
+// a line.
+var ErrShape = errors.New("not a block mapping with one key a line")
+
+// Entry is a top-level key and the byte range of its whole lines: from the
+// line of the key up to the first blank line, or comment at the left margin,
+// that stands before the next key. Indented comments belong to the entry above.
+type Entry struct {
+	Key        string
+	Value      *yaml.Node
+	Start, End int
+}
+
+// KeyEdit replaces, inserts or deletes one top-level key.
+type KeyEdit struct {
+	Key   string
+	Lines string // the whole entry, "key: value" and a "\n" behind each line; "" deletes it
+}
+
+// Entries lists the top-level keys in order of the file. A file without content
+// has none.
+func (f *File) Entries() ([]Entry, error) {
+	root, err := f.blockRoot()
+	if err != nil || root == nil {
+		return nil, err
+	}
+	var entries []Entry
+	for i := 0; i < len(root.Content); i += 2 {
+		key := root.Content[i]
+		start, err := f.Offset(key)
+		if err != nil {
+			return nil, err
+		}
+		if key.Column != 1 || key.Kind != yaml.ScalarNode || start < len(f.data) && f.data[start] == '?' {
+			return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(key, "key %q", key.Value))
+		}
+		entries = append(entries, Entry{Key: key.Value, Value: root.Content[i+1], Start: start})
+	}
+	for i := range entries {
+		limit := len(f.data)
+		if i+1 < len(entries) {
+			limit = entries[i+1].Start
+		}
+		entries[i].End = f.entryEnd(f.lastKnownLine(entries[i]), limit)
+	}
+	return entries, nil
+}
+
+func (f *File) blockRoot() (*yaml.Node, error) {
+	if len(f.Documents) == 0 {
+		return nil, nil
+	}
+	root := f.Documents[0].Content[0]
+	if len(f.Documents) > 1 {
+		return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(f.Documents[1], "a second document"))
+	}
+	if isNull(root) {
+		return nil, nil
+	}
+	if root.Kind != yaml.MappingNode || root.Style&yaml.FlowStyle != 0 {
+		return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(root, "not a block mapping"))
+	}
+	return root, nil
+}
+
+// isNull: "---" alone is an empty document; a written ~ or null is a value.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }
+
+// lastKnownLine is the last line on which the value surely has something. It is
+// what tells "# x" inside quotes from a comment at the left margin.
+func (f *File) lastKnownLine(e Entry) int {
+	last := e.Value
+	for last.Kind != yaml.AliasNode && len(last.Content) > 0 {
+		last = last.Content[len(last.Content)-1]
+	}
+	if _, end, err := f.Scalar(last); err == nil {
+		return f.Line(end - 1)
+	}
+	return f.Line(e.Start)
+}
+
+// entryEnd goes up from the next key over blank lines, comments at the left
+// margin, which speak about what follows, and the mark of a document's end.
+func (f *File) entryEnd(first, limit int) int {
+	last := f.Line(limit - 1)
+	for ; last > first; last-- {
+		content, _ := f.lineEnd(last)
+		text := f.data[f.lines[last-1]:content]
+		if len(bytes.TrimSpace(text)) > 0 && text[0] != '#' && !bytes.HasPrefix(text, []byte("...")) {
+			break
+		}
+	}
+	_, end := f.lineEnd(last)
+	return end
+}
+
+// EditKeys makes the edits in the file's own line ending, new keys at the end in
+// the order given, and proves by parsing the result that every other key is as it
+// was. Deleting a key that is not there changes nothing.
+func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
+	entries, err := f.Entries()
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[string]Entry, len(entries))
+	for _, e := range entries {
+		at[e.Key] = e
+	}
+	var splices []Edit
+	var appended strings.Builder
+	for _, edit := range edits {
+		if err := checkLines(edit); err != nil {
+			return nil, err
+		}
+		lines := strings.ReplaceAll(edit.Lines, "\n", f.LineEnding())
+		if e, ok := at[edit.Key]; ok {
+			splices = append(splices, Edit{e.Start, e.End, lines})
+		} else {
+			appended.WriteString(lines)
+		}
+	}
+	if appended.Len() > 0 {
+		splices = append(splices, f.atEnd(appended.String(), splices))
+	}
+	out, err := f.Splice(splices...)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.proveKeys(out, edits); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func checkLines(edit KeyEdit) error {
+	if edit.Lines != "" && !strings.HasSuffix(edit.Lines, "\n") {
+		return fmt.Errorf("key %s: the lines do not end with a newline", edit.Key)
+	}
+	return nil
+}
+
+// atEnd appends lines behind the last one, which gets its missing break first
+// unless an edit takes it away.
+func (f *File) atEnd(lines string, splices []Edit) Edit {
+	end := len(f.data)
+	complete := f.lines[len(f.lines)-1] == end
+	for _, e := range splices {
+		complete = complete || e.End == end
+	}
+	if !complete {
+		lines = f.LineEnding() + lines
+	}
+	return Edit{end, end, lines}
+}
+
+// proveKeys compares what the result says with what was asked for.
+func (f *File) proveKeys(out []byte, edits []KeyEdit) error {
+	result, err := Parse(out)
+	if err != nil {
+		return fmt.Errorf("edited file: %w", err)
+	}
+	want, err := f.wantedKeys(edits)
+	if err != nil {
+		return err
+	}
+	got, err := result.Entries()
+	if err != nil {
+		return fmt.Errorf("edited file: %w", err)
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("edited file: %d keys, want %d: an edit runs into its neighbours", len(got), len(want))
+	}
+	for i, w := range want {
+		if got[i].Key != w.Key || !Same(got[i].Value, w.Value) {
+			return fmt.Errorf("edited file: line %d: key %q is not as intended", result.Line(got[i].Start), got[i].Key)
+		}
+	}
+	return nil
+}
+
+func (f *File) wantedKeys(edits []KeyEdit) ([]Entry, error) {
+	want, err := f.Entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, edit := range edits {
+		var value *yaml.Node
+		if edit.Lines != "" {
+			if value, err = parseEntry(edit); err != nil {
+				return nil, err
+			}
+		}
+		want = withKey(want, edit.Key, value)
+	}
+	return want, nil
+}
+
+func parseEntry(edit KeyEdit) (*yaml.Node, error) {
+	f, err := Parse([]byte(edit.Lines))
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", edit.Key, err)
+	}
+	entries, err := f.Entries()
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", edit.Key, err)
+	}
+	if len(entries) != 1 || entries[0].Key != edit.Key {
+		return nil, fmt.Errorf("key %s: its lines do not spell this one key", edit.Key)
+	}
+	return entries[0].Value, nil
+}
+
+// withKey sets, appends or (value nil) drops a key.
+func withKey(entries []Entry, key string, value *yaml.Node) []Entry {
+	for i, e := range entries {
+		if e.Key != key {
+			continue
+		}
+		if value == nil {
+			return append(entries[:i:i], entries[i+1:]...)
+		}
+		entries[i].Value = value
+		return entries
+	}
+	if value == nil {
+		return entries
+	}
+	return append(entries, Entry{Key: key, Value: value})
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yamledit
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+)
+
+// breakLen is the length of the line break at the head of b, 0 if there is none.
+// yaml.v3 counts lines by YAML 1.1's five breaks (https://yaml.org/spec/1.1/#b-char),
+// so the table of lines must.
+func breakLen(b []byte) int {
+	switch {
+	case len(b) == 0:
+		return 0
+	case b[0] == '\n':
+		return 1
+	case b[0] == '\r':
+		if len(b) > 1 && b[1] == '\n' {
+			return 2
+		}
+		return 1
+	case b[0] == 0xC2 && bytes.HasPrefix(b, []byte("\u0085")):
+		return 2
+	case b[0] == 0xE2 && (bytes.HasPrefix(b, []byte("\u2028")) || bytes.HasPrefix(b, []byte("\u2029"))):
+		return 3
+	}
+	return 0
+}
+
+func lineStarts(data []byte) []int {
+	pos := 0
+	if bytes.HasPrefix(data, []byte(bom)) {
+		pos = len(bom)
+	}
+	lines := []int{pos}
+	for pos < len(data) {
+		if n := breakLen(data[pos:]); n > 0 {
+			pos += n
+			lines = append(lines, pos)
+			continue
+		}
+		pos++
+	}
+	return lines
+}
+
+// Offset is the position of a node's first byte: of its anchor or tag where it
+// has one.
+func (f *File) Offset(n *yaml.Node) (int, error) {
+	if n.Line < 1 || n.Line > len(f.lines) || n.Column < 1 {
+		return 0, fmt.Errorf("line %d, column %d: not in this file", n.Line, n.Column)
+	}
+	pos := f.lines[n.Line-1]
+	for range n.Column - 1 {
+		if pos >= len(f.data) {
+			return 0, errorAt(n, "column %d: not in this file", n.Column)
+		}
+		_, size := utf8.DecodeRune(f.data[pos:])
+		pos += size
+	}
+	return pos, nil
+}
+
+// Line is the number of the line that offset lies in, from 1.
+func (f *File) Line(offset int) int {
+	return max(1, sort.SearchInts(f.lines, offset+1))
+}
+
+// lineEnd returns the offsets behind the last character of a line and behind its
+// break; they are equal for a last line without one.
+func (f *File) lineEnd(line int) (content, next int) {
+	if line >= len(f.lines) {
+		return len(f.data), len(f.data)
+	}
+	next = f.lines[line]
+	content = f.lines[line-1]
+	for content < next && breakLen(f.data[content:]) == 0 {
+		content++
+	}
+	return content, next
+}
+
+// LineEnding is the file's first line break, "\n" if it has none.
+func (f *File) LineEnding() string {
+	if len(f.lines) < 2 {
+		return "\n"
+	}
+	content, next := f.lineEnd(1)
+	return string(f.data[content:next])
+}
+
+// InsertLine returns the edit that puts text on a line of its own directly
+// behind the line of offset, with that line's break. A file without a final
+// newline stays without.
+func (f *File) InsertLine(offset int, text string) Edit {
+	content, next := f.lineEnd(f.Line(offset))
+	if content == next {
+		return Edit{Start: next, End: next, Text: f.LineEnding() + text}
+	}
+	return Edit{Start: next, End: next, Text: text + string(f.data[content:next])}
+}

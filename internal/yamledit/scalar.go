@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yamledit
+
+import (
+	"bytes"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Scalar is the byte range [start, end) of a scalar, quotes included and anchor
+// and tag excluded, or of an alias ("*name"). Empty values and block scalars
+// have none, nor have plain scalars that span lines.
+func (f *File) Scalar(n *yaml.Node) (start, end int, err error) {
+	start, err = f.Offset(n)
+	if err != nil {
+		return 0, 0, err
+	}
+	if n.Kind == yaml.AliasNode {
+		return f.spelled(n, start, "*"+n.Value)
+	}
+	if n.Kind != yaml.ScalarNode {
+		return 0, 0, errorAt(n, "not a scalar")
+	}
+	start = f.skipProperties(start)
+	switch {
+	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		return 0, 0, errorAt(n, "a block scalar")
+	case n.Style&yaml.SingleQuotedStyle != 0:
+		end = singleQuotedEnd(f.data, start)
+	case n.Style&yaml.DoubleQuotedStyle != 0:
+		end = doubleQuotedEnd(f.data, start)
+	case n.Value == "":
+		return 0, 0, errorAt(n, "an empty value")
+	default:
+		return f.spelled(n, start, n.Value)
+	}
+	if end < 0 || !spells(f.data[start:end], n.Value) {
+		return 0, 0, errorAt(n, "the quoted scalar was not found where the parser saw it")
+	}
+	return start, end, nil
+}
+
+func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
+	if !bytes.HasPrefix(f.data[start:], []byte(text)) {
+		return 0, 0, errorAt(n, "a plain scalar over several lines")
+	}
+	return start, start + len(text), nil
+}
+
+// spells tells whether the quoted bytes decode to value.
+func spells(quoted []byte, value string) bool {
+	inner := quoted[1 : len(quoted)-1]
+	if !bytes.ContainsAny(inner, "\\'\r\n\u0085\u2028\u2029") {
+		return string(inner) == value
+	}
+	var n yaml.Node
+	if yaml.Unmarshal(quoted, &n) != nil || len(n.Content) != 1 {
+		return false
+	}
+	return n.Content[0].Value == value
+}
+
+// skipProperties steps over anchor, tag and the space or comments behind them.
+// No scalar can begin with & or !, so it is safe to call where there are none.
+func (f *File) skipProperties(pos int) int {
+	rest := f.data
+	for pos < len(rest) && (rest[pos] == '&' || rest[pos] == '!') {
+		for pos < len(rest) && !isSpace(rest[pos:]) {
+			pos++
+		}
+		for pos < len(rest) && (isSpace(rest[pos:]) || rest[pos] == '#') {
+			if rest[pos] != '#' {
+				pos++
+				continue
+			}
+			for pos < len(rest) && breakLen(rest[pos:]) == 0 {
+				pos++
+			}
+		}
+	}
+	return pos
+}
+
+func isSpace(b []byte) bool { return b[0] == ' ' || b[0] == '\t' || breakLen(b) > 0 }
+
+func singleQuotedEnd(data []byte, start int) int {
+	if start >= len(data) || data[start] != '\'' {
+		return -1
+	}
+	for i := start + 1; i < len(data); i++ {
+		if data[i] != '\'' {
+			continue
+		}
+		if i+1 < len(data) && data[i+1] == '\'' {
+			i++
+			continue
+		}
+		return i + 1
+	}
+	return -1
+}
+
+func doubleQuotedEnd(data []byte, start int) int {
+	if start >= len(data) || data[start] != '"' {
+		return -1
+	}
+	for i := start + 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// Replace returns the edit that gives a scalar another value in its own quoting.
+// A plain scalar takes only a value that is plain everywhere: letters, digits
+// and ._-/:@+ beginning with a letter or digit, not ending with a colon.
+func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
+	start, end, err := f.Scalar(n)
+	if err != nil {
+		return Edit{}, err
+	}
+	if n.Kind != yaml.ScalarNode {
+		return Edit{}, errorAt(n, "an alias")
+	}
+	for _, r := range value {
+		if isControl(r) || breakLen([]byte(string(r))) > 0 {
+			return Edit{}, errorAt(n, "value %q: control character or line break", value)
+		}
+	}
+	switch {
+	case n.Style&yaml.SingleQuotedStyle != 0:
+		return Edit{start, end, "'" + strings.ReplaceAll(value, "'", "''") + "'"}, nil
+	case n.Style&yaml.DoubleQuotedStyle != 0:
+		return Edit{start, end, `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`}, nil
+	case !plainSafe(value):
+		return Edit{}, errorAt(n, "value %q: needs quotes, and there are none to keep", value)
+	}
+	return Edit{start, end, value}, nil
+}
+
+func plainSafe(value string) bool {
+	for i := range len(value) {
+		c := value[i]
+		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		if !alnum && (i == 0 || !strings.ContainsRune("._-/:@+", rune(c))) {
+			return false
+		}
+	}
+	return value != "" && !strings.HasSuffix(value, ":")
+}
