@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,15 @@ import (
 //   - /var/log/containers: links to the logs of containers
 func private() []string {
 	return []string{"/run/containerd", "/var/lib/kubelet", "/var/log/containers"}
+}
+
+// sysctls lists the kernel parameters that kubelet sets on its machine when it starts (setupKernelTunables in
+// pkg/kubelet/cm/container_manager_linux.go); in the node it writes into files that only look like them.
+func sysctls() []string {
+	return []string{
+		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
+	}
 }
 
 // Init is process 1 of the node. It returns when in ends, and the node with it.
@@ -72,6 +82,27 @@ func isolate() error {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 			return fmt.Errorf("mounts: %s: %w", dir, err)
 		}
+	}
+	for _, name := range sysctls() {
+		if err := shadow(filepath.Join("/proc/sys", name)); err != nil {
+			return fmt.Errorf("mounts: %w", err)
+		}
+	}
+	return nil
+}
+
+// shadow puts a copy, which lives in a private directory, over a file.
+func shadow(file string) error {
+	value, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	duplicate := filepath.Join("/var/lib/kubelet", "shadow-"+filepath.Base(file))
+	if err := os.WriteFile(duplicate, value, 0o644); err != nil {
+		return err
+	}
+	if err := unix.Mount(duplicate, file, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
 }

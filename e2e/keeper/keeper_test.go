@@ -131,16 +131,25 @@ func TestNodeHasItsOwnProcessesAndMounts(t *testing.T) {
 	k := start(t)
 	p, err := k.Run(shell(k, `
 		mkdir $NODE/mnt && mount -t tmpfs none $NODE/mnt && touch $NODE/mnt/inside
-		ls $NODE/mnt; ls -A /run/containerd /var/lib/kubelet /var/log/containers; ls -d /proc/[0-9]*`))
+		echo 17 >/proc/sys/kernel/panic && cat /proc/sys/kernel/panic
+		ls $NODE/mnt; ls -A /run/containerd /var/log/containers; ls -d /proc/[0-9]*`))
 	require.NoError(t, err)
 	require.Zero(t, p.Wait().Code)
 	text, err := os.ReadFile(filepath.Join(k.Dir, "out"))
 	require.NoError(t, err)
 	lines := strings.Fields(string(text))
-	assert.Equal(t, []string{"inside", "/run/containerd:", "/var/lib/kubelet:", "/var/log/containers:", "/proc/1"}, lines[:5])
+	assert.Equal(t, []string{"17", "inside", "/run/containerd:", "/var/log/containers:", "/proc/1"}, lines[:5])
+	assert.NotEqual(t, "17\n", panics(t), "the host's kernel parameter was written")
 	assert.Less(t, len(lines), 10, "sees the host's processes")
 	assert.NoFileExists(t, filepath.Join(k.Dir, "mnt/inside"), "the mount is seen on the host")
 	assert.FileExists(t, filepath.Join("/sys/fs/cgroup/pids", filepath.Base(k.Dir), "cgroup.procs"))
+}
+
+func panics(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/kernel/panic")
+	require.NoError(t, err)
+	return string(text)
 }
 
 // Orphans of orphans, mounts and cgroups below the node's go; nothing in the host's namespace points there.

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/e2e/keeper"
+)
+
+// agentPatience is how long one call of the agent may take; the longest waits for kubelet (answerPatience).
+const agentPatience = 3 * time.Minute
+
+// Result is what a finished call of the agent left.
+type Result struct {
+	Stdout, Stderr string
+	keeper.Exit
+}
+
+// Agent runs `image-update-agent ARGS --root Root` to its end.
+func (n *Node) Agent(args ...string) Result {
+	n.tb.Helper()
+	p := n.StartAgent(args...)
+	exit := p.Wait(agentPatience)
+	return Result{Stdout: n.text(p.Stdout), Stderr: n.text(p.Stderr), Exit: exit}
+}
+
+// StartAgent starts `image-update-agent ARGS --root Root`, the daemon say, and returns at once.
+func (n *Node) StartAgent(args ...string) *Process {
+	n.tb.Helper()
+	n.lock.Lock()
+	base := filepath.Join(n.Dir, "log", fmt.Sprintf("agent%d", len(n.processes)))
+	n.lock.Unlock()
+	argv := append([]string{n.agent()}, args...)
+	return n.runWith(&Process{Name: "agent", Stdout: base + ".out", Stderr: base + ".err"},
+		[]string{searchPath(), "HOME=/root"}, append(argv, "--root", n.Root))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+)
+
+// containerdPatience is how long a containerd may take to serve CRI: 0.1 to 0.3 s on an idle machine.
+const containerdPatience = 30 * time.Second
+
+// The settings that differ from containerd's defaults, but for paths:
+//   - restrict_oom_score_adj: a machine may lack CAP_SYS_RESOURCE, and runc then fails on CRI's -998
+//   - disabled: what needs kernel modules or a collector, and NRI, whose socket is outside the node's directory
+//
+// Both name the directories of the node by %[1]s, its tree by %[2]s, the sandbox image by %[3]s.
+const (
+	config16 = `version = 2
+root = "%[1]s/containerd/root"
+state = "%[1]s/containerd/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing",
+]
+[grpc]
+  address = "%[2]s/run/containerd/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "%[1]s/containerd/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "%[3]s"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "%[1]s/containerd/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "%[2]s/etc/containerd/certs.d"
+`
+	config2 = `version = 3
+root = "%[1]s/containerd/root"
+state = "%[1]s/containerd/state"
+imports = []
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs",
+  "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing", "io.containerd.nri.v1.nri",
+]
+[grpc]
+  address = "%[2]s/run/containerd/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "%[1]s/containerd/opt"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "%[3]s"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "%[2]s/etc/containerd/certs.d"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "%[1]s/containerd/cni"
+[plugins."io.containerd.image-verifier.v1.bindir"]
+  bin_dir = "%[1]s/containerd/verifiers"
+`
+)
+
+// Containerd is the node's containerd, with CRI.
+type Containerd struct {
+	Version Version
+	Socket  string // Root/run/containerd/containerd.sock
+	*Process
+
+	node *Node
+	bin  string // directory of containerd and its shim
+	file string // configuration
+}
+
+func (n *Node) startContainerd(options Options) *Containerd {
+	n.tb.Helper()
+	c := &Containerd{
+		Version: options.Containerd, Socket: n.Path("run/containerd/containerd.sock"),
+		node: n, file: filepath.Join(n.Dir, "containerd/config.toml"),
+	}
+	config := config2
+	switch options.Containerd {
+	case Containerd16:
+		c.bin, config = filepath.Dir(n.installed("containerd")), config16
+	case Containerd2:
+		c.bin = n.built("containerd")
+	default:
+		n.tb.Fatalf("node: containerd %q: not a version of this package", options.Containerd)
+	}
+	pause := n.Registry.Ref("pause:1")
+	n.Registry.Push("pause", Image{Answer: "pause"}, "1")
+	if err := errors.Join(os.MkdirAll(filepath.Join(n.Dir, "containerd/root"), 0o711),
+		os.WriteFile(c.file, fmt.Appendf(nil, config, n.Dir, n.Root, pause), 0o644)); err != nil {
+		n.tb.Fatalf("node: containerd: %v", err)
+	}
+	if options.ImageSpace > 0 {
+		n.mountImageSpace(options.ImageSpace)
+	}
+	c.Start()
+	return c
+}
+
+// mountImageSpace puts a small ext4 where containerd keeps its images, as a partition of its own would be.
+func (n *Node) mountImageSpace(size int64) {
+	n.tb.Helper()
+	image := filepath.Join(n.Dir, "images.ext4")
+	err := os.WriteFile(image, nil, 0o600)
+	if err == nil {
+		err = os.Truncate(image, size)
+	}
+	if err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
+	n.output(n.installed("mkfs.ext4"), "-q", image)
+	mount := n.run("mount", []string{searchPath()}, n.installed("mount"), "-o", "loop", image,
+		filepath.Join(n.Dir, "containerd/root"))
+	if exit := mount.Wait(stopPatience); exit.Code != 0 {
+		n.tb.Fatalf("node: mount %s: %s", image, n.text(mount.Stdout))
+	}
+}
+
+// Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers go on running meanwhile, as
+// they do on a real node.
+func (c *Containerd) Start() {
+	c.node.tb.Helper()
+	c.Process = c.node.run("containerd", []string{searchPath(c.bin)}, filepath.Join(c.bin, "containerd"), "-c", c.file)
+	cri := c.node.CRI()
+	c.waitReady(containerdPatience, func() error { return cri.ready(c.node.tb.Context()) })
+}
+
+// Restart stops and starts it.
+func (c *Containerd) Restart() {
+	c.node.tb.Helper()
+	c.Stop()
+	c.Start()
+}
+
+// Client is a client of containerd's own API in the namespace of CRI.
+func (c *Containerd) Client() *containerd.Client {
+	c.node.tb.Helper()
+	client, err := containerd.New(c.Socket, containerd.WithDefaultNamespace("k8s.io"))
+	if err != nil {
+		c.node.tb.Fatalf("node: containerd: %v", err)
+		return nil
+	}
+	c.node.tb.Cleanup(func() { _ = client.Close() })
+	return client
+}

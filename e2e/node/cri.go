@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// containerNameLabel is kubelet's label of a container (k8s.io/kubelet/pkg/types).
+const containerNameLabel = "io.kubernetes.container.name"
+
+// CRI is a client of the container runtime interface.
+type CRI struct {
+	Runtime cri.RuntimeServiceClient
+	Images  cri.ImageServiceClient
+
+	node *Node
+}
+
+// CRI returns a client of the node's containerd.
+func (n *Node) CRI() *CRI {
+	n.tb.Helper()
+	socket := "unix://" + n.Path("run/containerd/containerd.sock")
+	connection, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		n.tb.Fatalf("node: cri: %v", err)
+		return nil
+	}
+	n.tb.Cleanup(func() { _ = connection.Close() })
+	return &CRI{
+		Runtime: cri.NewRuntimeServiceClient(connection), Images: cri.NewImageServiceClient(connection), node: n,
+	}
+}
+
+// ready is an error until the runtime and the image service answer and the runtime says that it is ready. The
+// network may be not ready: there is no CNI network.
+func (c *CRI) ready(ctx context.Context) error {
+	answer, err := c.Runtime.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	for _, condition := range answer.GetStatus().GetConditions() {
+		if condition.GetType() == "RuntimeReady" && !condition.GetStatus() {
+			return fmt.Errorf("runtime not ready: %s", condition.GetMessage())
+		}
+	}
+	_, err = c.Images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+	return err
+}
+
+// Running returns the running container of that name, and an error when there is not exactly one.
+func (c *CRI) Running(container string) (*cri.Container, error) {
+	answer, err := c.Runtime.ListContainers(c.node.tb.Context(), &cri.ListContainersRequest{
+		Filter: &cri.ContainerFilter{
+			State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+			LabelSelector: map[string]string{containerNameLabel: container},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cri: %w", err)
+	}
+	if found := answer.GetContainers(); len(found) != 1 {
+		return nil, fmt.Errorf("cri: %s: %d running containers", container, len(found))
+	}
+	return answer.GetContainers()[0], nil
+}
+
+// Stop stops the running container of that name, without grace, and leaves its restart to kubelet.
+func (c *CRI) Stop(container string) {
+	c.node.tb.Helper()
+	found, err := c.Running(container)
+	if err == nil {
+		_, err = c.Runtime.StopContainer(c.node.tb.Context(), &cri.StopContainerRequest{ContainerId: found.GetId()})
+	}
+	if err != nil {
+		c.node.tb.Fatalf("node: stop: %v", err)
+	}
+}
+
+// Tags lists the names that CRI knows images by, sorted.
+func (c *CRI) Tags() []string {
+	c.node.tb.Helper()
+	answer, err := c.Images.ListImages(c.node.tb.Context(), &cri.ListImagesRequest{})
+	if err != nil {
+		c.node.tb.Fatalf("node: cri: %v", err)
+		return nil
+	}
+	var tags []string
+	for _, image := range answer.GetImages() {
+		tags = append(tags, image.GetRepoTags()...)
+	}
+	slices.Sort(tags)
+	return tags
+}
+
+// Pull pulls an image as kubelet does and returns what CRI calls its reference.
+func (c *CRI) Pull(image string) (string, error) {
+	answer, err := c.Images.PullImage(c.node.tb.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}})
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("cri: pull %s", image), err)
+	}
+	return answer.GetImageRef(), nil
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Kind is what a request of the OCI distribution API asks for.
+type Kind string
+
+// The kinds of requests.
+const (
+	Ping     Kind = "ping" // /v2/
+	Manifest Kind = "manifest"
+	Blob     Kind = "blob"
+	Upload   Kind = "upload"
+	Tags     Kind = "tags" // tags/list
+	Other    Kind = "other"
+)
+
+// Request is one request that reached the front, in the order in which they ended.
+type Request struct {
+	Method     string
+	Kind       Kind
+	Repository string
+	Reference  string // tag or digest
+	Status     int    // as sent; 0 when nothing was
+	Bytes      int64  // of the response's body
+	UserAgent  string
+	Start      time.Time
+}
+
+// Requests is what a registry was asked for.
+type Requests []Request
+
+// Count counts requests; an empty method is any.
+func (rs Requests) Count(method string, kind Kind) int {
+	var count int
+	for _, r := range rs {
+		if (method == "" || r.Method == method) && r.Kind == kind {
+			count++
+		}
+	}
+	return count
+}
+
+// Bytes sums the bodies of the responses to requests of a kind.
+func (rs Requests) Bytes(kind Kind) int64 {
+	var sum int64
+	for _, r := range rs {
+		if r.Kind == kind {
+			sum += r.Bytes
+		}
+	}
+	return sum
+}
+
+// Requests returns what has been asked for since the start, or since Forget. A request is in it before the client
+// has read the end of the response.
+func (r *Registry) Requests() Requests {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return slices.Clone(r.requests)
+}
+
+// Forget forgets the requests so far.
+func (r *Registry) Forget() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.requests = nil
+}
+
+// api matches the paths of https://github.com/opencontainers/distribution-spec, section Endpoints.
+var api = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs/uploads|blobs|tags)(?:/(.*))?$`)
+
+func parse(r *http.Request) Request {
+	q := Request{Method: r.Method, Kind: Other, UserAgent: r.UserAgent()}
+	if r.URL.Path == "/v2/" {
+		q.Kind = Ping
+		return q
+	}
+	found := api.FindStringSubmatch(r.URL.Path)
+	if found == nil {
+		return q
+	}
+	q.Repository, q.Reference = found[1], found[3]
+	q.Kind = map[string]Kind{"manifests": Manifest, "blobs/uploads": Upload, "blobs": Blob, "tags": Tags}[found[2]]
+	return q
+}
+
+// newFront makes the server that clients talk to.
+func (r *Registry) newFront() *http.Server {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "http", "registry"
+			p.Out.Host = p.In.Host
+		},
+		Transport: r.backend,
+		ErrorLog:  log.New(io.Discard, "", 0), // clients that hang up are part of the tests
+	}
+	return &http.Server{
+		ErrorLog: proxy.ErrorLog,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			q := parse(request)
+			q.Start = time.Now()
+			counted := &countedWriter{ResponseWriter: w}
+			defer func() { r.record(q, counted) }() // ReverseProxy panics with ErrAbortHandler when a client hangs up
+			r.lock.Lock()
+			intercept := r.intercept
+			r.lock.Unlock()
+			if intercept == nil || !intercept(counted, request) {
+				proxy.ServeHTTP(counted, request)
+			}
+		}),
+	}
+}
+
+func (r *Registry) record(q Request, w *countedWriter) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	q.Status, q.Bytes = w.status, w.bytes
+	r.requests = append(r.requests, q)
+}
+
+// countedWriter remembers the status and counts the body.
+type countedWriter struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *countedWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *countedWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection (Hijack, deadlines, Flush).
+func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hang is an Intercept that answers requests of a kind only when the client has given up.
+func Hang(kind Kind) Intercept {
+	return func(_ http.ResponseWriter, r *http.Request) bool {
+		if parse(r).Kind != kind {
+			return false
+		}
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Image describes an image to publish: a web server (cmd/answer) that takes HOST:PORT as its argument and answers
+// with Answer. Equal descriptions give equal digests.
+type Image struct {
+	Answer    string // Publish fills in the long tag when it is empty
+	Layers    []Layer
+	Created   time.Time
+	Labels    map[string]string
+	Platforms []string // "linux/arm64"; none: this machine's; more than one: an index
+	OCI       bool     // OCI media types instead of Docker's
+}
+
+// Layer is a layer with one file of incompressible bytes, which depend on Seed only.
+type Layer struct {
+	Seed uint64
+	Size int64
+}
+
+// made is what an image and an index have in common.
+type made interface {
+	remote.Taggable
+	Digest() (v1.Hash, error)
+}
+
+func (i Image) build(program string) (made, error) {
+	layers, err := i.layers(program)
+	if err != nil {
+		return nil, err
+	}
+	if len(i.Platforms) == 0 {
+		return i.forPlatform(layers, "linux/"+runtime.GOARCH)
+	}
+	if len(i.Platforms) == 1 {
+		return i.forPlatform(layers, i.Platforms[0])
+	}
+	index := mutate.IndexMediaType(empty.Index, types.DockerManifestList)
+	if i.OCI {
+		index = empty.Index
+	}
+	for _, platform := range i.Platforms {
+		image, err := i.forPlatform(layers, platform)
+		if err != nil {
+			return nil, err
+		}
+		p, err := v1.ParsePlatform(platform)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	return index, nil
+}
+
+func (i Image) forPlatform(layers []v1.Layer, platform string) (v1.Image, error) {
+	p, err := v1.ParsePlatform(platform)
+	if err != nil {
+		return nil, err
+	}
+	image := empty.Image
+	if i.OCI {
+		image = mutate.ConfigMediaType(mutate.MediaType(image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Variant = p.OS, p.Architecture, p.Variant
+	config.Created = v1.Time{Time: i.Created.UTC()}
+	config.Config = v1.Config{
+		Entrypoint: []string{"/answer"}, Cmd: []string{"pause"}, // a sandbox is started without arguments
+		Env: []string{"ANSWER=" + i.Answer}, Labels: i.Labels,
+	}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(image, layers...)
+}
+
+func (i Image) layers(program string) ([]v1.Layer, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	media := types.DockerLayer
+	if i.OCI {
+		media = types.OCILayer
+	}
+	first, err := i.layer(media, "answer", int64(len(text)), func() io.Reader { return bytes.NewReader(text) })
+	layers := []v1.Layer{first}
+	for _, l := range i.Layers {
+		if err != nil {
+			return nil, err
+		}
+		var next v1.Layer
+		next, err = i.layer(media, fmt.Sprintf("data/%d", l.Seed), l.Size, func() io.Reader {
+			return io.LimitReader(rand.NewChaCha8(seed(l.Seed)), l.Size)
+		})
+		layers = append(layers, next)
+	}
+	return layers, err
+}
+
+func seed(s uint64) [32]byte {
+	var key [32]byte
+	copy(key[:], fmt.Sprint(s))
+	return key
+}
+
+// layer packs one executable file.
+func (i Image) layer(media types.MediaType, path string, size int64, content func() io.Reader) (v1.Layer, error) {
+	open := func() (io.ReadCloser, error) {
+		r, w := io.Pipe()
+		go func() {
+			archive := tar.NewWriter(w)
+			err := archive.WriteHeader(&tar.Header{Name: path, Mode: 0o755, Size: size, Format: tar.FormatPAX})
+			if err == nil {
+				_, err = io.Copy(archive, content())
+			}
+			if err == nil {
+				err = archive.Close()
+			}
+			_ = w.CloseWithError(err)
+		}()
+		return r, nil
+	}
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(media), tarball.WithCompressionLevel(1))
+}

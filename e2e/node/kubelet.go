@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// kubeletPatience is how long a kubelet may take to answer its health check: about 1 s on an idle machine.
+const kubeletPatience = 60 * time.Second
+
+// Kubelet is a kubelet without an API server.
+type Kubelet struct {
+	Port int // the read-only port: /pods, /healthz
+	*Process
+
+	node *Node
+	argv []string
+}
+
+func (n *Node) startKubelet(options Options) *Kubelet {
+	n.tb.Helper()
+	if n.Containerd == nil {
+		n.tb.Fatalf("node: kubelet: needs a containerd")
+	}
+	dir := filepath.Join(n.Dir, "kubelet")
+	file := filepath.Join(dir, "config.json")
+	k := &Kubelet{Port: n.FreePort(), node: n}
+	config := k.config(dir)
+	maps.Copy(config, options.KubeletConfig)
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(file, text, 0o644)
+	}
+	if err != nil {
+		n.tb.Fatalf("node: kubelet: %v", err)
+	}
+	k.argv = []string{
+		filepath.Join(n.built("kubelet"), "kubelet"), "--config", file, "--root-dir", filepath.Join(dir, "root"),
+		"--cert-dir", filepath.Join(dir, "pki"), "--hostname-override", "node1",
+	}
+	k.Start()
+	return k
+}
+
+// config is what a test machine needs beside kubelet's defaults: it may have cgroups v1, swap and no
+// CAP_SYS_RESOURCE, other kubelets run beside this one, and nothing but the directory may be written.
+// Image garbage collection and eviction are put out of reach, so that the disk of the machine does not decide what a
+// test sees; a test that wants them sets them.
+func (k *Kubelet) config(dir string) map[string]any {
+	return map[string]any{
+		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
+		"kind":                     "KubeletConfiguration",
+		"address":                  "127.0.0.1",
+		"port":                     k.node.FreePort(),
+		"readOnlyPort":             k.Port,
+		"healthzPort":              0,
+		"authentication":           map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+		"authorization":            map[string]any{"mode": "AlwaysAllow"},
+		"containerRuntimeEndpoint": "unix://" + k.node.Containerd.Socket,
+		"staticPodPath":            k.node.Manifests,
+		"podLogsDir":               filepath.Join(dir, "pods"),
+		"volumePluginDir":          filepath.Join(dir, "volume-plugins"),
+		"resolvConf":               "/dev/null",
+		"cgroupDriver":             "cgroupfs",
+		"cgroupRoot":               "/" + filepath.Base(k.node.Dir),
+		"enforceNodeAllocatable":   []string{},
+		"failCgroupV1":             false,
+		"failSwapOn":               false,
+		"oomScoreAdj":              0,
+		"makeIPTablesUtilChains":   false,
+
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]string{
+			"memory.available": "1Mi", "nodefs.available": "1Mi", "nodefs.inodesFree": "0%",
+			"imagefs.available": "1Mi", "imagefs.inodesFree": "0%",
+		},
+	}
+}
+
+// Start starts kubelet after Stop or Kill, and returns when it is healthy.
+func (k *Kubelet) Start() {
+	k.node.tb.Helper()
+	k.Process = k.node.run("kubelet", []string{searchPath()}, k.argv...)
+	k.waitReady(kubeletPatience, func() error {
+		_, err := get(fmt.Sprintf("http://127.0.0.1:%d/healthz", k.Port))
+		return err
+	})
+}
+
+// Pods returns kubelet's own list of pods, a v1.PodList in JSON.
+func (k *Kubelet) Pods() ([]byte, error) {
+	return get(fmt.Sprintf("http://127.0.0.1:%d/pods", k.Port))
+}
+
+// get asks on a connection of its own, as a prober does, and wants 200.
+func get(url string) ([]byte, error) {
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
+	}
+	return body, err
+}

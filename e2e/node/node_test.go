@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// The rig is a real node: kubelet runs a static pod out of the registry, and takes the digest that a floating tag
+// names when its container is stopped through CRI.
+func TestNodeRunsAStaticPod(t *testing.T) {
+	t.Parallel()
+	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := startChecked(t, node.Options{Containerd: version, Kubelet: true})
+			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{Layers: []node.Layer{{Seed: 1, Size: 1 << 20}}})
+			port := n.FreePort()
+			n.WritePod(node.Pod{Name: "velum", Image: n.Registry.Ref("demo/velum:4.0.0-rev1"), Port: port})
+			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+
+			n.Registry.Forget()
+			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 1, Size: 1 << 20}}})
+			answer, err := node.Answer(port)
+			require.NoError(t, err)
+			assert.Equal(t, "4.0.0-rev1-build1.1", answer, "kubelet does not look at the registry by itself")
+			assert.Empty(t, n.Registry.Requests())
+
+			cri := n.CRI()
+			cri.Stop("velum")
+			n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+			requests := n.Registry.Requests()
+			assert.Equal(t, 1, requests.Count("HEAD", node.Manifest), "%+v", requests)
+			assert.Less(t, requests.Bytes(node.Blob), int64(10_000), "only the configuration is new")
+
+			pods, err := n.Kubelet.Pods()
+			require.NoError(t, err)
+			assert.Contains(t, string(pods), "velum")
+			assert.Contains(t, cri.Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1"))
+
+			n.Containerd.Kill()
+			answer, err = node.Answer(port)
+			require.NoError(t, err, "containers survive their containerd")
+			assert.Equal(t, "4.0.0-rev1-build1.2", answer)
+			n.Containerd.Start()
+			_, err = cri.Running("velum")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// startChecked starts a node and, after its end, looks for what is left of it.
+func startChecked(t *testing.T, options node.Options) *node.Node {
+	t.Helper()
+	var n *node.Node
+	t.Cleanup(func() {
+		if n != nil {
+			assert.Empty(t, left(t, n.Dir))
+		}
+	})
+	began := time.Now()
+	n = node.Start(t, options)
+	t.Logf("node started in %s", time.Since(began).Round(time.Millisecond))
+	return n
+}
+
+// left lists processes and mounts that name a node's directory, its cgroups, and the directory.
+func left(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	mounts, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	require.NoError(t, err)
+	for _, file := range append(files, mounts...) {
+		text, _ := os.ReadFile(file) // the process may be gone
+		if strings.Contains(string(text), dir) {
+			found = append(found, file)
+		}
+	}
+	groups, err := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
+	require.NoError(t, err)
+	found = append(found, groups...)
+	if _, err := os.Stat(dir); err == nil {
+		found = append(found, dir)
+	}
+	return found
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path"
+	"time"
+)
+
+// Pod is a static pod with one container, named like the pod, that runs an Image.
+type Pod struct {
+	Name       string
+	Image      string
+	Port       int    // of 127.0.0.1, where it answers
+	PullPolicy string // empty: Always
+}
+
+// YAML returns the pod manifest. Its class keeps kubelet from evicting it.
+func (p Pod) YAML() string {
+	policy := p.PullPolicy
+	if policy == "" {
+		policy = "Always"
+	}
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata:
+  name: %[1]s
+  namespace: kube-system
+  labels:
+    app: %[1]s
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  terminationGracePeriodSeconds: 5
+  containers:
+  - name: %[1]s
+    image: %[2]s
+    imagePullPolicy: %[3]s
+    args: ["127.0.0.1:%[4]d"]
+`, p.Name, p.Image, policy, p.Port)
+}
+
+// WritePod puts the pod manifest where kubelet reads it, as NAME.yaml.
+func (n *Node) WritePod(p Pod) {
+	n.tb.Helper()
+	n.WriteFile(path.Join("etc/kubernetes/manifests", p.Name+".yaml"), p.YAML())
+}
+
+// Answer asks the pod at a port for its version.
+func Answer(port int) (string, error) {
+	body, err := get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+	return string(body), err
+}
+
+// answerPatience covers kubelet's slowest way, the change of a pod manifest: 11 to 16 s, twice as much under load.
+const answerPatience = 60 * time.Second
+
+// WaitAnswer waits until the pod at a port gives that answer.
+func (n *Node) WaitAnswer(port int, want string) {
+	n.tb.Helper()
+	Eventually(n.tb, fmt.Sprintf("pod at port %d", port), answerPatience, func() error {
+		got, err := Answer(port)
+		if err == nil && got != want {
+			err = fmt.Errorf("answers %q, want %q", got, want)
+		}
+		return err
+	})
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/e2e/keeper"
+)
+
+const (
+	// stopPatience is how long a program may take to end after a signal. containerd takes the longest, with its
+	// shims on a loaded machine.
+	stopPatience = 30 * time.Second
+	tailLines    = 30 // of each log, when a test fails
+)
+
+// Process is a program of the node.
+type Process struct {
+	Name   string
+	Stdout string // path of the file
+	Stderr string // path of the file; Stdout's unless the program's output is read apart
+
+	node    *Node
+	process *keeper.Process
+}
+
+// run starts a program whose output goes to Dir/log/NAME.log, appended to by later starts of the same name.
+func (n *Node) run(name string, env []string, argv ...string) *Process {
+	n.tb.Helper()
+	log := filepath.Join(n.Dir, "log", name+".log")
+	return n.runWith(&Process{Name: name, Stdout: log, Stderr: log}, env, argv)
+}
+
+func (n *Node) runWith(p *Process, env, argv []string) *Process {
+	n.tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(p.Stdout), 0o755); err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
+	process, err := n.keeper.Run(keeper.Command{Argv: argv, Env: env, Stdout: p.Stdout, Stderr: p.Stderr})
+	if err != nil {
+		n.tb.Fatalf("node: %s: %v", p.Name, err)
+	}
+	p.node, p.process = n, process
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	n.processes = append(n.processes, p)
+	return p
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s syscall.Signal) {
+	p.node.tb.Helper()
+	if err := p.process.Signal(s); err != nil {
+		p.node.tb.Fatalf("node: %s: %v", p.Name, err)
+	}
+}
+
+// Stop sends SIGTERM and waits for the end.
+func (p *Process) Stop() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.SIGTERM) }
+
+// Kill sends SIGKILL and waits for the end.
+func (p *Process) Kill() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.SIGKILL) }
+
+func (p *Process) end(s syscall.Signal) keeper.Exit {
+	p.node.tb.Helper()
+	p.Signal(s)
+	return p.Wait(stopPatience)
+}
+
+// Wait waits for the end of the process, and fails the test when that does not come in time.
+func (p *Process) Wait(patience time.Duration) keeper.Exit {
+	p.node.tb.Helper()
+	select {
+	case <-p.process.Done():
+		return p.process.Wait()
+	case <-time.After(patience):
+		p.node.tb.Fatalf("node: %s: still running after %s", p.Name, patience)
+		return keeper.Exit{}
+	}
+}
+
+// alive is an error once the process has ended, so that nobody waits for the answer of a dead one.
+func (p *Process) alive() error {
+	select {
+	case <-p.process.Done():
+		return fmt.Errorf("%s: ended: %+v", p.Name, p.process.Wait())
+	default:
+		return nil
+	}
+}
+
+// waitReady waits until check succeeds, or fails the test at once when the process ends.
+func (p *Process) waitReady(patience time.Duration, check func() error) {
+	p.node.tb.Helper()
+	Eventually(p.node.tb, p.Name+": ready", patience, func() error {
+		if err := p.alive(); err != nil {
+			p.node.tb.Fatalf("node: %v", err)
+		}
+		return check()
+	})
+}
+
+// text reads a file of output.
+func (n *Node) text(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		n.tb.Logf("node: %v", err)
+	}
+	return string(text)
+}
+
+// logTails shows the end of every log.
+func (n *Node) logTails() {
+	n.tb.Helper()
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	seen := map[string]bool{}
+	for _, p := range n.processes {
+		for _, path := range []string{p.Stdout, p.Stderr} {
+			if seen[path] {
+				continue
+			}
+			seen[path] = true
+			lines := strings.Split(strings.TrimSpace(n.text(path)), "\n")
+			n.tb.Logf("%s:\n%s", path, strings.Join(lines[max(0, len(lines)-tailLines):], "\n"))
+		}
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// checkout is the directory of the main module; the tests and the demo run somewhere inside the e2e module.
+func (n *Node) checkout() string {
+	n.tb.Helper()
+	gomod := n.output("go", "env", "GOMOD")
+	e2e := filepath.Dir(gomod)
+	if filepath.Base(e2e) != "e2e" {
+		n.tb.Fatalf("node: %s: not the e2e module: run it inside e2e", gomod)
+	}
+	return filepath.Dir(e2e)
+}
+
+// buildTool compiles e2e/cmd/NAME, without cgo: the answer program runs in an image without a C library. The
+// result stays in e2e/.build, where `go build` finds it up to date the next time.
+func (n *Node) buildTool(name string) string {
+	n.tb.Helper()
+	return n.build(filepath.Join(n.checkout(), "e2e"), name)
+}
+
+// buildAgent compiles the agent as it is in the checkout, with the main module's own dependencies.
+func (n *Node) buildAgent() string {
+	n.tb.Helper()
+	return n.build(n.checkout(), "image-update-agent")
+}
+
+func (n *Node) build(module, name string) string {
+	n.tb.Helper()
+	program := filepath.Join(n.checkout(), "e2e", ".build", name)
+	n.output("env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program, "./cmd/"+name)
+	return program
+}
+
+// built returns the directory of a part that tools/setup builds.
+func (n *Node) built(part string) string {
+	n.tb.Helper()
+	return n.output(filepath.Join(n.checkout(), "tools/setup"), "where", part)
+}
+
+// installed returns the path of a program that Debian packages bring.
+func (n *Node) installed(name string) string {
+	n.tb.Helper()
+	program, err := exec.LookPath(name)
+	if err != nil {
+		n.tb.Fatalf("node: %s: not installed, run: tools/setup packages", name)
+	}
+	return program
+}
+
+// output runs a program outside the node and returns the trimmed text it prints.
+func (n *Node) output(argv ...string) string {
+	n.tb.Helper()
+	command := exec.CommandContext(n.tb.Context(), argv[0], argv[1:]...)
+	text, err := command.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	if err != nil {
+		n.tb.Fatalf("node: %s: %v", strings.Join(argv, " "), err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// searchPath is PATH in the node: the directories in first, then Debian's.
+func searchPath(first ...string) string {
+	return "PATH=" + strings.Join(append(first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+		string(os.PathListSeparator))
+}
