@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tags_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+func ExampleParse() {
+	tag, err := tags.Parse("v1.18.6-rev2-build3.8")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	intermediate, _ := tag.Intermediate()
+	fmt.Println(tag.Form(), tag.App(), tag.Rev(), tag.Build())
+	fmt.Println(intermediate, tag.Short())
+	// Output:
+	// long v1.18.6 2 3.8
+	// v1.18.6-rev2 v1.18.6
+}
+
+func ExampleParse_errors() {
+	for _, text := range []string{"1.5.4-rev5-build", "latest", "a/b"} {
+		_, err := tags.Parse(text)
+		var malformed *tags.MalformedError
+		switch {
+		case errors.As(err, &malformed):
+			fmt.Println("tell its publisher:", malformed.Reason)
+		case errors.Is(err, tags.ErrForeign):
+			fmt.Println("count it:", text)
+		default:
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// tell its publisher: empty build
+	// count it: latest
+	// tags: "a/b": not an OCI tag: "/" at byte 1
+}
+
+func ExampleCompare() {
+	var all []tags.Tag
+	for _, text := range []string{"3.2.0", "3.2-rev10", "3.2", "3.2-rev9", "3.12"} {
+		tag, err := tags.Parse(text)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		all = append(all, tag)
+	}
+	slices.SortFunc(all, tags.Compare)
+	fmt.Println(all)
+	// Output: [3.2 3.2-rev9 3.2-rev10 3.2.0 3.12]
+}
+
+func ExampleChangeBetween() {
+	running, _ := tags.Parse("2.6.2-rev1-build5.1")
+	for _, text := range []string{"2.6.2-rev1-build5.2", "2.6.2-rev2-build1.1", "2.6.3-rev1-build1.1", "2.6.1-rev9-build9.9"} {
+		offered, _ := tags.Parse(text)
+		fmt.Println(text, tags.ChangeBetween(running, offered))
+	}
+	// Output:
+	// 2.6.2-rev1-build5.2 rebuild
+	// 2.6.2-rev2-build1.1 revision
+	// 2.6.3-rev1-build1.1 patch
+	// 2.6.1-rev9-build9.9 lower
+}
+
+func ExampleDialect_Parse() {
+	const text = "2.6.1-1.5.1"
+	_, err := tags.Parse(text)
+	fmt.Println(err)
+
+	tag, err := tags.Hyphen.Parse(text)
+	fmt.Println(tag.App(), tag.Rev(), tag.Build(), err)
+	// Output:
+	// tags: "2.6.1-1.5.1": foreign
+	// 2.6.1 1 5.1 <nil>
+}
+
+func ExampleTag_Wire() {
+	tag, err := tags.Plus.Parse("2.6.1-rev1+5.1")
+	fmt.Println(tag, tag.Wire(), err)
+	// Output: 2.6.1-rev1+5.1 2.6.1-rev1-build5.1 <nil>
+}
+
+func ExampleNewest() {
+	var all []tags.Tag
+	for _, text := range []string{"1.7.5-rev2", "1.7.5-rev3", "1.7.6-rev10", "1.7.6-rev9", "1.8.0-rev1", "v1.7.7-rev1"} {
+		tag, _ := tags.Parse(text)
+		all = append(all, tag)
+	}
+	newest, ok := tags.Newest(all, all[0], tags.Patch)
+	fmt.Println(newest, ok)
+	// Output: 1.7.6-rev10 true
+}

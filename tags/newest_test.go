@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tags_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// repository is a listing with every kind of step beside 1.7.5-rev2.
+var repository = []string{
+	"v1.7.6-rev9-build9.9", "v1.7.6", "2.0.0-rev1-build1.1", "2.0.0-rev1", "2.0.0",
+	"1.8.0", "1.8.0-rev1", "1.8.0-rev1-build1.1", "1.7.6", "1.7.6-rev9", "1.7.6-rev9-build9.9", "1.7.6-rev10", "1.7.6-rev10-build2.3",
+	"1.7.5", "1.7.5-rev3", "1.7.5-rev3-build1.1", "1.7.5-rev2", "1.7.5-rev2-build3.5", "1.7.5-rev2-build3.9", "1.7.5-rev2-build3.12",
+	"1.7.4", "1.7.4-rev9", "1.7.4-rev9-build9.9",
+}
+
+// newest are what an image may go to in that repository.
+var newest = []struct {
+	follow  string
+	largest tags.Change
+	want    string
+}{
+	{"1.7.5-rev2-build3.9", tags.Same, "1.7.5-rev2-build3.9"},
+	{"1.7.5-rev2-build3.9", tags.Rebuild, "1.7.5-rev2-build3.12"},
+	{"1.7.5-rev2-build3.9", tags.Revision, "1.7.5-rev3-build1.1"},
+	{"1.7.5-rev2-build3.9", tags.Patch, "1.7.6-rev10-build2.3"},
+	{"1.7.5-rev2-build3.9", tags.Minor, "1.8.0-rev1-build1.1"},
+	{"1.7.5-rev2-build3.9", tags.Major, "2.0.0-rev1-build1.1"},
+	{"1.7.5-rev2", tags.Rebuild, "1.7.5-rev2"},
+	{"1.7.5-rev2", tags.Revision, "1.7.5-rev3"},
+	{"1.7.5-rev2", tags.Patch, "1.7.6-rev10"},
+	{"1.7.5", tags.Revision, "1.7.5"},
+	{"1.7.5", tags.Patch, "1.7.6"},
+	{"1.7.5", tags.Major, "2.0.0"},
+	{"v1.7.5", tags.Major, "v1.7.6"},
+
+	{"1.7.5-rev2-build3.8", tags.Same, ""},
+	{"1.7.5-rev2-build4.1", tags.Rebuild, ""},
+	{"1.7.5-rev4", tags.Revision, ""},
+	{"2.0.0-rev2", tags.Major, ""},
+	{"v1.7.5-rev1", tags.Major, ""},
+	{"1.7.5", tags.Lower, ""},
+	{"1.7.5", tags.Unrelated, ""},
+}
+
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	all := append(mustAll(t, repository...), tags.Tag{})
+	for _, c := range newest {
+		got, ok := tags.Newest(all, must(t, c.follow), c.largest)
+		assert.Equal(t, c.want, got.String(), "%s %v", c.follow, c.largest)
+		assert.Equal(t, c.want != "", ok)
+	}
+}
+
+func TestNewestOfNothing(t *testing.T) {
+	t.Parallel()
+	_, ok := tags.Newest(nil, must(t, "1.7.5"), tags.Major)
+	assert.False(t, ok)
+	_, ok = tags.Newest(append(mustAll(t, repository...), tags.Tag{}), tags.Tag{}, tags.Major)
+	assert.False(t, ok)
+}
