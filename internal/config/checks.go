@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// check tells what is wrong with a scalar and what is allowed.
+type check func(text string) error
+
+const (
+	zeroIsOff     = true
+	zeroIsRefused = false
+)
+
+// shortest is the shortest time there is: below it, a unit was mistaken.
+const shortest = time.Second
+
+func duration(zero bool) check {
+	want := "want a duration such as 12h or 30m"
+	if zero {
+		want += ", or 0 for off"
+	}
+	return func(text string) error {
+		d, err := time.ParseDuration(text)
+		switch {
+		case err != nil:
+			return errors.New(want)
+		case d == 0 && zero, d >= shortest:
+			return nil
+		case d < 0:
+			return fmt.Errorf("negative, %s", want)
+		default:
+			return fmt.Errorf("shorter than %s, %s", shortest, want)
+		}
+	}
+}
+
+func oneOf(allowed ...string) check {
+	return func(text string) error {
+		if slices.Contains(allowed, text) {
+			return nil
+		}
+		return fmt.Errorf("want one of %s", strings.Join(allowed, ", "))
+	}
+}
+
+func boolean(text string) error { return oneOf("true", "false")(text) }
+
+func path(text string) error {
+	switch {
+	case !filepath.IsAbs(text):
+		return errors.New("want an absolute path")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return errors.New("control character in a path")
+	}
+	return nil
+}
+
+func fileName(text string) error {
+	switch {
+	case text == "", strings.ContainsRune(text, '/'):
+		return errors.New("want the name of a file in podManifests, without directory")
+	case text[0] == '.':
+		return errors.New("kubelet ignores names with a leading dot")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return errors.New("control character in a file name")
+	}
+	return nil
+}
+
+func image(text string) error {
+	ref, err := agent.ParseReference(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("want repository:tag: %w", errors.Unwrap(err))
+	case strings.Contains(text, "@"):
+		return errors.New("want repository:tag: a digest cannot be followed")
+	case ref.Tag == "":
+		return errors.New("want repository:tag: the tag is missing")
+	}
+	return nil
+}
+
+func repository(text string) error {
+	ref, err := agent.ParseReference(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("want a repository: %w", errors.Unwrap(err))
+	case ref.Tag != "" || strings.Contains(text, "@"):
+		return errors.New("want a repository, without tag or digest")
+	}
+	return nil
+}
+
+// prefix is the beginning of repositories up to a slash: registry, or registry
+// and path. It is checked as what it is for: with a name behind it.
+func prefix(text string) error {
+	if repository(text+"/name") != nil {
+		return errors.New("want the beginning of repositories, such as sles12 or registry.suse.com/caasp/v4")
+	}
+	return nil
+}
+
+// anywhere is the pattern of all repositories.
+const anywhere = "*"
+
+func pattern(text string) error {
+	if text == anywhere {
+		return nil
+	}
+	if below, ok := strings.CutSuffix(text, "/*"); ok && prefix(below) == nil {
+		return nil
+	}
+	if !strings.Contains(text, "*") && repository(text) == nil {
+		return nil
+	}
+	return errors.New("want a repository, prefix/* or *")
+}
+
+func tag(text string) error {
+	// Classify takes what is not an OCI tag out; a foreign tag is allowed, for an
+	// admin may know better.
+	if tags.Classify(text) == tags.ClassInvalid {
+		return errors.New("want a tag: at most 128 of A-Z a-z 0-9 _ . -, not beginning with . or -")
+	}
+	return nil
+}
+
+func updates(text string) error {
+	if _, err := tags.ParseChange(text); err != nil {
+		return errors.New("want one of none, rebuild, revision, patch, minor, major")
+	}
+	return nil
+}
+
+func dialect(text string) error {
+	_, err := tags.ParseDialect(text)
+	if err != nil || text == "" {
+		return errors.New("want one of core, hyphen, hyphen-dash, short-b, plus")
+	}
+	return nil
+}
+
+// identifiers is containerd's grammar for namespaces and plugin names
+// (github.com/containerd/containerd/v2/pkg/identifiers).
+var identifiers = regexp.MustCompile(`^[A-Za-z0-9]+([._-][A-Za-z0-9]+)*$`)
+
+func identifier(text string) error {
+	if len(text) > 76 || !identifiers.MatchString(text) {
+		return errors.New("want a name of A-Z a-z 0-9, with single . _ - between")
+	}
+	return nil
+}
+
+// nodeNames is the grammar of Kubernetes' object names (RFC 1123 subdomain).
+var nodeNames = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+func nodeName(text string) error {
+	if text != "" && (len(text) > 253 || !nodeNames.MatchString(text)) {
+		return errors.New("want the node's name in Kubernetes: lower case letters, digits, - and .")
+	}
+	return nil
+}

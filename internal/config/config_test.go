@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// tree makes a root directory with these files.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return root
+}
+
+func env(variables map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { value, set := variables[name]; return value, set }
+}
+
+func load(t *testing.T, from Sources) *Config {
+	t.Helper()
+	c, err := Load(from)
+	require.NoError(t, err)
+	return c
+}
+
+// TestBadFiles: each file below testdata/bad says in its last lines, after
+// "want:", what must be reported.
+func TestBadFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			path := filepath.Join(t.TempDir(), "config.yaml") // a checkout's modes are its own
+			require.NoError(t, os.WriteFile(path, data, 0o600))
+			wants := regexp.MustCompile(`(?m)^# want: (.*)$`).FindAllStringSubmatch(string(data), -1)
+			require.NotEmpty(t, wants)
+
+			_, err = Load(Sources{Root: t.TempDir(), File: path})
+			require.Error(t, err)
+			lines := strings.Split(err.Error(), "\n")
+			require.Len(t, lines, len(wants), err.Error())
+			for i, want := range wants {
+				line, text, _ := strings.Cut(strings.ReplaceAll(want[1], "{file}", path), ": ")
+				if !regexp.MustCompile(`^\d+$`).MatchString(line) {
+					line, text = "", want[1]
+				}
+				assert.Contains(t, lines[i], text)
+				assert.Regexp(t, "^"+regexp.QuoteMeta(path)+":"+line, lines[i])
+			}
+		})
+	}
+}
+
+func TestGoodFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/good/*.yaml")
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, err = parse(file, data)
+		require.NoError(t, err)
+	}
+	for name, want := range map[string]func(*Settings){
+		"nothing-said.yaml":     func(*Settings) {},
+		"empty.yaml":            func(*Settings) {},
+		"comment.yaml":          func(*Settings) {},
+		"no-final-newline.yaml": func(s *Settings) { s.NodeName = "n1" },
+		"bom-crlf.yaml":         func(s *Settings) { s.Interval, s.Log.Level = 6*time.Hour, slog.LevelDebug },
+	} {
+		data, err := os.ReadFile("testdata/good/" + name)
+		require.NoError(t, err)
+		root := tree(t, map[string]string{"c.yaml": string(data)})
+		got := load(t, Sources{Root: root, File: root + "/c.yaml"}).Settings
+		assert.Equal(t, withRoot(t, root, want), got, name)
+	}
+}
+
+// withRoot are the defaults, changed.
+func withRoot(t *testing.T, root string, change func(*Settings)) Settings {
+	t.Helper()
+	s, err := settings(defaults(), root)
+	require.NoError(t, err)
+	change(&s)
+	return s
+}
+
+func TestEveryKeyReachesItsSetting(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/good/all.yaml")
+	require.NoError(t, err)
+	none, minor, hyphen := tags.Same, tags.Minor, tags.Hyphen
+	want := Settings{
+		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent",
+		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
+		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
+		Images: []agent.Reference{
+			{Repository: "docker.io/sles12/velum", Tag: "4.0.0"}, {Repository: "localhost:5000/a/b", Tag: "1"},
+		},
+		Values:   map[string]string{"sles12/velum": "4.0.0-rev1", "mariadb": "10.0", "sles12/haproxy": "null-1"},
+		Rewrites: []Rewrite{{From: "sles12", To: "registry.suse.com/caasp/v4"}, {From: "docker.io", To: "mirror:5000"}},
+		Repositories: []Repository{
+			{Match: "*", Updates: &none}, {Match: "registry.suse.com/caasp/v4/velum", Updates: &minor, Dialect: &hyphen},
+		},
+		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: "/root/certs.d", Snapshotter: "native"},
+		CRI:        CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, NodeName: "1",
+		Log: Log{Level: slog.LevelWarn, Format: "json"},
+	}
+	f, err := parse("all.yaml", data)
+	require.NoError(t, err)
+	got, err := settings(merge(defaults(), f), "/root")
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	leaves(schema(), "", func(path string, _ key) {
+		assert.Contains(t, f, path, "testdata/good/all.yaml sets every key")
+	})
+}
+
+func TestLaterFragmentsWin(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"usr/share/image-update-agent/config.yaml": "interval: 1h\nnodeName: vendor\nmanage: [a.yaml]\nlog: {level: debug}\n" +
+			"values: {a: '1', b: '1'}\nrepositories: [{match: a, updates: none}, {match: b, updates: none}]\n",
+		"etc/image-update-agent/config.yaml":          "interval: 2h\nnodeName: admin\nmanage: [b.yaml, c.yaml]\n",
+		"etc/image-update-agent/config.d/20-b.yaml":   "interval: 4h\nlog: {format: json}\nvalues: {c: '3', a: '3'}\n",
+		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, dialect: plus}, {match: c}]\n",
+		"etc/image-update-agent/config.d/.#x.yaml":    "nonsense",
+		"etc/image-update-agent/config.d/.20-b.swp":   "nonsense",
+		"etc/image-update-agent/other/config.d/x.yml": "nonsense",
+	})
+	c := load(t, Sources{Root: root})
+	s := c.Settings
+	assert.Equal(t, 4*time.Hour, s.Interval)
+	assert.Equal(t, "admin", s.NodeName)
+	assert.Equal(t, []string{"b.yaml", "c.yaml"}, s.Manage, "a list replaces")
+	assert.Equal(t, Log{Level: slog.LevelDebug, Format: "json"}, s.Log, "a section is merged")
+	assert.Equal(t, map[string]string{"a": "3", "b": "1", "c": "3"}, s.Values, "a table is merged")
+	none, plus := tags.Same, tags.Plus
+	assert.Equal(t, []Repository{{Match: "a", Updates: &none}, {Match: "b", Dialect: &plus}, {Match: "c"}}, s.Repositories)
+	at := func(name string) string { return filepath.Join(root, name) }
+	assert.Equal(t, []string{
+		at("usr/share/image-update-agent/config.yaml"), at("etc/image-update-agent/config.yaml"),
+		at("etc/image-update-agent/config.d/10-a.yaml"), at("etc/image-update-agent/config.d/20-b.yaml"),
+	}, c.Files)
+
+	own := tree(t, map[string]string{"own.yaml": "manage: [d.yaml]\n"})
+	c = load(t, Sources{Root: root, File: own + "/own.yaml"})
+	assert.Equal(t, time.Hour, c.Settings.Interval, "--config replaces the admin's file and drop-ins")
+	assert.Equal(t, []string{"d.yaml"}, c.Settings.Manage)
+}
+
+func TestDropInsWithAnotherSuffixAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"x.yml", "x.yaml.bak", "x.yaml~", "x.conf", "README", "x.yaml.rpmnew"} {
+		root := tree(t, map[string]string{"etc/image-update-agent/config.d/" + name: ""})
+		_, err := Load(Sources{Root: root})
+		require.ErrorContains(t, err, root+"/etc/image-update-agent/config.d/"+name+": not read for its name, want the suffix .yaml")
+	}
+}
+
+func TestTheEnvironmentWins(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": "interval: 2h\n"})
+	for value, want := range map[string]time.Duration{"": 2 * time.Hour, "0": 0, "0s": 0, "30m": 30 * time.Minute, "1h30m": 90 * time.Minute} {
+		c := load(t, Sources{Root: root, Env: env(map[string]string{IntervalVariable: value})})
+		assert.Equal(t, want, c.Settings.Interval, value)
+	}
+	assert.Equal(t, 2*time.Hour, load(t, Sources{Root: root, Env: env(nil)}).Settings.Interval)
+	for _, value := range []string{"12", "-1h", "-0.5s", "off", "12 h", " 12h", "1e3h", "999999999h", "1ms", "0x1h", "\x00"} {
+		_, err := Load(Sources{Root: root, Env: env(map[string]string{IntervalVariable: value})})
+		require.ErrorContains(t, err, fmt.Sprintf("environment UPDATE_POLLING_INTERVAL: %q: ", value))
+		require.ErrorContains(t, err, "want a duration such as 12h or 30m, or 0 for off")
+	}
+}
+
+func TestAllProblemsAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"usr/share/image-update-agent/config.yaml":  "intervall: 1h\n",
+		"etc/image-update-agent/config.yaml":        "pullPolicy: never\nlog: {level: loud}\n",
+		"etc/image-update-agent/config.d/10-a.yaml": "stateDir: relative\n",
+	})
+	_, err := Load(Sources{Root: root, Env: env(map[string]string{IntervalVariable: "x"})})
+	require.Error(t, err)
+	assert.Len(t, strings.Split(err.Error(), "\n"), 5, err.Error())
+
+	var many strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&many, "nonsense%d: 1\n", i)
+	}
+	_, err = parse("x", []byte(many.String()))
+	require.Error(t, err)
+	lines := strings.Split(err.Error(), "\n")
+	assert.Len(t, lines, maxProblems+1)
+	assert.Equal(t, "and 80 more", lines[maxProblems])
+}
+
+func TestDefaultsNeedNoFiles(t *testing.T) {
+	t.Parallel()
+	c := load(t, Sources{Root: t.TempDir()})
+	assert.Empty(t, c.Files)
+	assert.Equal(t, 12*time.Hour, c.Settings.Interval)
+	assert.Equal(t, "Always", c.Settings.PullPolicy)
+}
+
+func TestThePathsOfTheHostHaveNoRoot(t *testing.T) {
+	t.Parallel()
+	s := withRoot(t, "", func(*Settings) {})
+	assert.Equal(t, "/var/lib/image-update-agent", s.StateDir)
+	assert.Equal(t, "/var/lib/image-update-agent/rendered", s.Rendered)
+	assert.Equal(t, "/run/image-update-agent", s.RuntimeDir)
+	assert.Equal(t, "/etc/kubernetes/manifests", s.PodManifests)
+	assert.Equal(t, "/usr/share/caasp-container-manifests/manifests", s.Templates)
+	assert.Equal(t, "/run/containerd/containerd.sock", s.Containerd.Socket)
+	assert.Equal(t, "/etc/salt/grains", s.Grains.Path)
+}

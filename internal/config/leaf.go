@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import "gopkg.in/yaml.v3"
+
+// maxItems bounds a list, a table, and a list of records. A node has some
+// dozens of images.
+const maxItems = 1024
+
+// leaf reads what stands behind a key that is no section. A list or a table
+// without value says nothing: all its lines may be commented out.
+func (p *parser) leaf(path string, k key, node *yaml.Node) (input, bool) {
+	before := p.problems.count()
+	in := input{from: origin{p.place, node.Line}}
+	if k.shape != text {
+		if node.Tag == "!!null" {
+			return input{}, false
+		}
+		if len(node.Content) > 2*maxItems {
+			p.report(node.Line, "%s: more than %d entries", path, maxItems)
+			return input{}, false
+		}
+	}
+	switch k.shape {
+	case text:
+		in.text = p.scalar(path, k, node)
+	case list:
+		p.items(path, node, func(item *yaml.Node) {
+			in.list = append(in.list, input{from: origin{p.place, item.Line}, text: p.scalar(path, k, item)})
+		})
+	case table:
+		in.named = map[string]input{}
+		p.pairs(node, path, func(name, value *yaml.Node) {
+			if err := k.names(name.Value); err != nil {
+				p.report(name.Line, "%s: %q: %w", path, name.Value, err)
+			}
+			in.names = append(in.names, name.Value)
+			in.named[name.Value] = input{from: origin{p.place, value.Line}, text: p.scalar(path+"."+name.Value, k, value)}
+		})
+	case records:
+		p.items(path, node, func(item *yaml.Node) { in.list = append(in.list, p.record(path, k, item)) })
+		p.unique(path, k, in.list)
+	}
+	return in, p.problems.count() == before
+}
+
+// scalar reads and checks one text. Numbers are taken as they are written, so
+// that a tag 3.10 stays one.
+func (p *parser) scalar(path string, k key, node *yaml.Node) string {
+	switch node.Tag {
+	case "!!str", "!!int", "!!float", "!!timestamp":
+	case "!!bool":
+		if !k.boolean {
+			p.report(node.Line, "%s: a boolean, want text (in quotes where it is meant)", path)
+		}
+	default:
+		p.report(node.Line, "%s: %s, want a single value", path, kindName(node))
+		return ""
+	}
+	if err := k.check(node.Value); err != nil {
+		p.report(node.Line, "%s: %.200q: %w", path, node.Value, err)
+	}
+	return node.Value
+}
+
+func (p *parser) items(path string, node *yaml.Node, visit func(*yaml.Node)) {
+	if node.Kind != yaml.SequenceNode {
+		p.report(node.Line, "%s: %s, want a list (- item)", path, kindName(node))
+		return
+	}
+	for _, item := range node.Content {
+		visit(item)
+	}
+}
+
+// record reads one entry of a list of records.
+func (p *parser) record(path string, k key, node *yaml.Node) input {
+	in := input{from: origin{p.place, node.Line}, named: map[string]input{}}
+	if node.Kind != yaml.MappingNode {
+		p.report(node.Line, "%s: %s, want a mapping (name: value)", path, kindName(node))
+		return in
+	}
+	p.mapping(node, k.keys, path+".", func(path string, k key, value *yaml.Node) {
+		in.names = append(in.names, k.name)
+		in.named[k.name] = input{from: origin{p.place, value.Line}, text: p.scalar(path, k, value)}
+	})
+	for _, k := range k.keys {
+		if _, there := in.named[k.name]; !there && !k.optional {
+			p.report(node.Line, "%s: %q is missing", path, k.name)
+		}
+	}
+	return in
+}
+
+// unique reports two records of one name in one file.
+func (p *parser) unique(path string, k key, found []input) {
+	lines := map[string]int{}
+	for _, in := range found {
+		name, there := in.named[k.keys[0].name]
+		if !there {
+			continue
+		}
+		if line, twice := lines[name.text]; twice {
+			p.report(name.from.line, "%s: repeated %s %q, first in line %d", path, k.keys[0].name, name.text, line)
+		}
+		lines[name.text] = name.from.line
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+// shape is what stands behind a key.
+type shape int
+
+const (
+	text    shape = iota // one scalar
+	list                 // scalars; a later fragment replaces the list
+	table                // names and scalars; merged by name
+	records              // mappings with the same keys; merged by the first key
+	section              // more keys
+)
+
+// key is one key of the configuration: the only place that knows what is
+// allowed, and the default.
+type key struct {
+	name     string
+	shape    shape
+	check    check // of the scalar, the list's items, the table's values
+	names    check // of the table's names
+	keys     []key // of the section or of each record; a record's first key is its name
+	boolean  bool  // the scalar is true or false
+	optional bool  // of a record's key
+	def      []string
+}
+
+// schema gives all keys. Defaults are those of the design's "Default paths" and
+// of packaging/config.yaml, which a test compares.
+func schema() []key {
+	return []key{
+		{name: "interval", check: duration(zeroIsOff), def: []string{"12h"}},
+		{name: "tagListInterval", check: duration(zeroIsRefused), def: []string{"24h"}},
+		{name: "pullPolicy", check: oneOf("Always", "IfNotPresent"), def: []string{"Always"}},
+		{name: "templates", check: path, def: []string{"/usr/share/caasp-container-manifests/manifests"}},
+		{name: "podManifests", check: path, def: []string{"/etc/kubernetes/manifests"}},
+		{name: "manage", shape: list, check: fileName},
+		{name: "images", shape: list, check: image},
+		{name: "values", shape: table, names: repository, check: tag},
+		{name: "tagFiles", shape: list, check: path, def: []string{
+			"/usr/share/suse-docker-images/native", "/usr/share/suse-containermetadata-images",
+		}},
+		{name: "rewrites", shape: records, keys: []key{
+			{name: "from", check: prefix},
+			{name: "to", check: prefix},
+		}},
+		{name: "repositories", shape: records, keys: []key{
+			{name: "match", check: pattern},
+			{name: "updates", check: updates, optional: true},
+			{name: "dialect", check: dialect, optional: true},
+		}},
+		{name: "containerd", shape: section, keys: []key{
+			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
+			{name: "namespace", check: identifier, def: []string{"k8s.io"}},
+			{name: "certsD", check: path, def: []string{"/etc/containerd/certs.d"}},
+			{name: "snapshotter", check: identifier, def: []string{"overlayfs"}},
+		}},
+		{name: "cri", shape: section, keys: []key{
+			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
+		}},
+		{name: "grains", shape: section, keys: []key{
+			{name: "enabled", check: boolean, boolean: true, def: []string{"true"}},
+			{name: "path", check: path, def: []string{"/etc/salt/grains"}},
+		}},
+		{name: "stateDir", check: path, def: []string{"/var/lib/image-update-agent"}},
+		{name: "runtimeDir", check: path, def: []string{"/run/image-update-agent"}},
+		{name: "applyTimeout", check: duration(zeroIsRefused), def: []string{"5m"}},
+		{name: "nodeName", check: nodeName, def: []string{""}},
+		{name: "log", shape: section, keys: []key{
+			{name: "level", check: oneOf("debug", "info", "warn", "error"), def: []string{"info"}},
+			{name: "format", check: oneOf("text", "json"), def: []string{"text"}},
+		}},
+	}
+}
+
+// find gives the key of that name.
+func find(keys []key, name string) (key, bool) {
+	for _, k := range keys {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return key{}, false
+}
+
+// leaves calls visit for each key that is no section, with its dotted path, in
+// the order of the schema.
+func leaves(keys []key, prefix string, visit func(path string, k key)) {
+	for _, k := range keys {
+		if k.shape == section {
+			leaves(k.keys, prefix+k.name+".", visit)
+			continue
+		}
+		visit(prefix+k.name, k)
+	}
+}

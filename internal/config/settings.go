@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Settings are the whole configuration, validated. Each field is the key of
+// the same name, explained in packaging/config.yaml. Every path is absolute
+// and has the root before it.
+type Settings struct {
+	// Interval is the time between two polls; 0: polling is off.
+	Interval time.Duration
+	// TagListInterval is the least time between two lists of a repository's tags.
+	TagListInterval time.Duration
+	// PullPolicy is what rendering writes: "Always" or "IfNotPresent".
+	PullPolicy string
+	// Templates is the directory of the packages' pod manifests.
+	Templates string
+	// PodManifests is kubelet's directory (staticPodPath).
+	PodManifests string
+	// Rendered is where rendered files wait for approval: below StateDir.
+	Rendered string
+	// Manage are the file names in PodManifests that may be changed although
+	// they have no template.
+	Manage []string
+	// Images are followed although no pod manifest uses them.
+	Images []agent.Reference
+	// Values are tags for placeholders, by repository as the template writes it.
+	// They win over the tag files.
+	Values map[string]string
+	// TagFiles are the directories of the image packages' tag files.
+	TagFiles []string
+	// Rewrites replace the beginning of repositories, in this order.
+	Rewrites []Rewrite
+	// Repositories are the policies as written; Policy applies them.
+	Repositories []Repository
+	Containerd   Containerd
+	CRI          CRI
+	Grains       Grains
+	// StateDir keeps the record; it survives a reboot and a rollback of the OS.
+	StateDir string
+	// RuntimeDir has the sockets and the status file.
+	RuntimeDir string
+	// ApplyTimeout is how long a pod may take to run what was applied.
+	ApplyTimeout time.Duration
+	// NodeName is the node's name in Kubernetes; empty: the host's name.
+	NodeName string
+	Log      Log
+}
+
+// Rewrite replaces the prefix From of a repository, up to a slash, by To.
+type Rewrite struct{ From, To string }
+
+// Containerd is where and how images are stored.
+type Containerd struct {
+	Socket      string
+	Namespace   string
+	CertsD      string // directory of hosts.toml files, as containerd's config_path
+	Snapshotter string
+}
+
+// CRI is the container runtime as kubelet uses it.
+type CRI struct{ Socket string }
+
+// Grains is what Salt is told.
+type Grains struct {
+	Enabled bool
+	Path    string
+}
+
+// Log is how the daemon logs to its standard error.
+type Log struct {
+	Level  slog.Level
+	Format string // "text" or "json"
+}
+
+// settings is the third step. What it converts was checked in the first.
+func settings(merged fragment, root string) (Settings, error) {
+	r := reader{merged: merged, root: root}
+	stateDir := r.path("stateDir")
+	s := Settings{
+		Interval:        r.duration("interval"),
+		TagListInterval: r.duration("tagListInterval"),
+		PullPolicy:      merged["pullPolicy"].text,
+		Templates:       r.path("templates"),
+		PodManifests:    r.path("podManifests"),
+		Rendered:        filepath.Join(stateDir, "rendered"),
+		Manage:          r.texts("manage"),
+		Images:          r.images("images"),
+		Values:          r.table("values"),
+		TagFiles:        r.paths("tagFiles"),
+		Rewrites:        r.rewrites("rewrites"),
+		Repositories:    r.repositories("repositories"),
+		Containerd: Containerd{
+			Socket:      r.path("containerd.socket"),
+			Namespace:   merged["containerd.namespace"].text,
+			CertsD:      r.path("containerd.certsD"),
+			Snapshotter: merged["containerd.snapshotter"].text,
+		},
+		CRI:          CRI{Socket: r.path("cri.socket")},
+		Grains:       Grains{Enabled: merged["grains.enabled"].text == "true", Path: r.path("grains.path")},
+		StateDir:     stateDir,
+		RuntimeDir:   r.path("runtimeDir"),
+		ApplyTimeout: r.duration("applyTimeout"),
+		NodeName:     merged["nodeName"].text,
+		Log:          Log{Level: r.level("log.level"), Format: merged["log.format"].text},
+	}
+	r.apart("podManifests", "templates", "stateDir", "runtimeDir")
+	return s, r.problems.err()
+}
+
+// reader converts inputs, and collects what does not convert.
+type reader struct {
+	merged   fragment
+	root     string
+	problems problems
+}
+
+func (r *reader) path(key string) string { return filepath.Join("/", r.root, r.merged[key].text) }
+
+func (r *reader) paths(key string) []string {
+	var paths []string
+	for _, item := range r.merged[key].list {
+		paths = append(paths, filepath.Join("/", r.root, item.text))
+	}
+	return paths
+}
+
+func (r *reader) texts(key string) []string {
+	var texts []string
+	for _, item := range r.merged[key].list {
+		texts = append(texts, item.text)
+	}
+	return texts
+}
+
+func (r *reader) table(key string) map[string]string {
+	texts := map[string]string{}
+	for name, in := range r.merged[key].named {
+		texts[name] = in.text
+	}
+	return texts
+}
+
+func (r *reader) duration(key string) time.Duration {
+	in := r.merged[key]
+	d, err := time.ParseDuration(in.text)
+	r.check(in, key, err)
+	return d
+}
+
+func (r *reader) level(key string) slog.Level {
+	in := r.merged[key]
+	var level slog.Level
+	r.check(in, key, level.UnmarshalText([]byte(in.text)))
+	return level
+}
+
+func (r *reader) images(key string) []agent.Reference {
+	var refs []agent.Reference
+	for _, item := range r.merged[key].list {
+		ref, err := agent.ParseReference(item.text)
+		r.check(item, key, err)
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+func (r *reader) rewrites(key string) []Rewrite {
+	var rewrites []Rewrite
+	for _, item := range r.merged[key].list {
+		rewrites = append(rewrites, Rewrite{From: item.named["from"].text, To: item.named["to"].text})
+	}
+	return rewrites
+}
+
+func (r *reader) repositories(key string) []Repository {
+	var found []Repository
+	for _, item := range r.merged[key].list {
+		repository := Repository{Match: item.named["match"].text}
+		if in, there := item.named["updates"]; there {
+			change, err := tags.ParseChange(in.text)
+			r.check(in, key, err)
+			repository.Updates = &change
+		}
+		if in, there := item.named["dialect"]; there {
+			dialect, err := tags.ParseDialect(in.text)
+			r.check(in, key, err)
+			repository.Dialect = &dialect
+		}
+		found = append(found, repository)
+	}
+	return found
+}
+
+func (r *reader) check(in input, key string, err error) {
+	if err != nil {
+		r.problems.add(in.from, fmt.Errorf("%s: %q: %w", key, in.text, err))
+	}
+}
+
+// apart refuses another directory at or below kubelet's, which runs every file
+// there as a pod, and kubelet's below another.
+func (r *reader) apart(key string, others ...string) {
+	kubelet := filepath.Clean(r.merged[key].text) + "/"
+	for _, other := range others {
+		in := r.merged[other]
+		dir := filepath.Clean(in.text) + "/"
+		if strings.HasPrefix(dir, kubelet) || strings.HasPrefix(kubelet, dir) {
+			r.problems.add(in.from, fmt.Errorf("%s: %q: want a directory apart from %s %q (%s)",
+				other, in.text, key, r.merged[key].text, r.merged[key].from))
+		}
+	}
+}

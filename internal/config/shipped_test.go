@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// setting is a commented setting of the shipped file, as opposed to a line of
+// explanation: no blank behind the #, or at least two.
+var setting = regexp.MustCompile(`(?m)^#( {2,}[a-zA-Z-]+[: ]|[a-zA-Z])`)
+
+func shipped(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../../packaging/config.yaml")
+	require.NoError(t, err)
+	return string(data)
+}
+
+// uncommented is the shipped file with every setting in force.
+func uncommented(t *testing.T) string {
+	return regexp.MustCompile(`(?m)^#((?:  )*(?:- /\S+|[a-zA-Z]+:.*))$`).ReplaceAllString(shipped(t), "$1")
+}
+
+func TestTheShippedFileIsTheDefaults(t *testing.T) {
+	t.Parallel()
+	want := withRoot(t, "", func(*Settings) {})
+	for name, content := range map[string]string{"as shipped": shipped(t), "uncommented": uncommented(t)} {
+		f, err := parse("config.yaml", []byte(content))
+		require.NoError(t, err, name)
+		got, err := settings(merge(defaults(), f), "")
+		require.NoError(t, err, name)
+		assert.Equal(t, want, got, name)
+	}
+	assert.Empty(t, must(parse("config.yaml", []byte(shipped(t)))), "shipped, nothing is in force")
+}
+
+func must(f fragment, err error) fragment {
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func TestTheShippedFileExplainsEveryKey(t *testing.T) {
+	t.Parallel()
+	f, err := parse("config.yaml", []byte(uncommented(t)))
+	require.NoError(t, err)
+	lines := strings.Split(uncommented(t), "\n")
+	leaves(schema(), "", func(path string, k key) {
+		in, there := f[path]
+		require.True(t, there, "%s: not in packaging/config.yaml", path)
+		above := in.from.line - 2 // the list's or the mapping's own line has no value
+		if k.shape == list && len(in.list) > 0 {
+			above--
+		}
+		assert.Regexp(t, `^# \S.{15}`, lines[above], "%s: no explanation above its line", path)
+		for _, inner := range k.keys {
+			assert.Regexp(t, `(?m)^#   `+inner.name+`\b|\{.*\b`+inner.name+`: `, shipped(t), path)
+		}
+	})
+}
+
+// TestYAMLCanBeReadAgain: what `config show` prints gives the same settings,
+// and every value says where it is from.
+func TestYAMLCanBeReadAgain(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"all.yaml", "nothing-said.yaml", "bom-crlf.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata/good", file))
+		require.NoError(t, err)
+		root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": string(data)})
+		c := load(t, Sources{Root: root})
+		shown, err := c.YAML()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(root+"/shown.yaml", shown, 0o600))
+		again := load(t, Sources{Root: root, File: root + "/shown.yaml"})
+		assert.Equal(t, c.Settings, again.Settings, file)
+		leavesShown := regexp.MustCompile(`(?m)^.*[^:\s]$`).FindAllString(string(shown), -1)
+		for _, line := range leavesShown {
+			if !strings.HasSuffix(line, ":") {
+				assert.Regexp(t, `# (default|`+regexp.QuoteMeta(root)+`\S+:\d+)$`, line)
+			}
+		}
+	}
+}
+
+func TestEntriesSayWhereValuesAreFrom(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"etc/image-update-agent/config.yaml": "log:\n  level: debug\nvalues:\n  sles12/velum: 4.0.0\n" +
+			"repositories:\n  - match: '*'\n    updates: none\n  - match: a/b\n",
+		"etc/image-update-agent/config.d/a.yaml": "manage:\n  - etcd.yaml\n",
+	})
+	c := load(t, Sources{Root: root, Env: env(map[string]string{IntervalVariable: "0"})})
+	at := map[string]Entry{}
+	for _, e := range c.Entries() {
+		at[e.Key] = e
+	}
+	admin := root + adminFile
+	for _, want := range []Entry{
+		{"interval", "0", "environment UPDATE_POLLING_INTERVAL"},
+		{"pullPolicy", "Always", "default"},
+		{"log.level", "debug", admin + ":2"},
+		{"log.format", "text", "default"},
+		{"values.sles12/velum", "4.0.0", admin + ":4"},
+		{"repositories[0].updates", "none", admin + ":7"},
+		{"repositories[1].match", "a/b", admin + ":8"},
+		{"manage[0]", "etcd.yaml", root + dropIns + "/a.yaml:2"},
+		{"tagFiles[1]", "/usr/share/suse-containermetadata-images", "default"},
+	} {
+		assert.Equal(t, want, at[want.Key])
+	}
+}
