@@ -121,8 +121,8 @@ type Announcer interface {
 	// Announce sets the grain, writing only on change. ErrHeld while another
 	// update owns the node.
 	Announce(ctx context.Context, a Announcement) error
-	// Busy names the foreign operation that owns the node now, such as
-	// "update_in_progress"; empty for none.
+	// Busy says which foreign operation owns the node now, as in "the grain
+	// update_in_progress is true"; empty for none.
 	Busy(ctx context.Context) (string, error)
 }
 

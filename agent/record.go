@@ -23,12 +23,16 @@ type Record struct {
 	Since time.Time `json:"since,omitzero"`
 	// LastCheck is the end of the last poll, successful or not.
 	LastCheck time.Time `json:"lastCheck,omitzero"`
-	// Releases are builds by "repository@digest": learnt once, asked never again.
+	// Releases are builds by "repository@digest": learnt once, never asked again
+	// while they run, are offered or are the way back.
 	Releases map[string]Release `json:"releases,omitempty"`
 	// Lists are the tags of a repository as last listed.
 	Lists map[string]TagList `json:"lists,omitempty"`
 	// Sources is how each repository's source answered, by repository.
 	Sources map[string]SourceRecord `json:"sources,omitempty"`
+	// Offers are the last answers, by Question, so that a registry that is away
+	// or a restart takes no offer back.
+	Offers map[string]Remembered `json:"offers,omitempty"`
 	// Wrote is the digest of the pod manifests that we wrote, by file name: only
 	// these are removed when their template disappears.
 	Wrote map[string]digest.Digest `json:"wrote,omitempty"`
@@ -50,6 +54,14 @@ type TagList struct {
 	Malformed int `json:"malformed,omitempty"`
 }
 
+// Remembered is an Offer as the record keeps it.
+type Remembered struct {
+	At     time.Time `json:"at"`
+	Follow Release   `json:"follow"`
+	Newest Release   `json:"newest"`
+	Notes  []string  `json:"notes,omitempty"`
+}
+
 // SourceRecord is how a repository's source answered.
 type SourceRecord struct {
 	Host        string    `json:"host,omitempty"`
@@ -67,6 +79,8 @@ type Good struct {
 	Repository string        `json:"repository"`
 	Running    digest.Digest `json:"running"`
 	Previous   digest.Digest `json:"previous,omitempty"`
+	// Adopted: kubelet took Running by itself, nobody approved it.
+	Adopted bool `json:"adopted,omitempty"`
 }
 
 // Approval binds a yes to exactly what was offered: if the offer changes, the

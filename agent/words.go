@@ -120,12 +120,12 @@ type PodFile struct {
 	Err  error
 }
 
-// Progress is how far a pull has come. Total is zero while it is unknown.
+// Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
-	Reference string
-	Phase     string // "resolving", "downloading", "unpacking", "done"
-	Done      int64  // bytes
-	Total     int64  // bytes
+	Reference string `json:"reference"`
+	Phase     string `json:"phase"`           // "asking", "resolving", "downloading", "unpacking", "done", "waiting"
+	Done      int64  `json:"done,omitempty"`  // bytes
+	Total     int64  `json:"total,omitempty"` // bytes
 }
 
 // Hold is a named reason not to act now.

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// proofInterval is how often CRI is asked whether the pod has come up: often
+// enough for a person who waits, and nothing against kubelet's own relist each
+// second.
+const proofInterval = 500 * time.Millisecond
+
+// applyAndRecord applies and remembers how it ended. An approval is used up
+// either way: what failed is not tried again by itself.
+func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
+	err := a.apply(ctx, s)
+	if ctx.Err() != nil {
+		return err // interrupted: the approval stands, the next start goes on
+	}
+	delete(a.record.Approved, s.File)
+	if err == nil {
+		delete(a.record.Failed, s.File)
+		a.applied[s.File] = true
+	} else if !errors.Is(err, ErrHeld) {
+		a.record.fail(s.File, Failure{At: a.Now(), Offer: s.Apply.Offer, Reason: err.Error()})
+	}
+	return errors.Join(err, a.save(ctx))
+}
+
+// apply makes the pod run its offer: it proves that kubelet will find what was
+// staged, acts, and waits until CRI shows it.
+func (a *Agent) apply(ctx context.Context, s Step) error {
+	if s.Apply.Remove {
+		return a.remove(ctx, s)
+	}
+	if err := a.preflight(ctx, s.Apply); err != nil {
+		return err
+	}
+	if s.Data != nil {
+		if err := a.write(ctx, s); err != nil {
+			return err
+		}
+		if err := a.Files.Keep(ctx, s.File, nil); err != nil {
+			a.Log.Warn("rendered file stays", "cycle", a.cycle, "file", s.File, "err", err)
+		}
+	}
+	for _, id := range s.Apply.StopSandboxes {
+		if err := a.Pods.StopSandbox(ctx, id); err != nil {
+			return fmt.Errorf("stop pod %s: %w", s.Apply.Pod, err)
+		}
+	}
+	if len(s.Apply.StopSandboxes) == 0 {
+		for _, id := range s.Apply.Stop {
+			if err := a.Pods.Stop(ctx, id); err != nil {
+				return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
+			}
+		}
+	}
+	return a.awaitRunning(ctx, s.Apply)
+}
+
+// preflight is rule 5: pull policy Always makes the registry part of the start,
+// so before anything is stopped, each floating tag must answer, and name what
+// was staged. With IfNotPresent kubelet would start what the node has under
+// that name, so CRI fetches it first.
+func (a *Agent) preflight(ctx context.Context, p Apply) error {
+	checked := map[Reference]bool{}
+	for _, e := range p.Expect {
+		if checked[e.Ref] {
+			continue
+		}
+		checked[e.Ref] = true
+		now, err := a.Source.Resolve(ctx, e.Ref)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: registry away: %w", ErrHeld, err)
+		case now.Digest != e.Digest:
+			return fmt.Errorf("%w: %s has moved on to %s: it is staged first", ErrHeld, e.Ref, now.Digest)
+		}
+		if !p.PullFirst {
+			continue
+		}
+		id, err := a.Pods.Pull(ctx, e.Ref)
+		switch {
+		case err != nil:
+			return fmt.Errorf("pull %s: %w", e.Ref, err)
+		case e.Config != "" && id != e.Config:
+			return fmt.Errorf("pull %s: got image id %s instead of %s", e.Ref, id, e.Config)
+		}
+	}
+	return nil
+}
+
+// awaitRunning waits until CRI shows each container on its digest.
+func (a *Agent) awaitRunning(ctx context.Context, p Apply) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.Policy.ApplyTimeout,
+		fmt.Errorf("not running after %s", a.Policy.ApplyTimeout))
+	defer cancel()
+	tick := time.NewTicker(proofInterval)
+	defer tick.Stop()
+	for {
+		missing, err := a.missing(ctx, p)
+		if err == nil && missing == "" {
+			return nil
+		}
+		a.tell(Progress{Reference: p.Pod, Phase: "waiting"})
+		select {
+		case <-ctx.Done():
+			if err != nil {
+				return fmt.Errorf("pod %s: %w: %w", p.Pod, context.Cause(ctx), err)
+			}
+			return fmt.Errorf("pod %s: %w: %s", p.Pod, context.Cause(ctx), missing)
+		case <-tick.C:
+		}
+	}
+}
+
+// missing names the first container that does not run what is expected.
+func (a *Agent) missing(ctx context.Context, p Apply) (string, error) {
+	all, err := a.Pods.Containers(ctx)
+	if err != nil {
+		return "", err
+	}
+	inv := Inventory{Containers: all}
+	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
+	for _, e := range p.Expect {
+		c := container(containers, e.Container)
+		switch {
+		case c == nil:
+			return e.Container + " is not there", nil
+		case e.Anew && c.ID == e.Old:
+			return e.Container + " is still the old one", nil
+		case !isImage(*c, e):
+			return fmt.Sprintf("%s runs %s instead of %s", e.Container, c.Image, e.Config), nil
+		case e.Init && (c.Running || c.ExitCode != 0):
+			return fmt.Sprintf("init container %s has not ended well (exit code %d)", e.Container, c.ExitCode), nil
+		case !e.Init && !c.Running:
+			return fmt.Sprintf("%s does not run (exit code %d)", e.Container, c.ExitCode), nil
+		}
+	}
+	return "", nil
+}
+
+func isImage(c Container, e Expectation) bool {
+	if e.Config != "" && c.Image == e.Config {
+		return true
+	}
+	for _, d := range c.Digests {
+		if d == e.Digest {
+			return true
+		}
+	}
+	return false
+}
+
+// tell passes progress on to whoever listens.
+func (a *Agent) tell(p Progress) {
+	if a.Progress != nil {
+		a.Progress(p)
+	}
+}
+
+// wrote remembers that a pod manifest is ours.
+func (r *Record) wrote(file string, data []byte) {
+	if r.Wrote == nil {
+		r.Wrote = map[string]digest.Digest{}
+	}
+	r.Wrote[file] = digest.FromBytes(data)
+}
+
+// fail remembers an apply that did not end well.
+func (r *Record) fail(file string, f Failure) {
+	if r.Failed == nil {
+		r.Failed = map[string]Failure{}
+	}
+	r.Failed[file] = f
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Result is how an approval ended for one pod manifest.
+type Result string
+
+// The results of an apply.
+const (
+	ResultApplied Result = "applied" // CRI shows the offer running
+	ResultNothing Result = "nothing" // there was nothing to apply
+	ResultHeld    Result = "held"    // a named reason speaks against it now
+	ResultFailed  Result = "failed"  // it was tried and did not come up
+)
+
+// Outcome is what became of one pod manifest that was to be applied.
+type Outcome struct {
+	PodManifest string `json:"podManifest"`
+	Change      string `json:"change"`
+	Result      Result `json:"result"`
+	Reason      string `json:"reason"`
+}
+
+// ErrUnknownImage: a name given by a person fits no tracked image.
+var ErrUnknownImage = errors.New("no pod manifest uses it")
+
+// Apply approves what is staged for the named images (all, where none is
+// named) and carries it out. A name is a repository, the end of one after a
+// slash, or a pod manifest's file name.
+func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, error) {
+	plan, err := a.Plan(ctx, PollNone)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	pods, err := pick(plan, names)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	outcomes := make([]Outcome, 0, len(pods))
+	approved := 0
+	for _, p := range pods {
+		o := Outcome{PodManifest: p.File, Change: p.Change}
+		switch {
+		case p.Err != nil:
+			o.Result, o.Reason = ResultFailed, p.Err.Error()
+		case p.withheld() || (p.Change != "" && len(p.Holds) > 0):
+			o.Result, o.Reason = ResultHeld, p.Holds[0].Name+": "+p.Holds[0].Reason
+		case p.Change == "":
+			o.Result = ResultNothing
+		case !p.Ready:
+			o.Result, o.Reason = ResultHeld, "not staged yet"
+		default:
+			a.record.approve(p, a.Now())
+			approved++
+		}
+		outcomes = append(outcomes, o)
+	}
+	if approved == 0 {
+		return outcomes, Status{}, nil
+	}
+	// Kept before the first act: a crash in the middle goes on where it was.
+	if err := a.save(ctx); err != nil {
+		return nil, Status{}, err
+	}
+	s, err := a.Cycle(ctx, PollNone)
+	for n := range outcomes {
+		if outcomes[n].Result == "" {
+			a.outcome(&outcomes[n])
+		}
+	}
+	return outcomes, s, err
+}
+
+// outcome reads from the cycle that has just ended what became of an approval.
+func (a *Agent) outcome(o *Outcome) {
+	err := a.errs[o.PodManifest]
+	_, pending := a.record.Approved[o.PodManifest]
+	switch {
+	case errors.Is(err, ErrHeld):
+		o.Result, o.Reason = ResultHeld, err.Error()
+	case err != nil:
+		o.Result, o.Reason = ResultFailed, err.Error()
+	case pending:
+		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
+	case !a.applied[o.PodManifest]:
+		o.Result, o.Reason = ResultHeld, "the offer has changed meanwhile"
+	default:
+		o.Result = ResultApplied
+	}
+}
+
+// pick finds the pods that use the named images.
+func pick(plan Plan, names []string) ([]PodPlan, error) {
+	if len(names) == 0 {
+		return plan.Pods, nil
+	}
+	hit := map[string]bool{}
+	for _, name := range names {
+		found := false
+		for _, p := range plan.Pods {
+			if p.File == name || slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return isNamed(i, name) }) {
+				hit[p.File], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s: %w", name, ErrUnknownImage)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
+}
+
+func isNamed(i ImagePlan, name string) bool {
+	repository := i.Want.Ask.Repository
+	return repository != "" && (repository == name || strings.HasSuffix(repository, "/"+name))
+}
+
+// approve keeps a yes to exactly this offer.
+func (r *Record) approve(p PodPlan, now time.Time) {
+	if r.Approved == nil {
+		r.Approved = map[string]Approval{}
+	}
+	r.Approved[p.File] = Approval{At: now, Offer: p.Offer}
+}

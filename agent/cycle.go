@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+)
+
+// Agent does the cycles. Its fields are what it needs from the world; all are
+// required but Progress. It is not safe for concurrent use: Loop serialises.
+type Agent struct {
+	Source    Source
+	Images    Images
+	Pods      Pods
+	Files     PodFiles
+	Announcer Announcer
+	Recorder  Recorder
+	Policy    Policy
+	Log       *slog.Logger
+	Now       func() time.Time
+	// Progress hears of long work and of each step; may be nil.
+	Progress func(Progress)
+	Version  string // of the agent, for the status
+
+	record    Record
+	loaded    bool
+	nextCheck *time.Time
+	cycle     string           // the running cycle's id, in every line of the log
+	count     uint64           // of cycles since the start
+	applied   map[string]bool  // pod manifests applied in this cycle
+	errs      map[string]error // what did not work in this cycle, by pod manifest or release
+}
+
+// Cycle looks, asks, decides and does, once. It returns what the node is like
+// afterwards. Its error is of the cycle itself (the node could not be looked
+// at, the record not be kept); what went wrong with one image or pod stands in
+// the status, and stops no other.
+func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
+	if err := a.begin(ctx); err != nil {
+		return a.unseen(ctx, err)
+	}
+	inv, err := a.inventory(ctx)
+	if err != nil {
+		return a.unseen(ctx, err)
+	}
+	offers := a.offers(ctx, questions(survey(inv, a.Policy), a.Policy), poll)
+	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
+	for _, step := range plan.Steps {
+		if ctx.Err() != nil {
+			break // asked to stop: between steps, the node is always whole
+		}
+		a.do(ctx, step)
+	}
+	return a.report(ctx, offers)
+}
+
+// Plan is what the next cycle would do if it ran now, having asked as poll
+// says. It changes nothing on the node and keeps nothing.
+func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
+	if err := a.begin(ctx); err != nil {
+		return Plan{}, err
+	}
+	inv, err := a.inventory(ctx)
+	if err != nil {
+		return Plan{}, err
+	}
+	offers := a.offers(ctx, questions(survey(inv, a.Policy), a.Policy), poll)
+	return Decide(inv, offers, a.record, a.Policy, a.Now()), nil
+}
+
+// begin readies what one cycle remembers.
+func (a *Agent) begin(ctx context.Context) error {
+	a.count++
+	a.cycle = strconv.FormatUint(a.count, 10)
+	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	if a.loaded {
+		return nil
+	}
+	var err error
+	if a.record, err = a.Recorder.Load(ctx); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	a.record.Version = RecordVersion
+	a.loaded = true
+	return nil
+}
+
+// do carries out a step. Its failure is noted where it belongs and leaves the
+// node as it was before the step.
+func (a *Agent) do(ctx context.Context, s Step) {
+	for _, need := range s.Needs {
+		if _, failed := a.errs[need]; failed {
+			a.Log.Info("step waits for an image", "cycle", a.cycle, "step", s.String(), "image", need)
+			return
+		}
+	}
+	err := a.carryOut(ctx, s)
+	switch {
+	case err == nil:
+		a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
+	case ctx.Err() != nil:
+		a.Log.Info("step interrupted", "cycle", a.cycle, "step", s.String())
+	default:
+		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", err)
+		a.errs[s.key()] = fmt.Errorf("%s: %w", s.Do, err)
+	}
+}
+
+// key names what a step is about: the release, else the pod manifest.
+func (s Step) key() string {
+	if s.Do == StepStage {
+		return releaseKey(s.Release.Repository, s.Release.Digest)
+	}
+	return s.File
+}
+
+func (a *Agent) carryOut(ctx context.Context, s Step) error {
+	switch s.Do {
+	case StepStage:
+		return a.stage(ctx, s.Release)
+	case StepWrite:
+		return a.write(ctx, s)
+	case StepKeep:
+		return a.Files.Keep(ctx, s.File, s.Data)
+	case StepDrop:
+		return a.Files.Keep(ctx, s.File, nil)
+	case StepRemove:
+		return a.remove(ctx, s)
+	case StepPin:
+		return a.Images.Pins(ctx, s.Pins)
+	case StepApply:
+		return a.applyAndRecord(ctx, s)
+	default:
+		return fmt.Errorf("unknown step %q", s.Do)
+	}
+}
+
+// stage pulls a release and checks that kubelet will find it.
+func (a *Agent) stage(ctx context.Context, r Release) error {
+	if err := a.Images.Stage(ctx, r, a.Progress); err != nil {
+		return err
+	}
+	name := r.Repository + ":" + r.Long
+	if r.Long == "" {
+		name = releaseKey(r.Repository, r.Digest)
+	}
+	id, ok, err := a.Pods.Lists(ctx, name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: cri: %w", name, err)
+	case !ok:
+		return fmt.Errorf("%s: staged, but cri does not list it", name)
+	case r.Config != "" && id != r.Config:
+		return fmt.Errorf("%s: cri lists image id %s instead of %s", name, id, r.Config)
+	}
+	return nil
+}
+
+// write writes a pod manifest and remembers that it is ours.
+func (a *Agent) write(ctx context.Context, s Step) error {
+	if err := a.Files.Write(ctx, s.Was, s.Data); err != nil {
+		return err
+	}
+	a.record.wrote(s.File, s.Data)
+	return a.save(ctx)
+}
+
+func (a *Agent) remove(ctx context.Context, s Step) error {
+	if err := a.Files.Remove(ctx, s.Was); err != nil {
+		return err
+	}
+	delete(a.record.Wrote, s.File)
+	return a.save(ctx)
+}
+
+func (a *Agent) save(ctx context.Context) error {
+	// What was done is kept also when the agent has been asked to stop.
+	if err := a.Recorder.Save(context.WithoutCancel(ctx), a.record); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// unseen reports a cycle that could not even look at the node: nothing was
+// changed, and nothing is known to have changed.
+func (a *Agent) unseen(ctx context.Context, cause error) (Status, error) {
+	if errors.Is(cause, context.Canceled) {
+		return Status{}, cause
+	}
+	a.Log.Error("cycle ended early", "cycle", a.cycle, "err", cause)
+	s := a.blank(StateFailed, cause.Error())
+	s.Sources = sourceStatus(a.record)
+	return s, errors.Join(cause, a.publish(ctx, s))
+}

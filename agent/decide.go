@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// ApprovalAge is how long a yes holds that could not be carried out: a day, so
+// that a forgotten approval does not restart a pod in the middle of next week.
+const ApprovalAge = 24 * time.Hour
+
+// The names of holds. They are an interface: scripts and dashboards match them.
+const (
+	HoldWithheld  = "withheld"  // an image of the pod is unresolved
+	HoldBusy      = "busy"      // another operation owns the node
+	HoldUnmanaged = "unmanaged" // the pod manifest is not ours to change
+	HoldEdited    = "edited"    // somebody edited a file of ours whose template is gone
+)
+
+// Decide makes the plan of one cycle. It is pure: the same arguments give the
+// same plan, and it changes none of them.
+func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now time.Time) Plan {
+	views := survey(inv, p)
+	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
+	for _, v := range views {
+		if v.err == nil {
+			d.names = append(d.names, v.pod.Name)
+		}
+	}
+	var plan Plan
+	for _, v := range views {
+		plan.Pods = append(plan.Pods, d.pod(v))
+	}
+	for _, r := range p.Images {
+		o := offers[Question{Repository: r.Repository, Tag: r.Tag}]
+		plan.Tracked = append(plan.Tracked, ImagePlan{Offer: o, Target: o.Newest, Staged: inv.staged(o.Newest)})
+	}
+	plan.Steps = d.steps(views, plan)
+	return plan
+}
+
+// decider is Decide's arguments, and the names of all pods.
+type decider struct {
+	inv    Inventory
+	offers map[Question]Offer
+	rec    Record
+	policy Policy
+	now    time.Time
+	names  []string
+}
+
+// pod plans one pod manifest.
+func (d *decider) pod(v podView) PodPlan {
+	p := PodPlan{File: v.file, Pod: v.pod.Name, Err: v.err}
+	if v.err != nil {
+		return p
+	}
+	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
+	for _, w := range v.wants {
+		p.Images = append(p.Images, d.image(v, w, containers))
+		if w.Left != "" {
+			p.Left = append(p.Left, left([]manifests.Image{w.Image})...)
+		}
+	}
+	switch {
+	case d.orphan(v, &p):
+		// Its template is gone: nothing of it is offered any more.
+	case d.withheld(&p):
+		// Rule 2: one unresolved image withholds the whole pod.
+	case !v.managed:
+		p.Holds = append(p.Holds, Hold{HoldUnmanaged, v.file + " has no template and is not listed under manage"})
+	default:
+		d.render(v, &p)
+	}
+	d.sum(&p)
+	return p
+}
+
+// image plans one image of a pod.
+func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
+	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
+	c := container(containers, w.Image.Container)
+	if w.Ask.Repository == "" || i.Offer.Unresolved() {
+		if c != nil {
+			i.Running.Digest = digestOf(c, d.inv.Held)
+		}
+		return i
+	}
+	rule := d.policy.rule(w.Ask.Repository)
+	i.Target = i.Offer.Newest
+	good := d.rec.Good[goodKey(v.file, w.Image.Container)]
+	var same bool
+	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
+	known := c != nil && c.Image != ""
+	if !known && good.Running != "" && good.Repository == w.Ask.Repository {
+		known, same = true, good.Running == i.Target.Digest
+	}
+	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
+	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
+		i.Change = "" // updates: none
+	}
+	i.Running.Tag = d.nameOf(w, i.Running.Digest)
+	i.From = i.Running.Tag
+	i.Staged = d.inv.staged(i.Target)
+	i.Adopted = good.Adopted && good.Running == i.Running.Digest
+	return i
+}
+
+// nameOf is the best name for what runs: the long tag its digest had when it
+// was learnt, else the tag in the pod manifest.
+func (d *decider) nameOf(w Want, running digest.Digest) string {
+	if r, ok := d.rec.Releases[releaseKey(w.Ask.Repository, running)]; ok && running != "" {
+		return r.Name()
+	}
+	return w.OnDisk.Tag
+}
+
+// withheld holds a pod back whose images are not all known.
+func (d *decider) withheld(p *PodPlan) bool {
+	for _, i := range p.Images {
+		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
+			p.Holds = append(p.Holds, Hold{HoldWithheld, fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err)})
+		}
+	}
+	return len(p.Holds) > 0
+}
+
+// orphan plans a pod manifest of ours whose template is gone. Without any
+// template at all nothing is concluded: the package may just not be there.
+func (d *decider) orphan(v podView, p *PodPlan) bool {
+	wrote, ours := d.rec.Wrote[v.file]
+	if v.template != nil || !ours || d.policy.Manage[v.file] || len(d.inv.Templates) == 0 {
+		return false
+	}
+	if digest.FromBytes(v.disk.Data) != wrote {
+		p.Holds = append(p.Holds, Hold{HoldEdited, "its template is gone, but the file was edited since we wrote it"})
+		return true
+	}
+	for n := range p.Images {
+		p.Images[n].Change = ""
+	}
+	p.Change = ChangeRemove
+	return true
+}
+
+// render makes the wanted pod manifest and compares it with the one on disk.
+func (d *decider) render(v podView, p *PodPlan) {
+	tag := map[string]string{}
+	for _, i := range p.Images {
+		tag[i.Want.Image.Path] = i.Target.Tag
+	}
+	out, err := manifests.Render(v.source().Data, manifests.Overrides{
+		Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy,
+		Tag: func(_ string, img manifests.Image) (string, bool) {
+			t := tag[img.Path]
+			return t, t != ""
+		},
+	})
+	if err != nil {
+		p.Err = fmt.Errorf("render: %w", err)
+		return
+	}
+	p.Wanted = out.Data
+	p.Left = left(out.Left)
+	if v.disk == nil {
+		return
+	}
+	equal, err := manifests.Equal(v.disk.Data, out.Data)
+	if err != nil {
+		p.Err = fmt.Errorf("compare with the pod manifest: %w", err)
+		return
+	}
+	p.Waiting = !equal
+}
+
+// sum draws the pod's change, its offer's identity and its readiness.
+func (d *decider) sum(p *PodPlan) {
+	if p.Err != nil {
+		return
+	}
+	staged := true
+	id := sha256.New()
+	fmt.Fprintf(id, "%s\n", p.File)
+	for _, i := range p.Images {
+		if changeRank[i.Change] > changeRank[p.Change] {
+			p.Change = i.Change
+		}
+		if i.Target.Digest != "" {
+			staged = staged && i.Staged
+			fmt.Fprintf(id, "%s %s %s\n", i.Want.Image.Path, i.Target.Tag, i.Target.Digest)
+		}
+	}
+	if p.Change == "" && p.Waiting {
+		p.Change = ChangeConvert
+	}
+	if p.Waiting {
+		id.Write(p.Wanted)
+	}
+	if p.Change == "" || p.withheld() {
+		return
+	}
+	if d.inv.Busy != "" {
+		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})
+	}
+	p.Offer = hex.EncodeToString(id.Sum(nil))
+	p.Ready = staged || p.Change == ChangeRemove
+}
+
+func (p *PodPlan) withheld() bool {
+	for _, h := range p.Holds {
+		if h.Name == HoldWithheld || h.Name == HoldEdited {
+			return true
+		}
+	}
+	return false
+}
+
+// same reports whether the rendered file is the one on disk to the byte.
+func (p *PodPlan) same(disk *PodFile) bool { return disk != nil && bytes.Equal(disk.Data, p.Wanted) }
+
+func goodKey(file, container string) string { return file + "/" + container }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Inventory is what the pod manifests ask for and what really is on the node.
+// It is read anew in each cycle and never kept.
+type Inventory struct {
+	Templates    []PodFile
+	PodManifests []PodFile
+	Waiting      []PodFile
+	Containers   []Container
+	Held         []HeldImage
+	Busy         string // why another operation may own the node; empty: none does
+}
+
+// inventory looks at the node. It either sees everything or errs: a plan made
+// from half a view could take a running pod for an absent one.
+func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
+	var inv Inventory
+	var err error
+	if inv.Templates, err = a.Files.Templates(ctx); err != nil {
+		return inv, fmt.Errorf("templates: %w", err)
+	}
+	if inv.PodManifests, err = a.Files.PodManifests(ctx); err != nil {
+		return inv, fmt.Errorf("pod manifests: %w", err)
+	}
+	if inv.Waiting, err = a.Files.Waiting(ctx); err != nil {
+		return inv, fmt.Errorf("rendered pod manifests: %w", err)
+	}
+	if inv.Containers, err = a.Pods.Containers(ctx); err != nil {
+		return inv, fmt.Errorf("containers: %w", err)
+	}
+	if inv.Held, err = a.Images.Held(ctx); err != nil {
+		return inv, fmt.Errorf("images: %w", err)
+	}
+	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
+		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
+	}
+	return inv, nil
+}
+
+// find returns the file of that name, nil where there is none.
+func find(files []PodFile, name string) *PodFile {
+	for i := range files {
+		if files[i].Name == name {
+			return &files[i]
+		}
+	}
+	return nil
+}
+
+// staged reports whether the release is complete, unpacked and pinned.
+func (inv Inventory) staged(r Release) bool {
+	for _, h := range inv.Held {
+		if h.Pin && h.Complete && h.Repository == r.Repository && h.Digest == r.Digest {
+			return true
+		}
+	}
+	return false
+}
+
+// podContainers gives the containers of the static pod of that name. kubelet
+// names it <pod>-<node>; the node's name may differ from the host's, so the pod
+// is the one with the longest name that fits, of all pods known.
+func (inv Inventory) podContainers(namespace, pod string, all []string) []Container {
+	var out []Container
+	for _, c := range inv.Containers {
+		if c.Namespace == namespace && owner(c.Pod, all) == pod {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// owner is the longest of names that the CRI pod name begins with.
+func owner(criPod string, names []string) string {
+	best := ""
+	for _, n := range names {
+		if (criPod == n || strings.HasPrefix(criPod, n+"-")) && len(n) > len(best) {
+			best = n
+		}
+	}
+	return best
+}
+
+// container gives the newest attempt of the named container.
+func container(all []Container, name string) *Container {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lookInterval is how often the node is looked at between polls: it costs no
+// request, notices what kubelet or a person did, and sets the grain again
+// after somebody rewrote the file. Salt refreshes grains every ten minutes.
+const lookInterval = 10 * time.Minute
+
+// Notifier tells the service manager how the loop is doing.
+type Notifier interface {
+	// Status is a sentence for `systemctl status`.
+	Status(text string)
+	// Turned says that the loop has turned.
+	Turned()
+}
+
+// Loop runs the cycles, one at a time: by the clock, and when a person asks.
+type Loop struct {
+	notify  Notifier
+	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
+	work    chan func(context.Context)
+	mu      sync.Mutex
+	status  Status
+	hearers map[int]func(Progress)
+	nextID  int
+
+	// Only the loop's goroutine touches what follows.
+	agent     *Agent
+	interval  time.Duration
+	machineID string
+	poll      time.Time // the next slot; zero: polling is off
+}
+
+// NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
+// the sleep, so that a watchdog is served in time.
+func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
+	l := &Loop{
+		notify: n, wake: wake, work: make(chan func(context.Context)),
+		hearers: map[int]func(Progress){}, machineID: machineID,
+	}
+	l.adopt(a, interval)
+	l.status = a.blank(StateCurrent, "starting")
+	return l
+}
+
+func (l *Loop) adopt(a *Agent, interval time.Duration) {
+	a.Progress = l.progress
+	l.agent, l.interval = a, interval
+}
+
+// Run turns until ctx ends, and then returns nil: a step that has begun is
+// finished or left whole.
+func (l *Loop) Run(ctx context.Context) error {
+	l.next(l.agent.Now())
+	look := time.Time{} // at once: the node may have changed while we were off
+	for {
+		now := l.agent.Now()
+		switch {
+		case !l.poll.IsZero() && !now.Before(l.poll):
+			l.next(now)
+			_, _ = l.turn(ctx, PollDue)
+			look = l.agent.Now().Add(lookInterval)
+		case !now.Before(look):
+			_, _ = l.turn(ctx, PollNone)
+			look = l.agent.Now().Add(lookInterval)
+		}
+		if !l.wait(ctx, look) {
+			return nil
+		}
+		if then := l.agent.Now(); then.Before(now) {
+			l.next(then) // the clock was set back
+			look = then
+		}
+	}
+}
+
+// next finds the next slot and lets the status name it.
+func (l *Loop) next(now time.Time) {
+	l.poll = NextSlot(now, l.interval, l.machineID)
+	l.agent.nextCheck = when(l.poll)
+}
+
+// wait sleeps until something is due or somebody asks; false: the end.
+func (l *Loop) wait(ctx context.Context, look time.Time) bool {
+	now := l.agent.Now()
+	d := look.Sub(now)
+	if !l.poll.IsZero() {
+		d = min(d, l.poll.Sub(now))
+	}
+	if l.wake > 0 {
+		d = min(d, l.wake)
+	}
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	l.notify.Turned()
+	select {
+	case <-ctx.Done():
+		return false
+	case f := <-l.work:
+		f(ctx)
+	case <-timer.C:
+	}
+	return true
+}
+
+// turn does one cycle and keeps its status.
+func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
+	s, err := l.agent.Cycle(ctx, poll)
+	if !errors.Is(err, context.Canceled) {
+		l.keep(s)
+	}
+	return s, err
+}
+
+func (l *Loop) keep(s Status) {
+	l.mu.Lock()
+	l.status = s
+	l.mu.Unlock()
+	l.notify.Status(Sentence(s))
+	l.notify.Turned()
+}
+
+// Status is the node as of the last cycle, with the progress of the one that
+// runs. Safe for concurrent use.
+func (l *Loop) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status
+}
+
+// Check polls now, all of it, and returns what was found.
+func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
+	var s Status
+	var err error
+	e := l.run(ctx, hear, func(ctx context.Context) { s, err = l.turn(ctx, PollAll) })
+	return s, errors.Join(err, e)
+}
+
+// Apply approves and applies what is staged for the named images.
+func (l *Loop) Apply(ctx context.Context, names []string, hear func(Progress)) ([]Outcome, error) {
+	var out []Outcome
+	var err error
+	e := l.run(ctx, hear, func(ctx context.Context) {
+		l.say(StateApplying, "applying what was approved")
+		var s Status
+		out, s, err = l.agent.Apply(ctx, names)
+		if s.SchemaVersion == 0 {
+			s, _ = l.agent.Cycle(ctx, PollNone) // nothing was done: say again what is
+		}
+		l.keep(s)
+	})
+	return out, errors.Join(err, e)
+}
+
+// say changes the state in the status while something is under way.
+func (l *Loop) say(state State, reason string) {
+	l.mu.Lock()
+	l.status.State, l.status.Reason = state, reason
+	s := l.status
+	l.mu.Unlock()
+	l.notify.Status(Sentence(s))
+}
+
+// Reconfigure goes on with another agent, after the cycle that runs.
+func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
+	return l.run(ctx, nil, func(ctx context.Context) {
+		l.adopt(a, interval)
+		l.next(a.Now())
+		_, _ = l.turn(ctx, PollNone)
+	})
+}
+
+// run has the loop's goroutine do f, and waits for it.
+func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Context)) error {
+	if hear != nil {
+		defer l.listen(hear)()
+	}
+	done := make(chan struct{})
+	task := func(ctx context.Context) {
+		defer close(done)
+		f(ctx)
+	}
+	select {
+	case l.work <- task:
+		<-done // the work goes on if the caller hangs up; it is short or worth it
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
+	}
+}
+
+// listen has f hear all progress until the returned function is called.
+func (l *Loop) listen(f func(Progress)) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := l.nextID
+	l.nextID++
+	l.hearers[id] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.hearers, id)
+	}
+}
+
+// progress keeps how far the work is and passes it on.
+func (l *Loop) progress(p Progress) {
+	l.mu.Lock()
+	l.status.Progress = &p
+	hearers := make([]func(Progress), 0, len(l.hearers))
+	for _, f := range l.hearers {
+		hearers = append(hearers, f)
+	}
+	l.mu.Unlock()
+	for _, f := range hearers {
+		f(p)
+	}
+	l.notify.Turned()
+}
+
+// Sentence is a status in one line.
+func Sentence(s Status) string {
+	text := string(s.State) + ": " + s.Reason
+	if s.NextCheck != nil {
+		text += "; next check " + s.NextCheck.Local().Format("2006-01-02 15:04")
+	}
+	return text
+}

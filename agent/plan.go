@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// The changes that tags alone do not tell. The others are tags.Change's words.
+const (
+	// ChangeConvert brings a pod manifest to intermediate tag and pull policy;
+	// the software stays the same.
+	ChangeConvert = "convert"
+	// ChangeRemove takes away a pod manifest of ours whose template is gone.
+	ChangeRemove = "remove"
+)
+
+// changeRank orders the changes; the largest of its images is a pod's.
+var changeRank = map[string]int{
+	"": 0, ChangeConvert: 1, "rebuild": 2, "revision": 3, "patch": 4, "minor": 5, "major": 6, ChangeRemove: 7,
+}
+
+// Plan is what a cycle does, and why not more.
+type Plan struct {
+	Pods    []PodPlan
+	Tracked []ImagePlan // images of the configuration that no pod manifest names
+	Steps   []Step
+}
+
+// PodPlan is one pod manifest: what is to become of it.
+type PodPlan struct {
+	File   string
+	Pod    string
+	Images []ImagePlan
+	Change string // the largest of its images; "" for nothing to approve
+	// Offer identifies what is offered; an approval names it.
+	Offer string
+	// Ready: all that the offer needs is staged and nothing holds it.
+	Ready bool
+	// Wanted is the rendered pod manifest; nil where nothing is rendered.
+	Wanted  []byte
+	Waiting bool // Wanted differs from the pod that runs and waits for approval
+	Left    []Left
+	Holds   []Hold
+	Err     error
+}
+
+// ImagePlan is one image of a pod manifest.
+type ImagePlan struct {
+	Want    Want
+	Offer   Offer
+	Target  Release // what is to run; zero where unresolved or left alone
+	Running Named   // what runs; zero where nothing does
+	Change  string
+	From    string // what runs, by its best name
+	Staged  bool
+	Adopted bool
+}
+
+// Verb says what a step does.
+type Verb string
+
+// The steps, in the order in which a plan has them.
+const (
+	StepStage  Verb = "stage"  // pull, unpack, name and pin a release
+	StepWrite  Verb = "write"  // write a pod manifest that restarts nothing
+	StepKeep   Verb = "keep"   // store a rendered file until it is approved
+	StepDrop   Verb = "drop"   // forget a stored file that is not wanted any more
+	StepRemove Verb = "remove" // delete a pod manifest of ours that runs no pod
+	StepPin    Verb = "pin"    // make the pins those that are needed
+	StepApply  Verb = "apply"  // make a pod run what was approved
+)
+
+// Step is one thing to do. It can be repeated.
+type Step struct {
+	Do      Verb
+	File    string   // pod manifest; empty for stage and pin
+	Release Release  // stage
+	Was     PodFile  // write, remove, apply: what the plan was made from
+	Data    []byte   // write, keep, apply: the new content; nil: unchanged
+	Needs   []string // releases (repository@digest) that must have been staged
+	Pins    []Pin    // pin
+	Apply   Apply    // apply
+}
+
+// Apply is what it takes to make a pod run its offer.
+type Apply struct {
+	Pod, Namespace string
+	Siblings       []string // the names of all static pods, to tell them apart
+	Offer          string
+	Change         string
+	Remove         bool
+	Expect         []Expectation
+	Stop           []string // containers to stop, by CRI id
+	StopSandboxes  []string // pods to stop, where init containers changed
+	PullFirst      bool     // IfNotPresent: CRI must fetch the floating tag first
+}
+
+// Expectation is what a container must run after an apply.
+type Expectation struct {
+	Container string
+	Init      bool
+	Ref       Reference     // what kubelet will pull
+	Digest    digest.Digest // behind Ref
+	Config    digest.Digest // image id in CRI
+	Old       string        // CRI id of the container before; it must be another one where Anew
+	Anew      bool
+}
+
+// String is the step as a line for people.
+func (s Step) String() string {
+	switch s.Do {
+	case StepStage:
+		return fmt.Sprintf("stage %s:%s (%s)", s.Release.Repository, s.Release.Name(), s.Release.Digest)
+	case StepPin:
+		return fmt.Sprintf("pin %d images", len(s.Pins))
+	case StepApply:
+		return fmt.Sprintf("apply %s (%s)", s.File, s.Apply.Change)
+	default:
+		return string(s.Do) + " " + s.File
+	}
+}
+
+// left turns what rendering leaves alone into status.
+func left(images []manifests.Image) []Left {
+	var out []Left
+	for _, i := range images {
+		out = append(out, Left{Path: i.Path, Line: i.Line, Reference: i.Reference, Reason: i.Reason})
+	}
+	return out
+}

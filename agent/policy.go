@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"time"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Policy is what the admin wants, from the configuration. Decide only reads it.
+type Policy struct {
+	// PullPolicy is written into every rendered pod manifest: Always or
+	// IfNotPresent.
+	PullPolicy string
+	// Rewrites replace repository prefixes while rendering.
+	Rewrites []manifests.Rewrite
+	// Values are tags for __TAG__, by repository as the template writes it.
+	Values map[string]string
+	// Manage are pod manifests without a template that may be changed, by file
+	// name. Those with a template always may.
+	Manage map[string]bool
+	// Images are tracked although no pod manifest names them.
+	Images []Reference
+	// Rule gives a repository's rule. It must be pure.
+	Rule func(repository string) Rule
+	// ListEvery is how often a tag list is asked for, at most.
+	ListEvery time.Duration
+	// ApplyTimeout bounds the wait for CRI to show the applied digest.
+	ApplyTimeout time.Duration
+}
+
+// Rule is the policy of one repository.
+type Rule struct {
+	Updates tags.Change  // the largest change that may be offered
+	Dialect tags.Dialect // how its tags are spelt
+}
+
+func (p Policy) rule(repository string) Rule {
+	if p.Rule == nil {
+		return Rule{Updates: tags.Revision}
+	}
+	return p.Rule(repository)
+}
+
+// value finds the tag for a placeholder: by the name that the template writes,
+// by the name after the rewrite, and by that name as CRI normalises it.
+func (p Policy) value(written, rewritten, normalised string) string {
+	for _, name := range []string{written, rewritten, normalised} {
+		if tag := p.Values[name]; tag != "" {
+			return tag
+		}
+	}
+	return ""
+}

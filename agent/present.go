@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// blank is a status with everything but images: the state, since when, and the
+// checks. Since moves only when the state does.
+func (a *Agent) blank(state State, reason string) Status {
+	now := a.Now().UTC()
+	if a.loaded && (a.record.State != state || a.record.Since.IsZero()) {
+		a.record.State, a.record.Since = state, now
+	}
+	since := a.record.Since
+	if since.IsZero() {
+		since = now
+	}
+	return Status{
+		SchemaVersion: StatusSchemaVersion, Version: a.Version,
+		State: state, Reason: reason, Since: since, Written: now,
+		LastCheck: when(a.record.LastCheck),
+		NextCheck: a.nextCheck,
+		Sources:   []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
+	}
+}
+
+func (a *Agent) publish(ctx context.Context, s Status) error {
+	return a.Recorder.Publish(context.WithoutCancel(ctx), s)
+}
+
+func (a *Agent) podStatus(p PodPlan) PodStatus {
+	s := PodStatus{
+		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
+		Left: p.Left, Holds: orEmpty(p.Holds),
+	}
+	if s.Left == nil {
+		s.Left = []Left{}
+	}
+	if err := errors.Join(p.Err, a.errs[p.File]); err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
+	repository := i.Want.Ask.Repository
+	if repository == "" {
+		repository = i.Offer.Repository
+	}
+	s := ImageStatus{
+		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Adopted: i.Adopted, Holds: orEmpty(p.Holds),
+		Staged: i.Staged, Created: when(i.Target.Created),
+		Running: named(i.Running.Tag, i.Running.Digest),
+	}
+	if s.Follow == "" {
+		s.Follow = i.Want.Ask.Tag
+	}
+	good := a.record.Good[goodKey(p.File, i.Want.Image.Container)]
+	s.LastGood = named(a.record.Releases[releaseKey(repository, good.Running)].Name(), good.Running)
+	if i.Change != "" && !p.withheld() {
+		s.Offered = named(i.Target.Name(), i.Target.Digest)
+	}
+	if err := errors.Join(i.Offer.Err, a.errs[releaseKey(i.Target.Repository, i.Target.Digest)]); err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+func sourceStatus(r Record) []SourceStatus {
+	out := []SourceStatus{}
+	for _, name := range slices.Sorted(maps.Keys(r.Sources)) {
+		s := r.Sources[name]
+		out = append(out, SourceStatus{
+			Repository: name, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
+			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error, RetryAt: when(s.RetryAt),
+		})
+	}
+	return out
+}
+
+func named(tag string, d digest.Digest) *Named {
+	if d == "" {
+		return nil
+	}
+	return &Named{Tag: tag, Digest: d}
+}
+
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func orEmpty(h []Hold) []Hold {
+	if h == nil {
+		return []Hold{}
+	}
+	return h
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// steps turns the plans of all pods into things to do, in an order in which
+// each may rely on those before it: images first, files next, pins when it is
+// clear what is needed, and at last what restarts something.
+func (d *decider) steps(views []podView, plan Plan) []Step {
+	steps := d.stage(plan)
+	var applies []Step
+	for n, v := range views {
+		p := plan.Pods[n]
+		steps = append(steps, d.files(v, p)...)
+		if s, ok := d.apply(v, p); ok {
+			applies = append(applies, s)
+		}
+	}
+	for _, w := range d.inv.Waiting {
+		if !slices.Contains(fileNames(d.inv), w.Name) {
+			steps = append(steps, Step{Do: StepDrop, File: w.Name})
+		}
+	}
+	if pins, differ := d.pins(plan); differ {
+		steps = append(steps, Step{Do: StepPin, Pins: pins})
+	}
+	return append(steps, applies...)
+}
+
+// stage lists what must be pulled: the releases of every offer, of every pod
+// manifest that is to be written, and of the configuration's own images.
+func (d *decider) stage(plan Plan) []Step {
+	seen := map[string]bool{}
+	var steps []Step
+	add := func(i ImagePlan) {
+		key := releaseKey(i.Target.Repository, i.Target.Digest)
+		if i.Target.Digest == "" || i.Staged || seen[key] {
+			return
+		}
+		seen[key] = true
+		steps = append(steps, Step{Do: StepStage, Release: i.Target})
+	}
+	for _, p := range plan.Pods {
+		isNew := p.Wanted != nil && find(d.inv.PodManifests, p.File) == nil
+		if p.Err != nil || p.withheld() || p.Change == ChangeRemove || (p.Change == "" && !isNew) {
+			continue
+		}
+		for _, i := range p.Images {
+			add(i)
+		}
+	}
+	for _, i := range plan.Tracked {
+		add(i)
+	}
+	return steps
+}
+
+// files lists what happens to the pod's files now: rule 3 lets through what
+// restarts nothing, and keeps the rest until it is approved.
+func (d *decider) files(v podView, p PodPlan) []Step {
+	if p.Err != nil || p.withheld() {
+		return nil
+	}
+	busy := d.inv.Busy != ""
+	was := PodFile{Name: v.file}
+	if v.disk != nil {
+		was = *v.disk
+	}
+	var steps []Step
+	switch {
+	case p.Change == ChangeRemove && !d.alive(v) && !busy:
+		steps = append(steps, Step{Do: StepRemove, File: v.file, Was: was})
+	case p.Waiting && (v.waiting == nil || !bytes.Equal(v.waiting.Data, p.Wanted)):
+		steps = append(steps, Step{Do: StepKeep, File: v.file, Data: p.Wanted, Needs: p.needs()})
+	case p.Wanted != nil && !p.Waiting && !p.same(v.disk) && !busy:
+		steps = append(steps, Step{Do: StepWrite, File: v.file, Was: was, Data: p.Wanted, Needs: p.needsIfNew(v)})
+	}
+	if v.waiting != nil && !p.Waiting {
+		steps = append(steps, Step{Do: StepDrop, File: v.file})
+	}
+	return steps
+}
+
+// alive reports whether CRI shows a running container of the pod.
+func (d *decider) alive(v podView) bool {
+	for _, c := range d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names) {
+		if c.Running {
+			return true
+		}
+	}
+	return false
+}
+
+// needs are the releases without which the pod's offer is none.
+func (p *PodPlan) needs() []string {
+	var out []string
+	for _, i := range p.Images {
+		if i.Target.Digest != "" {
+			out = append(out, releaseKey(i.Target.Repository, i.Target.Digest))
+		}
+	}
+	return out
+}
+
+// needsIfNew: a new pod starts as soon as it is written, so its images come
+// first; rewriting a comment needs none.
+func (p *PodPlan) needsIfNew(v podView) []string {
+	if v.disk != nil {
+		return nil
+	}
+	return p.needs()
+}
+
+// pins lists what must not be collected: what runs, what is staged, what ran
+// well and what ran well before it. While anything is unclear no pin goes.
+func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
+	held := map[digest.Digest]bool{}
+	have := map[Pin]bool{}
+	for _, h := range d.inv.Held {
+		held[h.Digest] = true
+		if h.Pin {
+			have[Pin{h.Repository, h.Digest}] = true
+		}
+	}
+	need := map[Pin]bool{}
+	add := func(repository string, dg digest.Digest, coming bool) {
+		if repository != "" && dg != "" && (held[dg] || coming) {
+			need[Pin{repository, dg}] = true
+		}
+	}
+	unclear := false
+	for _, p := range plan.Pods {
+		unclear = unclear || p.Err != nil || p.withheld()
+		for _, i := range p.Images {
+			add(i.Want.Ask.Repository, i.Target.Digest, p.Change != "")
+			add(i.Want.Ask.Repository, i.Running.Digest, false)
+		}
+	}
+	for _, i := range plan.Tracked {
+		unclear = unclear || i.Target.Digest == ""
+		add(i.Target.Repository, i.Target.Digest, true)
+	}
+	for _, g := range d.rec.Good {
+		add(g.Repository, g.Running, false)
+		add(g.Repository, g.Previous, false)
+	}
+	for p := range have {
+		if unclear {
+			need[p] = true
+		}
+		differ = differ || !need[p]
+	}
+	for p := range need {
+		differ = differ || !have[p]
+		want = append(want, p)
+	}
+	slices.SortFunc(want, func(a, b Pin) int {
+		return strings.Compare(releaseKey(a.Repository, a.Digest), releaseKey(b.Repository, b.Digest))
+	})
+	return want, differ
+}
+
+// apply makes the step that a standing approval asks for, if nothing holds it.
+func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
+	yes, ok := d.rec.Approved[v.file]
+	if !ok || p.Offer == "" || yes.Offer != p.Offer || len(p.Holds) > 0 || d.now.Sub(yes.At) > ApprovalAge {
+		return Step{}, false
+	}
+	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Needs: p.needs()}
+	s.Apply = Apply{
+		Pod: v.pod.Name, Namespace: v.pod.Namespace, Siblings: d.names,
+		Offer: p.Offer, Change: p.Change,
+		Remove:    p.Change == ChangeRemove,
+		PullFirst: d.policy.PullPolicy == "IfNotPresent",
+	}
+	if p.Waiting {
+		s.Data = p.Wanted
+	}
+	if s.Apply.Remove {
+		s.Needs = nil
+		return s, true
+	}
+	d.expect(v, p, &s)
+	return s, true
+}
+
+// expect lists what each container must run in the end, and which ones to stop
+// for it where the pod manifest itself does not change.
+func (d *decider) expect(v podView, p PodPlan, s *Step) {
+	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
+	for _, i := range p.Images {
+		img := i.Want.Image
+		if i.Target.Digest == "" || (img.Kind != manifests.KindContainer && img.Kind != manifests.KindInit) {
+			continue
+		}
+		e := Expectation{
+			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Data != nil,
+			Ref:    Reference{i.Target.Repository, i.Target.Tag},
+			Digest: i.Target.Digest, Config: i.Target.Config,
+		}
+		if c := container(containers, img.Container); c != nil {
+			e.Old = c.ID
+			switch {
+			case s.Data != nil || i.Change == "":
+			case e.Init:
+				s.Apply.StopSandboxes = append(s.Apply.StopSandboxes, c.Sandbox)
+			case c.Running:
+				s.Apply.Stop = append(s.Apply.Stop, c.ID)
+			}
+		}
+		s.Apply.Expect = append(s.Apply.Expect, e)
+	}
+	slices.Sort(s.Apply.StopSandboxes)
+	s.Apply.StopSandboxes = slices.Compact(s.Apply.StopSandboxes)
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Question is what the source is asked about one followed image.
+type Question struct {
+	Repository string
+	// Tag is where to start from: the tag in the template or in the pod manifest,
+	// whichever is higher. Empty: a placeholder without a value, so the newest.
+	Tag string
+	// Convert: the pod manifest is ours to render, so a short tag is to become
+	// its intermediate tag. Otherwise the tag is followed as it stands.
+	Convert bool
+}
+
+// String is the question as a key of the record and in the log.
+func (q Question) String() string {
+	s := q.Repository + ":" + q.Tag
+	if q.Convert {
+		return s
+	}
+	return s + " (as written)"
+}
+
+// Want is one image reference of a pod manifest and what it asks for.
+type Want struct {
+	Image manifests.Image
+	Ask   Question
+	// OnDisk is what the pod manifest that kubelet has says in the same place;
+	// zero where there is none. It is what runs, or is about to.
+	OnDisk Reference
+	Left   string // why the reference is left alone; Ask is zero then
+}
+
+// podView is one pod manifest by file name: what should be, and what is.
+type podView struct {
+	file     string
+	template *PodFile
+	disk     *PodFile
+	waiting  *PodFile
+	managed  bool // ours to change
+	pod      manifests.Pod
+	wants    []Want
+	err      error
+}
+
+// survey reads the inventory's files and finds what each asks for. Pure.
+func survey(inv Inventory, p Policy) []podView {
+	var views []podView
+	for _, file := range fileNames(inv) {
+		v := podView{
+			file: file, template: find(inv.Templates, file),
+			disk: find(inv.PodManifests, file), waiting: find(inv.Waiting, file),
+		}
+		v.managed = v.template != nil || p.Manage[file]
+		v.wants, v.err = v.read(p)
+		views = append(views, v)
+	}
+	return views
+}
+
+// fileNames are the names of templates and pod manifests, sorted, each once.
+func fileNames(inv Inventory) []string {
+	var names []string
+	for _, files := range [][]PodFile{inv.Templates, inv.PodManifests} {
+		for _, f := range files {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// source is the file that says what is wanted: the template, else kubelet's own.
+func (v *podView) source() *PodFile {
+	if v.template != nil {
+		return v.template
+	}
+	return v.disk
+}
+
+func (v *podView) read(p Policy) ([]Want, error) {
+	for _, f := range []*PodFile{v.template, v.disk} {
+		if f != nil && f.Err != nil {
+			return nil, f.Err
+		}
+	}
+	pod, err := manifests.Parse(v.source().Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v.role(), err)
+	}
+	v.pod = pod
+	onDisk, err := v.readDisk()
+	if err != nil {
+		return nil, err
+	}
+	var wants []Want
+	for _, img := range pod.Images {
+		w := Want{Image: img}
+		if d, ok := onDisk[img.Path]; ok {
+			w.OnDisk, _ = ParseReference(d)
+		}
+		if err := w.ask(p, v.managed); err != nil {
+			return nil, fmt.Errorf("line %d: %w", img.Line, err)
+		}
+		wants = append(wants, w)
+	}
+	return wants, nil
+}
+
+// role names the source for an error message.
+func (v *podView) role() string {
+	if v.template != nil {
+		return "template"
+	}
+	return "pod manifest"
+}
+
+// readDisk gives the references of kubelet's file by path. It must be readable
+// even where a template exists: what cannot be read cannot be compared.
+func (v *podView) readDisk() (map[string]string, error) {
+	if v.disk == nil {
+		return nil, nil
+	}
+	pod, err := manifests.Parse(v.disk.Data)
+	if err != nil {
+		return nil, fmt.Errorf("pod manifest: %w", err)
+	}
+	out := make(map[string]string, len(pod.Images))
+	for _, img := range pod.Images {
+		out[img.Path] = img.Reference
+	}
+	return out, nil
+}
+
+// ask finds the question that an image reference puts to the source.
+func (w *Want) ask(p Policy, managed bool) error {
+	if !pulled(w.Image) {
+		w.Left = w.Image.Reason
+		return nil
+	}
+	ref := manifests.SplitReference(w.Image.Reference)
+	editable := managed && w.Image.Editable
+	name := ref.Name
+	if editable {
+		name = manifests.Rewritten(ref.Name, p.Rewrites)
+	}
+	repository, err := NormalizeRepository(name)
+	if err != nil {
+		return err
+	}
+	tag := ref.Tag
+	if IsPlaceholder(tag) {
+		tag = p.value(ref.Name, name, repository)
+	}
+	if w.OnDisk.Repository == repository {
+		tag = higher(tag, w.OnDisk.Tag, p.rule(repository).Dialect)
+	}
+	if !editable {
+		w.Left = w.Image.Reason
+	}
+	w.Ask = Question{Repository: repository, Tag: tag, Convert: editable}
+	return nil
+}
+
+// pulled reports whether kubelet pulls the image by a tag that can be asked for:
+// it stands in a container or volume of the first document, and is a reference
+// that is not pinned to a digest.
+func pulled(i manifests.Image) bool {
+	switch i.Kind {
+	case manifests.KindContainer, manifests.KindInit, manifests.KindEphemeral, manifests.KindVolume:
+	default:
+		return false
+	}
+	switch i.Reason {
+	case manifests.ReasonDigest, manifests.ReasonEmpty, manifests.ReasonNotString, manifests.ReasonNotReference:
+		return false
+	default:
+		return i.Document == 0
+	}
+}
+
+// higher is the tag that says more: the one on disk once the agent has moved
+// on, the template's once an OS update brought a newer one. Tags that cannot be
+// compared leave the template's word standing.
+func higher(template, disk string, d tags.Dialect) string {
+	if template == "" {
+		return disk
+	}
+	t, errT := d.Parse(template)
+	k, errK := d.Parse(disk)
+	if errT != nil || errK != nil || t.HasV() != k.HasV() || tags.Compare(t, k) >= 0 {
+		return template
+	}
+	return disk
+}
+
+// questions are the questions of all pods and of the configuration, sorted,
+// each once.
+func questions(views []podView, p Policy) []Question {
+	var qs []Question
+	for _, v := range views {
+		for _, w := range v.wants {
+			if w.Ask.Repository != "" {
+				qs = append(qs, w.Ask)
+			}
+		}
+	}
+	for _, r := range p.Images {
+		qs = append(qs, Question{Repository: r.Repository, Tag: r.Tag})
+	}
+	slices.SortFunc(qs, func(a, b Question) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(qs)
+}

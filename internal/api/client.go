@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// ErrNoDaemon: nobody listens on the socket.
+var ErrNoDaemon = errors.New("no daemon answers")
+
+// Client talks to a daemon's socket.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient makes a client of the socket at path; nothing is dialled yet.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status asks for the daemon's status.
+func (c *Client) Status(ctx context.Context) (agent.Status, error) {
+	var s agent.Status
+	body, err := c.do(ctx, http.MethodGet, "/v1/status", nil)
+	if err != nil {
+		return s, err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(io.LimitReader(body, maxLine)).Decode(&s); err != nil {
+		return s, fmt.Errorf("socket %s: status: %w", c.path, err)
+	}
+	return s, nil
+}
+
+// Check has the daemon poll now. hear may be nil.
+func (c *Client) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
+	res, err := c.stream(ctx, "/v1/check", struct{}{}, hear)
+	if err != nil || res.Status == nil {
+		return agent.Status{}, err
+	}
+	return *res.Status, nil
+}
+
+// Apply has the daemon approve and apply what is staged for the named images.
+// hear may be nil.
+func (c *Client) Apply(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
+	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names}, hear)
+	return res.Outcomes, err
+}
+
+// stream sends a request and follows its events to the result.
+func (c *Client) stream(ctx context.Context, path string, req any, hear func(agent.Progress)) (ResultEvent, error) {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return ResultEvent{}, fmt.Errorf("request: %w", err)
+	}
+	body, err := c.do(ctx, http.MethodPost, path, data)
+	if err != nil {
+		return ResultEvent{}, err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return ResultEvent{}, fmt.Errorf("socket %s: event: %w", c.path, err)
+		}
+		if e.Progress != nil && hear != nil {
+			hear(*e.Progress)
+		}
+		if e.Result != nil {
+			return *e.Result, resultError(*e.Result)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return ResultEvent{}, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	return ResultEvent{}, fmt.Errorf("socket %s: the daemon ended before its answer", c.path)
+}
+
+func resultError(r ResultEvent) error {
+	switch {
+	case r.Error == "":
+		return nil
+	case r.Unknown:
+		return fmt.Errorf("%s: %w", strings.TrimSuffix(r.Error, ": "+agent.ErrUnknownImage.Error()), agent.ErrUnknownImage)
+	default:
+		return errors.New(r.Error)
+	}
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://daemon"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if _, ok := errors.AsType[*net.OpError](err); ok {
+			return nil, fmt.Errorf("socket %s: %w: %w", c.path, ErrNoDaemon, err)
+		}
+		return nil, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	msg, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return nil, fmt.Errorf("socket %s: %s: %s", c.path, resp.Status, bytes.TrimSpace(msg))
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api lets other programs talk to the daemon: HTTP and JSON over two
+// unix sockets. The acting one (agent.sock) is root's alone and can do
+// everything; the status one (status.sock) is for everybody and can only read.
+//
+// Requests that take long answer with a stream of events, one JSON object a
+// line: any number of progress events, then one result. A client that hangs up
+// does not stop the work it asked for.
+//
+//	GET  /v1/status   agent.Status
+//	POST /v1/check    stream of Event, the last with Status
+//	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
+package api
+
+import "github.com/kubic-project/image-update-agent/agent"
+
+// Event is one line of a stream.
+type Event struct {
+	Progress *agent.Progress `json:"progress,omitempty"`
+	Result   *ResultEvent    `json:"result,omitempty"`
+}
+
+// ResultEvent ends a stream. Error is empty where all went well.
+type ResultEvent struct {
+	Error    string          `json:"error,omitempty"`
+	Unknown  bool            `json:"unknown,omitempty"` // a name in the request fits nothing
+	Status   *agent.Status   `json:"status,omitempty"`
+	Outcomes []agent.Outcome `json:"outcomes,omitempty"`
+}
+
+// ApplyRequest names what is approved; nothing named means all that is staged.
+type ApplyRequest struct {
+	Images []string `json:"images"`
+}
+
+// maxRequest bounds a request's body, in bytes: names of a few hundred images.
+const maxRequest = 64 << 10
+
+// maxLine bounds one event that a client reads, in bytes: the status of a node
+// with a thousand images is about a quarter of it.
+const maxLine = 4 << 20
+
+// maxClients bounds the connections to one socket.
+const maxClients = 16

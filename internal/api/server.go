@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Daemon is what the sockets give access to.
+type Daemon interface {
+	// Status is the node as the daemon knows it; it never waits.
+	Status() agent.Status
+	// Check polls now.
+	Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error)
+	// Apply approves and applies.
+	Apply(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+}
+
+// Server serves one socket.
+type Server struct {
+	daemon   Daemon
+	log      *slog.Logger
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen opens the acting socket (mode 0600) or, with readOnly, the status
+// socket (0666) at path. A socket left behind by a killed daemon is replaced;
+// the caller holds the daemon's lock.
+func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog.Logger) (*Server, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	mode := fs.FileMode(0o600)
+	if readOnly {
+		mode = 0o666
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
+	}
+	s := &Server{daemon: d, log: log, listener: netutil.LimitListener(l, maxClients)}
+	s.http = &http.Server{
+		Handler: s.routes(readOnly), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	return s, nil
+}
+
+// Serve answers until Close.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("socket %s: %w", s.listener.Addr(), err)
+	}
+	return nil
+}
+
+// Close ends all connections and removes the socket.
+func (s *Server) Close() error { return s.http.Close() }
+
+func (s *Server) routes(readOnly bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.status)
+	if readOnly {
+		return mux
+	}
+	mux.HandleFunc("POST /v1/check", s.check)
+	mux.HandleFunc("POST /v1/apply", s.apply)
+	return mux
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(s.daemon.Status()); err != nil {
+		s.log.Debug("status not sent", "err", err)
+	}
+}
+
+func (s *Server) check(w http.ResponseWriter, r *http.Request) {
+	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
+		status, err := s.daemon.Check(ctx, hear)
+		return ResultEvent{Status: &status, Error: text(err)}
+	})
+}
+
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
+	var req ApplyRequest
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil {
+		http.Error(w, "apply: request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
+		out, err := s.daemon.Apply(ctx, req.Images, hear)
+		return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
+	})
+}
+
+// stream sends progress while work goes on, and its result at the end. A slow
+// reader misses progress, never the result, and never holds the work up.
+func (s *Server) stream(
+	w http.ResponseWriter, r *http.Request,
+	work func(context.Context, func(agent.Progress)) ResultEvent,
+) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	progress := make(chan agent.Progress, 16)
+	result := make(chan ResultEvent, 1)
+	go func() {
+		result <- work(r.Context(), func(p agent.Progress) {
+			select {
+			case progress <- p:
+			default:
+			}
+		})
+	}()
+	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+	send := func(e Event) {
+		if err := enc.Encode(e); err != nil {
+			s.log.Debug("event not sent", "err", err)
+		}
+		_ = flush.Flush()
+	}
+	for {
+		select {
+		case p := <-progress:
+			send(Event{Progress: &p})
+		case res := <-result:
+			send(Event{Result: &res})
+			return
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
