@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// tokenServer gives tokens t1, t2, ... and makes a fake want the newest.
+type tokenServer struct {
+	*httptest.Server
+	mu     sync.Mutex
+	asked  []*http.Request
+	given  int
+	status int    // instead of a token
+	body   string // instead of a token's
+}
+
+func newTokenServer(t testing.TB, f *fake) *tokenServer {
+	t.Helper()
+	s := &tokenServer{}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		if !s.valid(req.Header.Get("Authorization")) {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="fake",scope="repository:app:pull"`, s.URL))
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	return s
+}
+
+func (s *tokenServer) valid(authorization string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.given > 0 && authorization == fmt.Sprintf("Bearer t%d", s.given)
+}
+
+func (s *tokenServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, req)
+	switch {
+	case s.status != 0:
+		w.WriteHeader(s.status)
+	case s.body != "":
+		_, _ = w.Write([]byte(s.body))
+	default:
+		s.given++
+		_, _ = fmt.Fprintf(w, `{"token":"t%d"}`, s.given)
+	}
+}
+
+func (s *tokenServer) set(status, given int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.body = status, body
+	s.given += given
+}
+
+func TestAnonymousToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	s := newTokenServer(t, f)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	poll := func() error {
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		return err
+	}
+	require.NoError(t, poll())
+	assert.Equal(t, Counts{Requests: 3, Tokens: 1}, onlyRequests(r.Counts()), "a HEAD, a token, a HEAD")
+	assert.Equal(t, "repository:app:pull", s.asked[0].URL.Query().Get("scope"))
+	assert.Equal(t, "image-update-agent/1.2.3", s.asked[0].Header.Get("User-Agent"))
+
+	require.NoError(t, poll())
+	assert.Equal(t, Counts{Requests: 4, Tokens: 1}, onlyRequests(r.Counts()), "the token is used again")
+
+	s.set(0, 1, "")
+	require.NoError(t, poll(), "the host no longer takes the token, and does not say why")
+	assert.Equal(t, Counts{Requests: 7, Tokens: 2}, onlyRequests(r.Counts()), "it is renewed once")
+}
+
+func onlyRequests(c Counts) Counts { return Counts{Requests: c.Requests, Tokens: c.Tokens} }
+
+func TestTokenServerFails(t *testing.T) {
+	t.Parallel()
+	failures := []struct {
+		title    string
+		status   int
+		body     string
+		wantText string
+	}{
+		{"500", 500, "", "token server: 500 Internal Server Error"},
+		{"no JSON", 0, "<html>", "token response"},
+		{"at the limit", 0, tokenOfSize(maxToken), ""},
+		{"over the limit", 0, tokenOfSize(maxToken + 1), "too large"},
+	}
+	for _, failure := range failures {
+		t.Run(failure.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.tag("1", f.image(t, "linux", "amd64", nil))
+			s := newTokenServer(t, f)
+			s.set(failure.status, 0, failure.body)
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			poll := func() error {
+				_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+				return err
+			}
+			err := poll()
+			var source *agent.SourceError
+			require.ErrorAs(t, err, &source)
+			require.ErrorContains(t, err, failure.wantText)
+			assert.Equal(t, f.host(), source.Host)
+			if failure.wantText == "" {
+				assert.Equal(t, http.StatusUnauthorized, source.Status, "the token was read, and is wrong")
+			}
+			s.set(0, 0, "")
+			require.NoError(t, poll(), "the failure must not be remembered")
+		})
+	}
+}
+
+func tokenOfSize(n int) string {
+	const frame = `{"token":"x","pad":""}`
+	return `{"token":"x","pad":"` + strings.Repeat("p", n-len(frame)) + `"}`
+}
+
+const secret = "s3cr3t-of-the-test"
+
+// basic makes a fake want the user u with the secret.
+func basic(w http.ResponseWriter, req *http.Request) {
+	if user, password, ok := req.BasicAuth(); !ok || user != "u" || password != secret {
+		w.Header().Set("WWW-Authenticate", `Basic realm="fake"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+}
+
+func withCredentials(o *Options) {
+	o.Credentials = func(string) (string, string, error) { return "u", secret, nil }
+}
+
+func TestBasicCredentials(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	f.answer(basic)
+	root := certsD(t, f.host(), f.tlsHost(t))
+	r, _ := newRegistry(t, root, withCredentials)
+	for range 2 {
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		require.NoError(t, err)
+	}
+	assert.Equal(t, uint64(3), r.Counts().Requests, "one 401 only")
+
+	r, _ = newRegistry(t, root)
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	var source *agent.SourceError
+	require.ErrorAs(t, err, &source)
+	assert.Equal(t, http.StatusUnauthorized, source.Status)
+	assert.Equal(t, uint64(1), r.Counts().Requests, "nothing to answer with")
+}
+
+func TestCredentialsStayHome(t *testing.T) {
+	t.Parallel()
+	foreign := newTLSFake(t)
+	foreignHTTP := newFake(t)
+	homes := []struct {
+		title string
+		plain bool
+		home  http.HandlerFunc
+		https bool
+	}{
+		{title: "plain http", plain: true, home: basic},
+		{title: "http realm", home: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+foreignHTTP.URL+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}},
+		{title: "redirect to another host", home: func(w http.ResponseWriter, req *http.Request) {
+			if basic(w, req); w.Header().Get("WWW-Authenticate") == "" {
+				http.Redirect(w, req, foreign.URL+"/v2/app/manifests/1?X-Signature="+secret, http.StatusTemporaryRedirect)
+			}
+		}},
+		{title: "redirect to http", home: func(w http.ResponseWriter, req *http.Request) {
+			if basic(w, req); w.Header().Get("WWW-Authenticate") == "" {
+				http.Redirect(w, req, foreignHTTP.URL+"/x", http.StatusFound)
+			}
+		}},
+	}
+	for _, h := range homes {
+		t.Run(h.title, func(t *testing.T) {
+			f, file := newTLSFake(t), ""
+			if h.plain {
+				f = newFake(t)
+				file = plainHTTP(f.host())
+			} else {
+				file = f.tlsHost(t)
+			}
+			f.answer(h.home)
+			logged := new(bytes.Buffer)
+			r, _ := newRegistry(t, certsD(t, f.host(), file+"[header]\nx-api-key = \""+secret+"\"\n"), withCredentials, func(o *Options) {
+				o.Log = slog.New(slog.NewTextHandler(logged, nil))
+			})
+			_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			require.Error(t, err)
+			assert.NotContains(t, err.Error()+logged.String(), secret)
+			if h.plain {
+				assert.Len(t, f.log(), 1)
+			}
+			for _, req := range append(foreign.asked, foreignHTTP.asked...) {
+				assert.NotContains(t, fmt.Sprint(req.Header), secret)
+				assert.Empty(t, req.Header.Get("Authorization"))
+			}
+			assert.Empty(t, foreignHTTP.asked)
+		})
+	}
+	assert.NotEmpty(t, foreign.asked, "the redirect was followed")
+}
+
+// The fallback to http that containerd has for localhost must not take
+// credentials along.
+func TestFallbackToHTTPCarriesNoCredentials(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(basic)
+	r, _ := newRegistry(t, t.TempDir(), withCredentials)
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	require.ErrorContains(t, err, "credentials are not sent over plain http")
+	require.Len(t, f.log(), 1)
+	assert.NotContains(t, f.log()[0], "Basic")
+}
+
+func TestRedirectOnTheSameHostKeepsCredentials(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.tag("there", f.image(t, "linux", "amd64", nil))
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		basic(w, req)
+		if w.Header().Get("WWW-Authenticate") == "" && strings.HasSuffix(req.URL.Path, "/here") {
+			http.Redirect(w, req, "/v2/app/manifests/there", http.StatusTemporaryRedirect)
+		}
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "here"})
+	require.NoError(t, err)
+}
+
+func TestRedirectsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, req.URL.Path+"x", http.StatusFound)
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	require.ErrorContains(t, err, "redirected more than 5 times")
+	assert.Len(t, f.log(), 6)
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const polled = 20
+
+// benchServer answers every HEAD with a digest.
+func benchServer(b *testing.B) string {
+	b.Helper()
+	d := digest.FromString("content").String()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
+		w.Header().Set(digestHeader, d)
+		w.Header().Set("Content-Length", "1570")
+		w.WriteHeader(http.StatusOK)
+	}))
+	b.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+func report(b *testing.B, c Counts) {
+	b.ReportMetric(float64(c.Requests)/float64(b.N), "requests/op")
+	b.ReportMetric(float64(c.Received+c.Sent)/float64(b.N), "wire-bytes/op")
+	b.ReportMetric(float64(c.Connections), "connections")
+}
+
+// BenchmarkPoll20 is the steady poll of 20 unchanged images.
+func BenchmarkPoll20(b *testing.B) {
+	host := benchServer(b)
+	r := New(Options{CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Version: "1.2.3", Platform: node})
+	b.Cleanup(r.Close)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range polled {
+			_, err := r.Resolve(b.Context(), agent.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"})
+			require.NoError(b, err)
+		}
+	}
+	report(b, r.Counts())
+}
+
+// BenchmarkPoll20Floor is the least that can be: net/http alone, one HEAD each.
+func BenchmarkPoll20Floor(b *testing.B) {
+	host := benchServer(b)
+	var c counters
+	tr := &http.Transport{}
+	var dialer net.Dialer
+	tr.DialContext = countDials(&c, dialer.DialContext)
+	client := &http.Client{Transport: tr}
+	b.Cleanup(tr.CloseIdleConnections)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range polled {
+			req, err := http.NewRequestWithContext(b.Context(), http.MethodHead, fmt.Sprintf("http://%s/v2/caasp/v4/app%d/manifests/1.0-rev1", host, i), nil)
+			require.NoError(b, err)
+			req.Header.Set("Accept", acceptManifests)
+			resp, err := client.Do(req)
+			require.NoError(b, err)
+			require.NoError(b, resp.Body.Close())
+			c.requests.Add(1)
+		}
+	}
+	report(b, c.read())
+}
+
+// countDials counts below a dialer as the registry's own transport does.
+func countDials(c *counters, dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.connections.Add(1)
+		return &countedConn{Conn: conn, counters: c}, nil
+	}
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"net"
+	"sync/atomic"
+)
+
+// Counts is what went over the wire, headers and TLS included.
+type Counts struct {
+	Requests    uint64 // all that were sent, those for tokens included
+	Tokens      uint64 // requests to token servers
+	Connections uint64 // opened
+	Received    uint64 // bytes
+	Sent        uint64 // bytes
+}
+
+type counters struct {
+	requests, tokens, connections, received, sent atomic.Uint64
+}
+
+func (c *counters) read() Counts {
+	return Counts{
+		Requests:    c.requests.Load(),
+		Tokens:      c.tokens.Load(),
+		Connections: c.connections.Load(),
+		Received:    c.received.Load(),
+		Sent:        c.sent.Load(),
+	}
+}
+
+// countedConn counts bytes where they are real: below TLS and HTTP.
+type countedConn struct {
+	net.Conn
+	counters *counters
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.counters.received.Add(uint64(max(n, 0)))
+	return n, err
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.counters.sent.Add(uint64(max(n, 0)))
+	return n, err
+}

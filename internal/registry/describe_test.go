@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// config serves an image config of which edit may change anything.
+func (f *fake) config(t testing.TB, edit func(map[string]any)) ocispec.Descriptor {
+	t.Helper()
+	config := map[string]any{"os": "linux", "architecture": "amd64"}
+	if edit != nil {
+		edit(config)
+	}
+	desc := f.set("application/octet-stream", encode(t, config))
+	desc.MediaType = images.MediaTypeDockerSchema2Config
+	return desc
+}
+
+func (f *fake) index(t testing.TB, manifests ...ocispec.Descriptor) ocispec.Descriptor {
+	t.Helper()
+	return f.set(ocispec.MediaTypeImageIndex, encode(t, map[string]any{
+		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": manifests,
+	}))
+}
+
+func on(desc ocispec.Descriptor, os, arch string) ocispec.Descriptor {
+	desc.Platform = &ocispec.Platform{OS: os, Architecture: arch}
+	return desc
+}
+
+// What a host serves for a digest, and what Describe must say of it: an error
+// with that text, or none.
+func TestDescribeRefuses(t *testing.T) {
+	t.Parallel()
+	edited := func(edit func(map[string]any)) func(*testing.T, *fake) ocispec.Descriptor {
+		return func(t *testing.T, f *fake) ocispec.Descriptor { return f.image(t, "linux", "amd64", edit) }
+	}
+	contents := []struct {
+		title string
+		serve func(*testing.T, *fake) ocispec.Descriptor
+		want  string
+	}{
+		{"good", edited(nil), ""},
+		{"manifests in a manifest", edited(func(m map[string]any) { m["manifests"] = []string{} }), `ambiguous: has "manifests"`},
+		{"manifests in another case", edited(func(m map[string]any) { m["Manifests"] = []string{} }), `ambiguous: has "Manifests"`},
+		{"config in an index", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.set(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"manifests":[],"config":{}}`))
+		}, `ambiguous: has "config"`},
+		{"layers in an index", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.set(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"manifests":[],"layers":[]}`))
+		}, `ambiguous: has "layers"`},
+		{"another media type", edited(func(m map[string]any) { m["mediaType"] = ocispec.MediaTypeImageManifest }), "came as"},
+		{"no media type", edited(func(m map[string]any) { delete(m, "mediaType") }), ""},
+		{"schema 1", edited(func(m map[string]any) { m["schemaVersion"] = 1 }), "schema version 1"},
+		{"negative size", edited(func(m map[string]any) { m["layers"] = []any{layer(-1)} }), "size -1"},
+		{"sizes overflow", edited(func(m map[string]any) { m["layers"] = []any{layer(1 << 62), layer(1 << 62)} }), "overflow"},
+		{"bad layer digest", edited(func(m map[string]any) {
+			m["layers"] = []any{map[string]any{"digest": "sha256:x", "size": 1}}
+		}), `digest "sha256:x"`},
+		{"no image", func(t *testing.T, f *fake) ocispec.Descriptor {
+			config := f.config(t, nil)
+			config.MediaType = "application/vnd.cncf.helm.config.v1+json"
+			return f.manifest(t, config, nil)
+		}, "not an image"},
+		{"plain text", func(t *testing.T, f *fake) ocispec.Descriptor { return f.set("text/plain", []byte("{}")) }, "not an image"},
+		{"no content type", func(t *testing.T, f *fake) ocispec.Descriptor { return f.set("", []byte("{}")) }, "content-type"},
+		{"no JSON", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.set(ocispec.MediaTypeImageManifest, []byte("<html>"))
+		}, "invalid character"},
+		{"wrong digest", func(t *testing.T, f *fake) ocispec.Descriptor {
+			good, evil := f.image(t, "linux", "amd64", nil), f.image(t, "linux", "arm64", nil)
+			f.content[good.Digest.String()] = f.content[evil.Digest.String()]
+			return good
+		}, "content has digest"},
+		{"wrong config", func(t *testing.T, f *fake) ocispec.Descriptor {
+			good, evil := f.config(t, nil), f.config(t, func(c map[string]any) { c["os"] = "LINUX" })
+			f.content[good.Digest.String()] = f.content[evil.Digest.String()]
+			return f.manifest(t, good, nil)
+		}, "content has digest"},
+		{"config of another size", func(t *testing.T, f *fake) ocispec.Descriptor {
+			config := f.config(t, nil)
+			config.Size++
+			return f.manifest(t, config, nil)
+		}, "bytes, not"},
+		{"config is no JSON", func(t *testing.T, f *fake) ocispec.Descriptor {
+			config := f.set("x/y", []byte("<html>"))
+			config.MediaType = ocispec.MediaTypeImageConfig
+			return f.manifest(t, config, nil)
+		}, "config: invalid character"},
+		{"config vanished", func(t *testing.T, f *fake) ocispec.Descriptor {
+			config := f.config(t, nil)
+			delete(f.content, config.Digest.String())
+			return f.manifest(t, config, nil)
+		}, "404: not found"},
+		{"digest vanished", func(t *testing.T, f *fake) ocispec.Descriptor {
+			desc := f.image(t, "linux", "amd64", nil)
+			delete(f.content, desc.Digest.String())
+			return desc
+		}, "404: not found"},
+		{"another platform", func(t *testing.T, f *fake) ocispec.Descriptor { return f.image(t, "linux", "s390x", nil) }, "not for this platform"},
+		{"no platform", func(t *testing.T, f *fake) ocispec.Descriptor { return f.image(t, "", "", nil) }, "not for this platform"},
+		{"empty index", func(t *testing.T, f *fake) ocispec.Descriptor { return f.index(t) }, "not for this platform"},
+		{"index for others", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.index(t, on(f.image(t, "linux", "arm64", nil), "linux", "arm64"))
+		}, "not for this platform"},
+		{"index that lies", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.index(t, on(f.image(t, "linux", "arm64", nil), "linux", "amd64"))
+		}, "not for this platform"},
+		{"index without platforms", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.index(t, f.image(t, "linux", "arm64", nil), f.image(t, "linux", "amd64", nil))
+		}, ""},
+		{"index in an index", func(t *testing.T, f *fake) ocispec.Descriptor {
+			return f.index(t, on(f.index(t), "linux", "amd64"))
+		}, "has an index"},
+		{"child vanished", func(t *testing.T, f *fake) ocispec.Descriptor {
+			child := f.image(t, "linux", "amd64", nil)
+			delete(f.content, child.Digest.String())
+			return f.index(t, on(child, "linux", "amd64"))
+		}, "404: not found"},
+		{"child of another size", func(t *testing.T, f *fake) ocispec.Descriptor {
+			child := f.image(t, "linux", "amd64", nil)
+			child.Size--
+			return f.index(t, on(child, "linux", "amd64"))
+		}, "bytes, not"},
+	}
+	for _, c := range contents {
+		t.Run(c.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			desc := c.serve(t, f)
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			got, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+			if c.want == "" {
+				require.NoError(t, err)
+				assert.NotEmpty(t, got.Config)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+			assert.Zero(t, got)
+			var source *agent.SourceError
+			if strings.Contains(c.want, "platform") {
+				assert.ErrorIs(t, err, agent.ErrPlatform)
+				assert.NotErrorAs(t, err, &source)
+			} else {
+				require.ErrorAs(t, err, &source)
+				assert.Equal(t, f.host(), source.Host)
+			}
+		})
+	}
+}
+
+func layer(size int64) map[string]any {
+	return map[string]any{"mediaType": images.MediaTypeDockerSchema2LayerGzip, "digest": digest.FromString("l"), "size": size}
+}
+
+func TestDescribeReadsTheConfig(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	config := f.config(t, func(c map[string]any) {
+		c["created"] = "2020-09-01T14:00:00+02:00"
+		c["config"] = map[string]any{"Labels": map[string]string{ocispec.AnnotationVersion: "4.\x1b[31m0" + strings.Repeat("x", 200)}}
+	})
+	desc := f.manifest(t, config, nil)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	got, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+	require.NoError(t, err)
+	assert.Equal(t, agent.Build{
+		Config:  config.Digest,
+		Created: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC),
+		Size:    config.Size + 1000,
+		Version: ("4.[31m0" + strings.Repeat("x", 200))[:maxVersion],
+	}, got)
+}
+
+func TestDescribeAsksTheNextHost(t *testing.T) {
+	t.Parallel()
+	spoilt := map[string]func(*fake, ocispec.Descriptor){
+		"not there": func(f *fake, d ocispec.Descriptor) { delete(f.content, d.Digest.String()) },
+		"other bytes": func(f *fake, d ocispec.Descriptor) {
+			f.content[d.Digest.String()] = served{kind: images.MediaTypeDockerSchema2Manifest, body: []byte("{}")}
+		},
+		"other type": func(f *fake, d ocispec.Descriptor) {
+			was := f.content[d.Digest.String()]
+			was.kind = ocispec.MediaTypeImageIndex
+			f.content[d.Digest.String()] = was
+		},
+	}
+	for title, spoil := range spoilt {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			upstream, mirror := newFake(t), newFake(t)
+			desc := upstream.image(t, "linux", "amd64", nil)
+			spoil(mirror, mirror.image(t, "linux", "amd64", nil))
+			r, _ := newRegistry(t, certsD(t, upstream.host(), fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)))
+			_, err := r.Describe(t.Context(), upstream.repository(), desc.Digest)
+			require.NoError(t, err)
+			assert.Len(t, mirror.log(), 1)
+		})
+	}
+}
+
+// Blobs are often behind a redirect to a store that signs its URLs.
+func TestConfigBehindARedirect(t *testing.T) {
+	t.Parallel()
+	f, store := newTLSFake(t), newTLSFake(t)
+	config := f.config(t, nil)
+	desc := f.manifest(t, config, nil)
+	store.content[config.Digest.String()] = f.content[config.Digest.String()]
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		basic(w, req)
+		if w.Header().Get("WWW-Authenticate") == "" && strings.Contains(req.URL.Path, "/blobs/") {
+			http.Redirect(w, req, store.URL+req.URL.Path+"?sig=x", http.StatusTemporaryRedirect)
+		}
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
+	_, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+	require.NoError(t, err)
+	require.Len(t, store.log(), 1)
+	assert.Empty(t, store.asked[0].Header.Get("Authorization"))
+}
+
+func TestSizesOfManifestAndConfig(t *testing.T) {
+	t.Parallel()
+	for _, off := range []int{-1, 0, 1} {
+		f := newFake(t)
+		pad := func(n int) string { return strings.Repeat("p", n) }
+		atSize := func(size int, make func(string) ocispec.Descriptor) ocispec.Descriptor {
+			return make(pad(size - int(make("").Size)))
+		}
+		manifest := atSize(maxManifest+off, func(p string) ocispec.Descriptor {
+			return f.image(t, "linux", "amd64", func(m map[string]any) { m["pad"] = p })
+		})
+		config := atSize(maxConfig+off, func(p string) ocispec.Descriptor {
+			return f.config(t, func(c map[string]any) { c["pad"] = p })
+		})
+		f.tag("1", manifest)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if req.Method == http.MethodHead {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			}
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		_, errManifest := r.Describe(t.Context(), f.repository(), manifest.Digest)
+		_, errConfig := r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
+		_, errResolve := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		for _, err := range []error{errManifest, errConfig, errResolve} {
+			if off <= 0 {
+				assert.NoError(t, err, off)
+			} else {
+				assert.ErrorIs(t, err, errTooLarge)
+			}
+		}
+	}
+}
+
+func FuzzManifest(f *testing.F) {
+	good := `{"schemaVersion":2,"config":{"mediaType":"` + ocispec.MediaTypeImageConfig + `","digest":"sha256:` +
+		strings.Repeat("a", 64) + `","size":5},"layers":[{"digest":"sha256:` + strings.Repeat("b", 64) + `","size":7}]}`
+	f.Add(ocispec.MediaTypeImageManifest, []byte(good))
+	f.Add(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"manifests":[{"digest":"sha256:`+strings.Repeat("c", 64)+`","size":1}]}`))
+	f.Add(images.MediaTypeDockerSchema2Manifest+"; charset=utf-8", []byte(`{"schemaVersion":2,"Manifests":[]}`))
+	f.Add("text/plain", []byte(`{}`))
+	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
+		d, err := parseManifest(contentType, body)
+		if err != nil {
+			return
+		}
+		if d.isIndex() {
+			assert.Empty(t, d.Layers)
+			assert.Empty(t, d.Config.Digest)
+		} else {
+			assert.Empty(t, d.Manifests)
+			assert.NoError(t, d.Config.Digest.Validate())
+		}
+		for _, m := range append(d.Manifests, d.Layers...) {
+			assert.NoError(t, m.Digest.Validate())
+		}
+		if size, err := d.size(); err == nil {
+			assert.GreaterOrEqual(t, size, int64(0))
+		}
+	})
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/distribution/reference"
+)
+
+// endpoint is one repository on one host.
+type endpoint struct {
+	host       docker.RegistryHost
+	repository string // as the pod manifest names it, with the namespace
+	namespace  string
+	path       string // of the repository within the namespace
+	mirror     bool
+}
+
+func newEndpoint(named reference.Named, host docker.RegistryHost) endpoint {
+	namespace := reference.Domain(named)
+	// docker.io is a name only; its registry is another host.
+	self := host.Host == namespace || namespace == "docker.io" && host.Host == "registry-1.docker.io"
+	return endpoint{
+		host:       host,
+		repository: named.Name(),
+		namespace:  namespace,
+		path:       reference.Path(named),
+		mirror:     !self,
+	}
+}
+
+// url is the URL of a thing in the repository. A mirror is told the namespace
+// in the query, as containerd does: it may stand for several.
+func (e endpoint) url(parts ...string) *url.URL {
+	u := &url.URL{
+		Scheme: e.host.Scheme,
+		Host:   e.host.Host,
+		Path:   path.Join("/", e.host.Path, e.path, path.Join(parts...)),
+	}
+	return e.withNamespace(u)
+}
+
+func (e endpoint) withNamespace(u *url.URL) *url.URL {
+	if query := u.Query(); e.mirror && query.Get("ns") != e.namespace {
+		query.Set("ns", e.namespace)
+		u.RawQuery = query.Encode()
+	}
+	return u
+}
+
+// question is one request for metadata.
+type question struct {
+	method string
+	url    *url.URL
+	accept string
+	limit  int64 // bytes of the answer's body
+}
+
+// answer is what a host said with status 200.
+type answer struct {
+	header   http.Header
+	body     []byte // empty for HEAD
+	insecure bool   // nobody proved that it is from that host
+}
+
+// exchange puts a question to a host: once, and once more where a 401 told what
+// the host wants to see. Errors are SourceErrors.
+func (r *Registry) exchange(ctx context.Context, e endpoint, q question) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	defer cancel()
+	ctx = docker.WithScope(ctx, "repository:"+e.path+":pull")
+	resp, err := e.send(ctx, q)
+	if err != nil {
+		return answer{}, e.failed(err)
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		discard(resp)
+		if err := e.host.Authorizer.AddResponses(ctx, []*http.Response{resp}); err != nil {
+			return answer{}, e.refused(resp, err, r.now())
+		}
+		if resp, err = e.send(ctx, q); err != nil {
+			return answer{}, e.failed(err)
+		}
+	}
+	if resp.StatusCode != http.StatusOK {
+		discard(resp)
+		return answer{}, e.refused(resp, nil, r.now())
+	}
+	body, err := readBody(resp, q)
+	if err != nil {
+		return answer{}, e.failed(err)
+	}
+	return answer{header: resp.Header, body: body, insecure: insecure(resp)}, nil
+}
+
+// send makes one request. The host's own headers come first, as in containerd.
+func (e endpoint) send(ctx context.Context, q question) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, q.method, q.url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.host.Header != nil {
+		req.Header = e.host.Header.Clone()
+	}
+	if q.accept != "" {
+		req.Header.Add("Accept", q.accept)
+	}
+	if err := e.host.Authorizer.Authorize(ctx, req); err != nil {
+		return nil, fmt.Errorf("authorize: %w", plain(err))
+	}
+	resp, err := e.host.Client.Do(req)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return resp, nil
+}
+
+// readBody reads and closes the body. What is over the limit is not drained:
+// closing ends the connection.
+func readBody(resp *http.Response, q question) (body []byte, err error) {
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if q.method == http.MethodHead {
+		return nil, nil
+	}
+	if resp.ContentLength > q.limit {
+		return nil, fmt.Errorf("body: %w: %d of %d bytes", errTooLarge, resp.ContentLength, q.limit)
+	}
+	return readAtMost(resp.Body, q.limit)
+}
+
+// discard reads the little that a refusal has to say, so that the connection
+// can be used again; one that says more is closed.
+func discard(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, maxToken)
+	_ = resp.Body.Close()
+}
+
+// insecure is true where one hop, redirects included, had no TLS or skip_verify:
+// then there is no verified chain.
+func insecure(resp *http.Response) bool {
+	for ; resp != nil; resp = resp.Request.Response {
+		if resp.TLS == nil || len(resp.TLS.VerifiedChains) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sameOrigin compares scheme, host and port.
+func sameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "http" {
+		return "80"
+	}
+	return "443"
+}

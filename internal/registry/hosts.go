@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/errdefs"
+)
+
+// hostsKept is how long a namespace's hosts are kept although nothing in their
+// directory changed: a ca or client certificate may lie elsewhere. It is long
+// for one cycle, which keeps its tokens, and short for an admin.
+const hostsKept = 10 * time.Minute
+
+// hosts are the registry hosts of all namespaces, kept with their tokens until
+// the directory of certs.d that they come from changes.
+type hosts struct {
+	dir       func(namespace string) (string, error)
+	configure docker.RegistryHosts
+	creds     func(string) (string, string, error)
+	net       *network
+
+	mu   sync.Mutex
+	kept map[string]hostSet // by namespace
+}
+
+type hostSet struct {
+	hosts []docker.RegistryHost
+	stamp string
+	until time.Time
+}
+
+func newHosts(dirs []string, creds func(string) (string, string, error), n *network) *hosts {
+	h := &hosts{dir: firstDir(dirs), creds: creds, net: n, kept: map[string]hostSet{}}
+	// The context only carries containerd's logger; the hosts outlive any request.
+	h.configure = config.ConfigureHosts(context.Background(), config.HostOptions{
+		HostDir:      h.dir,
+		UpdateClient: n.adopt,
+	})
+	return h
+}
+
+// of gives the hosts of a namespace in their order; it is containerd's
+// docker.RegistryHosts.
+func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
+	stamp, err := h.stamp(namespace)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if set, ok := h.kept[namespace]; ok && set.stamp == stamp && time.Now().Before(set.until) {
+		return set.hosts, nil
+	}
+	configured, err := h.configure(namespace)
+	if err != nil {
+		return nil, err
+	}
+	for i := range configured {
+		h.finish(&configured[i])
+	}
+	h.kept[namespace] = hostSet{configured, stamp, time.Now().Add(hostsKept)}
+	return configured, nil
+}
+
+// finish gives a host our rules for redirects and tokens.
+func (h *hosts) finish(host *docker.RegistryHost) {
+	client := *host.Client
+	client.CheckRedirect = redirects(host.Header)
+	tokens := client
+	tokens.Transport = &tokenTransport{next: client.Transport, plain: host.Scheme == "http", net: h.net}
+	options := []docker.AuthorizerOpt{docker.WithAuthClient(&tokens), docker.WithAuthHeader(host.Header)}
+	if h.creds != nil && host.Scheme != "http" {
+		options = append(options, docker.WithAuthCreds(h.creds))
+	}
+	host.Client = &client
+	host.Authorizer = &authorizer{fresh: func() docker.Authorizer {
+		return docker.NewDockerAuthorizer(options...)
+	}}
+}
+
+// firstDir looks a namespace up in several directories as containerd's CRI
+// plugin does with its config_path.
+func firstDir(dirs []string) func(string) (string, error) {
+	return func(namespace string) (string, error) {
+		for _, dir := range dirs {
+			found, err := config.HostDirFromRoot(dir)(namespace)
+			if err == nil || !errdefs.IsNotFound(err) {
+				return found, err
+			}
+		}
+		return "", errdefs.ErrNotFound
+	}
+}
+
+// stamp changes when the directory for a namespace is another one, or a file in
+// it changed.
+func (h *hosts) stamp(namespace string) (string, error) {
+	dir, err := h.dir(namespace)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	stamp := new(strings.Builder)
+	stamp.WriteString(dir)
+	for _, entry := range entries {
+		info, err := os.Stat(filepath.Join(dir, entry.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a dangling link is no file for containerd either
+		}
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(stamp, "\n%s %d %d", entry.Name(), info.Size(), info.ModTime().UnixNano())
+	}
+	return stamp.String(), nil
+}
+
+// redirects follows up to five redirects as containerd does, but never from
+// https to http, and takes what may be secret along to no other host. Go itself
+// would keep Authorization for a subdomain, and any other header for anybody.
+func redirects(own http.Header) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		first := via[0].URL
+		if len(via) > 5 {
+			return errors.New("redirected more than 5 times")
+		}
+		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
+			return errors.New("redirected from https to http")
+		}
+		if sameOrigin(first, req.URL) {
+			return nil
+		}
+		req.Header.Del("Authorization")
+		req.Header.Del("Cookie")
+		for name := range own {
+			delete(req.Header, name)
+			req.Header.Del(name)
+		}
+		return nil
+	}
+}

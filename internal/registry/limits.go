@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Times for slow hosts. containerd waits 30 s for a dial and without end for a
+// body; a poll has other hosts to ask and no reason to wait so long.
+const (
+	dialTimeout     = 10 * time.Second // a shorter dial_timeout of hosts.toml wins
+	tlsTimeout      = 10 * time.Second
+	headerTimeout   = 30 * time.Second
+	exchangeTimeout = 60 * time.Second // one request for metadata with its token and body
+)
+
+// Sizes for hosts that never end. The manifest's is the distribution
+// specification's: "MUST support at least 4 megabytes", which is what
+// containerd reads at most.
+const (
+	maxManifest = 4 << 20
+	maxConfig   = 4 << 20
+	maxTagPage  = 1 << 20
+	maxPages    = 200
+	maxToken    = 64 << 10
+	maxHeader   = 64 << 10
+	maxVersion  = 128 // bytes of a version label, the length of a tag
+	pageSize    = 1000
+	maxChildren = 16 // manifests of an index that match the platform and are looked at
+)
+
+// maxRetryAfter is how long a host may silence the agent; more is cut, so that
+// one bad answer cannot end all polling.
+const maxRetryAfter = 24 * time.Hour
+
+var errTooLarge = errors.New("too large")
+
+// readAtMost reads r to its end, or fails after limit bytes.
+func readAtMost(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("body: %w", err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("body: %w: over %d bytes", errTooLarge, limit)
+	}
+	return data, nil
+}

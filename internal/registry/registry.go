@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Options say where hosts are configured and how they are spoken to. The zero
+// value asks each namespace itself, over https.
+type Options struct {
+	// CertsDirs are containerd's registry directories (its config_path, split at
+	// the colons). The first that knows a namespace, or has _default, wins.
+	CertsDirs []string
+	// Version of the product, for the User-Agent. SUSE's sample nginx answers 404
+	// to Go's own.
+	Version string
+	// Platform chooses from an index; nil: that of this machine.
+	Platform platforms.MatchComparer
+	// Credentials gives user and secret for a host, empty for none; nil: none.
+	// It is not asked for hosts with plain http.
+	Credentials func(host string) (user, secret string, err error)
+	// Proxy as in http.Transport; nil: http.ProxyFromEnvironment.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Wrap puts limits, a budget or a recorder around what goes on the wire,
+	// token requests included. It is called once for each TLS configuration, so
+	// state over hosts lives outside of it. nil: nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
+	// Now is the clock for Retry-After; nil: time.Now.
+	Now func() time.Time
+	// Log is told of what was left out; nil: nowhere.
+	Log *slog.Logger
+}
+
+// Registry is the source of releases over registry hosts. It is safe for
+// concurrent use.
+type Registry struct {
+	hosts    *hosts
+	net      *network
+	platform platforms.MatchComparer
+	now      func() time.Time
+	log      *slog.Logger
+}
+
+var _ agent.Source = (*Registry)(nil)
+
+// New makes a registry source; nothing is read or asked yet.
+func New(o Options) *Registry {
+	if o.Platform == nil {
+		o.Platform = platforms.Default()
+	}
+	if o.Proxy == nil {
+		o.Proxy = http.ProxyFromEnvironment
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Version == "" {
+		o.Version = "unknown"
+	}
+	n := &network{userAgent: "image-update-agent/" + o.Version, proxy: o.Proxy, wrap: o.Wrap}
+	return &Registry{
+		hosts:    newHosts(o.CertsDirs, o.Credentials, n),
+		net:      n,
+		platform: o.Platform,
+		now:      o.Now,
+		log:      o.Log,
+	}
+}
+
+// Resolver gives containerd's own resolver over the same hosts, connections and
+// tokens, for pulls.
+func (r *Registry) Resolver() remotes.Resolver {
+	return docker.NewResolver(docker.ResolverOptions{
+		Hosts:   r.hosts.of,
+		Headers: http.Header{"User-Agent": {r.net.userAgent}},
+	})
+}
+
+// Counts tells what went over the wire since New.
+func (r *Registry) Counts() Counts { return r.net.counters.read() }
+
+// Close ends the idle connections. The registry can still be used.
+func (r *Registry) Close() { r.net.closeIdle() }
+
+// Resolve asks what a tag names now: one HEAD request to the first host that
+// may resolve.
+func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+	if tags.Classify(ref.Tag) == tags.ClassInvalid {
+		return agent.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
+	}
+	var resolved agent.Resolved
+	err := r.each(ctx, ref.Repository, mayResolve, func(e endpoint) error {
+		var err error
+		resolved, err = r.head(ctx, e, ref.Tag)
+		return err
+	})
+	return resolved, err
+}
+
+// What a host must be capable of. A host that resolves must also serve what it
+// names, as containerd has it.
+const (
+	mayResolve = docker.HostCapabilityPull | docker.HostCapabilityResolve
+	mayPull    = docker.HostCapabilityPull
+)
+
+// each asks the hosts of a repository in their order until one answers. An
+// error of ask that is no SourceError is an answer, too.
+func (r *Registry) each(ctx context.Context, repository string, need docker.HostCapabilities, ask func(endpoint) error) error {
+	named, err := reference.ParseNormalizedNamed(repository)
+	if err != nil {
+		return fmt.Errorf("registry: repository %q: %w", repository, err)
+	}
+	if !reference.IsNameOnly(named) {
+		return fmt.Errorf("registry: repository %q: has a tag or digest", repository)
+	}
+	hosts, err := r.hosts.of(reference.Domain(named))
+	if err != nil {
+		return &agent.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
+	}
+	var failed []*agent.SourceError
+	for _, host := range hosts {
+		if !host.Capabilities.Has(need) {
+			continue
+		}
+		err := ask(newEndpoint(named, host))
+		var noAnswer *agent.SourceError
+		if !errors.As(err, &noAnswer) {
+			return err
+		}
+		failed = append(failed, noAnswer)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(failed) == 0 {
+		return &agent.SourceError{Repository: repository, Err: errors.New("no host has the capability")}
+	}
+	return weightiest(failed)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestDigestWithoutAHeader(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	desc := f.image(t, "linux", "amd64", nil)
+	body := f.content[desc.Digest.String()]
+	wrong := digest.FromString("wrong").String()
+	hosts := []struct {
+		title      string
+		head       int    // status of HEAD
+		headDigest string // and its digest
+		getDigest  string
+		want       string // error
+		methods    string
+	}{
+		{"none at all", 200, "", "", "", "HEAD GET"},
+		{"with GET only", 200, "", desc.Digest.String(), "", "HEAD GET"},
+		{"no HEAD", 405, "", "", "", "HEAD GET"},
+		{"wrong with GET", 405, "", wrong, "content has digest", "HEAD GET"},
+		{"no digest with GET", 405, "", "sha1:x", `digest "sha1:x"`, "HEAD GET"},
+		{"with HEAD", 200, desc.Digest.String(), "", "", "HEAD"},
+	}
+	for _, h := range hosts {
+		t.Run(h.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer(func(w http.ResponseWriter, req *http.Request) {
+				if req.Method == http.MethodHead {
+					if h.headDigest != "" {
+						w.Header().Set(digestHeader, h.headDigest)
+					}
+					w.WriteHeader(h.head)
+					return
+				}
+				w.Header().Set("Content-Type", body.kind)
+				w.Header().Set(digestHeader, h.getDigest)
+				_, _ = w.Write(body.body)
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			got, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			var methods []string
+			for _, line := range f.log() {
+				method, _, _ := strings.Cut(line, " ")
+				methods = append(methods, method)
+			}
+			assert.Equal(t, h.methods, strings.Join(methods, " "))
+			if h.want != "" {
+				require.ErrorContains(t, err, h.want)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, desc.Digest, got.Digest)
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	values := map[string]time.Time{
+		"":                                 {},
+		"0":                                now,
+		"120":                              now.Add(2 * time.Minute),
+		" 1 ":                              now.Add(time.Second),
+		"86400":                            now.Add(24 * time.Hour),
+		"86401":                            now.Add(24 * time.Hour),
+		strings.Repeat("9", 100):           now.Add(24 * time.Hour),
+		"-1":                               {},
+		"1.5":                              {},
+		"soon":                             {},
+		"Sun, 01 Mar 2026 12:30:00 GMT":    now.Add(30 * time.Minute),
+		"Sunday, 01-Mar-26 12:30:00 GMT":   now.Add(30 * time.Minute),
+		"Sun, 01 Mar 2026 11:59:59 GMT":    {},
+		"Fri, 31 Dec 9999 23:59:59 GMT":    now.Add(24 * time.Hour),
+		"Sun, 01 Mar 2026 12:30:00 +02:00": {},
+	}
+	for value, want := range values {
+		assert.Equal(t, want, retryAt(http.Header{"Retry-After": {value}}, now), value)
+	}
+}
+
+// The header may have 64 KiB, counted from the status line to the empty line.
+func TestHeaderSize(t *testing.T) {
+	t.Parallel()
+	for _, off := range []int{-1, 0, 1} {
+		f := newFake(t)
+		f.answer(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			head := "HTTP/1.1 200 OK\r\n" + digestHeader + ": " + digest.FromString("x").String() + "\r\nPad: "
+			end := "\r\n\r\n"
+			_, _ = io.WriteString(conn, head+strings.Repeat("p", maxHeader+off-len(head)-len(end))+end)
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		if off <= 0 {
+			assert.NoError(t, err, off)
+		} else {
+			assert.ErrorContains(t, err, "response headers exceeded 65536 bytes")
+		}
+	}
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	t.Parallel()
+	f := &fake{content: map[string]served{}}
+	f.Server = httptest.NewUnstartedServer(f)
+	f.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
+	f.StartTLS()
+	t.Cleanup(f.Close)
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	require.ErrorContains(t, err, "protocol version")
+}
+
+// containerd pulls through the same hosts and connections as polls go.
+func TestResolverPullsFromTheSameHosts(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := startDistribution(t), startDistribution(t)
+	img := testImage(t, "linux/amd64")
+	push(t, mirror+"/app:1", img)
+	want, err := img.Digest()
+	require.NoError(t, err)
+	r, rec := newRegistry(t, certsD(t, upstream, plainHTTP(upstream)+"[host.\"http://"+mirror+"\"]\n"))
+	_, err = r.Resolve(t.Context(), agent.Reference{Repository: upstream + "/app", Tag: "1"})
+	require.NoError(t, err)
+
+	name, desc, err := r.Resolver().Resolve(t.Context(), upstream+"/app@"+want.String())
+	require.NoError(t, err)
+	assert.Equal(t, want.String(), desc.Digest.String())
+	fetcher, err := r.Resolver().Fetcher(t.Context(), name)
+	require.NoError(t, err)
+	body, err := fetcher.Fetch(t.Context(), desc)
+	require.NoError(t, err)
+	got, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.NoError(t, body.Close())
+	assert.Equal(t, want.String(), digest.FromBytes(got).String())
+
+	for _, req := range rec.sent {
+		assert.Equal(t, mirror, req.URL.Host)
+		assert.Equal(t, []string{"image-update-agent/1.2.3"}, req.Header["User-Agent"])
+	}
+	assert.Len(t, rec.sent, 3, "two HEADs and the manifest")
+	assert.Equal(t, uint64(1), r.Counts().Connections)
+}
+
+// A pull's big blob must not fall under the bound of metadata requests.
+func TestResolverReadsBigBlobs(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	big := f.set("application/octet-stream", make([]byte, maxManifest*2))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	fetcher, err := r.Resolver().Fetcher(t.Context(), f.repository()+"@"+big.Digest.String())
+	require.NoError(t, err)
+	body, err := fetcher.Fetch(t.Context(), big)
+	require.NoError(t, err)
+	n, err := io.Copy(io.Discard, body)
+	require.NoError(t, err)
+	require.NoError(t, body.Close())
+	assert.Equal(t, big.Size, n)
+}

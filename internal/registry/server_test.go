@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/platforms"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+)
+
+// node is the platform of all tests, whatever machine runs them.
+var node = platforms.OnlyStrict(ocispec.Platform{OS: "linux", Architecture: "amd64"})
+
+var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
+
+// startDistribution runs Debian's docker-registry, which is SUSE's, too, and
+// returns its host:port. Pair is a certificate and key for TLS, or nothing.
+func startDistribution(t testing.TB, pair ...string) string {
+	t.Helper()
+	binary, err := exec.LookPath("docker-registry")
+	require.NoError(t, err, "install the package docker-registry")
+	dir := t.TempDir()
+	config := "version: 0.1\nstorage: {filesystem: {rootdirectory: " + dir + "/data}}\nhttp:\n  addr: 127.0.0.1:0\n"
+	if len(pair) == 2 {
+		config += "  tls: {certificate: " + pair[0] + ", key: " + pair[1] + "}\n"
+	}
+	path := filepath.Join(dir, "config.yml")
+	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
+	cmd := exec.Command(binary, "serve", path)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	logRead := make(chan struct{})
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-logRead
+		_ = cmd.Wait()
+	})
+	addr := make(chan string, 1)
+	go func() {
+		defer close(logRead)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				addr <- m[1]
+			}
+		}
+		_, _ = io.Copy(io.Discard, stderr)
+	}()
+	select {
+	case a := <-addr:
+		return a
+	case <-logRead:
+		require.FailNow(t, "docker-registry ended")
+	}
+	return ""
+}
+
+// certificate makes a CA and a certificate for 127.0.0.1 from it.
+func certificate(t testing.TB) (ca, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	caKey, caCert := issue(t, nil, nil)
+	leafKey, leaf := issue(t, caCert, caKey)
+	der, err := x509.MarshalECPrivateKey(leafKey)
+	require.NoError(t, err)
+	return writePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", caCert.Raw),
+		writePEM(t, filepath.Join(dir, "leaf.crt"), "CERTIFICATE", leaf.Raw),
+		writePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
+}
+
+func issue(t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: "mirror"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		BasicConstraintsValid: true,
+		IsCA:                  parent == nil,
+	}
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return key, cert
+}
+
+func writePEM(t testing.TB, path, kind string, der []byte) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	return path
+}
+
+// certsD is a directory of certs.d with one hosts.toml; the namespace may be
+// host:port.
+func certsD(t testing.TB, namespace, hostsTOML string) string {
+	t.Helper()
+	root := t.TempDir()
+	addNamespace(t, root, namespace, hostsTOML)
+	return root
+}
+
+func addNamespace(t testing.TB, root, namespace, hostsTOML string) {
+	t.Helper()
+	dir := filepath.Join(root, namespace)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hostsTOML), 0o600))
+}
+
+// plainHTTP is the hosts.toml of a namespace that is its own registry, over http.
+func plainHTTP(host string) string { return fmt.Sprintf("server = \"http://%s\"\n", host) }
+
+// recorder is a Wrap that remembers what goes over the wire.
+type recorder struct {
+	mu   sync.Mutex
+	sent []*http.Request
+}
+
+func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		r.mu.Lock()
+		r.sent = append(r.sent, req)
+		r.mu.Unlock()
+		return next.RoundTrip(req)
+	})
+}
+
+// lines are the requests as "HEAD host path".
+func (r *recorder) lines() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var lines []string
+	for _, req := range r.sent {
+		lines = append(lines, strings.Join([]string{req.Method, req.URL.Host, req.URL.Path}, " "))
+	}
+	return lines
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// newRegistry makes a registry for the test's node that asks the hosts of a
+// certs.d; adjust may change the options.
+func newRegistry(t testing.TB, certsDir string, adjust ...func(*Options)) (*Registry, *recorder) {
+	t.Helper()
+	rec := &recorder{}
+	o := Options{CertsDirs: []string{certsDir}, Version: "1.2.3", Platform: node, Wrap: rec.wrap}
+	for _, a := range adjust {
+		a(&o)
+	}
+	r := New(o)
+	t.Cleanup(r.Close)
+	return r, rec
+}
+
+// testImage is a random image for a platform, such as "linux/amd64".
+func testImage(t testing.TB, platform string) v1.Image {
+	t.Helper()
+	img, err := random.Image(300, 2)
+	require.NoError(t, err)
+	config, err := img.ConfigFile()
+	require.NoError(t, err)
+	config = config.DeepCopy()
+	config.OS, config.Architecture, _ = strings.Cut(platform, "/")
+	config.Created = v1.Time{Time: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC)}
+	config.Config.Labels = map[string]string{"org.opencontainers.image.version": "4.0.0"}
+	img, err = mutate.ConfigFile(img, config)
+	require.NoError(t, err)
+	return img
+}
+
+// push puts an image or an index into a plain-http registry.
+func push(t testing.TB, reference string, what remote.Taggable) {
+	t.Helper()
+	ref, err := name.ParseReference(reference, name.Insecure)
+	require.NoError(t, err)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	options := []remote.Option{remote.WithTransport(transport), remote.WithContext(t.Context())}
+	switch w := what.(type) {
+	case v1.Image:
+		require.NoError(t, remote.Write(ref, w, options...))
+	case v1.ImageIndex:
+		require.NoError(t, remote.WriteIndex(ref, w, options...))
+	default:
+		require.Fail(t, "neither image nor index")
+	}
+}

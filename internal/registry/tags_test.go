@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// pages serves a tag list of count pages with one tag each; link words the Link
+// header for the next page.
+func pages(count int, link func(req *http.Request, next int) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		page, _ := strconv.Atoi(req.URL.Query().Get("last"))
+		if page+1 < count {
+			w.Header().Set("Link", link(req, page+1))
+		}
+		_, _ = fmt.Fprintf(w, `{"name":"app","tags":["t%d"]}`, page)
+	}
+}
+
+func relative(req *http.Request, next int) string {
+	return fmt.Sprintf(`<%s?last=%d&n=1000>; rel="next"`, req.URL.Path, next)
+}
+
+func TestPagesAreFollowed(t *testing.T) {
+	t.Parallel()
+	links := map[string]func(*http.Request, int) string{
+		"path":       relative,
+		"query only": func(_ *http.Request, next int) string { return fmt.Sprintf(`<?last=%d>; rel=next`, next) },
+		"absolute": func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<http://%s%s?last=%d>; rel="next"`, req.Host, req.URL.Path, next)
+		},
+		"second of two": func(req *http.Request, next int) string {
+			return `</first,page>; rel="first"; title="a, b", ` + relative(req, next)
+		},
+	}
+	for title, link := range links {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer(pages(3, link))
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			names, err := r.Tags(t.Context(), f.repository())
+			require.NoError(t, err)
+			assert.Equal(t, []string{"t0", "t1", "t2"}, names)
+			assert.Equal(t, "GET /v2/app/tags/list?n=1000", f.log()[0])
+		})
+	}
+}
+
+func TestMirrorIsToldTheNamespaceOnEachPage(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(pages(2, relative))
+	r, _ := newRegistry(t, certsD(t, "registry.example.com", fmt.Sprintf("[host.%q]\n", f.URL)))
+	_, err := r.Tags(t.Context(), "registry.example.com/app")
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"GET /v2/app/tags/list?n=1000&ns=registry.example.com",
+		"GET /v2/app/tags/list?last=1&n=1000&ns=registry.example.com",
+	}, f.log())
+}
+
+func TestPagesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	other := newFake(t)
+	lists := []struct {
+		title  string
+		answer http.HandlerFunc
+		want   string
+		asked  int
+	}{
+		{"another host", pages(2, func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<%s%s?last=%d>; rel="next"`, other.URL, req.URL.Path, next)
+		}), "leads to another host", 1},
+		{"another host, no scheme", pages(2, func(*http.Request, int) string {
+			return `<//` + other.host() + `/v2/app/tags/list?last=1>; rel="next"`
+		}), "leads to another host", 1},
+		{"another scheme", pages(2, func(*http.Request, int) string { return `<file:///etc/passwd>; rel="next"` }), "leads to another host", 1},
+		{"with a user", pages(2, func(req *http.Request, _ int) string {
+			return `<http://u:p@` + req.Host + `/v2/>; rel="next"`
+		}), "leads to another host", 1},
+		{"same page", func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", `<`+req.URL.RequestURI()+`>; rel="next"`)
+			_, _ = w.Write([]byte(`{"tags":[]}`))
+		}, "page 1 repeats", 1},
+		{"same content", func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", fmt.Sprintf(`<?last=%sx>; rel="next"`, req.URL.Query().Get("last")))
+			_, _ = w.Write([]byte(`{"tags":["1"]}`))
+		}, "page repeats", 2},
+		{"endless", func(w http.ResponseWriter, req *http.Request) {
+			pages(1<<30, relative)(w, req)
+		}, "more than 200 pages", 200},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "invalid character", 1},
+		{"torn", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte(`{"tags":["1"]}`))
+		}, "unexpected EOF", 1},
+		{"405", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }, "405", 1},
+	}
+	for _, list := range lists {
+		t.Run(list.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer(list.answer)
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			names, err := r.Tags(t.Context(), f.repository())
+			var source *agent.SourceError
+			require.ErrorAs(t, err, &source)
+			assert.ErrorContains(t, err, list.want)
+			assert.Empty(t, names)
+			assert.Len(t, f.log(), list.asked)
+		})
+	}
+	assert.Empty(t, other.log())
+}
+
+func TestExactly200Pages(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(pages(maxPages, relative))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	names, err := r.Tags(t.Context(), f.repository())
+	require.NoError(t, err)
+	assert.Len(t, names, maxPages)
+}
+
+func TestPageSize(t *testing.T) {
+	t.Parallel()
+	sizes := map[int]bool{maxTagPage - 1: true, maxTagPage: true, maxTagPage + 1: false}
+	for size, fits := range sizes {
+		for _, chunked := range []bool{false, true} {
+			f := newFake(t)
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				if !chunked {
+					w.Header().Set("Content-Length", strconv.Itoa(size))
+				}
+				body := `{"tags":["1"]}`
+				_, _ = w.Write([]byte(body + strings.Repeat(" ", size-len(body))))
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			_, err := r.Tags(t.Context(), f.repository())
+			if fits {
+				assert.NoError(t, err, size)
+			} else {
+				assert.ErrorIs(t, err, errTooLarge, "%d chunked %v", size, chunked)
+			}
+		}
+	}
+}
+
+func TestWhatIsNoTagIsLeftOut(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"tags":["1.0","1.0","a b","../x","","-x","latest","` + strings.Repeat("x", 129) + `"]}`))
+	})
+	logged := new(bytes.Buffer)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(logged, nil))
+	})
+	names, err := r.Tags(t.Context(), f.repository())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"1.0", "latest"}, names)
+	assert.Contains(t, logged.String(), "count=5")
+}
+
+func TestTagsOfTheNextHostOnly(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := newFake(t), newFake(t)
+	mirror.answer(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Get("last") != "" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Link", `<?last=1>; rel="next"`)
+		_, _ = w.Write([]byte(`{"tags":["from-mirror"]}`))
+	})
+	upstream.answer(pages(1, relative))
+	r, _ := newRegistry(t, certsD(t, upstream.host(), fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)))
+	names, err := r.Tags(t.Context(), upstream.repository())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"t0"}, names, "half a list of the mirror is none")
+}
+
+func TestNextPageOverTLSStaysThere(t *testing.T) {
+	t.Parallel()
+	page, err := url.Parse("https://m.example.com/v2/app/tags/list?n=1000")
+	require.NoError(t, err)
+	next, err := nextPage(page, []string{`<http://m.example.com/v2/app/tags/list?last=x>; rel="next"`})
+	require.NoError(t, err)
+	assert.Equal(t, "https://m.example.com/v2/app/tags/list?last=x", next.String())
+}
+
+func FuzzLink(f *testing.F) {
+	for _, seed := range []string{
+		`</v2/app/tags/list?last=a&n=2>; rel="next"`, `<a>; rel=prev, <b>; rel="x next"`,
+		`<//evil/x>; rel=next`, `<http://h.example.com:443/>; rel="next"; title="a\"b,<c>"`,
+		`<`, `<a`, `<a>;`, `<https://u@h.example.com/>;rel=next`, `<http:opaque>;rel=next`, `<?#f>;rel=next`,
+	} {
+		f.Add(seed)
+	}
+	page := &url.URL{Scheme: "https", Host: "h.example.com", Path: "/v2/app/tags/list", RawQuery: "n=1000"}
+	f.Fuzz(func(t *testing.T, header string) {
+		next, err := nextPage(page, []string{header})
+		if err != nil || next == nil {
+			return
+		}
+		// Read again as the client will: what counts is where the request goes.
+		again, err := url.Parse(next.String())
+		require.NoError(t, err)
+		assert.Equal(t, "https", again.Scheme)
+		assert.Equal(t, "h.example.com", strings.ToLower(again.Hostname()))
+		assert.Contains(t, []string{"", "443"}, again.Port())
+		assert.Nil(t, again.User)
+		assert.Empty(t, again.Fragment)
+	})
+}

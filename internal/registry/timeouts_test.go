@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// slowHost serves one connection after another, in memory and so in the fake
+// time of a bubble, until the test ends.
+func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) dialFunc {
+	return func(t *testing.T) dialFunc {
+		return func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go func() {
+				defer func() { _ = server.Close() }()
+				serve(t.Context(), server)
+			}()
+			return client, nil
+		}
+	}
+}
+
+// trickle writes start, and then a byte of filler every five seconds.
+func trickle(start, filler string) func(context.Context, net.Conn) {
+	return func(ctx context.Context, conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		for _, err := fmt.Fprint(conn, start); err == nil; _, err = fmt.Fprint(conn, filler) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(5 * time.Second): // of the bubble
+			}
+		}
+	}
+}
+
+func noConnection(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestSlowHosts(t *testing.T) {
+	t.Parallel()
+	readOnly := func(_ context.Context, conn net.Conn) {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+	hosts := []struct {
+		title, scheme string
+		dial          func(*testing.T) dialFunc
+		after         time.Duration
+	}{
+		{"no connection", "http", func(*testing.T) dialFunc { return noConnection }, dialTimeout},
+		{"no TLS", "https", slowHost(readOnly), tlsTimeout},
+		{"no header", "http", slowHost(readOnly), headerTimeout},
+		{"slow header", "http", slowHost(trickle("HTTP/1.1 200 OK\r\nX: ", "x")), headerTimeout},
+		{"slow body", "http", slowHost(trickle("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", " ")), exchangeTimeout},
+	}
+	for _, h := range hosts {
+		t.Run(h.title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const namespace = "slow.example.com"
+				r, _ := newRegistry(t, certsD(t, namespace, fmt.Sprintf("server = \"%s://%s\"\n", h.scheme, namespace)))
+				r.net.dial = h.dial(t)
+				start := time.Now()
+				_, err := r.Tags(t.Context(), namespace+"/app")
+				var source *agent.SourceError
+				require.ErrorAs(t, err, &source)
+				assert.Equal(t, namespace, source.Host)
+				assert.Equal(t, h.after, time.Since(start))
+			})
+		})
+	}
+}
+
+// A caller who gives up is obeyed, and no other host is bothered.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, rec := newRegistry(t, certsD(t, "a.example.com", "server = \"http://a.example.com\"\n[host.\"http://m.example.com\"]\n"))
+		r.net.dial = noConnection
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.Resolve(ctx, agent.Reference{Repository: "a.example.com/app", Tag: "1"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, []string{"HEAD m.example.com /v2/app/manifests/1"}, rec.lines())
+	})
+}
+
+func TestHostsAreReadAgainAfterAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRegistry(t, t.TempDir())
+		first, err := r.hosts.of("a.example.com")
+		require.NoError(t, err)
+		<-time.After(hostsKept - 1) // of the bubble
+		same, err := r.hosts.of("a.example.com")
+		require.NoError(t, err)
+		assert.Same(t, first[0].Client, same[0].Client)
+		<-time.After(1)
+		again, err := r.hosts.of("a.example.com")
+		require.NoError(t, err)
+		assert.NotSame(t, first[0].Client, again[0].Client)
+		assert.Len(t, r.net.shared, 1, "the connections live on")
+	})
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// network is what all hosts share: one http.Transport for each TLS
+// configuration, so that a mirror of several namespaces keeps one connection.
+type network struct {
+	userAgent string
+	proxy     func(*http.Request) (*url.URL, error)
+	wrap      func(http.RoundTripper) http.RoundTripper
+	dial      dialFunc // instead of the host's own; only tests set it
+	counters  counters
+
+	mu     sync.Mutex
+	shared []*sharedTransport
+}
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// sharedTransport is used by all hosts with this TLS configuration. None is
+// ever removed: a new one comes with a new CA, and an idle one holds nothing.
+type sharedTransport struct {
+	http *http.Transport
+	next http.RoundTripper // http, wrapped
+}
+
+// adopt replaces the transport that containerd's host configuration made by
+// ours with the same TLS and dialer; it is a config.UpdateClientFunc. A client
+// that has ours already is the copy for a host with headers only.
+func (n *network) adopt(client *http.Client) error {
+	made, ok := client.Transport.(*http.Transport)
+	if !ok {
+		return nil
+	}
+	dial := made.DialContext
+	if n.dial != nil {
+		dial = n.dial
+	}
+	client.Transport = &transport{net: n, next: n.share(made).next, dial: dial}
+	return nil
+}
+
+// share finds or makes the transport for the TLS configuration of made.
+func (n *network) share(made *http.Transport) *sharedTransport {
+	config := made.TLSClientConfig.Clone()
+	config.MinVersion = tls.VersionTLS12
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.shared {
+		if sameTLS(s.http.TLSClientConfig, config) {
+			return s
+		}
+	}
+	tr := made.Clone()
+	tr.TLSClientConfig = config
+	tr.Proxy = n.proxy
+	tr.DialContext = n.dialAsAsked
+	tr.TLSHandshakeTimeout = tlsTimeout
+	tr.ResponseHeaderTimeout = headerTimeout
+	tr.MaxResponseHeaderBytes = maxHeader
+	s := &sharedTransport{http: tr, next: tr}
+	if n.wrap != nil {
+		s.next = n.wrap(tr)
+	}
+	n.shared = append(n.shared, s)
+	return s
+}
+
+// sameTLS compares what containerd's host configuration can set.
+func sameTLS(a, b *tls.Config) bool {
+	if a.InsecureSkipVerify != b.InsecureSkipVerify {
+		return false
+	}
+	if (a.RootCAs == nil) != (b.RootCAs == nil) || a.RootCAs != nil && !a.RootCAs.Equal(b.RootCAs) {
+		return false
+	}
+	return slices.EqualFunc(a.Certificates, b.Certificates, func(x, y tls.Certificate) bool {
+		return slices.EqualFunc(x.Certificate, y.Certificate, slices.Equal)
+	})
+}
+
+func (n *network) closeIdle() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.shared {
+		s.http.CloseIdleConnections()
+	}
+}
+
+type dialKey struct{}
+
+// dialAsAsked dials with the dialer of the host that the request is for: its
+// dial_timeout is hidden in there.
+func (n *network) dialAsAsked(ctx context.Context, network, address string) (net.Conn, error) {
+	dial, ok := ctx.Value(dialKey{}).(dialFunc)
+	if !ok {
+		return nil, fmt.Errorf("dial %s: no dialer", address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	n.counters.connections.Add(1)
+	return &countedConn{Conn: conn, counters: &n.counters}, nil
+}
+
+var errPlainCredentials = errors.New("credentials are not sent over plain http")
+
+// transport is what a host's requests pass through on their way to the shared
+// one.
+type transport struct {
+	net  *network
+	next http.RoundTripper
+	dial dialFunc
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// The fallback to http that containerd has for localhost comes after the
+	// authorizer, so this is the last place to look.
+	if req.URL.Scheme == "http" && strings.HasPrefix(req.Header.Get("Authorization"), "Basic ") {
+		return nil, errors.Join(errPlainCredentials, closeBody(req))
+	}
+	t.net.counters.requests.Add(1)
+	own := req.Clone(context.WithValue(req.Context(), dialKey{}, t.dial))
+	own.Header.Set("User-Agent", t.net.userAgent)
+	resp, err := t.next.RoundTrip(own)
+	if resp != nil {
+		resp.Request = req // what the caller sent, as RoundTripper wants it
+	}
+	return resp, err
+}
