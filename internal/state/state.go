@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package state keeps the agent's own files.
+//
+// The state directory (/var/lib/image-update-agent) holds record.json, what
+// cannot be observed again, for root alone; a copy of the status; and the
+// lock that keeps a second agent out. It is the same for all snapshots of the
+// system, so an older agent may meet the record of a newer one. The runtime
+// directory (/run/image-update-agent) holds status.json, for everybody; it is
+// gone after a reboot, and then the copy says how things stood before.
+//
+// All are indented JSON that a person can read, written whole or not at all.
+// A record that this agent cannot use (not JSON, a bad digest, of another
+// version, too large, unsafe) is set aside under a name that says why, with a
+// warning, and the agent starts with an empty one: everything in it can be
+// learnt again, and a daemon that does not start helps nobody.
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+)
+
+const (
+	recordFile = "record.json"
+	statusFile = "status.json"
+)
+
+// maxSize bounds each file, in bytes. A node's record has some kilobytes; a
+// tag list of 10,000 tags has about 300.
+const maxSize = 4 << 20
+
+// Store is the agent's files in their two directories. It implements
+// agent.Recorder.
+type Store struct {
+	stateDir, runtimeDir string
+	log                  *slog.Logger
+
+	mu     sync.Mutex
+	copied []byte // the status of the last copy, without what changes all the time
+}
+
+var _ agent.Recorder = (*Store)(nil)
+
+// New names the directories, which are made when something is written.
+func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
+	return &Store{stateDir: stateDir, runtimeDir: runtimeDir, log: log}
+}
+
+// Load reads the record. One that cannot be used is set aside and is an empty
+// one; an error is left for a directory or disk that does not answer.
+func (s *Store) Load(ctx context.Context) (agent.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Record{}, err
+	}
+	data, err := read(s.stateDir, recordFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return agent.Record{}, nil
+	}
+	var why *unusable
+	var record agent.Record
+	if err == nil {
+		record, err = decodeRecord(data)
+	}
+	if errors.As(err, &why) {
+		s.setAside(why)
+		return agent.Record{}, nil
+	}
+	if err != nil {
+		return agent.Record{}, fmt.Errorf("state: %w", err)
+	}
+	return record, nil
+}
+
+// unusable is why a file is set aside: a word for its name, and the cause.
+type unusable struct {
+	word string
+	err  error
+}
+
+func (u *unusable) Error() string { return u.err.Error() }
+func (u *unusable) Unwrap() error { return u.err }
+
+// read reads a file of ours: unusable where it is not one that we wrote.
+func read(dir, name string) ([]byte, error) {
+	d, err := atomicfile.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	file, err := d.Read(name, maxSize)
+	if errors.Is(err, atomicfile.ErrUnsafe) || errors.Is(err, atomicfile.ErrTooLarge) {
+		return nil, &unusable{"unreadable", err}
+	}
+	return file.Data, err
+}
+
+func decodeRecord(data []byte) (agent.Record, error) {
+	var form struct{ Version int }
+	if err := json.Unmarshal(data, &form); err != nil {
+		return agent.Record{}, &unusable{"unreadable", err}
+	}
+	if form.Version < 1 || form.Version > agent.RecordVersion {
+		err := fmt.Errorf("version %d, this agent knows 1 to %d", form.Version, agent.RecordVersion)
+		return agent.Record{}, &unusable{strconv.Itoa(form.Version), err}
+	}
+	var record agent.Record
+	if err := json.Unmarshal(data, &record); err != nil {
+		return agent.Record{}, &unusable{"unreadable", err}
+	}
+	if err := checkDigests(record); err != nil {
+		return agent.Record{}, &unusable{"unreadable", err}
+	}
+	return record, nil
+}
+
+// setAside renames the record, whatever it is. If that fails the record stays,
+// and Save will say what is wrong with it.
+func (s *Store) setAside(why *unusable) {
+	aside := recordFile + "." + why.word + ".aside"
+	err := os.Rename(filepath.Join(s.stateDir, recordFile), filepath.Join(s.stateDir, aside))
+	s.log.Warn("record set aside, starting with an empty one",
+		"dir", s.stateDir, "file", recordFile, "aside", aside, "cause", why.err, "rename", err)
+}
+
+// Save writes the record, for root alone. Equal content is not written.
+func (s *Store) Save(ctx context.Context, record agent.Record) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	record.Version = agent.RecordVersion
+	if err := write(s.stateDir, recordFile, record, 0o600); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+// Publish writes the status, for everybody, to the runtime directory. The copy
+// in the state directory, which is on a disk, is written when more has changed
+// than the time and a pull's progress.
+func (s *Store) Publish(ctx context.Context, status agent.Status) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := write(s.runtimeDir, statusFile, status, 0o644)
+	if copyErr := s.publishCopy(status); copyErr != nil {
+		err = errors.Join(err, copyErr)
+	}
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) publishCopy(status agent.Status) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lasting := status
+	lasting.Written, lasting.Progress = time.Time{}, nil
+	now, err := json.Marshal(lasting)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(now, s.copied) {
+		return nil
+	}
+	if err := write(s.stateDir, statusFile, status, 0o644); err != nil {
+		return err
+	}
+	s.copied = now
+	return nil
+}
+
+// write makes the directory if need be, and the file as indented JSON.
+func write(dir, name string, content any, mode fs.FileMode) error {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	data = append(data, '\n')
+	if len(data) > maxSize {
+		return fmt.Errorf("%s: %w: %d bytes, at most %d can be read again",
+			filepath.Join(dir, name), atomicfile.ErrTooLarge, len(data), maxSize)
+	}
+	d, err := makeDir(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	_, err = d.Write(name, data, atomicfile.Options{Mode: mode})
+	return err
+}
+
+// makeDir opens a directory of ours; systemd makes it for the unit, and this
+// for everybody else. Others may enter, for the status.
+func makeDir(dir string) (*atomicfile.Dir, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return atomicfile.OpenDir(dir)
+}
+
+// ReadStatus reads the last status that was published: from the runtime
+// directory, else the copy of the time before the last boot. Its Written says
+// how old it is. fs.ErrNotExist: no agent has published any.
+func ReadStatus(runtimeDir, stateDir string) (agent.Status, error) {
+	var errs []error
+	for _, dir := range []string{runtimeDir, stateDir} {
+		status, err := readStatus(dir)
+		if err == nil {
+			return status, nil
+		}
+		errs = append(errs, err)
+	}
+	return agent.Status{}, fmt.Errorf("state: %w", errors.Join(errs...))
+}
+
+func readStatus(dir string) (agent.Status, error) {
+	data, err := read(dir, statusFile)
+	if err != nil {
+		return agent.Status{}, err
+	}
+	var status agent.Status
+	err = json.Unmarshal(data, &status)
+	if err == nil && status.SchemaVersion != agent.StatusSchemaVersion {
+		err = fmt.Errorf("schema version %d, this agent knows %d", status.SchemaVersion, agent.StatusSchemaVersion)
+	}
+	if err == nil {
+		err = checkDigests(status)
+	}
+	if err != nil {
+		return agent.Status{}, fmt.Errorf("%s: %w", filepath.Join(dir, statusFile), err)
+	}
+	return status, nil
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func newStore(t *testing.T) (*Store, *bytes.Buffer) {
+	t.Helper()
+	root := t.TempDir()
+	log := &bytes.Buffer{}
+	return New(filepath.Join(root, "lib"), filepath.Join(root, "run"), slog.New(slog.NewTextHandler(log, nil))), log
+}
+
+// put places content as a file of the state directory.
+func put(t *testing.T, s *Store, name, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(s.stateDir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(s.stateDir, name), []byte(content), 0o600))
+}
+
+func content(t *testing.T, dir, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return string(data)
+}
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+func record() agent.Record {
+	d := digest.FromString("a")
+	return agent.Record{
+		Version: agent.RecordVersion, State: agent.StateStaged, Since: noon, LastCheck: noon,
+		Releases: map[string]agent.Release{"r@" + d.String(): {Repository: "r", Tag: "1", Digest: d, Build: agent.Build{Config: d, Size: 7}}},
+		Lists:    map[string]agent.TagList{"r": {At: noon, Tags: []string{"1", "1-rev1"}}},
+		Wrote:    map[string]digest.Digest{"velum.yaml": d},
+		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: "r", Running: d, Previous: d}},
+		Approved: map[string]agent.Approval{"velum.yaml": {At: noon, Offer: "x"}},
+	}
+}
+
+func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
+	t.Parallel()
+	s, log := newStore(t)
+	require.NoError(t, s.Save(t.Context(), record()))
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, record(), got)
+	assert.Empty(t, log.String())
+
+	info, err := os.Stat(filepath.Join(s.stateDir, recordFile))
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+	text := content(t, s.stateDir, recordFile)
+	assert.True(t, strings.HasPrefix(text, "{\n  \"version\": 1,\n"), text)
+	assert.True(t, strings.HasSuffix(text, "\n}\n"), text)
+}
+
+func TestEveryRecordHasAVersion(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, s.Save(t.Context(), agent.Record{}))
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, agent.Record{Version: agent.RecordVersion}, got)
+}
+
+func TestAnEqualRecordIsNotWritten(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, s.Save(t.Context(), record()))
+	before, err := os.Stat(filepath.Join(s.stateDir, recordFile))
+	require.NoError(t, err)
+	require.NoError(t, s.Save(t.Context(), record()))
+	after, err := os.Stat(filepath.Join(s.stateDir, recordFile))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(before, after))
+}
+
+func TestAnAbsentRecordIsEmpty(t *testing.T) {
+	t.Parallel()
+	s, log := newStore(t)
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, got)
+	assert.NoDirExists(t, s.stateDir, "reading makes nothing")
+	assert.Empty(t, log.String())
+}
+
+// strangeRecords are files in place of a record, and the name each is set
+// aside under.
+var strangeRecords = map[string]struct {
+	make func(t *testing.T, s *Store)
+	word string
+}{
+	"empty":     {func(t *testing.T, s *Store) { put(t, s, recordFile, "") }, "unreadable"},
+	"truncated": {func(t *testing.T, s *Store) { put(t, s, recordFile, `{"version": 1, "lists": {`) }, "unreadable"},
+	"not JSON":  {func(t *testing.T, s *Store) { put(t, s, recordFile, "version: 1\n") }, "unreadable"},
+	"a list":    {func(t *testing.T, s *Store) { put(t, s, recordFile, "[]") }, "unreadable"},
+	"wrong type": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1, "lists": 7}`)
+	}, "unreadable"},
+	"bad digest": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1, "good": {"a/b": {"repository": "r", "running": "none"}}}`)
+	}, "unreadable"},
+	"bad digest in a map": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1, "wrote": {"a.yaml": "sha256:12"}}`)
+	}, "unreadable"},
+	"newer": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, fmt.Sprintf(`{"version": %d, "lists": 7}`, agent.RecordVersion+1))
+	}, fmt.Sprint(agent.RecordVersion + 1)},
+	"without version": {func(t *testing.T, s *Store) { put(t, s, recordFile, "{}") }, "0"},
+	"too large": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1}`+strings.Repeat(" ", maxSize))
+	}, "unreadable"},
+	"directory": {func(t *testing.T, s *Store) {
+		require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, recordFile), 0o755))
+	}, "unreadable"},
+	"symlink": {func(t *testing.T, s *Store) {
+		put(t, s, "elsewhere", `{"version": 1}`)
+		require.NoError(t, os.Symlink("elsewhere", filepath.Join(s.stateDir, recordFile)))
+	}, "unreadable"},
+	"fifo": {func(t *testing.T, s *Store) {
+		require.NoError(t, os.MkdirAll(s.stateDir, 0o755))
+		require.NoError(t, syscall.Mkfifo(filepath.Join(s.stateDir, recordFile), 0o600))
+	}, "unreadable"},
+	"world-writable": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1}`)
+		require.NoError(t, os.Chmod(filepath.Join(s.stateDir, recordFile), 0o666))
+	}, "unreadable"},
+}
+
+func TestAStrangeRecordIsSetAside(t *testing.T) {
+	t.Parallel()
+	for name, strange := range strangeRecords {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, log := newStore(t)
+			strange.make(t, s)
+			before, err := os.Lstat(filepath.Join(s.stateDir, recordFile))
+			require.NoError(t, err)
+
+			for range 2 { // the second time there is one aside already
+				got, err := s.Load(t.Context())
+				require.NoError(t, err)
+				require.Zero(t, got)
+			}
+			after, err := os.Lstat(filepath.Join(s.stateDir, recordFile+"."+strange.word+".aside"))
+			require.NoError(t, err)
+			assert.True(t, os.SameFile(before, after), "set aside as it was")
+			assert.Equal(t, 1, strings.Count(log.String(), "record set aside"), log.String())
+
+			require.NoError(t, s.Save(t.Context(), record()))
+			got, err := s.Load(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, record(), got)
+		})
+	}
+}
+
+func TestTheLastOneAsideIsKept(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for _, text := range []string{"first", "second"} {
+		put(t, s, recordFile, text)
+		_, err := s.Load(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "second", content(t, s.stateDir, recordFile+".unreadable.aside"))
+}
+
+func TestARecordThatCannotBeSetAsideStopsNothing(t *testing.T) {
+	t.Parallel()
+	s, log := newStore(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, recordFile+".unreadable.aside"), 0o755))
+	put(t, s, recordFile, "nonsense")
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, got)
+	assert.Contains(t, log.String(), "file exists")
+}
+
+func TestADirectoryThatIsNoneIsAnError(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, os.WriteFile(s.stateDir, nil, 0o600))
+	_, err := s.Load(t.Context())
+	require.ErrorContains(t, err, s.stateDir+": not a directory")
+	require.ErrorContains(t, s.Save(t.Context(), record()), "state: mkdir "+s.stateDir)
+	require.Error(t, s.Publish(t.Context(), agent.Status{}))
+	_, err = s.Lock(t.Context())
+	require.Error(t, err)
+}
+
+func TestARecordThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, s.Save(t.Context(), record()))
+	huge := record()
+	huge.Lists = map[string]agent.TagList{"r": {Tags: []string{strings.Repeat("x", maxSize)}}}
+	require.ErrorContains(t, s.Save(t.Context(), huge), "too large")
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, record(), got)
+}
+
+func TestAnEndedContextDoesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, loadErr := s.Load(ctx)
+	_, lockErr := s.Lock(ctx)
+	for _, err := range []error{loadErr, lockErr, s.Save(ctx, record()), s.Publish(ctx, agent.Status{})} {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	assert.NoDirExists(t, s.stateDir)
+}
+
+func status(written time.Time) agent.Status {
+	return agent.Status{
+		SchemaVersion: agent.StatusSchemaVersion, State: agent.StateCurrent, Reason: "nothing to do",
+		Since: noon, Written: written,
+		Sources: []agent.SourceStatus{}, Images: []agent.ImageStatus{}, PodManifests: []agent.PodStatus{},
+	}
+}
+
+func TestTheStatusIsForEverybody(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	for _, dir := range []string{s.runtimeDir, s.stateDir} {
+		info, err := os.Stat(filepath.Join(dir, statusFile))
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o644), info.Mode())
+		info, err = os.Stat(dir)
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o755), info.Mode().Perm())
+	}
+	got, err := ReadStatus(s.runtimeDir, s.stateDir)
+	require.NoError(t, err)
+	assert.Equal(t, status(noon), got)
+}
+
+func TestTheCopyIsWrittenWhenSomethingLastingChanges(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	written := func(dir string) time.Time {
+		var status agent.Status
+		require.NoError(t, json.Unmarshal([]byte(content(t, dir, statusFile)), &status))
+		return status.Written
+	}
+	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	later := status(noon.Add(time.Second))
+	later.Progress = &agent.Progress{Reference: "r:1", Done: 5}
+	require.NoError(t, s.Publish(t.Context(), later))
+	assert.Equal(t, later.Written, written(s.runtimeDir))
+	assert.Equal(t, noon, written(s.stateDir), "the disk is spared")
+	later.Reason = "something else"
+	require.NoError(t, s.Publish(t.Context(), later))
+	assert.Equal(t, later.Written, written(s.stateDir))
+}
+
+func TestACopyThatFailedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, statusFile), 0o755))
+	require.ErrorContains(t, s.Publish(t.Context(), status(noon)), "unsafe")
+	_, err := readStatus(s.runtimeDir)
+	require.NoError(t, err, "one of them is better than none")
+	require.NoError(t, os.Remove(filepath.Join(s.stateDir, statusFile)))
+	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	_, err = readStatus(s.stateDir)
+	require.NoError(t, err)
+}
+
+func TestAfterABootTheCopyIsRead(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	_, err := ReadStatus(s.runtimeDir, s.stateDir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	require.NoError(t, os.RemoveAll(s.runtimeDir))
+	got, err := ReadStatus(s.runtimeDir, s.stateDir)
+	require.NoError(t, err)
+	assert.Equal(t, noon, got.Written)
+}
+
+func TestABadStatusIsNotShown(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"nonsense": "x", "empty": "", "newer": `{"schemaVersion": 2}`, "no version": `{}`,
+		"bad digest": `{"schemaVersion": 1, "images": [{"running": {"tag": "1", "digest": "short"}}]}`,
+	} {
+		s, _ := newStore(t)
+		require.NoError(t, s.Publish(t.Context(), status(noon)))
+		require.NoError(t, os.WriteFile(filepath.Join(s.runtimeDir, statusFile), []byte(text), 0o644))
+		got, err := ReadStatus(s.runtimeDir, s.stateDir)
+		require.NoError(t, err, name)
+		assert.Equal(t, noon, got.Written, "the copy is better than nothing")
+		require.NoError(t, os.WriteFile(filepath.Join(s.stateDir, statusFile), []byte(text), 0o644))
+		_, err = ReadStatus(s.runtimeDir, s.stateDir)
+		require.ErrorContains(t, err, filepath.Join(s.runtimeDir, statusFile), name)
+		require.NotErrorIs(t, err, fs.ErrNotExist, name)
+	}
+}
+
+// FuzzRecord: what is in the file is refused as unusable, or it is a record
+// whose digests can be used and which is loaded again as it is saved.
+func FuzzRecord(f *testing.F) {
+	good, err := json.Marshal(record())
+	require.NoError(f, err)
+	for _, seed := range []string{string(good), "", "{}", `{"version":2}`, `{"version":1,"wrote":{"a":"sha256:1"}}`, `{"Version":1,"since":"x"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		first, err := decodeRecord(data)
+		if err != nil {
+			var why *unusable
+			require.True(t, errors.As(err, &why))
+			require.Regexp(t, `^(-?\d+|unreadable)$`, why.word)
+			return
+		}
+		for _, good := range first.Good {
+			if good.Running != "" {
+				require.NotPanics(t, func() { _ = good.Running.Encoded() })
+			}
+		}
+		saved, err := json.Marshal(first)
+		require.NoError(t, err)
+		second, err := decodeRecord(saved)
+		require.NoError(t, err)
+		again, err := json.Marshal(second)
+		require.NoError(t, err)
+		require.JSONEq(t, string(saved), string(again))
+	})
+}
