@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grains
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Limits of what is said. Salt sends all grains at each authentication and
+// refresh, so they are kept small.
+const (
+	// MaxUpdates bounds Grain.Updates; Count still counts all of them.
+	MaxUpdates = 64
+	// maxText bounds each string, in bytes: a reference is at most 255 bytes of
+	// repository and 128 of tag.
+	maxText = 512
+)
+
+// The top-level keys that are ours, in the order in which new ones are
+// appended. None ends in a name that transactional-update edits with an
+// unanchored regular expression (tx_update_reboot_needed, tx_update_failed).
+const (
+	keyAvailable = "image_update_available"
+	keyState     = "image_update_state"
+	keyCount     = "image_update_count"
+	keyUpdates   = "image_updates"
+)
+
+var ownKeys = []string{keyAvailable, keyState, keyCount, keyUpdates}
+
+// Update is one image that can be brought to a newer release.
+type Update struct {
+	Image  string // repository with its registry, no tag
+	Change string // convert, rebuild, revision, patch, minor or major
+	From   string // tag that runs; may be empty
+	To     string // tag that is offered; may be empty where only the digest is known
+	Digest string // digest that is offered
+}
+
+// Grain is what the node's four keys say.
+type Grain struct {
+	Available bool     // anything staged that waits for approval
+	State     string   // as in the status: applying, failed, held, stale, staged, current
+	Count     int      // of all updates, also of those beyond MaxUpdates
+	Updates   []Update // in any order; at most MaxUpdates are written, sorted
+}
+
+// normalized returns the grain with sorted and bounded updates. A text that
+// could mean something else than itself to YAML or to Salt (which evaluates
+// u'...') is an error: tags, digests and repositories never hold one.
+func (g Grain) normalized() (Grain, error) {
+	if err := checkText("state", g.State); err != nil {
+		return Grain{}, err
+	}
+	g.Updates = slices.SortedFunc(slices.Values(g.Updates), func(a, b Update) int {
+		return slices.Compare(a.values(), b.values())
+	})
+	for _, update := range g.Updates {
+		for i, value := range update.values() {
+			if err := checkText(updateFields[i], value); err != nil {
+				return Grain{}, err
+			}
+		}
+	}
+	g.Updates = g.Updates[:min(len(g.Updates), MaxUpdates)]
+	return g, nil
+}
+
+func checkText(what, text string) error {
+	if len(text) > maxText {
+		return fmt.Errorf("%s: %.64q: more than %d bytes", what, text, maxText)
+	}
+	for _, r := range text {
+		if r < ' ' || r > '~' || strings.ContainsRune(`"'\`, r) {
+			return fmt.Errorf("%s: %.64q: character %q", what, text, r)
+		}
+	}
+	return nil
+}
+
+var updateFields = []string{"image", "change", "from", "to", "digest"}
+
+// values are the update's in the order of updateFields, which is also the one
+// they are sorted by.
+func (u Update) values() []string { return []string{u.Image, u.Change, u.From, u.To, u.Digest} }
+
+// entry is one top-level key: how it is written, and how it is recognised in
+// any other spelling, so that a file rewritten by Salt is not written again.
+type entry struct {
+	key, lines string
+	says       func(*yaml.Node) bool
+}
+
+// entries are the four keys of a normalized grain.
+func (g Grain) entries() []entry {
+	return []entry{
+		{keyAvailable, fmt.Sprintf("%s: %t\n", keyAvailable, g.Available), func(n *yaml.Node) bool { return isBool(n, g.Available) }},
+		{keyState, fmt.Sprintf("%s: %s\n", keyState, quote(g.State)), func(n *yaml.Node) bool { return isString(n, g.State) }},
+		{keyCount, fmt.Sprintf("%s: %d\n", keyCount, g.Count), func(n *yaml.Node) bool { return isPlain(n, strconv.Itoa(g.Count)) }},
+		{keyUpdates, g.updateLines(), g.saysUpdates},
+	}
+}
+
+// updateLines writes the list without indentation, as Salt's own dumps have it.
+func (g Grain) updateLines() string {
+	if len(g.Updates) == 0 {
+		return keyUpdates + ": []\n"
+	}
+	var b strings.Builder
+	b.WriteString(keyUpdates + ":\n")
+	for _, update := range g.Updates {
+		for i, value := range update.values() {
+			mark := "-"
+			if i > 0 {
+				mark = " "
+			}
+			fmt.Fprintf(&b, "%s %s: %s\n", mark, updateFields[i], quote(value))
+		}
+	}
+	return b.String()
+}
+
+func (g Grain) saysUpdates(n *yaml.Node) bool {
+	if n.Kind != yaml.SequenceNode || len(n.Content) != len(g.Updates) {
+		return false
+	}
+	for i, item := range n.Content {
+		if !g.Updates[i].saidBy(item) {
+			return false
+		}
+	}
+	return true
+}
+
+// saidBy accepts the fields in any order: Salt's dumps sort them.
+func (u Update) saidBy(n *yaml.Node) bool {
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2*len(updateFields) {
+		return false
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		field := slices.Index(updateFields, n.Content[i].Value)
+		if field < 0 || !isString(n.Content[i], updateFields[field]) || !isString(n.Content[i+1], u.values()[field]) {
+			return false
+		}
+	}
+	return true
+}
+
+// quote needs no escapes, see checkText.
+func quote(text string) string { return `"` + text + `"` }

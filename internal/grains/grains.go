@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package grains says in /etc/salt/grains what the agent offers.
+//
+// Words: a grain is a fact about the node that Salt's minion hands to its
+// master; the grains file is a YAML mapping of the static ones, each a
+// top-level key. Four of them are ours (see Grain), all others are foreign.
+//
+// The file has other writers (Salt itself, transactional-update, setup
+// scripts), all of which rewrite it in place and take no lock. If Salt cannot
+// read it, it drops every grain of the node without a word, roles included.
+// Hence the promises:
+//
+//   - Only the lines of our own keys are written, and only if their meaning
+//     changes; every other byte is kept. The result is parsed again under
+//     Salt's rules before it takes the file's name.
+//   - A file that Salt cannot read, or that is laid out so that whole lines
+//     cannot be edited, is left alone (ErrRefused).
+//   - What another program had written and closed before our last look, right
+//     before the rename, is never lost; one that has the file open for writing
+//     then makes us wait. Left is the instant of the rename itself: who opens
+//     the file then writes into the old one. Salt, in turn, writes back what it
+//     had read earlier and so may drop our keys: Announce is therefore repeated
+//     each cycle.
+//   - While a grain says that the cluster is being updated or a node removed,
+//     nothing is written (ErrHeld).
+//   - A file that is not there is created only where Salt is in use: not
+//     without its directory, not where salt-minion is disabled, and not if we
+//     have seen the file before, because removing a node from the cluster deletes
+//     it (ErrNoSalt).
+package grains
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// DefaultPath is where salt-minion reads its static grains
+// (salt/grains/extra.py: the file grains next to the minion's config).
+const DefaultPath = "/etc/salt/grains"
+
+var (
+	// ErrHeld tells that a grain forbids writing now; the text names it.
+	ErrHeld = errors.New("held")
+	// ErrRefused tells that the file is not one that can be edited safely; the
+	// text says why. It was not touched.
+	ErrRefused = errors.New("not edited")
+	// ErrNoSalt tells that there is no grains file and that none shall be
+	// created; the text says why.
+	ErrNoSalt = errors.New("no grains file")
+)
+
+const (
+	// attempts and firstPause bound how long other writers are given way: Salt
+	// rewrites the file in milliseconds, six attempts span 1.5 s.
+	attempts   = 6
+	firstPause = 50 * time.Millisecond
+	// newFileMode is that of a file which Salt itself creates.
+	newFileMode = 0o644
+)
+
+// Store is the grains file of one node.
+type Store struct {
+	root, path string
+	logger     *slog.Logger
+	seen       atomic.Bool // the file has been there in this process's time
+}
+
+// New returns the store of the file at path (DefaultPath unless configured),
+// taken relative to root, the directory that stands for "/".
+func New(root, path string, logger *slog.Logger) *Store {
+	return &Store{root: root, path: filepath.Join(root, path), logger: logger}
+}
+
+// Announce makes the four keys say g and tells whether it had to write. Besides
+// ErrHeld, ErrRefused and ErrNoSalt, an atomicfile.ErrConflict means that other
+// writers did not let go of the file in time.
+func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error) {
+	if g, err = g.normalized(); err != nil {
+		return false, fmt.Errorf("grains: %w", err)
+	}
+	for attempt := range attempts {
+		if attempt > 0 {
+			if pauseErr := pause(ctx, attempt-1); pauseErr != nil {
+				return false, errors.Join(pauseErr, err)
+			}
+		}
+		changed, err = s.announce(ctx, g)
+		if !errors.Is(err, atomicfile.ErrConflict) {
+			break
+		}
+	}
+	if err != nil {
+		return changed, fmt.Errorf("grains: %w", err)
+	}
+	if changed {
+		s.logger.InfoContext(ctx, "grain written", "file", s.path, "available", g.Available, "state", g.State, "count", g.Count)
+	}
+	return changed, nil
+}
+
+// Busy names the grain that asks everybody to keep still, "" if none does. A
+// file that is not there asks nothing.
+func (s *Store) Busy(ctx context.Context) (reason string, err error) {
+	dir, err := s.open()
+	if errors.Is(err, ErrNoSalt) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("grains: %w", err)
+	}
+	defer dir.Close()
+	_, doc, err := s.read(ctx, dir)
+	if err != nil {
+		return "", fmt.Errorf("grains: %w", err)
+	}
+	return doc.busy(), nil
+}
+
+// announce is one attempt.
+func (s *Store) announce(ctx context.Context, g Grain) (bool, error) {
+	dir, err := s.open()
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	file, doc, err := s.read(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	if !file.Exists() {
+		if err := s.mayCreate(); err != nil {
+			return false, err
+		}
+	}
+	if reason := doc.busy(); reason != "" {
+		return false, fmt.Errorf("%s: %w: %s is true", s.path, ErrHeld, reason)
+	}
+	data, err := doc.edit(g)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: %w", s.path, ErrRefused, err)
+	}
+	if data == nil {
+		return false, nil
+	}
+	return dir.Write(filepath.Base(s.path), data, atomicfile.Options{Mode: newFileMode, Expect: &file})
+}
+
+func (s *Store) open() (*atomicfile.Dir, error) {
+	dir, err := atomicfile.OpenDir(filepath.Dir(s.path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w: its directory does not exist", s.path, ErrNoSalt)
+	case errors.Is(err, atomicfile.ErrUnsafe):
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return dir, err
+}
+
+// read reads and checks the file. One that is empty or not accepted may be in
+// the middle of being rewritten, so it is read again until it stays the same.
+func (s *Store) read(ctx context.Context, dir *atomicfile.Dir) (atomicfile.File, document, error) {
+	var before atomicfile.File
+	for attempt := 0; ; attempt++ {
+		file, err := dir.Read(filepath.Base(s.path), yamledit.MaxBytes)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return file, document{}, nil
+		case errors.Is(err, atomicfile.ErrUnsafe), errors.Is(err, atomicfile.ErrTooLarge):
+			return file, document{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		case err != nil:
+			return file, document{}, err
+		}
+		s.seen.Store(true)
+		doc, err := parse(file.Data)
+		if err == nil && len(file.Data) > 0 {
+			return file, doc, nil
+		}
+		if file.Same(before) || attempt == attempts-1 {
+			if err != nil {
+				err = fmt.Errorf("%s: %w: %w", s.path, ErrRefused, err)
+			}
+			return file, doc, err
+		}
+		before = file
+		if err := pause(ctx, 0); err != nil {
+			return file, document{}, err
+		}
+	}
+}
+
+// pause waits before the attempt after the given one, each time twice as long.
+func pause(ctx context.Context, attempt int) error {
+	timer := time.NewTimer(firstPause << attempt)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grains
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// segment is a run of whole lines: foreign ones, or one of our keys.
+type segment struct {
+	text string
+	own  string // the key, "" for foreign lines
+	same bool   // it says what is to be said already
+}
+
+// foreignValues are what stands behind a foreign key, in the styles that
+// people, Salt and setup scripts write; a line ends each.
+var foreignValues = []string{
+	" 1\n", " 2.6\n", " yes\n", " 0644\n", " 2024-01-01\n", " 1:20\n", "\n", " ~\n", " plain text # comment\n",
+	" 'single ''quoted'''\n", " \"double \\\"quoted\\\" # no comment\"\n", " \"over\n  two lines\"\n",
+	"\n- a\n- b: c\n  d: e\n", "\n  - a\n  # within\n  - - b\n    - c\n", "\n  b: 1\n  c:\n    d: 2\n",
+	" [a, b,\n  c]\n", " {b: c, \"d\": e}\n", " |\n  text\n  image_update_state: no key\n", " >-\n  folded\n\n  # text\n",
+	" {image_update_available: true}\n", "\n  image_updates:\n  - image: x\n", " &KEY [1]\n", " ä ü\n",
+}
+
+var foreignKeys = []string{
+	"roles", "'quoted key'", `"double"`, "tx_update_reboot_needed", "image_update", "image_updates_x", "x:y", "5", "-x", "Ünï", "a b",
+}
+
+// drawFile draws the segments of a valid file that says parts of said in some
+// spelling, with line breaks as in Unix.
+func drawFile(t *rapid.T, said, wanted Grain) []segment {
+	file := []segment{{text: rapid.SampledFrom([]string{"", "", "", "\ufeff"}).Draw(t, "byte order mark")}}
+	if rapid.Bool().Draw(t, "mark") {
+		file = append(file, segment{text: "---\n"})
+	}
+	keys := append(rapid.Permutation(foreignKeys).Draw(t, "keys")[:rapid.IntRange(0, 5).Draw(t, "foreign")],
+		rapid.Permutation(ownKeys).Draw(t, "own keys")[:rapid.IntRange(0, 4).Draw(t, "own")]...)
+	for i, key := range rapid.Permutation(keys).Draw(t, "order") {
+		gap := rapid.SampledFrom([]string{"", "", "", "\n", "# comment\n", "\n#: x\n\n"}).Draw(t, "gap")
+		file = append(file, segment{text: gap})
+		if slices.Contains(ownKeys, key) {
+			file = append(file, drawOwn(t, key, said, wanted))
+			continue
+		}
+		value := rapid.SampledFrom(foreignValues).Draw(t, "value")
+		file = append(file, segment{text: key + ":" + strings.ReplaceAll(value, "KEY", fmt.Sprint("k", i))})
+	}
+	return append(file, segment{text: rapid.SampledFrom([]string{"", "", "\n", "# end\n"}).Draw(t, "end")})
+}
+
+// drawOwn spells one of our keys as we do, as Salt's dumps do, or otherwise.
+func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
+	spell := quote
+	form := rapid.SampledFrom([]string{"ours", "salt", "flow", "odd"}).Draw(t, "form")
+	if form == "odd" {
+		value := rapid.SampledFrom([]string{"", " 'x'", " 777 # more", " [1, 2]", " |\n  text", "\n  nested:\n  - a"}).Draw(t, "odd")
+		return segment{text: key + ":" + value + "\n", own: key}
+	}
+	if form == "salt" {
+		spell = saltQuote
+	}
+	for i, e := range said.entries() {
+		if e.key != key {
+			continue
+		}
+		same := e.lines == wanted.entries()[i].lines
+		if key == keyUpdates && len(said.Updates) > 0 {
+			return segment{text: spellUpdates(said, form, spell), own: key, same: same}
+		}
+		if key == keyState {
+			return segment{text: key + ": " + spell(said.State) + "\n", own: key, same: same}
+		}
+		return segment{text: e.lines, own: key, same: same}
+	}
+	panic("no such key")
+}
+
+func spellUpdates(g Grain, form string, spell func(string) string) string {
+	order := []int{0, 1, 2, 3, 4}
+	text, item, indent, end := keyUpdates+":\n", "- ", "\n  ", "\n"
+	switch form {
+	case "salt":
+		order = []int{1, 4, 2, 0, 3} // sorted by name
+	case "flow":
+		text, item, indent, end = keyUpdates+": [\n", "  {", ", ", "},\n"
+	}
+	for _, u := range g.Updates {
+		var fields []string
+		for _, i := range order {
+			fields = append(fields, updateFields[i]+": "+spell(u.values()[i]))
+		}
+		text += item + strings.Join(fields, indent) + end
+	}
+	if form == "flow" {
+		text += " ]\n"
+	}
+	return text
+}
+
+// bare are strings that PyYAML dumps without quotes.
+var bare = regexp.MustCompile(`^([a-z][a-z0-9./:-]*[a-z0-9]|[0-9]+\.[0-9]+\.[0-9]+[-a-z0-9.]*)$`)
+
+func saltQuote(text string) string {
+	if bare.MatchString(text) && !slices.Contains([]string{"yes", "no", "on", "off", "true", "false", "null"}, text) {
+		return text
+	}
+	return "'" + text + "'"
+}
+
+// expectedFile puts what is wanted in the place of what says something else.
+func expectedFile(file []segment, wanted Grain, newline string) string {
+	var b strings.Builder
+	missing := slices.Clone(ownKeys)
+	for _, s := range file {
+		missing = slices.DeleteFunc(missing, func(key string) bool { return key == s.own })
+		if s.own == "" || s.same {
+			b.WriteString(s.text)
+			continue
+		}
+		b.WriteString(strings.ReplaceAll(ownLines(wanted, s.own), "\n", newline))
+	}
+	for _, key := range missing {
+		if text := b.String(); text != "" && text != "\ufeff" && !strings.HasSuffix(text, "\n") {
+			b.WriteString(newline)
+		}
+		b.WriteString(strings.ReplaceAll(ownLines(wanted, key), "\n", newline))
+	}
+	return b.String()
+}
+
+func ownLines(g Grain, key string) string {
+	for _, e := range g.entries() {
+		if e.key == key {
+			return e.lines
+		}
+	}
+	panic("no such key")
+}
+
+func drawGrain(t *rapid.T, label string) Grain {
+	word := rapid.OneOf(
+		rapid.SampledFrom([]string{"", "staged", "yes", "null", "~", "1.6", "4.0.0-rev1-build1.3", "0x1f", "1:20", "=", "#", "- a", "a: b", "{}", digest, "2024-01-01", "&a", "*"}),
+		rapid.StringMatching(`[a-z0-9.:/@-]{1,20}`),
+	)
+	update := rapid.Custom(func(t *rapid.T) Update {
+		return Update{word.Draw(t, "image"), word.Draw(t, "change"), word.Draw(t, "from"), word.Draw(t, "to"), word.Draw(t, "digest")}
+	})
+	g, err := Grain{
+		Available: rapid.Bool().Draw(t, label+" available"),
+		State:     word.Draw(t, label+" state"),
+		Count:     rapid.IntRange(0, 100).Draw(t, label+" count"),
+		Updates:   rapid.SliceOfN(update, 0, 3).Draw(t, label+" updates"),
+	}.normalized()
+	require.NoError(t, err)
+	return g
+}
+
+func TestPropertyForeignBytesStayAndOursSayTheGrain(t *testing.T) {
+	t.Parallel()
+	salt := startSalt(t)
+	n := newNode(t, "")
+	rapid.Check(t, func(t *rapid.T) {
+		wanted := drawGrain(t, "wanted")
+		said := wanted
+		if rapid.Bool().Draw(t, "other") {
+			said = drawGrain(t, "said")
+		}
+		file := drawFile(t, said, wanted)
+		newline := rapid.SampledFrom([]string{"\n", "\n", "\r\n"}).Draw(t, "newline")
+		for i := range file {
+			file[i].text = strings.ReplaceAll(file[i].text, "\n", newline)
+		}
+		if rapid.Bool().Draw(t, "cut") {
+			cutEnd(file, newline)
+		}
+		before := join(file)
+		if !strings.Contains(before, "\n") {
+			newline = "\n"
+		}
+		after := expectedFile(file, wanted, newline)
+
+		require.NoError(t, os.WriteFile(n.path, []byte(before), 0o644))
+		changed, err := n.store.Announce(t.Context(), wanted)
+		require.NoError(t, err)
+		require.Equal(t, after, n.content(t))
+		require.Equal(t, before != after, changed)
+		requireReadsAs(t, salt, before, after, wanted)
+		changed, err = n.store.Announce(t.Context(), wanted)
+		require.NoError(t, err)
+		require.False(t, changed)
+	})
+}
+
+func join(file []segment) string {
+	var b strings.Builder
+	for _, s := range file {
+		b.WriteString(s.text)
+	}
+	return b.String()
+}
+
+// cutEnd takes the last line break away, unless it belongs to a text block,
+// whose meaning it is.
+func cutEnd(file []segment, newline string) {
+	for i := len(file) - 1; i >= 0; i-- {
+		last := &file[i]
+		if last.text == "" {
+			continue
+		}
+		if !strings.Contains(last.text, ": |") && !strings.Contains(last.text, ": >") {
+			last.text = strings.TrimSuffix(last.text, newline)
+		}
+		return
+	}
+}
+
+// Whatever is accepted must be a file that Salt reads, and must stay one.
+func TestPropertyOnlyWhatSaltReadsIsEdited(t *testing.T) {
+	t.Parallel()
+	salt := startSalt(t)
+	piece := rapid.SampledFrom([]string{
+		"a", "b", "roles", "image_update_state", "image_updates", "image_update_count", ": ", ":", "\n", "\n", "\n  ", "\n- ", "- ", " ", "  ",
+		"\t", "#", " # c", "'", `"`, "[", "]", "{", "}", ",", "&x ", "*x", "!!str ", "!!int ", "!t ", "|", ">-", "?", "? ", "---", "\n---\n", "...", "%YAML 1.1\n", "=", "<<", "<<: *x\n",
+		"yes", "true", "0", "1", "07", "1.5", "1:20", "0b", "_", "~", "null", "\r\n", "\r", "\u0085", "\u2028", "\ufeff", "@", "`", "\\", "2020-01-01", "ä",
+		"a: 1\n", "b:\n- c\n", "c: {d: e}\n",
+	})
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		before := []byte(strings.Join(rapid.SliceOfN(piece, 0, 12).Draw(t, "pieces"), ""))
+		doc, err := parse(before)
+		if err != nil {
+			return
+		}
+		g, err := staged.normalized()
+		require.NoError(t, err)
+		after, err := doc.edit(g)
+		if err != nil {
+			return
+		}
+		if isNothing(before) {
+			before = nil
+		}
+		accepted++
+		requireReadsAs(t, salt, string(before), string(after), staged)
+	})
+	require.Positive(t, accepted)
+}

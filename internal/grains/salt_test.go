@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grains
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// python is Debian's and SUSE's; python3-yaml must be installed for it.
+const python3 = "/usr/bin/python3"
+
+// salt is a Python process that reads and writes grains files as Salt does.
+type salt struct {
+	mu     sync.Mutex
+	input  io.WriteCloser
+	output *bufio.Reader
+}
+
+func startSalt(t *testing.T) *salt {
+	t.Helper()
+	child := exec.Command(python3, "testdata/salt_loader.py")
+	input, err := child.StdinPipe()
+	require.NoError(t, err)
+	output, err := child.StdoutPipe()
+	require.NoError(t, err)
+	problems := &testWriter{}
+	child.Stderr = problems
+	require.NoError(t, child.Start(), "the tests need python3 and python3-yaml")
+	t.Cleanup(func() {
+		assert.NoError(t, input.Close())
+		assert.NoError(t, child.Wait(), "%s", problems.text)
+	})
+	return &salt{input: input, output: bufio.NewReader(output)}
+}
+
+type testWriter struct{ text []byte }
+
+func (w *testWriter) Write(p []byte) (int, error) {
+	w.text = append(w.text, p...)
+	return len(p), nil
+}
+
+func (s *salt) ask(t require.TestingT, question map[string]any, answer any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line, err := json.Marshal(question)
+	require.NoError(t, err)
+	_, err = s.input.Write(append(line, '\n'))
+	require.NoError(t, err)
+	reply, err := s.output.ReadBytes('\n')
+	require.NoError(t, err, "the tests need python3-yaml with libyaml")
+	require.NoError(t, json.Unmarshal(reply, answer))
+}
+
+// value is a Python value: one key, the type's name.
+type value map[string]json.RawMessage
+
+// reading is what Salt makes of a file: grains by the JSON of key and value, in
+// order, or the error for which it would drop them all.
+type reading struct {
+	Value value
+	Error string
+}
+
+// load reads data with both of PyYAML's parsers; either may be Salt's.
+func (s *salt) load(t require.TestingT, data []byte) (libyaml, pure reading) {
+	var answer struct{ Libyaml, Pure reading }
+	s.ask(t, map[string]any{"load": data}, &answer)
+	return answer.Libyaml, answer.Pure
+}
+
+// setval is grains.setval on the file, not atomic, as Salt does it.
+func (s *salt) setval(t require.TestingT, path, key string, value any) (problem string) {
+	var answer struct{ Error string }
+	s.ask(t, map[string]any{"setval": []any{path, key, value}}, &answer)
+	return answer.Error
+}
+
+// split takes our keys out of what was read. A file that is read as nothing
+// has no grains.
+func (r reading) split(t require.TestingT) (own map[string]value, foreign []string) {
+	require.Empty(t, r.Error)
+	own = map[string]value{}
+	if _, null := r.Value["NoneType"]; null {
+		return own, nil
+	}
+	require.Contains(t, r.Value, "map")
+	var pairs [][2]value
+	require.NoError(t, json.Unmarshal(r.Value["map"], &pairs))
+	for _, pair := range pairs {
+		var key string
+		if text, ok := pair[0]["str"]; ok {
+			require.NoError(t, json.Unmarshal(text, &key))
+		}
+		switch key {
+		case keyAvailable, keyState, keyCount, keyUpdates:
+			own[key] = pair[1]
+		default:
+			text, err := json.Marshal(pair)
+			require.NoError(t, err)
+			foreign = append(foreign, string(text))
+		}
+	}
+	return own, foreign
+}
+
+// requireSays checks that Salt reads exactly this grain.
+func requireSays(t require.TestingT, g Grain, own map[string]value) {
+	g, err := g.normalized()
+	require.NoError(t, err)
+	updates := []any{}
+	for _, u := range g.Updates {
+		pairs := map[string]any{}
+		for i, v := range u.values() {
+			pairs[updateFields[i]] = map[string]any{"str": v}
+		}
+		updates = append(updates, pairs)
+	}
+	truth := map[bool]string{true: "True", false: "False"}[g.Available]
+	require.Len(t, own, 4)
+	require.Equal(t, map[string]any{"bool": truth}, plainJSON(t, own[keyAvailable]))
+	require.Equal(t, map[string]any{"str": g.State}, plainJSON(t, own[keyState]))
+	require.Equal(t, map[string]any{"int": strconv.Itoa(g.Count)}, plainJSON(t, own[keyCount]))
+	got, ok := plainJSON(t, own[keyUpdates])["list"].([]any)
+	require.True(t, ok, "%s", own[keyUpdates])
+	require.Len(t, got, len(updates))
+	for i := range got {
+		fields := map[string]any{}
+		for _, pair := range got[i].(map[string]any)["map"].([]any) {
+			key := pair.([]any)[0].(map[string]any)["str"].(string)
+			fields[key] = pair.([]any)[1]
+		}
+		require.Equal(t, updates[i], fields)
+	}
+}
+
+func plainJSON(t require.TestingT, v value) map[string]any {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	var plain map[string]any
+	require.NoError(t, json.Unmarshal(text, &plain))
+	return plain
+}
