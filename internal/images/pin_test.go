@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+var someDigest = digest.FromString("some image")
+
+// pinNames are repositories and the path that their pins have.
+var pinNames = map[string]string{
+	"registry.suse.com/caasp/v4/velum":                  "registry.suse.com/caasp/v4/velum",
+	"docker.io/library/nginx":                           "docker.io/library/nginx",
+	"registry01:5000/registry.suse.com/caasp/v4.5/etcd": "registry01_5000/registry.suse.com/caasp/v4.5/etcd",
+	"127.0.0.1:5000/a":                                  "127.0.0.1_5000/a",
+	"localhost/a":                                       "localhost/a",
+	"Registry.Example/a":                                "hashed/" + digest.FromString("Registry.Example/a").Encoded(),
+	"[fd00::1]:5000/a":                                  "hashed/" + digest.FromString("[fd00::1]:5000/a").Encoded(),
+	"a.b_5000/a":                                        "hashed/" + digest.FromString("a.b_5000/a").Encoded(),
+	"suse.com/" + strings.Repeat("long/", 43):           "hashed/" + digest.FromString("suse.com/"+strings.Repeat("long/", 43)).Encoded(),
+	"suse.com/" + strings.Repeat("l/", 100) + "x":       "suse.com/" + strings.Repeat("l/", 100) + "x",
+}
+
+func TestPinName(t *testing.T) {
+	t.Parallel()
+	for repository, path := range pinNames {
+		assert.Equal(t, pinHost+"/"+path+":sha256-"+someDigest.Encoded(), pinName(repository, someDigest))
+	}
+}
+
+func TestPinNameOfLongDigest(t *testing.T) {
+	t.Parallel()
+	name := pinName("suse.com/a", digest.SHA512.FromString("some image"))
+	assert.Len(t, name[strings.LastIndex(name, ":")+1:], len("sha512-")+64)
+	assertReference(t, name)
+}
+
+// assertReference holds what CRI does with a record's name.
+func assertReference(t assert.TestingT, name string) {
+	named, err := reference.ParseNormalizedNamed(name)
+	if !assert.NoError(t, err, name) {
+		return
+	}
+	assert.Equal(t, name, named.String())
+	assert.Equal(t, pinHost, reference.Domain(named))
+	_, tagged := named.(reference.Tagged)
+	assert.True(t, tagged, name)
+	assert.LessOrEqual(t, len(named.Name()), reference.RepositoryNameTotalLengthMax)
+}
+
+// repositories are normalised names, the odd ones among them often.
+func repositories() *rapid.Generator[string] {
+	host := rapid.SampledFrom([]string{
+		"registry.suse.com", "docker.io", "r:5000", "r:50", "a.b_50", "a.b:50", "localhost", "localhost:1", "[::1]:5000", "[::1]", "UP.per", "10.0.0.1:5000", "r-1:5", "r:1",
+	})
+	valid := func(repository string) bool {
+		name, err := agent.NormalizeRepository(repository)
+		return err == nil && name == repository
+	}
+	return rapid.Custom(func(t *rapid.T) string {
+		path := rapid.StringMatching(`[a-z0-9]{1,3}(([._]|__|-{1,2})[a-z0-9]{1,3})?(/[a-z0-9]{1,90}){0,3}`).Draw(t, "path")
+		return host.Draw(t, "host") + "/" + path
+	}).Filter(valid)
+}
+
+func TestPinNameProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := repositories().Draw(t, "a"), repositories().Draw(t, "b")
+		assertReference(t, pinName(a, someDigest))
+		assert.Equal(t, a == b, pinName(a, someDigest) == pinName(b, someDigest), "%s, %s", a, b)
+		pin, ours := pinOf(pinRecord(a, record("any", someDigest)))
+		assert.True(t, ours)
+		assert.Equal(t, agent.Pin{Repository: a, Digest: someDigest}, pin)
+	})
+}
+
+func FuzzPinName(f *testing.F) {
+	for repository := range pinNames {
+		f.Add(repository)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if repository, err := agent.NormalizeRepository(text); err == nil {
+			assertReference(t, pinName(repository, someDigest))
+		}
+	})
+}
+
+func record(name string, d digest.Digest) images.Image {
+	return images.Image{Name: name, Target: ocispec.Descriptor{Digest: d, MediaType: ocispec.MediaTypeImageManifest, Size: 1}}
+}
+
+func TestPinOfForeignRecords(t *testing.T) {
+	t.Parallel()
+	ours := pinRecord("suse.com/a", record("suse.com/a:1", someDigest))
+	_, ok := pinOf(ours)
+	require.True(t, ok)
+	for why, change := range map[string]func(*images.Image){
+		"without our label":   func(i *images.Image) { i.Labels = map[string]string{labelPinned: pinned} },
+		"another name":        func(i *images.Image) { i.Name = "suse.com/a:1" },
+		"another target":      func(i *images.Image) { i.Target.Digest = digest.FromString("another") },
+		"another repository":  func(i *images.Image) { i.Labels = map[string]string{labelRepository: "suse.com/b"} },
+		"a digest that is no": func(i *images.Image) { i.Target.Digest = "sha256:" },
+		"no digest":           func(i *images.Image) { i.Target.Digest = "" },
+	} {
+		foreign := ours
+		change(&foreign)
+		_, ok := pinOf(foreign)
+		assert.False(t, ok, why)
+	}
+}
+
+func TestPlanPins(t *testing.T) {
+	t.Parallel()
+	other := digest.FromString("other image")
+	tag, pin := record("suse.com/a:1", someDigest), pinRecord("suse.com/a", record("", someDigest))
+	washed := pin
+	washed.Labels = map[string]string{labelRepository: "suse.com/a"}
+	want := agent.Pin{Repository: "suse.com/a", Digest: someDigest}
+	for _, plan := range []struct {
+		name      string
+		records   []images.Image
+		want      []agent.Pin
+		add, drop []images.Image
+	}{
+		{name: "nothing"},
+		{name: "held, not wanted", records: []images.Image{tag}},
+		{name: "held, wanted", records: []images.Image{tag}, want: []agent.Pin{want}, add: []images.Image{pin}},
+		{name: "wanted twice", records: []images.Image{tag}, want: []agent.Pin{want, want}, add: []images.Image{pin}},
+		{name: "not held", records: []images.Image{tag}, want: []agent.Pin{{Repository: "suse.com/a", Digest: other}}},
+		{name: "there already", records: []images.Image{tag, pin}, want: []agent.Pin{want}},
+		{name: "only the pin is left", records: []images.Image{pin}, want: []agent.Pin{want}},
+		{name: "not wanted any more", records: []images.Image{tag, pin}, drop: []images.Image{pin}},
+		{name: "lost its labels", records: []images.Image{washed}, want: []agent.Pin{want}, add: []images.Image{pin}},
+		{
+			name: "same digest for another repository", records: []images.Image{pin},
+			want: []agent.Pin{{Repository: "suse.com/b", Digest: someDigest}},
+			add:  []images.Image{pinRecord("suse.com/b", pin)}, drop: []images.Image{pin},
+		},
+	} {
+		add, drop := planPins(plan.records, plan.want)
+		assert.Equal(t, plan.add, add, plan.name)
+		assert.Equal(t, plan.drop, drop, plan.name)
+	}
+}

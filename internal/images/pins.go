@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Pins makes our pins those of want: it adds a pin for each digest that any
+// record holds, removes our other pins and leaves every other record alone. A
+// wanted digest that nothing holds is left out; it has to be staged.
+func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := s.open(ctx)
+	if err != nil {
+		return s.placed(err)
+	}
+	defer c.close()
+	return s.placed(c.pins(ctx, want))
+}
+
+func (c *session) pins(ctx context.Context, want []agent.Pin) error {
+	service := c.client.ImageService()
+	records, err := service.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	add, drop := planPins(records, want)
+	// First add, then drop: a digest that changes its repository is held all
+	// the time.
+	for _, record := range add {
+		if err := c.put(ctx, record); err != nil {
+			return fmt.Errorf("pin %s: %w", record.Name, err)
+		}
+	}
+	for _, record := range drop {
+		if err := service.Delete(ctx, record.Name); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("pin %s: %w", record.Name, err)
+		}
+	}
+	return nil
+}
+
+// planPins compares the records that are there with the pins that should be.
+func planPins(records []images.Image, want []agent.Pin) (add, drop []images.Image) {
+	missing := map[agent.Pin]bool{}
+	for _, pin := range want {
+		missing[pin] = true
+	}
+	held := map[digest.Digest]images.Image{}
+	for _, record := range records {
+		held[record.Target.Digest] = record
+		pin, ours := pinOf(record)
+		if !ours {
+			continue
+		}
+		if _, wanted := missing[pin]; !wanted {
+			drop = append(drop, record)
+			continue
+		}
+		// A pin that lost its labels does not hold off the garbage collector.
+		missing[pin] = record.Labels[labelPinned] != pinned || record.Labels[labelManaged] != managed
+	}
+	for _, pin := range want {
+		if target, ok := held[pin.Digest]; ok && missing[pin] {
+			add = append(add, pinRecord(pin.Repository, target))
+			missing[pin] = false
+		}
+	}
+	return add, drop
+}
+
+// put writes a record, over an older one of that name if there is one.
+func (c *session) put(ctx context.Context, record images.Image) error {
+	service := c.client.ImageService()
+	_, err := service.Create(ctx, record)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = service.Update(ctx, record)
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const (
+	// downloads is how many layers of an image are fetched at once, as CRI does
+	// by default (max_concurrent_downloads).
+	downloads = 3
+	// maxDocument bounds an index, manifest or config, which are read into
+	// memory: twice what registries must accept at least (OCI distribution
+	// spec, 4 MiB).
+	maxDocument = 8 << 20
+)
+
+// pull fetches and unpacks a release and writes its first record.
+func (c *session) pull(ctx context.Context, r agent.Release, progress func(agent.Progress)) (ocispec.Descriptor, error) {
+	w := newWatcher(c.client.ContentStore(), stagedName(r), progress)
+	stop := w.start(ctx)
+	defer stop()
+	opts := []containerd.RemoteOpt{
+		containerd.WithResolver(&source{Resolver: c.resolver, ref: digestName(r), name: stagedName(r)}),
+		containerd.WithPlatformMatcher(c.matcher),
+		containerd.WithPullLabel(labelManaged, managed),
+		containerd.WithMaxConcurrentDownloads(downloads),
+		containerd.WithImageHandlerWrapper((&guard{session: c, seen: w.expect}).wrap),
+		containerd.WithPullUnpack,
+		// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
+		// the pull would never become complete.
+		containerd.WithUnpackOpts([]containerd.UnpackOpt{containerd.WithUnpackFetchAllContent()}),
+	}
+	if c.snapshotter != "" {
+		opts = append(opts, containerd.WithPullSnapshotter(c.snapshotter))
+	}
+	image, err := c.client.Pull(ctx, digestName(r), opts...)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	if got := image.Target().Digest; got != r.Digest {
+		return ocispec.Descriptor{}, fmt.Errorf("registry: sent %s", got)
+	}
+	return image.Target(), nil
+}
+
+// guard stands around the handler of a pull, which is called for each document
+// and each layer.
+type guard struct {
+	*session
+	seen func(blobs []ocispec.Descriptor) // what the manifest of the node's platform lists
+}
+
+func (g *guard) wrap(next images.Handler) images.Handler {
+	return images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if !images.IsLayerType(desc.MediaType) && desc.Size > maxDocument {
+			return nil, fmt.Errorf("%s %s: %d bytes, at most %d", desc.MediaType, desc.Digest, desc.Size, maxDocument)
+		}
+		children, err := next.Handle(ctx, desc)
+		switch {
+		case err != nil && images.IsIndexType(desc.MediaType):
+			return nil, g.noMatch(ctx, desc, err)
+		case err != nil:
+			return nil, err
+		case images.IsManifestType(desc.MediaType):
+			g.seen(children)
+			return children, g.checkPlatform(ctx, next, children)
+		}
+		return children, nil
+	})
+}
+
+// noMatch names the reason when an index has nothing for us: containerd says
+// "not found" of that as it does of an index that is not there.
+func (g *guard) noMatch(ctx context.Context, index ocispec.Descriptor, err error) error {
+	if !errdefs.IsNotFound(err) || errors.Is(err, agent.ErrNotFound) {
+		return err
+	}
+	if _, absent := g.client.ContentStore().Info(ctx, index.Digest); absent != nil {
+		return err
+	}
+	return fmt.Errorf("index: %w: want %s", agent.ErrPlatform, platforms.Format(g.platform))
+}
+
+// checkPlatform fetches the config before any layer and compares its platform:
+// containerd takes a manifest that stands alone as it is.
+func (g *guard) checkPlatform(ctx context.Context, next images.Handler, children []ocispec.Descriptor) error {
+	for _, config := range children {
+		if !images.IsConfigType(config.MediaType) {
+			continue
+		}
+		if config.Size > maxDocument {
+			return fmt.Errorf("config %s: %d bytes, at most %d", config.Digest, config.Size, maxDocument)
+		}
+		if _, err := next.Handle(ctx, config); err != nil {
+			return err
+		}
+		platform, err := images.ConfigPlatform(ctx, g.client.ContentStore(), config)
+		if err != nil {
+			return fmt.Errorf("config %s: %w", config.Digest, err)
+		}
+		if !g.matcher.Match(platform) {
+			return fmt.Errorf("%w: %s, want %s", agent.ErrPlatform, platforms.Format(platform), platforms.Format(g.platform))
+		}
+		return nil
+	}
+	return fmt.Errorf("manifest: no image config: %w", agent.ErrPlatform)
+}

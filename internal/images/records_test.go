@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// fakeRecords is an image store in memory; writing what is in broken fails.
+type fakeRecords struct {
+	images.Store
+	records map[string]images.Image
+	broken  string
+	writes  int
+}
+
+var errBroken = errors.New("broken")
+
+func (f *fakeRecords) Get(_ context.Context, name string) (images.Image, error) {
+	if record, ok := f.records[name]; ok {
+		return record, nil
+	}
+	return images.Image{}, errdefs.ErrNotFound
+}
+
+func (f *fakeRecords) List(context.Context, ...string) (all []images.Image, err error) {
+	for _, record := range f.records {
+		all = append(all, record)
+	}
+	return all, nil
+}
+
+func (f *fakeRecords) Create(_ context.Context, i images.Image) (images.Image, error) {
+	if _, ok := f.records[i.Name]; ok {
+		return i, errdefs.ErrAlreadyExists
+	}
+	return f.write(i)
+}
+
+func (f *fakeRecords) Update(_ context.Context, i images.Image, _ ...string) (images.Image, error) {
+	return f.write(i)
+}
+
+func (f *fakeRecords) write(i images.Image) (images.Image, error) {
+	if i.Name == f.broken {
+		return i, errBroken
+	}
+	f.writes++
+	f.records[i.Name] = i
+	return i, nil
+}
+
+func (f *fakeRecords) Delete(_ context.Context, name string, _ ...images.DeleteOpt) error {
+	if name == f.broken {
+		return errBroken
+	}
+	delete(f.records, name)
+	return nil
+}
+
+func sessionOn(t *testing.T, f *fakeRecords) *session {
+	t.Helper()
+	client, err := containerd.New("", containerd.WithServices(containerd.WithImageStore(f)))
+	require.NoError(t, err)
+	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	require.NoError(t, err)
+	return &session{Store: store, client: client}
+}
+
+func TestRememberPutsBack(t *testing.T) {
+	t.Parallel()
+	old, next := record("suse.com/a:1", someDigest), record("suse.com/a:1", digest.FromString("next"))
+	old.Labels = map[string]string{"somebody": "else"}
+	f := &fakeRecords{records: map[string]images.Image{old.Name: old}}
+	c := sessionOn(t, f)
+	before := maps.Clone(f.records)
+	ctx, cancel := context.WithCancel(t.Context())
+	undo, err := c.remember(ctx, old.Name, "suse.com/a:new")
+	require.NoError(t, err)
+
+	require.NoError(t, c.put(ctx, next))
+	require.NoError(t, c.put(ctx, record("suse.com/a:new", someDigest)))
+	require.NotEqual(t, before, f.records)
+	cancel()
+	undo()
+	assert.Equal(t, before, f.records)
+
+	writes := f.writes
+	undo()
+	assert.Equal(t, writes, f.writes, "what is as it was is not written")
+	delete(f.records, old.Name)
+	undo()
+	assert.Equal(t, before, f.records, "what somebody removed meanwhile was ours to keep")
+}
+
+func TestPinsAddBeforeTheyDrop(t *testing.T) {
+	t.Parallel()
+	pin := pinRecord("suse.com/a", record("", someDigest))
+	moved := pinRecord("suse.com/b", pin)
+	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: moved.Name}
+	c := sessionOn(t, f)
+	err := c.pins(t.Context(), []agent.Pin{{Repository: "suse.com/b", Digest: someDigest}})
+	require.ErrorIs(t, err, errBroken)
+	assert.ErrorContains(t, err, moved.Name)
+	assert.Contains(t, f.records, pin.Name, "the digest was left without a pin")
+}
+
+func TestPinsCannotDrop(t *testing.T) {
+	t.Parallel()
+	pin := pinRecord("suse.com/a", record("", someDigest))
+	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: pin.Name}
+	require.ErrorIs(t, sessionOn(t, f).pins(t.Context(), nil), errBroken)
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	resolver := docker.NewResolver(docker.ResolverOptions{})
+	_, err := New(Options{Socket: "run/containerd.sock", Resolver: resolver})
+	assert.EqualError(t, err, `containerd "run/containerd.sock": not an absolute path`)
+	_, err = New(Options{Socket: "/run/containerd.sock"})
+	assert.EqualError(t, err, "containerd: no resolver")
+}
+
+func TestNoSocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	require.NoError(t, err)
+	_, err = store.Held(t.Context())
+	assert.EqualError(t, err, "containerd "+socket+": connect: no such file or directory")
+}
+
+// badReleases never reach containerd: their parts would become names.
+var badReleases = map[string]agent.Release{
+	"no digest":        {Repository: "suse.com/a"},
+	"half a digest":    {Repository: "suse.com/a", Digest: "sha256:12"},
+	"not normalised":   {Repository: "sles12/velum", Digest: someDigest},
+	"no repository":    {Digest: someDigest},
+	"with a tag":       {Repository: "suse.com/a:1", Digest: someDigest},
+	"tag with a slash": {Repository: "suse.com/a", Digest: someDigest, Long: "1/../../b"},
+	"tag with digest":  {Repository: "suse.com/a", Digest: someDigest, Long: "1@" + someDigest.String()},
+	"tag too long":     {Repository: "suse.com/a", Digest: someDigest, Long: someDigest.Encoded() + someDigest.Encoded() + "1"},
+}
+
+func TestStageRefuses(t *testing.T) {
+	t.Parallel()
+	store := sessionOn(t, &fakeRecords{})
+	for name, release := range badReleases {
+		assert.ErrorContains(t, store.Stage(t.Context(), release, nil), "stage: ", name)
+	}
+}
+
+func TestStagedName(t *testing.T) {
+	t.Parallel()
+	release := agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: someDigest}
+	assert.Equal(t, "suse.com/a:1-rev1-build1", stagedName(release))
+	release.Tag = release.Long
+	assert.Equal(t, "suse.com/a@"+someDigest.String(), stagedName(release))
+	release.Long = ""
+	assert.Equal(t, "suse.com/a@"+someDigest.String(), stagedName(release))
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// errStaging: the same release is being staged by another goroutine.
+var errStaging = errors.New("is being staged already")
+
+// Stage makes a release ready: its content complete for the node's platform,
+// unpacked, named and pinned. What is there is not fetched again; where all is
+// there, under whatever name, the registry is not asked at all. progress is
+// called from one goroutine at a time, a few times a second at most, and never
+// after Stage has returned; it may be nil.
+//
+// The error is agent.ErrPlatform for an image of another platform, which no
+// layer is fetched of, and agent.ErrNotFound where the registry has no such
+// digest any more.
+func (s *Store) Stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) error {
+	if progress == nil {
+		progress = func(agent.Progress) {}
+	}
+	if err := checkRelease(r); err != nil {
+		return fmt.Errorf("stage: %w", err)
+	}
+	ref := digestName(r)
+	if !s.claim(ref) {
+		return fmt.Errorf("stage: %s: %w", ref, errStaging)
+	}
+	defer s.release(ref)
+	c, err := s.open(ctx)
+	if err != nil {
+		return s.placed(err)
+	}
+	defer c.close()
+	if err := c.stage(ctx, r, progress); err != nil {
+		return s.placed(fmt.Errorf("%s: %w", ref, err))
+	}
+	return nil
+}
+
+func (s *Store) claim(ref string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.staging[ref] {
+		return false
+	}
+	s.staging[ref] = true
+	return true
+}
+
+func (s *Store) release(ref string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.staging, ref)
+}
+
+// checkRelease guards what becomes a record's name.
+func checkRelease(r agent.Release) error {
+	if err := r.Digest.Validate(); err != nil {
+		return fmt.Errorf("%s: digest %q: %w", r.Repository, r.Digest, err)
+	}
+	name, err := agent.NormalizeRepository(r.Repository)
+	if err != nil {
+		return err
+	}
+	if name != r.Repository {
+		return fmt.Errorf("repository %q: not normalised, want %q", r.Repository, name)
+	}
+	if r.Long == "" {
+		return nil
+	}
+	named, err := agent.ParseReference(r.Repository + ":" + r.Long)
+	if err == nil && named.Tag != r.Long {
+		err = fmt.Errorf("tag %q: not a tag", r.Long)
+	}
+	return err
+}
+
+func digestName(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
+
+// stagedName is the name that staging gives a release: the long tag, or the
+// digest where there is none. A pod that follows a long tag makes it a
+// floating one, whose record belongs to CRI.
+func stagedName(r agent.Release) string {
+	if r.Long == "" || r.Long == r.Tag {
+		return digestName(r)
+	}
+	return r.Repository + ":" + r.Long
+}
+
+func (c *session) stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) (err error) {
+	ctx, end, err := c.lease(ctx, digestName(r))
+	if err != nil {
+		return err
+	}
+	defer end()
+	undo, err := c.remember(ctx, stagedName(r), pinName(r.Repository, r.Digest))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			undo()
+		}
+	}()
+	target, ok, err := c.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if target, err = c.pull(ctx, r, progress); err != nil {
+			return err
+		}
+	}
+	return c.name(ctx, r, target, progress)
+}
+
+// find looks for the release under any name, complete: the pin of an earlier
+// staging, or what kubelet has pulled by itself.
+func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor, bool, error) {
+	records, err := c.client.ImageService().List(ctx, "target.digest=="+r.Digest.String())
+	if err != nil {
+		return ocispec.Descriptor{}, false, fmt.Errorf("list images: %w", err)
+	}
+	if len(records) == 0 {
+		return ocispec.Descriptor{}, false, nil
+	}
+	target := records[0].Target
+	ok, err := c.complete(ctx, target)
+	return target, ok, err
+}
+
+// name writes the records that are not there yet, the pin last, and believes
+// nothing: what is called staged has been seen complete with its pin in place.
+func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor, progress func(agent.Progress)) error {
+	named := images.Image{Name: stagedName(r), Target: target, Labels: map[string]string{labelManaged: managed}}
+	pin := pinRecord(r.Repository, images.Image{Target: target})
+	for _, record := range []images.Image{named, pin} {
+		there, err := c.client.ImageService().Get(ctx, record.Name)
+		if err == nil && covers(there, record) {
+			continue
+		}
+		if err := c.put(ctx, record); err != nil {
+			return fmt.Errorf("record %s: %w", record.Name, err)
+		}
+	}
+	ok, err := c.complete(ctx, target)
+	if err == nil && !ok {
+		err = errors.New("incomplete after the pull")
+	}
+	if err != nil {
+		return err
+	}
+	size, err := c.size(ctx, target)
+	if err == nil {
+		progress(agent.Progress{Reference: stagedName(r), Phase: "done", Done: size, Total: size})
+	}
+	return err
+}
+
+// covers reports whether a record needs no writing: the same target, and at
+// least our labels.
+func covers(there, want images.Image) bool {
+	for key, value := range want.Labels {
+		if there.Labels[key] != value {
+			return false
+		}
+	}
+	return there.Target.Digest == want.Target.Digest
+}
+
+func sameRecord(a, b images.Image) bool {
+	return a.Target.Digest == b.Target.Digest && maps.Equal(a.Labels, b.Labels)
+}
+
+// remember keeps how records are, for undo to put them back.
+func (c *session) remember(ctx context.Context, names ...string) (undo func(), err error) {
+	before := map[string]images.Image{}
+	for _, name := range names {
+		record, err := c.client.ImageService().Get(ctx, name)
+		if err == nil {
+			before[name] = record
+		} else if !errdefs.IsNotFound(err) {
+			return nil, fmt.Errorf("record %s: %w", name, err)
+		}
+	}
+	return func() {
+		ctx, cancel := cleanup(ctx)
+		defer cancel()
+		for _, name := range names {
+			was, existed := before[name]
+			if err := c.restore(ctx, name, was, existed); err != nil && !errdefs.IsNotFound(err) {
+				c.log.Warn("containerd: image record not put back", "name", name, "error", err)
+			}
+		}
+	}, nil
+}
+
+func (c *session) restore(ctx context.Context, name string, was images.Image, existed bool) error {
+	is, err := c.client.ImageService().Get(ctx, name)
+	switch {
+	case err != nil && (!existed || !errdefs.IsNotFound(err)):
+		return err
+	case !existed:
+		return c.client.ImageService().Delete(ctx, name)
+	case err == nil && sameRecord(is, was):
+		return nil
+	}
+	return c.put(ctx, was)
+}
