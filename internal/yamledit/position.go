@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"sort"
+	"strings"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -93,6 +94,20 @@ func (f *File) LineEnding() string {
 	}
 	content, next := f.lineEnd(1)
 	return string(f.data[content:next])
+}
+
+// KeyIndent is the white space that a new sibling of a block mapping's key stands
+// behind on a line of its own. Dashes of lists count as space, and an explicit
+// key ("? key") begins at its question mark.
+func (f *File) KeyIndent(key *yaml.Node) string {
+	column := key.Column - 1
+	if pos, err := f.Offset(key); err == nil {
+		before := bytes.TrimRight(f.data[f.lines[key.Line-1]:pos], " \t")
+		if bytes.HasSuffix(before, []byte("?")) {
+			column = utf8.RuneCount(before) - 1
+		}
+	}
+	return strings.Repeat(" ", column)
 }
 
 // InsertLine returns the edit that puts text on a line of its own directly

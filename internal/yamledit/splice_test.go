@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
@@ -112,4 +113,35 @@ func TestSame(t *testing.T) {
 	} {
 		assert.Equal(t, want, yamledit.Same(parse(t, base).Documents[0], parse(t, other).Documents[0]), other)
 	}
+}
+
+func TestKeyIndent(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]string{
+		"v: 1":                "",
+		"\uFEFFv: 1":          "",
+		"a:\n   v: 1":         "   ",
+		"- v: 1":              "  ",
+		"- - -  v: 1":         "       ",
+		"- &x v: 1":           "  ",
+		"- a: 1\n  'v': 1":    "  ",
+		"- ? v\n  : 1":        "  ",
+		"a:\n- \n    ?   v\n": "    ",
+	} {
+		f := parse(t, data)
+		assert.Equal(t, want, f.KeyIndent(keyV(f.Documents[0])), "%q", data)
+	}
+}
+
+// keyV returns the key node named v.
+func keyV(n *yaml.Node) *yaml.Node {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Value == "v" {
+			return c
+		}
+		if hit := keyV(c); hit != nil {
+			return hit
+		}
+	}
+	return nil
 }
