@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// uses counts how often each node is reached from the first document's root with
+// aliases followed and merge keys applied: how many places an edit would change.
+// It is nil for a document without anchors, where every node is reached once.
+type uses map[*yaml.Node]int
+
+func countUses(root *yaml.Node) uses {
+	if !hasAnchor(root) {
+		return nil
+	}
+	u := uses{}
+	u.visit(root)
+	return u
+}
+
+func (u uses) visit(n *yaml.Node) {
+	n = yamledit.Resolve(n)
+	u[n]++
+	if n.Kind != yaml.MappingNode {
+		for _, child := range n.Content {
+			u.visit(child)
+		}
+		return
+	}
+	own := 0
+	for _, field := range yamledit.Fields(n) {
+		u.visit(field.Key)
+		u.visit(field.Value)
+		if !field.Merged {
+			own++
+		}
+	}
+	if own == len(n.Content)/2 {
+		return
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].ShortTag() == "!!merge" {
+			u.source(n.Content[i+1])
+		}
+	}
+}
+
+// source counts the mappings behind a merge key as used once more: a key put
+// into one of them appears here, too.
+func (u uses) source(n *yaml.Node) {
+	n = yamledit.Resolve(n)
+	u[n]++
+	if n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			u.source(item)
+		}
+	}
+}
+
+// once tells whether n is seen at one place only.
+func (u uses) once(n *yaml.Node) bool { return u == nil || u[n] == 1 }
+
+func hasAnchor(n *yaml.Node) bool {
+	if n.Anchor != "" {
+		return true
+	}
+	for _, child := range n.Content {
+		if hasAnchor(child) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeAnchors takes back the permission to edit a value that an anchor gives to
+// places which are no image of this pod.
+func (f *podFile) judgeAnchors(root *yaml.Node) {
+	u := countUses(root)
+	if u == nil {
+		return
+	}
+	images := map[*yaml.Node]int{}
+	for _, s := range f.sites {
+		if s.image.Editable {
+			images[yamledit.Resolve(s.value)]++
+		}
+	}
+	for i := range f.sites {
+		s := &f.sites[i]
+		if n := yamledit.Resolve(s.value); s.image.Editable && u[n] != images[n] {
+			s.image.Editable, s.image.Reason = false, ReasonShared
+		}
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// Equal tells whether kubelet sees the same pod in both files: it takes the pod's
+// UID from the file's path and the decoded pod (kubelet's config/common.go), so
+// comments, order of keys, quoting, white space and later documents do not
+// restart anything. Where two spellings of one value cannot be told apart for
+// sure (0x10 and 16, null and absent) it says false. An error is about a file
+// that is no pod manifest.
+func Equal(a, b []byte) (bool, error) {
+	first, err := load(a)
+	if err != nil {
+		return false, fmt.Errorf("first file: %w", err)
+	}
+	second, err := load(b)
+	if err != nil {
+		return false, fmt.Errorf("second file: %w", err)
+	}
+	return reflect.DeepEqual(decoded(first.file.Documents[0]), decoded(second.file.Documents[0])), nil
+}
+
+// scalar is a value that is compared by its spelling.
+type scalar struct{ tag, value string }
+
+// decoded is a node as plain values, aliases followed and merge keys applied.
+// Its size is bounded by yamledit.MaxNodes.
+func decoded(n *yaml.Node) any {
+	n = yamledit.Resolve(n)
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return decoded(n.Content[0])
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		for _, f := range yamledit.Fields(n) {
+			m[yamledit.Resolve(f.Key).Value] = decoded(f.Value)
+		}
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			list[i] = decoded(item)
+		}
+		return list
+	}
+	return decodedScalar(n)
+}
+
+func decodedScalar(n *yaml.Node) any {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle | yaml.TaggedStyle
+	tag := n.ShortTag()
+	switch {
+	case tag == "!!null":
+		return nil
+	case tag == "!!bool" && n.Style&quoted == 0:
+		return scalar{tag, fmt.Sprint(n.Value[0] == 't' || n.Value[0] == 'T')}
+	case tag == "!!str" && n.Style&quoted == 0 && isOldBool(n.Value):
+		return scalar{"!!bool", n.Value}
+	}
+	return scalar{tag, n.Value}
+}
+
+// isOldBool tells the words that are booleans in YAML 1.1, which kubelet's parser
+// follows, and strings in YAML 1.2 (https://yaml.org/type/bool.html).
+func isOldBool(s string) bool {
+	switch s {
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No", "NO", "off", "Off", "OFF":
+		return true
+	}
+	return false
+}
+
+// Diff returns the unified difference of two files for people, "" for equal ones.
+func Diff(nameA, nameB string, a, b []byte) string {
+	return string(diff.Diff(nameA, a, nameB, b))
+}

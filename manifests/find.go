@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"fmt"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// finder collects the images of one document.
+type finder struct {
+	file     *yamledit.File
+	document int
+	sites    []site
+}
+
+// containerLists are the lists of a Pod's spec that hold containers.
+var containerLists = [...]struct {
+	field string
+	kind  Kind
+}{
+	{"containers", KindContainer},
+	{"initContainers", KindInit},
+	{"ephemeralContainers", KindEphemeral},
+}
+
+func (f *finder) images(root *yaml.Node) error {
+	spec, ok := yamledit.Get(root, "spec")
+	if !ok {
+		return nil
+	}
+	for _, list := range containerLists {
+		path := "spec." + list.field
+		items, err := f.list(spec.Value, list.field, path)
+		if err != nil {
+			return err
+		}
+		for i, item := range items {
+			f.container(item, fmt.Sprintf("%s[%d]", path, i), list.kind)
+		}
+	}
+	volumes, err := f.list(spec.Value, "volumes", "spec.volumes")
+	if err != nil {
+		return err
+	}
+	for i, volume := range volumes {
+		if image, ok := yamledit.Get(volume, "image"); ok && yamledit.Resolve(image.Value).Kind == yaml.MappingNode {
+			f.add(KindVolume, text(volume, "name"), image.Value, fmt.Sprintf("spec.volumes[%d].image", i))
+		}
+	}
+	return nil
+}
+
+// list returns the mappings of a list field; an absent or null one has none.
+func (f *finder) list(spec *yaml.Node, field, path string) ([]*yaml.Node, error) {
+	got, ok := yamledit.Get(spec, field)
+	if !ok || yamledit.Resolve(got.Value).ShortTag() == "!!null" {
+		return nil, nil
+	}
+	list := yamledit.Resolve(got.Value)
+	if list.Kind != yaml.SequenceNode {
+		return nil, errorAt(got.Value, "%s: not a list", path)
+	}
+	for i, item := range list.Content {
+		if yamledit.Resolve(item).Kind != yaml.MappingNode {
+			return nil, errorAt(item, "%s[%d]: not a mapping", path, i)
+		}
+	}
+	return list.Content, nil
+}
+
+func (f *finder) container(c *yaml.Node, path string, kind Kind) {
+	name := text(c, "name")
+	f.add(kind, name, c, path)
+	f.arguments(c, name, path)
+	f.environment(c, name, path)
+}
+
+// add takes the image of a container, or of an image volume's image field.
+func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
+	reference, policy := "image", "imagePullPolicy"
+	if kind == KindVolume {
+		reference, policy = "reference", "pullPolicy"
+	}
+	s := site{owner: yamledit.Resolve(owner)}
+	s.image = Image{Path: path + "." + reference, Document: f.document, Container: name, Kind: kind}
+	s.image.Line, s.image.Column = owner.Line, owner.Column
+	if field, ok := yamledit.Get(owner, policy); ok {
+		s.policy, s.image.PullPolicy = field.Value, yamledit.Resolve(field.Value).Value
+	}
+	if field, ok := yamledit.Get(owner, reference); ok {
+		s.key, s.value, s.merged = field.Key, field.Value, field.Merged
+		s.image.Line, s.image.Column = s.value.Line, s.value.Column
+		s.image.Reference = yamledit.Resolve(s.value).Value
+	}
+	s.image.Reason = f.reason(s)
+	s.image.Editable = s.image.Reason == ""
+	f.sites = append(f.sites, s)
+}
+
+// reason says why a reference may not be edited, anchors apart.
+func (f *finder) reason(s site) string {
+	switch {
+	case f.document > 0:
+		return ReasonLaterDocument
+	case s.value == nil:
+		return ReasonEmpty
+	}
+	n, ref := yamledit.Resolve(s.value), SplitReference(s.image.Reference)
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "":
+		return ReasonEmpty
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str":
+		return ReasonNotString
+	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		return ReasonBlockScalar
+	case ref.Digest != "":
+		return ReasonDigest
+	case !ref.valid():
+		return ReasonNotReference
+	}
+	if _, _, err := f.file.Scalar(n); err != nil {
+		return ReasonSeveralLines
+	}
+	return ""
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// seeds adds every template there is.
+func seeds(f *testing.F) {
+	f.Helper()
+	files, err := filepath.Glob("testdata/[gt]*/*.*") // golden, templates
+	require.NoError(f, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		if filepath.Ext(file) == ".yaml" {
+			f.Add(data)
+		}
+		for _, section := range txtar.Parse(data).Files {
+			if section.Name == "template" {
+				f.Add(section.Data)
+			}
+		}
+	}
+	for _, tc := range bytesKept {
+		f.Add([]byte(strings.ReplaceAll(tc.template, "E", "\r\n")))
+	}
+	for _, tc := range noPodManifests {
+		if len(tc.data) < 4096 {
+			f.Add([]byte(tc.data))
+		}
+	}
+}
+
+// FuzzParse: no panic; what is accepted keeps the limits and says where each
+// image is.
+func FuzzParse(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := manifests.Parse(data)
+		if err != nil {
+			require.Empty(t, p)
+			return
+		}
+		require.LessOrEqual(t, len(data), yamledit.MaxBytes)
+		require.True(t, utf8.Valid(data))
+		require.NotEmpty(t, p.Name)
+		require.NotEmpty(t, p.Images)
+		for _, img := range p.Images {
+			require.Equal(t, img.Editable, img.Reason == "", img.Path)
+			require.Positive(t, img.Line)
+			require.Positive(t, img.Column)
+			require.Equal(t, img.Reference, manifests.SplitReference(img.Reference).String())
+		}
+		equal, err := manifests.Equal(data, data)
+		require.NoError(t, err)
+		require.True(t, equal)
+	})
+}
+
+// FuzzRender: a result is a valid pod manifest that renders to itself, or there
+// is none.
+func FuzzRender(f *testing.F) {
+	seeds(f)
+	o := manifests.Overrides{
+		Tag: func(repository string, _ manifests.Image) (string, bool) {
+			return "2-rev1", !strings.Contains(repository, "busybox")
+		},
+		Rewrites:   []manifests.Rewrite{{From: "sles12", To: "registry01:5000/sles12"}, {From: "a", To: "a/b"}, {From: "c/d", To: "c"}},
+		PullPolicy: manifests.PullAlways,
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := manifests.Render(data, o)
+		if err != nil {
+			require.Empty(t, r)
+			return
+		}
+		require.Equal(t, len(r.Changes) == 0, string(data) == string(r.Data))
+		pod, err := manifests.Parse(r.Data)
+		if err != nil {
+			require.ErrorContains(t, err, "larger than the limit")
+			return
+		}
+		require.Equal(t, pod.Images, r.Images)
+		again, err := manifests.Render(r.Data, o)
+		require.NoError(t, err)
+		require.Equal(t, string(r.Data), string(again.Data))
+		if len(r.Changes) > 0 {
+			equal, err := manifests.Equal(data, r.Data)
+			require.NoError(t, err)
+			require.False(t, equal)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// podFile is a parsed pod manifest with the nodes behind its images.
+type podFile struct {
+	file  *yamledit.File
+	pod   Pod
+	sites []site // parallel to pod.Images
+}
+
+// site is where an image is written. Nodes are nil where the file has none.
+type site struct {
+	image  Image
+	owner  *yaml.Node // the mapping that has the reference and the pull policy
+	key    *yaml.Node // of the reference
+	value  *yaml.Node // of the reference, as written: may be an alias
+	merged bool       // the reference comes from a merge key's mapping
+	policy *yaml.Node // pull policy, as written
+}
+
+func load(data []byte) (*podFile, error) {
+	if err := checkJSON(data); err != nil {
+		return nil, err
+	}
+	file, err := yamledit.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(file.Documents) == 0 {
+		return nil, errors.New("empty: no Pod in it")
+	}
+	f := &podFile{file: file}
+	root := file.Documents[0].Content[0]
+	if err := f.header(root); err != nil {
+		return nil, err
+	}
+	for i, doc := range file.Documents {
+		find := finder{file: file, document: i}
+		if err := find.images(doc.Content[0]); err != nil && i == 0 {
+			return nil, err
+		}
+		f.sites = append(f.sites, find.sites...)
+	}
+	f.judgeAnchors(root)
+	for _, s := range f.sites {
+		f.pod.Images = append(f.pod.Images, s.image)
+	}
+	return f, nil
+}
+
+// checkJSON: what begins with a brace kubelet reads with a JSON decoder
+// (k8s.io/apimachinery/pkg/util/yaml.ToJSON), not as a YAML flow mapping.
+func checkJSON(data []byte) error {
+	if trimmed := bytes.TrimLeftFunc(data, unicode.IsSpace); bytes.HasPrefix(trimmed, []byte("{")) && len(data) <= yamledit.MaxBytes {
+		var raw json.RawMessage
+		if err := json.Unmarshal(trimmed, &raw); err != nil {
+			return fmt.Errorf("begins with { and so is read as JSON: %w", err)
+		}
+	}
+	return nil
+}
+
+// header checks and takes what makes the document a static pod.
+func (f *podFile) header(root *yaml.Node) error {
+	if root.Kind != yaml.MappingNode {
+		return errorAt(root, "not a Pod: the document is not a mapping")
+	}
+	kind, version := text(root, "kind"), text(root, "apiVersion")
+	switch {
+	case kind == "List" || kind == "PodList":
+		return errorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)
+	case kind == "":
+		return errorAt(root, "not a Pod: no kind")
+	case kind != "Pod":
+		return errorAt(root, "kind %q: not a Pod", kind)
+	case version != "v1":
+		return errorAt(root, "apiVersion %q: want v1", version)
+	}
+	metadata, _ := yamledit.Get(root, "metadata")
+	f.pod.Name, f.pod.Namespace = text(metadata.Value, "name"), text(metadata.Value, "namespace")
+	if f.pod.Name == "" {
+		return errorAt(root, "Pod without metadata.name")
+	}
+	if f.pod.Namespace == "" {
+		f.pod.Namespace = "default"
+	}
+	spec, _ := yamledit.Get(root, "spec")
+	if containers, ok := yamledit.Get(spec.Value, "containers"); !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
+		return errorAt(root, "Pod %s without containers", f.pod.Name)
+	}
+	return nil
+}
+
+func errorAt(n *yaml.Node, format string, args ...any) error {
+	return &yamledit.Error{Line: n.Line, Problem: fmt.Sprintf(format, args...)}
+}
+
+// text is a field's string, "" if it is absent or no string.
+func text(mapping *yaml.Node, name string) string {
+	field, ok := yamledit.Get(mapping, name)
+	if !ok {
+		return ""
+	}
+	return stringOf(field.Value)
+}
+
+func stringOf(n *yaml.Node) string {
+	if n = yamledit.Resolve(n); n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		return n.Value
+	}
+	return ""
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+// Kind is the sort of place that names an image.
+type Kind string
+
+// The first four are what kubelet pulls. The last two are text that carries an
+// image for somebody else (kubelet's --pod-infra-container-image, an operator's
+// environment): reported, never edited.
+const (
+	KindContainer   Kind = "container"
+	KindInit        Kind = "initContainer"
+	KindEphemeral   Kind = "ephemeralContainer"
+	KindVolume      Kind = "volume"
+	KindArgument    Kind = "argument"
+	KindEnvironment Kind = "environment"
+)
+
+// Why an image, or its pull policy, is not edited. The words are part of the
+// machine interface.
+const (
+	ReasonDigest        = "digest-pinned"       // a digest is written: somebody wants exactly this image
+	ReasonEmpty         = "empty"               // no image field, or one without value
+	ReasonNotString     = "not-a-string"        // a number, list, mapping or private tag
+	ReasonNotReference  = "not-a-reference"     // not in the grammar of image references
+	ReasonBlockScalar   = "block-scalar"        // image: | or image: >
+	ReasonSeveralLines  = "several-lines"       // a value that spans lines
+	ReasonShared        = "shared-anchor"       // an anchor gives the value to places that would differ, or name no image
+	ReasonArgument      = "argument"            // in command or args
+	ReasonEnvironment   = "environment"         // in env
+	ReasonLaterDocument = "later-document"      // behind the first document, which alone is run
+	ReasonNoTag         = "no-known-tag"        // nobody knows a tag for the repository; what is written stays
+	ReasonPolicyNever   = "pull-policy-never"   // an explicit Never says that the image is brought by other means
+	ReasonPolicyShared  = "pull-policy-shared"  // an anchor or merge key gives the pull policy, or its place, to others too
+	ReasonPolicyUnknown = "pull-policy-unknown" // a pull policy that is none of kubelet's
+)
+
+// Image is one place that names an image.
+type Image struct {
+	Path       string // "spec.containers[0].image", in its document
+	Document   int    // 0 is the one that kubelet runs
+	Line       int    // of the value, or of its container where it has none; from 1
+	Column     int    // in characters, from 1
+	Container  string // name of the container, or of the volume
+	Kind       Kind
+	Reference  string // as written; for text only the part that names the image
+	PullPolicy string // as written, "" if absent
+	Editable   bool   // the reference may be replaced
+	Reason     string // one of the Reason words, "" if Editable
+}
+
+// Pod is what a pod manifest says about its images.
+type Pod struct {
+	Name      string
+	Namespace string  // "default" if none is written, as kubelet has it
+	Images    []Image // in order of document and of containers, init containers, ephemeral containers, volumes
+}
+
+// Parse reads a pod manifest. It is an error what kubelet would not run as one
+// Pod: another kind, a List, no name, no containers, JSON that is none.
+func Parse(data []byte) (Pod, error) {
+	f, err := load(data)
+	if err != nil {
+		return Pod{}, err
+	}
+	return f.pod, nil
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kubelet's pull policies that Overrides may ask for.
+const (
+	PullAlways       = "Always"
+	PullIfNotPresent = "IfNotPresent"
+	pullNever        = "Never"
+)
+
+// Overrides say what a rendered pod manifest shall have in place of the
+// template's. The zero value changes nothing.
+type Overrides struct {
+	// Tag returns the tag for a repository (as it is after the rewrite); false
+	// keeps what is written. Nil keeps every tag.
+	Tag func(repository string, img Image) (tag string, ok bool)
+	// Rewrites are made before Tag is asked.
+	Rewrites []Rewrite
+	// PullPolicy is set on, or inserted into, every container and image volume
+	// whose reference may be edited: "" (leave), PullAlways or PullIfNotPresent.
+	// An explicit Never stays and is reported.
+	PullPolicy string
+}
+
+// Change is one replaced or inserted value.
+type Change struct {
+	Path     string // "spec.containers[0].imagePullPolicy"
+	Line     int    // of the value in the template, or of the image it was put behind; from 1
+	From, To string // From is "" for an inserted value
+}
+
+// Rendered is a pod manifest made from a template.
+type Rendered struct {
+	Data    []byte
+	Images  []Image  // of Data
+	Changes []Change // in order of the template's images; none: Data equals the template
+	Left    []Image  // of the template, each with its Reason: what may not be edited, and what Overrides asked for in vain
+}
+
+// ErrUnresolved is for a template with a Placeholder that no tag is known for.
+// The error is an *UnresolvedError.
+var ErrUnresolved = errors.New("no tag is known for " + Placeholder)
+
+// UnresolvedError names the images whose placeholder is left. Nothing is
+// rendered then: one unresolved image withholds its whole pod.
+type UnresolvedError struct{ Images []Image }
+
+func (e *UnresolvedError) Error() string {
+	places := make([]string, len(e.Images))
+	for i, img := range e.Images {
+		places[i] = fmt.Sprintf("line %d: %s: %s", img.Line, img.Path, img.Reference)
+	}
+	return ErrUnresolved.Error() + ": " + strings.Join(places, "; ")
+}
+
+// Is makes errors.Is(err, ErrUnresolved) true.
+func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
+
+// Render makes a pod manifest from a template. It returns an error and no output
+// when the template is no pod manifest, when a placeholder is left, or when the
+// result, parsed again, is not the template with exactly these changes.
+func Render(template []byte, o Overrides) (Rendered, error) {
+	if err := o.check(); err != nil {
+		return Rendered{}, err
+	}
+	f, err := load(template)
+	if err != nil {
+		return Rendered{}, err
+	}
+	p := plan{podFile: f, overrides: o}
+	if err := p.references(); err != nil {
+		return Rendered{}, err
+	}
+	p.policies()
+	out, err := f.file.Splice(p.edits...)
+	if err != nil {
+		return Rendered{}, err
+	}
+	after, err := p.prove(out)
+	if err != nil {
+		return Rendered{}, fmt.Errorf("rendered pod manifest: %w", err)
+	}
+	if err := unresolved(f.pod.Images, after.pod.Images); err != nil {
+		return Rendered{}, err
+	}
+	return Rendered{Data: out, Images: after.pod.Images, Changes: inOrder(p.made), Left: inOrder(p.left)}, nil
+}
+
+// unresolved looks at what kubelet would get: an argument with a placeholder is
+// as wrong as an image. It names the places in the template.
+func unresolved(template, rendered []Image) error {
+	var left []Image
+	for i, img := range rendered {
+		if img.Document == 0 && strings.Contains(img.Reference, Placeholder) {
+			left = append(left, template[i])
+		}
+	}
+	if left == nil {
+		return nil
+	}
+	return &UnresolvedError{Images: left}
+}
+
+func (o Overrides) check() error {
+	switch o.PullPolicy {
+	case "", PullAlways, PullIfNotPresent:
+	default:
+		return fmt.Errorf("pull policy %q: want %s, %s or nothing", o.PullPolicy, PullAlways, PullIfNotPresent)
+	}
+	return checkRewrites(o.Rewrites)
+}
+
+// wanted is the reference that an editable image shall have. known is false
+// where a tag was asked for and nobody knows one.
+func (o Overrides) wanted(img Image) (want string, known bool, err error) {
+	ref := SplitReference(img.Reference)
+	ref.Name, known = rewrite(ref.Name, o.Rewrites), true
+	if o.Tag != nil {
+		var tag string
+		if tag, known = o.Tag(ref.Name, img); known {
+			ref.Tag = tag
+		}
+	}
+	if !ref.valid() || known && o.Tag != nil && ref.Tag == "" {
+		return "", known, fmt.Errorf("line %d: %s: %q is no tagged image reference", img.Line, img.Path, ref.String())
+	}
+	return ref.String(), known, nil
+}

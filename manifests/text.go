@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"fmt"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// arguments reports images in a container's command and args.
+func (f *finder) arguments(c *yaml.Node, name, path string) {
+	for _, field := range []string{"command", "args"} {
+		list, _ := yamledit.Get(c, field)
+		previous := ""
+		for i, item := range children(list.Value) {
+			word := stringOf(item)
+			hint, value, isFlag := strings.Cut(word, "=")
+			if !strings.HasPrefix(word, "-") || !isFlag {
+				hint, value = previous, word
+			}
+			previous = ""
+			if strings.HasPrefix(word, "-") && !isFlag {
+				previous = word // its value is the next word
+			}
+			f.text(KindArgument, name, fmt.Sprintf("%s.%s[%d]", path, field, i), item, hint, value)
+		}
+	}
+}
+
+// environment reports images in a container's env.
+func (f *finder) environment(c *yaml.Node, name, path string) {
+	list, _ := yamledit.Get(c, "env")
+	for i, item := range children(list.Value) {
+		if value, ok := yamledit.Get(item, "value"); ok {
+			f.text(KindEnvironment, name, fmt.Sprintf("%s.env[%d].value", path, i), value.Value, text(item, "name"), stringOf(value.Value))
+		}
+	}
+}
+
+func children(list *yaml.Node) []*yaml.Node {
+	if list = yamledit.Resolve(list); list == nil || list.Kind != yaml.SequenceNode {
+		return nil
+	}
+	return list.Content
+}
+
+func (f *finder) text(kind Kind, container, path string, n *yaml.Node, hint, value string) {
+	reason := ReasonArgument
+	switch {
+	case f.document > 0:
+		reason = ReasonLaterDocument
+	case kind == KindEnvironment:
+		reason = ReasonEnvironment
+	}
+	for _, reference := range imagesIn(hint, value) {
+		f.sites = append(f.sites, site{image: Image{
+			Path: path, Document: f.document, Line: n.Line, Column: n.Column,
+			Container: container, Kind: kind, Reference: reference, Reason: reason,
+		}})
+	}
+}
+
+// imagesIn finds the images that a text carries: every word with the placeholder,
+// which would reach the program unreplaced; else the text itself where it reads
+// as one, that is a tagged or pinned reference with a registry host, or any
+// reference under a name that speaks of an image. It only reports: a wrong guess
+// costs a line of output.
+func imagesIn(hint, value string) []string {
+	if strings.Contains(value, Placeholder) {
+		var found []string
+		for _, word := range strings.FieldsFunc(value, func(r rune) bool { return !isReferenceRune(r) }) {
+			if strings.Contains(word, Placeholder) {
+				found = append(found, word)
+			}
+		}
+		return found
+	}
+	ref, hint := SplitReference(value), strings.ToLower(hint)
+	pinned := ref.Tag != "" || ref.Digest != ""
+	switch {
+	case !ref.valid():
+		return nil
+	case ref.hasHost() && pinned,
+		strings.HasSuffix(hint, "image"),
+		strings.Contains(hint, "image") && (pinned || strings.Contains(ref.Name, "/")):
+		return []string{value}
+	}
+	return nil
+}
+
+func isReferenceRune(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-/:@", r)
+}
