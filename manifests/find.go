@@ -119,11 +119,12 @@ func (f *finder) reason(s site) string {
 		return ReasonBlockScalar
 	case ref.Digest != "":
 		return ReasonDigest
-	case !ref.valid():
-		return ReasonNotReference
 	}
 	if _, _, err := f.file.Scalar(n); err != nil {
 		return ReasonSeveralLines
+	}
+	if !ref.valid() {
+		return ReasonNotReference
 	}
 	return ""
 }

@@ -19,7 +19,7 @@ import (
 // seeds adds every template there is.
 func seeds(f *testing.F) {
 	f.Helper()
-	files, err := filepath.Glob("testdata/[gt]*/*.*") // golden, templates
+	files, err := filepath.Glob("testdata/[gt]*/*.*")
 	require.NoError(f, err)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -88,10 +88,7 @@ func FuzzRender(f *testing.F) {
 		}
 		require.Equal(t, len(r.Changes) == 0, string(data) == string(r.Data))
 		pod, err := manifests.Parse(r.Data)
-		if err != nil {
-			require.ErrorContains(t, err, "larger than the limit")
-			return
-		}
+		require.NoError(t, err)
 		require.Equal(t, pod.Images, r.Images)
 		again, err := manifests.Render(r.Data, o)
 		require.NoError(t, err)

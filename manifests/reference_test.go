@@ -99,6 +99,10 @@ func TestRewrites(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, pod(tc.to), string(r.Data))
 			checkRendered(t, []byte(pod(tc.from)), r, o)
+			require.NoError(t, manifests.CheckRewrites(tc.rewrites))
+			if from := manifests.SplitReference(tc.from); from.Digest == "" {
+				assert.Equal(t, manifests.SplitReference(tc.to).Name, manifests.Rewritten(from.Name, tc.rewrites))
+			}
 		})
 	}
 }
@@ -123,6 +127,7 @@ var badOverrides = map[string]struct {
 	"tag with a digest":    {manifests.Overrides{Tag: always("1@" + digest)}, `line 7: spec.containers[0].image: "a:1@` + digest + `" is no tagged image reference`},
 	"empty tag":            {manifests.Overrides{Tag: always("")}, `line 7: spec.containers[0].image: "a" is no tagged image reference`},
 	"placeholder as a tag": {manifests.Overrides{Tag: always(manifests.Placeholder)}, "no tag is known for __TAG__: line 7: spec.containers[0].image: a:1"},
+	"brackets need quotes": {manifests.Overrides{Rewrites: []manifests.Rewrite{{"a", "[2001:db8::1]:5000/a"}}}, `line 7: value "[2001:db8::1]:5000/a:1": needs quotes, and there are none to keep`},
 	"name becomes too long": {manifests.Overrides{Rewrites: []manifests.Rewrite{{"a", strings.Repeat("b", 256)}}},
 		"rewrite a=" + strings.Repeat("b", 256) + `: "` + strings.Repeat("b", 256) + `" is no repository or leading part of one`},
 }

@@ -114,14 +114,14 @@ func (o Overrides) check() error {
 	default:
 		return fmt.Errorf("pull policy %q: want %s, %s or nothing", o.PullPolicy, PullAlways, PullIfNotPresent)
 	}
-	return checkRewrites(o.Rewrites)
+	return CheckRewrites(o.Rewrites)
 }
 
 // wanted is the reference that an editable image shall have. known is false
 // where a tag was asked for and nobody knows one.
 func (o Overrides) wanted(img Image) (want string, known bool, err error) {
 	ref := SplitReference(img.Reference)
-	ref.Name, known = rewrite(ref.Name, o.Rewrites), true
+	ref.Name, known = Rewritten(ref.Name, o.Rewrites), true
 	if o.Tag != nil {
 		var tag string
 		if tag, known = o.Tag(ref.Name, img); known {

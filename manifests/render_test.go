@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -121,5 +122,16 @@ func TestRenderProvesItsResult(t *testing.T) {
 	template := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [image: a]\n" // a pair without braces has no room for a second key
 	r, err := manifests.Render([]byte(template), manifests.Overrides{PullPolicy: manifests.PullAlways})
 	require.ErrorContains(t, err, "rendered pod manifest: ")
+	assert.Empty(t, r)
+}
+
+// The limits hold for what is written, too.
+func TestRenderKeepsTheLimit(t *testing.T) {
+	t.Parallel()
+	template := pod("sles12/velum:1")
+	template += strings.Repeat("#", yamledit.MaxBytes-len(template))
+	r, err := manifests.Render([]byte(template), velum)
+	require.ErrorContains(t, err, "rendered pod manifest: ")
+	require.ErrorContains(t, err, "larger than the limit")
 	assert.Empty(t, r)
 }

@@ -19,9 +19,9 @@ func under(name, prefix string) bool {
 	return name == prefix || strings.HasPrefix(name, prefix) && name[len(prefix)] == '/'
 }
 
-// checkRewrites refuses what could not be rendered twice with the same outcome:
-// a rewrite that takes up what another one writes.
-func checkRewrites(rewrites []Rewrite) error {
+// CheckRewrites refuses what could not be rendered twice with the same outcome:
+// a rewrite that takes up what another one writes. Render asks it first.
+func CheckRewrites(rewrites []Rewrite) error {
 	from := make(map[string]bool, len(rewrites))
 	for i, r := range rewrites {
 		for _, side := range []string{r.From, r.To} {
@@ -45,7 +45,8 @@ func checkRewrites(rewrites []Rewrite) error {
 // validPrefix takes a registry host alone, too.
 func validPrefix(s string) bool { return Reference{Name: s + "/x"}.valid() }
 
-func rewrite(name string, rewrites []Rewrite) string {
+// Rewritten is the repository that stands for name after the rewrites.
+func Rewritten(name string, rewrites []Rewrite) string {
 	var best Rewrite
 	for _, r := range rewrites {
 		if under(name, r.From) && len(r.From) > len(best.From) {
