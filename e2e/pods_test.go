@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/pods"
+)
+
+func TestPods(t *testing.T) {
+	t.Parallel()
+	for _, version := range containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			PodsConformance(t, version)
+		})
+	}
+}
+
+// PodsConformance holds the promises of package pods against the CRI of a real containerd.
+func PodsConformance(t *testing.T, version node.Version) {
+	r := newPodsRig(t, version)
+	for name, test := range map[string]func(*testing.T, *podsRig){
+		"static pods only":        testContainersStatic,
+		"newest attempt":          testContainersNewest,
+		"which image runs":        testContainersImage,
+		"stop a container":        testStop,
+		"stop a pod":              testStopSandbox,
+		"staged name is listed":   testListsStaged,
+		"pull":                    testPull,
+		"containerd away":         testRuntimeAway,
+		"image of a running gone": testContainersImageGone,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.t = t
+			test(t, r)
+		})
+	}
+}
+
+// podsRig is a node without kubelet: the test makes sandboxes and containers as kubelet does.
+type podsRig struct {
+	*imagesRig
+	runtime *pods.Runtime
+}
+
+func newPodsRig(t *testing.T, version node.Version) *podsRig {
+	r := &podsRig{imagesRig: newImagesRig(t, version)}
+	var err error
+	r.runtime, err = pods.New(pods.Options{Socket: r.Containerd.Socket, Grace: 5 * time.Second})
+	require.NoError(t, err)
+	return r
+}
+
+// sandbox runs a sandbox as kubelet does for a pod that it read from source.
+func (r *podsRig) sandbox(pod, source string) (string, *cri.PodSandboxConfig) {
+	r.t.Helper()
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: pod, Namespace: "kube-system", Uid: "uid-" + pod},
+		LogDirectory: r.Path("var/log"),
+		Labels: map[string]string{
+			"io.kubernetes.pod.name": pod, "io.kubernetes.pod.namespace": "kube-system", "io.kubernetes.pod.uid": "uid-" + pod,
+		},
+		Annotations: map[string]string{"kubernetes.io/config.source": source, "kubernetes.io/config.hash": "uid-" + pod},
+		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+			NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
+		}},
+	}
+	answer, err := r.cri.Runtime.RunPodSandbox(r.t.Context(), &cri.RunPodSandboxRequest{Config: config})
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() {
+		ctx := context.WithoutCancel(r.t.Context()) // the test's own has ended
+		_, err := r.cri.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
+		assert.NoError(r.t, err)
+		_, err = r.cri.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
+		assert.NoError(r.t, err)
+	})
+	return answer.GetPodSandboxId(), config
+}
+
+// start creates and starts a container as kubelet does.
+func (r *podsRig) start(sandbox string, in *cri.PodSandboxConfig, name, image string, attempt uint32) string {
+	r.t.Helper()
+	labels := map[string]string{"io.kubernetes.container.name": name}
+	for key, value := range in.GetLabels() {
+		labels[key] = value
+	}
+	created, err := r.cri.Runtime.CreateContainer(r.t.Context(), &cri.CreateContainerRequest{
+		PodSandboxId: sandbox, SandboxConfig: in,
+		Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: name, Attempt: attempt},
+			Image:    &cri.ImageSpec{Image: image},
+			Args:     []string{fmt.Sprintf("127.0.0.1:%d", r.FreePort())},
+			Labels:   labels, LogPath: name + ".log",
+			Linux: &cri.LinuxContainerConfig{},
+		},
+	})
+	require.NoError(r.t, err)
+	_, err = r.cri.Runtime.StartContainer(r.t.Context(), &cri.StartContainerRequest{ContainerId: created.GetContainerId()})
+	require.NoError(r.t, err)
+	return created.GetContainerId()
+}
+
+// of are the containers of one pod.
+func (r *podsRig) of(pod string) []agent.Container {
+	r.t.Helper()
+	all, err := r.runtime.Containers(r.t.Context())
+	require.NoError(r.t, err)
+	var found []agent.Container
+	for _, c := range all {
+		if c.Pod == pod {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// staged stages a release and returns it with the image's id and the name to start it by.
+func (r *podsRig) staged(repository string) (agent.Release, digest.Digest, string) {
+	r.t.Helper()
+	release := r.publish(repository, "4.0.0-rev1-build1.1", node.Image{})
+	r.stage(release)
+	name := release.Repository + ":" + release.Long
+	return release, r.listed(name), name
+}
+
+func testContainersStatic(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("static/velum")
+	sandbox, config := r.sandbox("static-node1", "file")
+	id := r.start(sandbox, config, "velum", image, 0)
+	other, config := r.sandbox("from-api", "api")
+	r.start(other, config, "app", image, 0)
+
+	found := r.of("static-node1")
+	require.Len(t, found, 1)
+	assert.Equal(t, id, found[0].ID)
+	assert.Equal(t, sandbox, found[0].Sandbox)
+	assert.Equal(t, "kube-system", found[0].Namespace)
+	assert.Equal(t, "velum", found[0].Name)
+	assert.True(t, found[0].Running)
+	assert.WithinDuration(t, time.Now(), found[0].StartedAt, time.Minute)
+	assert.Empty(t, r.of("from-api"))
+}
+
+func testContainersNewest(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("newest/velum")
+	sandbox, config := r.sandbox("newest-node1", "file")
+	first := r.start(sandbox, config, "velum", image, 0)
+	require.NoError(t, r.runtime.Stop(t.Context(), first))
+	found := r.of("newest-node1")
+	require.Len(t, found, 1)
+	assert.Equal(t, first, found[0].ID)
+	assert.False(t, found[0].Running, "the dead one, while there is no other")
+
+	second := r.start(sandbox, config, "velum", image, 1)
+	found = r.of("newest-node1")
+	require.Len(t, found, 1)
+	assert.Equal(t, second, found[0].ID)
+	assert.EqualValues(t, 1, found[0].Restarts)
+	assert.True(t, found[0].Running)
+}
+
+func testContainersImage(t *testing.T, r *podsRig) {
+	release, config, image := r.staged("which/velum")
+	sandbox, pod := r.sandbox("which-node1", "file")
+	r.start(sandbox, pod, "velum", image, 0)
+	found := r.of("which-node1")
+	require.Len(t, found, 1)
+	assert.Equal(t, config, found[0].Image)
+	assert.Equal(t, r.pin(release).Config, found[0].Image)
+
+	_, err := r.cri.Pull(release.Repository + ":" + release.Tag) // as kubelet does, which makes CRI know the digest
+	require.NoError(t, err)
+	assert.Contains(t, r.of("which-node1")[0].Digests, release.Digest)
+	r.publish("which/velum", "4.0.0-rev1-build1.2", node.Image{})
+	_, err = r.cri.Pull(release.Repository + ":" + release.Tag)
+	require.NoError(t, err)
+	assert.Equal(t, config, r.of("which-node1")[0].Image, "the floating tag moved, the container did not")
+}
+
+// testContainersImageGone removes the image of a running container, as an admin can.
+func testContainersImageGone(t *testing.T, r *podsRig) {
+	_, config, image := r.staged("gone/velum")
+	sandbox, pod := r.sandbox("gone-node1", "file")
+	r.start(sandbox, pod, "velum", image, 0)
+	_, err := r.cri.Images.RemoveImage(t.Context(), &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: config.String()}})
+	require.NoError(t, err)
+	found := r.of("gone-node1")
+	require.Len(t, found, 1)
+	assert.Equal(t, config, found[0].Image)
+	assert.Empty(t, found[0].Digests)
+}
+
+func testStop(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("stop/velum")
+	sandbox, config := r.sandbox("stop-node1", "file")
+	stopped := r.start(sandbox, config, "velum", image, 0)
+	r.start(sandbox, config, "sidecar", image, 0)
+	require.NoError(t, r.runtime.Stop(t.Context(), stopped))
+	found := r.of("stop-node1")
+	require.Len(t, found, 2)
+	assert.Equal(t, "sidecar", found[0].Name)
+	assert.True(t, found[0].Running, "the sidecar")
+	assert.False(t, found[1].Running, "the stopped one")
+	assert.NotEqualValues(t, 137, found[1].ExitCode, "killed, although it ends by itself")
+
+	assert.NoError(t, r.runtime.Stop(t.Context(), stopped), "again")
+	_, err := r.cri.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: stopped})
+	require.NoError(t, err)
+	assert.NoError(t, r.runtime.Stop(t.Context(), stopped), "what is gone is stopped")
+}
+
+func testStopSandbox(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("stoppod/velum")
+	sandbox, config := r.sandbox("stoppod-node1", "file")
+	r.start(sandbox, config, "velum", image, 0)
+	r.start(sandbox, config, "sidecar", image, 0)
+	require.NoError(t, r.runtime.StopSandbox(t.Context(), sandbox))
+	found := r.of("stoppod-node1")
+	require.Len(t, found, 2)
+	for _, c := range found {
+		assert.False(t, c.Running, c.Name)
+	}
+	assert.NoError(t, r.runtime.StopSandbox(t.Context(), sandbox), "again")
+	assert.NoError(t, r.runtime.StopSandbox(t.Context(), "no such sandbox"))
+}
+
+func testListsStaged(t *testing.T, r *podsRig) {
+	release, config, name := r.staged("lists/velum")
+	id, listed, err := r.runtime.Lists(t.Context(), name)
+	require.NoError(t, err)
+	assert.True(t, listed)
+	assert.Equal(t, config, id)
+	assert.Equal(t, r.pin(release).Config, id)
+	for _, name := range []string{release.Repository + ":" + release.Tag, release.Repository + ":none", "suse.com/nothing/here:1"} {
+		_, listed, err = r.runtime.Lists(t.Context(), name)
+		require.NoError(t, err)
+		assert.False(t, listed, name)
+	}
+}
+
+func testPull(t *testing.T, r *podsRig) {
+	release := r.publish("criopull/velum", "4.0.0-rev1-build1.1", node.Image{})
+	ref := agent.Reference{Repository: release.Repository, Tag: release.Tag}
+	id, err := r.runtime.Pull(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, r.listed(ref.String()), id)
+
+	_, err = r.runtime.Pull(t.Context(), agent.Reference{Repository: release.Repository, Tag: "none"})
+	require.ErrorIs(t, err, agent.ErrNotFound)
+	r.Registry.Intercept(node.Fail(node.Manifest, http.StatusServiceUnavailable))
+	defer r.Registry.Intercept(nil)
+	_, err = r.runtime.Pull(t.Context(), ref)
+	require.ErrorContains(t, err, "503")
+	assert.NotErrorIs(t, err, agent.ErrNotFound)
+}
+
+func testRuntimeAway(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("criaway/velum")
+	sandbox, config := r.sandbox("away-node1", "file")
+	id := r.start(sandbox, config, "velum", image, 0)
+	r.Containerd.Kill()
+	_, err := r.runtime.Containers(t.Context())
+	assert.EqualError(t, err, "cri "+r.Containerd.Socket+": connect: connection refused")
+	r.Containerd.Start()
+	found := r.of("away-node1")
+	require.Len(t, found, 1, "containers go on running while containerd is away")
+	assert.Equal(t, id, found[0].ID)
+	assert.True(t, found[0].Running)
+	node.Eventually(t, "client", 10*time.Second, func() error { _, err := r.client.Version(t.Context()); return err })
+}

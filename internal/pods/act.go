@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Lists reports whether CRI has an image of that name, and its image id.
+func (r *Runtime) Lists(ctx context.Context, name string) (id digest.Digest, listed bool, err error) {
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
+		answer, err := c.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+		if listed = answer.GetImage() != nil; listed {
+			id, err = parseID(answer.GetImage().GetId())
+		}
+		if err != nil && !gone(err) {
+			return fmt.Errorf("image %s: %w", name, said(err))
+		}
+		return nil
+	})
+	return id, listed && err == nil, err
+}
+
+// Stop ends a container, gently at first: kubelet starts it anew, in the same
+// sandbox. It returns when the container has ended.
+func (r *Runtime) Stop(ctx context.Context, containerID string) error {
+	return r.with(ctx, r.grace+stopMargin, func(ctx context.Context, c session) error {
+		_, err := c.StopContainer(ctx, &cri.StopContainerRequest{
+			ContainerId: containerID, Timeout: seconds(r.grace),
+		})
+		if err != nil && !gone(err) {
+			return fmt.Errorf("stop container %s: %w", containerID, said(err))
+		}
+		return nil
+	})
+}
+
+// StopSandbox ends a whole pod: kubelet starts it anew in a new sandbox, init
+// containers included. The runtime stops the containers at once, without their
+// grace; stop those that need it before.
+func (r *Runtime) StopSandbox(ctx context.Context, sandboxID string) error {
+	return r.with(ctx, r.grace+stopMargin, func(ctx context.Context, c session) error {
+		_, err := c.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandboxID})
+		if err != nil && !gone(err) {
+			return fmt.Errorf("stop sandbox %s: %w", sandboxID, said(err))
+		}
+		return nil
+	})
+}
+
+// Pull lets the runtime pull a reference with its own hosts and credentials,
+// as it does for kubelet, and returns the image id. agent.ErrNotFound where the
+// registry has no such tag.
+func (r *Runtime) Pull(ctx context.Context, ref agent.Reference) (digest.Digest, error) {
+	var id digest.Digest
+	err := r.with(ctx, r.pull, func(ctx context.Context, c session) error {
+		answer, err := c.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref.String()}})
+		if err == nil {
+			id, err = parseID(answer.GetImageRef())
+		}
+		if err != nil {
+			return fmt.Errorf("pull %s: %w", ref, said(err))
+		}
+		return nil
+	})
+	return id, err
+}
+
+// parseID reads an image id, which is a digest in containerd.
+func parseID(text string) (digest.Digest, error) {
+	id, err := digest.Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("image id %q: %w", text, err)
+	}
+	return id, nil
+}
+
+// seconds rounds up: a grace of zero would be a kill.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

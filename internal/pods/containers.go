@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// What kubelet writes on sandboxes and containers (kubelet/pkg/types/labels.go
+// and pkg/kubelet/types/pod_update.go).
+const (
+	labelContainer   = "io.kubernetes.container.name"
+	labelPodName     = "io.kubernetes.pod.name"
+	labelNamespace   = "io.kubernetes.pod.namespace"
+	labelPodUID      = "io.kubernetes.pod.uid"
+	annotationSource = "kubernetes.io/config.source"
+	fromFile         = "file"
+)
+
+// Containers lists the containers of static pods, init containers included:
+// the newest attempt of each, running or not, by pod and name. A static pod
+// that was changed has a new uid, and the dead containers of the old one are
+// listed beside it as long as kubelet keeps them.
+func (r *Runtime) Containers(ctx context.Context) ([]agent.Container, error) {
+	var found []agent.Container
+	err := r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
+		found, err = c.containers(ctx)
+		return err
+	})
+	return found, err
+}
+
+func (c session) containers(ctx context.Context) ([]agent.Container, error) {
+	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", said(err))
+	}
+	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", said(err))
+	}
+	images, err := c.ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", said(err))
+	}
+	known := repoDigests(images.GetImages())
+	var found []agent.Container
+	for _, container := range newest(static(sandboxes.GetItems(), all.GetContainers())) {
+		status, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container.GetId()})
+		if gone(err) {
+			continue // removed since it was listed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", container.GetId(), said(err))
+		}
+		found = append(found, describe(container, status.GetStatus(), known))
+	}
+	return found, nil
+}
+
+// static keeps the containers whose sandbox kubelet made from a file.
+func static(sandboxes []*cri.PodSandbox, containers []*cri.Container) []*cri.Container {
+	files := map[string]bool{}
+	for _, sandbox := range sandboxes {
+		files[sandbox.GetId()] = sandbox.GetAnnotations()[annotationSource] == fromFile
+	}
+	return slices.DeleteFunc(slices.Clone(containers), func(c *cri.Container) bool {
+		return !files[c.GetPodSandboxId()]
+	})
+}
+
+type identity struct{ namespace, pod, name, uid string }
+
+func identify(c *cri.Container) identity {
+	labels := c.GetLabels()
+	return identity{labels[labelNamespace], labels[labelPodName], labels[labelContainer], labels[labelPodUID]}
+}
+
+// newest keeps the newest attempt of each container, in a stable order. The
+// attempt decides before the time of creation, because clocks jump.
+func newest(containers []*cri.Container) []*cri.Container {
+	latest := map[identity]*cri.Container{}
+	for _, c := range containers {
+		id := identify(c)
+		if old, ok := latest[id]; !ok || byAge(old, c) < 0 {
+			latest[id] = c
+		}
+	}
+	kept := make([]*cri.Container, 0, len(latest))
+	for _, c := range latest {
+		kept = append(kept, c)
+	}
+	slices.SortFunc(kept, func(a, b *cri.Container) int {
+		x, y := identify(a), identify(b)
+		return cmp.Or(strings.Compare(x.namespace, y.namespace), strings.Compare(x.pod, y.pod),
+			strings.Compare(x.name, y.name), byAge(a, b), strings.Compare(x.uid, y.uid))
+	})
+	return kept
+}
+
+func byAge(a, b *cri.Container) int {
+	return cmp.Or(
+		cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()),
+		cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()),
+		strings.Compare(a.GetId(), b.GetId()))
+}
+
+// repoDigests maps an image id to the digests that the runtime knows it by.
+func repoDigests(images []*cri.Image) map[digest.Digest][]digest.Digest {
+	known := map[digest.Digest][]digest.Digest{}
+	for _, image := range images {
+		id := digest.Digest(image.GetId())
+		for _, name := range image.GetRepoDigests() {
+			_, text, _ := strings.Cut(name, "@")
+			if d, err := digest.Parse(text); err == nil && !slices.Contains(known[id], d) {
+				known[id] = append(known[id], d)
+			}
+		}
+	}
+	return known
+}
+
+func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Digest][]digest.Digest) agent.Container {
+	labels := c.GetLabels()
+	found := agent.Container{
+		ID:        c.GetId(),
+		Sandbox:   c.GetPodSandboxId(),
+		Pod:       labels[labelPodName],
+		Namespace: labels[labelNamespace],
+		Name:      labels[labelContainer],
+		Running:   status.GetState() == cri.ContainerState_CONTAINER_RUNNING,
+		ExitCode:  status.GetExitCode(),
+		Restarts:  c.GetMetadata().GetAttempt(),
+		Image:     imageID(c),
+	}
+	if at := status.GetStartedAt(); at > 0 {
+		found.StartedAt = time.Unix(0, at)
+	}
+	found.Digests = known[found.Image]
+	return found
+}
+
+// imageID is the config digest of a container's image: in a field of its own
+// since CRI of Kubernetes 1.30, before that in the reference; empty where the
+// runtime shows neither as a digest.
+func imageID(c *cri.Container) digest.Digest {
+	for _, text := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+		if d, err := digest.Parse(text); err == nil {
+			return d
+		}
+	}
+	return ""
+}

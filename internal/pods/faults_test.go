@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRuntime is a CRI server on a real socket that answers what a test wants.
+type fakeRuntime struct {
+	cri.UnimplementedRuntimeServiceServer
+	cri.UnimplementedImageServiceServer
+
+	sandboxes  []*cri.PodSandbox
+	containers []*cri.Container
+	images     []*cri.Image
+	status     func(context.Context) (*cri.ContainerStatusResponse, error)
+	stop       func(context.Context, *cri.StopContainerRequest) error
+	stopPod    func() error
+	image      *cri.ImageStatusResponse
+	pull       func() (*cri.PullImageResponse, error)
+}
+
+func (f *fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: f.sandboxes}, nil
+}
+
+func (f *fakeRuntime) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{Containers: f.containers}, nil
+}
+
+func (f *fakeRuntime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
+	return &cri.ListImagesResponse{Images: f.images}, nil
+}
+
+func (f *fakeRuntime) ContainerStatus(ctx context.Context, _ *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	return f.status(ctx)
+}
+
+func (f *fakeRuntime) StopContainer(ctx context.Context, r *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
+	return &cri.StopContainerResponse{}, f.stop(ctx, r)
+}
+
+func (f *fakeRuntime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
+	return &cri.StopPodSandboxResponse{}, f.stopPod()
+}
+
+func (f *fakeRuntime) ImageStatus(context.Context, *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
+	return f.image, nil
+}
+
+func (f *fakeRuntime) PullImage(context.Context, *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+	return f.pull()
+}
+
+// serve starts f and returns a Runtime on it, with its socket.
+func serve(t *testing.T, f *fakeRuntime) (*Runtime, string) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, f)
+	cri.RegisterImageServiceServer(server, f)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	r, err := New(Options{Socket: socket})
+	require.NoError(t, err)
+	return r, socket
+}
+
+func oneContainer() *fakeRuntime {
+	return &fakeRuntime{
+		sandboxes:  []*cri.PodSandbox{{Id: "sandbox-uid", Annotations: map[string]string{annotationSource: fromFile}}},
+		containers: []*cri.Container{container("id1", "uid", "velum", 0, 1)},
+		status: func(context.Context) (*cri.ContainerStatusResponse, error) {
+			return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{State: cri.ContainerState_CONTAINER_RUNNING}}, nil
+		},
+	}
+}
+
+func TestContainersOfAServer(t *testing.T) {
+	t.Parallel()
+	f := oneContainer()
+	r, socket := serve(t, f)
+	found, err := r.Containers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.True(t, found[0].Running)
+
+	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	found, err = r.Containers(t.Context())
+	require.NoError(t, err, "a container that was removed since it was listed")
+	assert.Empty(t, found)
+
+	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
+		return nil, status.Error(codes.Unknown, "disk on fire")
+	}
+	_, err = r.Containers(t.Context())
+	assert.EqualError(t, err, "cri "+socket+": container id1: disk on fire")
+}
+
+func TestNoSocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	r, err := New(Options{Socket: socket})
+	require.NoError(t, err)
+	_, err = r.Containers(t.Context())
+	assert.EqualError(t, err, "cri "+socket+": connect: no such file or directory")
+}
+
+// An answer that kubelet would not read is not read here either.
+func TestAnswerTooLarge(t *testing.T) {
+	t.Parallel()
+	f := oneContainer()
+	f.images = []*cri.Image{{Id: strings.Repeat("x", maxMessage)}}
+	r, _ := serve(t, f)
+	_, err := r.Containers(t.Context())
+	require.ErrorContains(t, err, "list images: ")
+	assert.ErrorContains(t, err, "larger than max")
+	f.images = []*cri.Image{{Id: strings.Repeat("x", 5<<20)}} // more than gRPC's own limit of 4 MiB
+	_, err = r.Containers(t.Context())
+	assert.NoError(t, err)
+}
+
+func TestOldServer(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	r, err := New(Options{Socket: socket})
+	require.NoError(t, err)
+	_, err = r.Containers(t.Context())
+	assert.EqualError(t, err, "cri "+socket+": list sandboxes: Unimplemented: unknown service runtime.v1.RuntimeService")
+}
+
+// A runtime that takes a call and says nothing is left at the deadline.
+func TestHungServer(t *testing.T) {
+	t.Parallel()
+	f := oneContainer()
+	entered := make(chan struct{})
+	f.status = func(ctx context.Context) (*cri.ContainerStatusResponse, error) {
+		close(entered)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	r, _ := serve(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-entered; cancel() }()
+	_, err := r.Containers(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestCallsHaveDeadlines(t *testing.T) {
+	t.Parallel()
+	f := oneContainer()
+	var left time.Duration
+	until := func(ctx context.Context) {
+		deadline, ok := ctx.Deadline()
+		assert.True(t, ok)
+		left = time.Until(deadline)
+	}
+	f.status = func(ctx context.Context) (*cri.ContainerStatusResponse, error) {
+		until(ctx)
+		return &cri.ContainerStatusResponse{}, nil
+	}
+	f.stop = func(ctx context.Context, _ *cri.StopContainerRequest) error { until(ctx); return nil }
+	r, _ := serve(t, f)
+	_, err := r.Containers(t.Context())
+	require.NoError(t, err)
+	assert.LessOrEqual(t, left, callTimeout)
+	require.NoError(t, r.Stop(t.Context(), "id1"))
+	assert.Greater(t, left, DefaultGrace, "the runtime needs the whole grace")
+	assert.LessOrEqual(t, left, DefaultGrace+stopMargin)
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	var asked *cri.StopContainerRequest
+	var answer error
+	f := &fakeRuntime{
+		stop:    func(_ context.Context, r *cri.StopContainerRequest) error { asked = r; return answer },
+		stopPod: func() error { return answer },
+	}
+	r, socket := serve(t, f)
+	require.NoError(t, r.Stop(t.Context(), "id1"))
+	assert.Equal(t, "id1", asked.GetContainerId())
+	assert.EqualValues(t, 30, asked.GetTimeout())
+
+	answer = status.Error(codes.NotFound, "unknown")
+	assert.NoError(t, r.Stop(t.Context(), "id1"), "what is gone is stopped")
+	assert.NoError(t, r.StopSandbox(t.Context(), "s1"))
+	answer = status.Error(codes.Unavailable, "shutting down")
+	assert.EqualError(t, r.Stop(t.Context(), "id1"), "cri "+socket+": stop container id1: Unavailable: shutting down")
+	assert.EqualError(t, r.StopSandbox(t.Context(), "s1"), "cri "+socket+": stop sandbox s1: Unavailable: shutting down")
+}
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]struct {
+		response *cri.ImageStatusResponse
+		id       digest.Digest
+		listed   bool
+		err      string
+	}{
+		"listed":        {response: &cri.ImageStatusResponse{Image: &cri.Image{Id: config.String()}}, id: config, listed: true},
+		"not listed":    {response: &cri.ImageStatusResponse{}},
+		"id is no hash": {response: &cri.ImageStatusResponse{Image: &cri.Image{Id: "4711"}}, err: "image suse.com/velum:1: "},
+	} {
+		r, _ := serve(t, &fakeRuntime{image: answer.response})
+		id, listed, err := r.Lists(t.Context(), "suse.com/velum:1")
+		assert.Equal(t, answer.listed, listed, name)
+		assert.Equal(t, answer.id, id, name)
+		if answer.err == "" {
+			assert.NoError(t, err, name)
+		} else {
+			assert.ErrorContains(t, err, answer.err, name)
+		}
+	}
+}
+
+func TestPull(t *testing.T) {
+	t.Parallel()
+	f := &fakeRuntime{}
+	r, socket := serve(t, f)
+	ref := agent.Reference{Repository: "suse.com/velum", Tag: "1"}
+	f.pull = func() (*cri.PullImageResponse, error) { return &cri.PullImageResponse{ImageRef: config.String()}, nil }
+	id, err := r.Pull(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, config, id)
+
+	f.pull = func() (*cri.PullImageResponse, error) { return nil, status.Error(codes.NotFound, "no such tag") }
+	_, err = r.Pull(t.Context(), ref)
+	require.ErrorIs(t, err, agent.ErrNotFound)
+	assert.EqualError(t, err, "cri "+socket+": pull suse.com/velum:1: not found: no such tag")
+
+	f.pull = func() (*cri.PullImageResponse, error) { return &cri.PullImageResponse{ImageRef: "velum"}, nil }
+	id, err = r.Pull(t.Context(), ref)
+	require.ErrorContains(t, err, "pull suse.com/velum:1: ")
+	assert.Empty(t, id)
+	f.pull = func() (*cri.PullImageResponse, error) { return nil, errors.New("registry away") }
+	_, err = r.Pull(t.Context(), ref)
+	assert.EqualError(t, err, "cri "+socket+": pull suse.com/velum:1: registry away")
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := New(Options{Socket: "cri.sock"})
+	assert.EqualError(t, err, `cri "cri.sock": not an absolute path`)
+	_, err = New(Options{Socket: "/cri.sock", Grace: -1})
+	assert.EqualError(t, err, "cri /cri.sock: negative time")
+}
