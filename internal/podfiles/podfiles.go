@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podfiles reads and writes the directories of pod manifests on the
+// node, and reads the tag files of the image packages. It knows files; what is
+// in them it leaves to others.
+//
+// Templates are what packages ship (*.yaml, *.yml, *.json: other files lie
+// there for people). Pod manifests are what kubelet runs: every file of its
+// directory whose name does not begin with a dot, whatever its suffix. Waiting
+// files are rendered and not approved yet.
+//
+// A file that must not be used (symlink, directory, FIFO, device, of another
+// owner than root, writable by group or others, larger than 1 MiB, with a
+// control character in its name) is listed with its error and without data, and
+// is never written over. A write replaces exactly what was read, else it is
+// agent.ErrConflict; a new file has mode 0600, as kubeadm's have, for pod
+// manifests carry secrets in their environment; an existing one keeps its own.
+package podfiles
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+)
+
+// maxFile bounds one file, in bytes: etcd takes no larger object either.
+const maxFile = 1 << 20
+
+// maxTotal bounds what one directory's files have together, in bytes: what is
+// listed stays in memory for a cycle.
+const maxTotal = 8 << 20
+
+// newMode is the mode of a new file.
+const newMode = 0o600
+
+// Dirs are the directories, as absolute paths.
+type Dirs struct {
+	Templates    string // may be missing: no templates
+	PodManifests string // kubelet's staticPodPath
+	Rendered     string // made when something is kept
+}
+
+// Files are the pod manifests of a node. It implements agent.PodFiles.
+type Files struct{ dirs Dirs }
+
+var _ agent.PodFiles = (*Files)(nil)
+
+// New names the directories. Each is opened anew for each call, for it may be
+// replaced or mounted meanwhile.
+func New(dirs Dirs) *Files { return &Files{dirs: dirs} }
+
+// Sweep removes the temporary files that a crash left in kubelet's directory
+// and in that of the waiting files. Call it once at the start, under the lock
+// against a second agent.
+func (f *Files) Sweep(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, path := range []string{f.dirs.PodManifests, f.dirs.Rendered} {
+		dir, err := atomicfile.OpenDir(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("podfiles: %w", err)
+		}
+		if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
+			return fmt.Errorf("podfiles: %w", err)
+		}
+	}
+	return nil
+}
+
+// Templates lists what the packages ship, sorted by name.
+func (f *Files) Templates(ctx context.Context) ([]agent.PodFile, error) {
+	files, err := list(ctx, f.dirs.Templates, func(name string) bool {
+		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+	})
+	return ifThere(files, err, "templates")
+}
+
+// PodManifests lists kubelet's directory, sorted by name. That it is missing is
+// an error (fs.ErrNotExist), not an empty list: a mount that is late must not
+// look as if nothing ran here.
+func (f *Files) PodManifests(ctx context.Context) ([]agent.PodFile, error) {
+	files, err := list(ctx, f.dirs.PodManifests, all)
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: pod manifests: %w", err)
+	}
+	return files, nil
+}
+
+// Waiting lists the rendered files that wait for approval, sorted by name.
+func (f *Files) Waiting(ctx context.Context) ([]agent.PodFile, error) {
+	files, err := list(ctx, f.dirs.Rendered, all)
+	return ifThere(files, err, "waiting")
+}
+
+func all(string) bool { return true }
+
+// ifThere takes a missing directory for an empty one.
+func ifThere(files []agent.PodFile, err error, what string) ([]agent.PodFile, error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: %s: %w", what, err)
+	}
+	return files, nil
+}
+
+// list reads the accepted files of a directory.
+func list(ctx context.Context, path string, accept func(name string) bool) ([]agent.PodFile, error) {
+	dir, err := atomicfile.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.List()
+	if err != nil {
+		return nil, err
+	}
+	var files []agent.PodFile
+	left := int64(maxTotal)
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !accept(name) {
+			continue
+		}
+		file, there := readOne(dir, name, left)
+		if there {
+			files = append(files, file)
+			left -= int64(len(file.Data))
+		}
+	}
+	return files, nil
+}
+
+// readOne reads one file, of which there may be left bytes. It is not there if
+// it has gone since the directory was listed.
+func readOne(dir *atomicfile.Dir, name string, left int64) (agent.PodFile, bool) {
+	file, err := dir.Read(name, min(maxFile, left))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return agent.PodFile{}, false
+	case errors.Is(err, atomicfile.ErrName):
+		// Only shown from here on: quoted, so that it breaks no line of a log.
+		return agent.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
+	case errors.Is(err, atomicfile.ErrTooLarge) && left < maxFile:
+		return agent.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
+	case err != nil:
+		return agent.PodFile{Name: name, Err: err}, true
+	}
+	if file.Data == nil {
+		file.Data = []byte{} // nil means that there is no file
+	}
+	return agent.PodFile{Name: name, Data: file.Data}, true
+}
+
+// Write replaces a file of kubelet's directory if it still is what was read
+// (was.Data nil: it does not exist yet), else agent.ErrConflict.
+func (f *Files) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+	if err := writable(was, data); err != nil {
+		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
+	}
+	err := f.change(ctx, was, func(dir *atomicfile.Dir, expect *atomicfile.File) error {
+		_, err := dir.Write(was.Name, data, atomicfile.Options{Mode: newMode, Expect: expect})
+		return err
+	})
+	if errors.Is(err, errGone) {
+		err = fmt.Errorf("%s: %w: gone", was.Name, agent.ErrConflict)
+	}
+	return wrap(err)
+}
+
+// Remove deletes a file of kubelet's directory if it still is what was read,
+// else agent.ErrConflict. One that is gone is what was asked for.
+func (f *Files) Remove(ctx context.Context, was agent.PodFile) error {
+	if was.Err != nil || was.Data == nil {
+		return fmt.Errorf("podfiles: %s: not removed: it was not read", was.Name)
+	}
+	err := f.change(ctx, was, func(dir *atomicfile.Dir, expect *atomicfile.File) error {
+		return dir.Remove(was.Name, expect)
+	})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return wrap(err)
+}
+
+// writable refuses what could not be read again, and what was not read.
+func writable(was agent.PodFile, data []byte) error {
+	switch {
+	case was.Err != nil:
+		return fmt.Errorf("not written over: %w", was.Err)
+	case len(data) == 0:
+		return errors.New("not written: no content")
+	case len(data) > maxFile:
+		return fmt.Errorf("not written: %w: %d bytes, at most %d", atomicfile.ErrTooLarge, len(data), maxFile)
+	}
+	return nil
+}
+
+// errGone: the file that was read does not exist any more.
+var errGone = errors.New("gone")
+
+// change acts on a file of kubelet's directory, with what is there now as the
+// expectation if its bytes are those that were read.
+func (f *Files) change(ctx context.Context, was agent.PodFile, act func(*atomicfile.Dir, *atomicfile.File) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := atomicfile.OpenDir(f.dirs.PodManifests)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if was.Data == nil {
+		return act(dir, &atomicfile.File{})
+	}
+	now, err := dir.Read(was.Name, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errGone
+	case err != nil:
+		return err
+	case !bytes.Equal(now.Data, was.Data):
+		return fmt.Errorf("%s: %w", was.Name, agent.ErrConflict)
+	}
+	return act(dir, &now)
+}
+
+// wrap names the place, and says a conflict in the agent's words.
+func wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, atomicfile.ErrConflict):
+		return fmt.Errorf("podfiles: %w: %w", agent.ErrConflict, err)
+	}
+	return fmt.Errorf("podfiles: %w", err)
+}
+
+// Keep stores a rendered file until it is approved; nil data drops it.
+func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if data == nil {
+		return wrap(f.drop(name))
+	}
+	if err := writable(agent.PodFile{}, data); err != nil {
+		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
+	}
+	// Closed to others, as the files are: also their names are nobody's business.
+	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
+		return wrap(err)
+	}
+	dir, err := atomicfile.OpenDir(f.dirs.Rendered)
+	if err != nil {
+		return wrap(err)
+	}
+	defer dir.Close()
+	_, err = dir.Write(name, data, atomicfile.Options{Mode: newMode})
+	return wrap(err)
+}
+
+func (f *Files) drop(name string) error {
+	dir, err := atomicfile.OpenDir(f.dirs.Rendered)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Remove(name, nil)
+}
