@@ -169,7 +169,7 @@ var nodeNames = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-
 
 func nodeName(text string) error {
 	if text != "" && (len(text) > 253 || !nodeNames.MatchString(text)) {
-		return errors.New("want the node's name in Kubernetes: lower case letters, digits, - and .")
+		return errors.New("want the node's name in Kubernetes: lower case letters, digits, dots and dashes")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (p *parser) leaf(path string, k key, node *yaml.Node) (input, bool) {
 		in.text = p.scalar(path, k, node)
 	case list:
 		p.items(path, node, func(item *yaml.Node) {
-			in.list = append(in.list, input{from: origin{p.place, item.Line}, text: p.scalar(path, k, item)})
+			in.list = append(in.list, p.input(path, k, item))
 		})
 	case table:
 		in.named = map[string]input{}
@@ -36,13 +36,18 @@ func (p *parser) leaf(path string, k key, node *yaml.Node) (input, bool) {
 				p.report(name.Line, "%s: %q: %w", path, name.Value, err)
 			}
 			in.names = append(in.names, name.Value)
-			in.named[name.Value] = input{from: origin{p.place, value.Line}, text: p.scalar(path+"."+name.Value, k, value)}
+			in.named[name.Value] = p.input(path+"."+name.Value, k, value)
 		})
 	case records:
 		p.items(path, node, func(item *yaml.Node) { in.list = append(in.list, p.record(path, k, item)) })
 		p.unique(path, k, in.list)
 	}
 	return in, p.problems.count() == before
+}
+
+// input is a scalar and where it stands.
+func (p *parser) input(path string, k key, node *yaml.Node) input {
+	return input{from: origin{p.place, node.Line}, text: p.scalar(path, k, node)}
 }
 
 // scalar reads and checks one text. Numbers are taken as they are written, so
@@ -83,7 +88,7 @@ func (p *parser) record(path string, k key, node *yaml.Node) input {
 	}
 	p.mapping(node, k.keys, path+".", func(path string, k key, value *yaml.Node) {
 		in.names = append(in.names, k.name)
-		in.named[k.name] = input{from: origin{p.place, value.Line}, text: p.scalar(path, k, value)}
+		in.named[k.name] = p.input(path, k, value)
 	})
 	for _, k := range k.keys {
 		if _, there := in.named[k.name]; !there && !k.optional {

@@ -89,6 +89,8 @@ func Load(from Sources) (*Config, error) {
 	return &c, nil
 }
 
+var errSuffix = errors.New("not read for its name, want the suffix .yaml, or a leading dot to set it aside")
+
 // sourceFile is a file to read.
 type sourceFile struct {
 	path     string
@@ -117,8 +119,7 @@ func (s Sources) files() ([]sourceFile, error) {
 		switch name := entry.Name(); {
 		case strings.HasPrefix(name, "."): // an editor's or a package manager's work in progress
 		case !strings.HasSuffix(name, ".yaml"):
-			return nil, fmt.Errorf("%s: not read for its name, want the suffix .yaml (or a leading dot to set it aside)",
-				filepath.Join(dir, name))
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), errSuffix)
 		default:
 			files = append(files, sourceFile{filepath.Join(dir, name), true})
 		}
@@ -185,8 +186,7 @@ func trusted(info fs.FileInfo) error {
 
 // cause drops operation and path from an error whose path is said already.
 func cause(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		return at.Err
 	}
 	return err

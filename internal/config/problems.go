@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // maxProblems bounds a report: after that many, a file is not a configuration.
@@ -30,7 +31,7 @@ func (p *problems) count() int { return len(p.found) + p.more }
 func (p *problems) err() error {
 	found := p.found
 	if p.more > 0 {
-		found = append(found[:len(found):len(found)], fmt.Errorf("and %d more", p.more))
+		found = append(slices.Clip(found), fmt.Errorf("and %d more", p.more))
 	}
 	return errors.Join(found...)
 }

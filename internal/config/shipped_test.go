@@ -13,10 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setting is a commented setting of the shipped file, as opposed to a line of
-// explanation: no blank behind the #, or at least two.
-var setting = regexp.MustCompile(`(?m)^#( {2,}[a-zA-Z-]+[: ]|[a-zA-Z])`)
-
 func shipped(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("../../packaging/config.yaml")
@@ -24,7 +20,8 @@ func shipped(t *testing.T) string {
 	return string(data)
 }
 
-// uncommented is the shipped file with every setting in force.
+// uncommented is the shipped file with every setting in force: a line with no
+// blank behind the # (or an indentation) is a setting, others explain.
 func uncommented(t *testing.T) string {
 	return regexp.MustCompile(`(?m)^#((?:  )*(?:- /\S+|[a-zA-Z]+:.*))$`).ReplaceAllString(shipped(t), "$1")
 }

@@ -124,7 +124,7 @@ func list(ctx context.Context, path string, accept func(name string) bool) ([]ag
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	names, err := dir.List()
 	if err != nil {
 		return nil, err
@@ -215,9 +215,12 @@ func writable(was agent.PodFile, data []byte) error {
 // errGone: the file that was read does not exist any more.
 var errGone = errors.New("gone")
 
+// change is what is done with a file, if it still is the expected one.
+type change func(dir *atomicfile.Dir, expect *atomicfile.File) error
+
 // change acts on a file of kubelet's directory, with what is there now as the
 // expectation if its bytes are those that were read.
-func (f *Files) change(ctx context.Context, was agent.PodFile, act func(*atomicfile.Dir, *atomicfile.File) error) error {
+func (f *Files) change(ctx context.Context, was agent.PodFile, act change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -225,7 +228,7 @@ func (f *Files) change(ctx context.Context, was agent.PodFile, act func(*atomicf
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	if was.Data == nil {
 		return act(dir, &atomicfile.File{})
 	}
@@ -271,7 +274,7 @@ func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
 	if err != nil {
 		return wrap(err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	_, err = dir.Write(name, data, atomicfile.Options{Mode: newMode})
 	return wrap(err)
 }
@@ -284,6 +287,6 @@ func (f *Files) drop(name string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	return dir.Remove(name, nil)
 }

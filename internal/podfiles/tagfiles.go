@@ -78,7 +78,7 @@ func (d *tagDir) read(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	names, err := dir.List()
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (d *tagDir) file(name string, names []string) (map[string]string, error) {
 	case strings.HasSuffix(name, "-metadata"):
 		parse = parseMetadata
 	case strings.HasSuffix(name, ".tag") && !slices.Contains(names, strings.TrimSuffix(name, ".tag")+".metadata"):
-		return nil, fmt.Errorf("%s: no .metadata file beside it says which image it is for", filepath.Join(d.path, name))
+		return nil, fmt.Errorf("%s: no .metadata file beside it names its image", filepath.Join(d.path, name))
 	default:
 		return nil, nil
 	}

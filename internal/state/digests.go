@@ -19,50 +19,40 @@ var digestType = reflect.TypeFor[digest.Digest]()
 func checkDigests(value any) error { return checkDigest(reflect.ValueOf(value)) }
 
 func checkDigest(v reflect.Value) error {
-	if v.Type() == digestType {
-		d := digest.Digest(v.String())
-		if d == "" {
-			return nil
+	switch v.Kind() {
+	case reflect.String:
+		if v.Type() == digestType {
+			return validDigest(digest.Digest(v.String()))
 		}
-		if err := d.Validate(); err != nil {
-			return fmt.Errorf("digest %.200q: %w", v.String(), err)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return checkDigest(v.Elem())
 		}
-		return nil
-	}
-	for inner := range parts(v) {
-		if err := checkDigest(inner); err != nil {
-			return err
+	case reflect.Struct:
+		for field, inner := range v.Fields() {
+			if !field.IsExported() { // not from a file: a time's location
+				continue
+			}
+			if err := checkDigest(inner); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice, reflect.Map:
+		for _, inner := range v.Seq2() {
+			if err := checkDigest(inner); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// parts yields what a value consists of.
-func parts(v reflect.Value) func(yield func(reflect.Value) bool) {
-	return func(yield func(reflect.Value) bool) {
-		switch v.Kind() {
-		case reflect.Pointer:
-			if !v.IsNil() {
-				yield(v.Elem())
-			}
-		case reflect.Struct:
-			for i := range v.NumField() {
-				if !yield(v.Field(i)) {
-					return
-				}
-			}
-		case reflect.Slice:
-			for i := range v.Len() {
-				if !yield(v.Index(i)) {
-					return
-				}
-			}
-		case reflect.Map:
-			for entry := v.MapRange(); entry.Next(); {
-				if !yield(entry.Value()) {
-					return
-				}
-			}
-		}
+func validDigest(d digest.Digest) error {
+	if d == "" {
+		return nil
 	}
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("digest %.200q: %w", string(d), err)
+	}
+	return nil
 }

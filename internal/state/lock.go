@@ -36,7 +36,7 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	file, err := lock(filepath.Join(s.stateDir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -56,7 +56,7 @@ func (s *Store) sweep(stateDir *atomicfile.Dir) error {
 	if err != nil {
 		return err
 	}
-	defer runtimeDir.Close()
+	defer func() { _ = runtimeDir.Close() }()
 	return errors.Join(stateDir.Sweep(), runtimeDir.Sweep())
 }
 

@@ -20,16 +20,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
-// holdVariable makes this test binary an agent that locks the directory it
-// names, says so, and stays until its input ends.
+// holdVariable makes this test binary an agent that locks the directory lib
+// below its own, says so, and stays until its input ends.
 const holdVariable = "STATE_TEST_HOLD"
 
 func TestMain(m *testing.M) {
-	dir := os.Getenv(holdVariable)
-	if dir == "" {
+	if os.Getenv(holdVariable) == "" {
 		os.Exit(m.Run())
 	}
-	_, err := New(dir, filepath.Join(dir, "run"), slog.Default()).Lock(context.Background())
+	_, err := New("lib", "run", slog.New(slog.DiscardHandler)).Lock(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -43,7 +42,7 @@ func TestASecondAgentIsKeptOut(t *testing.T) {
 	s, _ := newStore(t)
 	unlock, err := s.Lock(t.Context())
 	require.NoError(t, err)
-	_, err = New(s.stateDir, s.runtimeDir, slog.Default()).Lock(t.Context())
+	_, err = New(s.stateDir, s.runtimeDir, slog.New(slog.DiscardHandler)).Lock(t.Context())
 	require.ErrorIs(t, err, ErrLocked)
 	require.EqualError(t, err, fmt.Sprintf("state: %s/lock: locked by another agent: process %d", s.stateDir, os.Getpid()))
 	unlock()
@@ -56,11 +55,12 @@ func TestTheLockEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	other := exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdVariable+"="+s.stateDir)
+	other.Env = append(os.Environ(), holdVariable+"=1")
+	other.Dir = filepath.Dir(s.stateDir)
 	other.Stderr = os.Stderr
 	input, err := other.StdinPipe()
 	require.NoError(t, err)
-	defer input.Close()
+	defer func() { _ = input.Close() }()
 	output, err := other.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, other.Start())

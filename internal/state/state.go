@@ -70,12 +70,11 @@ func (s *Store) Load(ctx context.Context) (agent.Record, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return agent.Record{}, nil
 	}
-	var why *unusable
 	var record agent.Record
 	if err == nil {
 		record, err = decodeRecord(data)
 	}
-	if errors.As(err, &why) {
+	if why, is := errors.AsType[*unusable](err); is {
 		s.setAside(why)
 		return agent.Record{}, nil
 	}
@@ -100,7 +99,7 @@ func read(dir, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	file, err := d.Read(name, maxSize)
 	if errors.Is(err, atomicfile.ErrUnsafe) || errors.Is(err, atomicfile.ErrTooLarge) {
 		return nil, &unusable{"unreadable", err}
@@ -199,7 +198,7 @@ func write(dir, name string, content any, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	_, err = d.Write(name, data, atomicfile.Options{Mode: mode})
 	return err
 }

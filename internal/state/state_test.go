@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -337,7 +336,7 @@ func FuzzRecord(f *testing.F) {
 		first, err := decodeRecord(data)
 		if err != nil {
 			var why *unusable
-			require.True(t, errors.As(err, &why))
+			require.ErrorAs(t, err, &why)
 			require.Regexp(t, `^(-?\d+|unreadable)$`, why.word)
 			return
 		}
