@@ -81,13 +81,27 @@ func (a *Agent) ask(ctx context.Context, asked *inquiry, q Question) Offer {
 // that nobody was to renew is not a failure.
 func (a *Agent) remembered(q Question, err error) Offer {
 	m, ok := a.record.Offers[q.String()]
-	switch {
-	case !ok:
-		return Offer{Question: q, Err: err}
-	case errors.Is(err, errNotAsked):
+	if !ok {
+		if m.Follow, ok = a.record.named(q); !ok {
+			return Offer{Question: q, Err: err}
+		}
+		m.Newest = m.Follow
+	}
+	if errors.Is(err, errNotAsked) {
 		err = nil
 	}
 	return Offer{Question: q, Follow: m.Follow, Newest: m.Newest, Notes: m.Notes, Err: err}
+}
+
+// named finds the release that was learnt under the question's tag, as the
+// newest of another one: what a pod follows after an apply.
+func (r *Record) named(q Question) (Release, bool) {
+	for _, rel := range r.Releases {
+		if rel.Repository == q.Repository && rel.Tag == q.Tag && q.Tag != "" {
+			return rel, true
+		}
+	}
+	return Release{}, false
 }
 
 // remember keeps an answer.

@@ -19,6 +19,7 @@ func (a *Agent) report(ctx context.Context, offers map[Question]Offer) (Status, 
 	if err != nil {
 		return a.unseen(ctx, err)
 	}
+	offers = a.standing(inv, offers)
 	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
 	a.record.noteGood(plan, a.applied)
 	a.record.forget(plan, offers, inv)
@@ -41,6 +42,20 @@ func (a *Agent) report(ctx context.Context, offers map[Question]Offer) (Status, 
 		s.Images = append(s.Images, a.imageStatus(PodPlan{}, i))
 	}
 	return s, errors.Join(a.save(ctx), a.publish(ctx, s))
+}
+
+// standing are the offers for what is followed now. A step may have moved a pod
+// on to another tag: what was just applied is then the last answer for it.
+func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]Offer {
+	out := map[Question]Offer{}
+	for _, q := range questions(survey(inv, a.Policy), a.Policy) {
+		o, ok := asked[q]
+		if !ok {
+			o = a.remembered(q, errNotAsked)
+		}
+		out[q] = o
+	}
+	return out
 }
 
 // grainKey is where the grain's own trouble stands among a cycle's errors.
