@@ -80,12 +80,9 @@ func (a *Agent) ask(ctx context.Context, asked *inquiry, q Question) Offer {
 // remembered is the last answer. err says why there is no newer one; an answer
 // that nobody was to renew is not a failure.
 func (a *Agent) remembered(q Question, err error) Offer {
-	m, ok := a.record.Offers[q.String()]
+	m, ok := a.record.recall(q)
 	if !ok {
-		if m.Follow, ok = a.record.named(q); !ok {
-			return Offer{Question: q, Err: err}
-		}
-		m.Newest = m.Follow
+		return Offer{Question: q, Err: err}
 	}
 	if errors.Is(err, errNotAsked) {
 		err = nil
@@ -93,15 +90,19 @@ func (a *Agent) remembered(q Question, err error) Offer {
 	return Offer{Question: q, Follow: m.Follow, Newest: m.Newest, Notes: m.Notes, Err: err}
 }
 
-// named finds the release that was learnt under the question's tag, as the
-// newest of another one: what a pod follows after an apply.
-func (r *Record) named(q Question) (Release, bool) {
-	for _, rel := range r.Releases {
-		if rel.Repository == q.Repository && rel.Tag == q.Tag && q.Tag != "" {
-			return rel, true
+// recall finds the last answer to a question. What a pod follows after an apply
+// was never asked for by that tag: it is the newest release of another answer.
+func (r *Record) recall(q Question) (Remembered, bool) {
+	if m, ok := r.Offers[q.String()]; ok {
+		return m, true
+	}
+	var last Remembered
+	for _, m := range r.Offers {
+		if m.Newest.Repository == q.Repository && m.Newest.Tag == q.Tag && q.Tag != "" && !m.At.Before(last.At) {
+			last = Remembered{At: m.At, Follow: m.Newest, Newest: m.Newest}
 		}
 	}
-	return Release{}, false
+	return last, last.Follow.Digest != ""
 }
 
 // remember keeps an answer.

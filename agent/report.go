@@ -53,6 +53,9 @@ func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]O
 		if !ok {
 			o = a.remembered(q, errNotAsked)
 		}
+		if m, known := a.record.recall(q); !ok && known {
+			a.record.remember(q, o, m.At)
+		}
 		out[q] = o
 	}
 	return out
