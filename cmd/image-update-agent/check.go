@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/api"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Ask the running daemon to poll now, and show what it found",
+		Long: `check has the running daemon ask every source now, tag lists included, stage
+what is new, and show the result. It works with polling turned off, too.`,
+		Example: `  image-update-agent check
+  image-update-agent check --output json | jq '.images[] | select(.offered)'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			bar := newProgress(a.err)
+			s, err := api.NewClient(settings.socket("agent.sock")).Check(cmd.Context(), bar.show)
+			bar.end()
+			if s.SchemaVersion != 0 {
+				if perr := a.printStatus(s); perr != nil {
+					return perr
+				}
+			}
+			return err
+		},
+	}
+	a.outputFlag(cmd)
+	return cmd
+}

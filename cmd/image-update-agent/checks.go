@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+)
+
+// reserve is what a file system must have left, in bytes, for staging to be
+// safe: 1 GiB, as kubelet starts to collect images soon after.
+const reserve = 1 << 30
+
+// born is when this program's first version was written: a clock before it is
+// wrong, and certificates will not verify.
+var born = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+func (s settings) checkClock() finding {
+	if now := time.Now(); now.Before(born) {
+		return fail("clock", fmt.Errorf("it is %s", now.UTC().Format(time.RFC3339)),
+			"set the clock (timedatectl), or TLS certificates will not verify")
+	}
+	return ok("clock", time.Now().UTC().Format(time.RFC3339))
+}
+
+func (s settings) checkDirectory(check, path, verdict, remedy string) finding {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case !info.IsDir():
+		err = fmt.Errorf("%s: not a directory", path)
+	case info.Mode().Perm()&0o022 != 0:
+		return fail(check, fmt.Errorf("%s: others may write in it (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
+	default:
+		return ok(check, path)
+	}
+	return finding{Check: check, Verdict: verdict, Detail: err.Error(), Remedy: remedy}
+}
+
+// checkStray names files that kubelet runs as pods although nobody means it:
+// it reads every file without a leading dot, whatever its ending.
+func (s settings) checkStray() []finding {
+	entries, err := os.ReadDir(s.PodManifests)
+	if err != nil {
+		return nil // the directory's own check has said so
+	}
+	var out []finding
+	for _, e := range entries {
+		name := e.Name()
+		ext := filepath.Ext(name)
+		if strings.HasPrefix(name, ".") || e.IsDir() || ext == ".yaml" || ext == ".yml" || ext == ".json" || ext == ".manifest" {
+			continue
+		}
+		out = append(out, warn("pod manifests", fmt.Sprintf("kubelet runs %s as a pod, too",
+			filepath.Join(s.PodManifests, name)), "move backups out of the directory, or give them a leading dot"))
+	}
+	return out
+}
+
+func (s settings) checkDisk() finding {
+	dir := s.StateDir
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
+	}
+	free := int64(fs.Bavail) * fs.Bsize //nolint:unconvert // Bsize is another type on other architectures
+	if free < reserve {
+		return warn("disk", fmt.Sprintf("%s: %.1f GB free", dir, float64(free)/1e9), "make room before staging: at least 1 GiB")
+	}
+	return ok("disk", fmt.Sprintf("%s: %.1f GB free", dir, float64(free)/1e9))
+}
+
+func (s settings) checkGrains(ctx context.Context, log *slog.Logger) finding {
+	if !s.Grains.Enabled {
+		return ok("grains", "turned off")
+	}
+	busy, err := announcer(s, log).Busy(ctx)
+	switch {
+	case err != nil:
+		return fail("grains", err, "repair the file by hand: Salt drops every grain of a file that it cannot read")
+	case busy != "":
+		return warn("grains", busy, "wait for that operation; nothing is written or applied meanwhile")
+	default:
+		return ok("grains", s.Grains.Path)
+	}
+}
+
+func (s settings) checkDaemon(ctx context.Context) finding {
+	status, err := api.NewClient(s.socket("status.sock")).Status(ctx)
+	switch {
+	case errors.Is(err, api.ErrNoDaemon):
+		return warn("daemon", "it does not run", "systemctl enable --now image-update-agent")
+	case err != nil:
+		return fail("daemon", err, "journalctl -u image-update-agent")
+	default:
+		return ok("daemon", agent.Sentence(status))
+	}
+}
+
+func (s settings) checkSELinux() finding {
+	data, err := os.ReadFile(filepath.Join(s.root, "sys/fs/selinux/enforce"))
+	switch {
+	case err != nil:
+		return ok("selinux", "not in use")
+	case strings.TrimSpace(string(data)) == "1":
+		return ok("selinux", "enforcing: replaced files keep their label")
+	default:
+		return ok("selinux", "permissive")
+	}
+}
+
+// checkPods asks for every followed tag, and names what stands in the way.
+func checkPods(ctx context.Context, w *wiring) []finding {
+	plan, err := w.agent.Plan(ctx, agent.PollDue)
+	if err != nil {
+		return []finding{fail("node", err, "see the message")}
+	}
+	var out []finding
+	for _, p := range plan.Pods {
+		before := len(out)
+		if p.Err != nil {
+			out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
+		}
+		for _, i := range p.Images {
+			if i.Offer.Err != nil {
+				out = append(out, fail(p.File, i.Offer.Err, remedyOf(i.Offer.Err)))
+			}
+		}
+		for _, h := range p.Holds {
+			if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
+				out = append(out, warn(p.File, h.Name+": "+h.Reason, "it ends by itself, or by hand"))
+			}
+		}
+		if len(out) == before {
+			out = append(out, ok(p.File, orText(p.Change, "nothing to change")))
+		}
+	}
+	return out
+}
+
+func remedyOf(err error) string {
+	if errors.Is(err, agent.ErrNotFound) {
+		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
+	}
+	if se, ok := errors.AsType[*agent.SourceError](err); ok {
+		switch se.Status {
+		case 0:
+			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host
+		case 401, 403:
+			return "the registry wants credentials"
+		default:
+			return fmt.Sprintf("the registry answers %d: see its log", se.Status)
+		}
+	}
+	return "see the message"
+}

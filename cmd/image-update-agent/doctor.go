@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Verdicts of a check.
+const (
+	verdictOK   = "ok"
+	verdictWarn = "warning" // the agent works, but less well
+	verdictFail = "failed"  // the agent cannot do its work
+)
+
+// finding is the result of one check.
+type finding struct {
+	Check   string `json:"check"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+	Remedy  string `json:"remedy"` // empty where all is well
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the node, and say what to do about each finding",
+		Long: `doctor checks all that the agent needs: configuration, directories, containerd and
+CRI, every followed tag at its registry, the grains file, disk and clock. It
+changes nothing. Exit status 1 if a check failed; warnings do not count.`,
+		Example: `  image-update-agent doctor
+  image-update-agent doctor --output json | jq '.[] | select(.verdict != "ok")'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			findings := a.examine(cmd.Context())
+			if a.output == "json" {
+				if err := a.printJSON(findings); err != nil {
+					return err
+				}
+			} else {
+				writeFindings(a.out, findings)
+			}
+			for _, f := range findings {
+				if f.Verdict == verdictFail {
+					return exitError{exitFailed}
+				}
+			}
+			return nil
+		},
+	}
+	a.outputFlag(cmd)
+	return cmd
+}
+
+// examine runs the checks in the order in which one rests on another.
+func (a *app) examine(ctx context.Context) []finding {
+	c, err := a.load()
+	if err != nil {
+		return []finding{fail("configuration", err, "correct the file at the line named; `image-update-agent config check` tries again")}
+	}
+	detail := "no file, every setting has its default"
+	if len(c.Files) > 0 {
+		detail = strings.Join(c.Files, ", ")
+	}
+	findings := []finding{ok("configuration", detail)}
+	s, err := a.settings()
+	if err != nil {
+		return append(findings, fail("configuration", err, "see --root"))
+	}
+	findings = append(findings, s.checkClock(), s.checkDirectory("templates", s.Templates, verdictWarn,
+		"install the package with the pod manifest templates, or set templates"))
+	findings = append(findings, s.checkDirectory("pod manifests", s.PodManifests, verdictFail,
+		"set podManifests to kubelet's staticPodPath"))
+	findings = append(findings, s.checkStray()...)
+	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()), s.checkDaemon(ctx), s.checkSELinux())
+	return append(findings, a.checkNode(ctx, s)...)
+}
+
+// checkNode looks at the node as a cycle would, sources included.
+func (a *app) checkNode(ctx context.Context, s settings) []finding {
+	w, err := a.wire(ctx, s, a.quietLog())
+	if err != nil {
+		return []finding{fail("wiring", err, "correct the setting named")}
+	}
+	defer w.close()
+	findings := []finding{
+		verdictOf("containerd", s.Containerd.Socket, second(w.agent.Images.Held(ctx)),
+			"start containerd (systemctl start containerd), or set containerd.socket"),
+		verdictOf("cri", s.CRI.Socket, second(w.agent.Pods.Containers(ctx)),
+			"enable containerd's CRI plugin, or set cri.socket"),
+	}
+	for _, f := range findings {
+		if f.Verdict != verdictOK {
+			return findings
+		}
+	}
+	return append(findings, checkPods(ctx, w)...)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func writeFindings(w io.Writer, findings []finding) {
+	for _, f := range findings {
+		fmt.Fprintf(w, "%-8s %s: %s\n", f.Verdict, f.Check, f.Detail)
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "         -> %s\n", f.Remedy)
+		}
+	}
+}
+
+func ok(check, detail string) finding {
+	return finding{Check: check, Verdict: verdictOK, Detail: detail}
+}
+
+func warn(check, detail, remedy string) finding {
+	return finding{Check: check, Verdict: verdictWarn, Detail: detail, Remedy: remedy}
+}
+
+func fail(check string, err error, remedy string) finding {
+	return finding{Check: check, Verdict: verdictFail, Detail: err.Error(), Remedy: remedy}
+}
+
+func verdictOf(check, detail string, err error, remedy string) finding {
+	if err != nil {
+		return fail(check, err, remedy)
+	}
+	return ok(check, detail)
+}

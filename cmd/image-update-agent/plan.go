@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var offline bool
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what the next cycle would do, and why not more",
+		Long: `plan looks at the node and asks the source, as the next cycle will, and shows the
+steps that would follow. It changes nothing.`,
+		Example: `  image-update-agent plan
+  image-update-agent plan --offline          with the last answers, asking nobody`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			w, err := a.wire(cmd.Context(), settings, a.quietLog())
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			poll := agent.PollAll
+			if offline {
+				poll = agent.PollNone
+			}
+			plan, err := w.agent.Plan(cmd.Context(), poll)
+			if err != nil {
+				return err
+			}
+			return a.printPlan(plan)
+		},
+	}
+	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
+	a.outputFlag(cmd)
+	return cmd
+}
+
+// planView is `plan --output json`.
+type planView struct {
+	Steps []string  `json:"steps"`
+	Pods  []podView `json:"podManifests"`
+}
+
+type podView struct {
+	PodManifest string       `json:"podManifest"`
+	Change      string       `json:"change"`
+	Ready       bool         `json:"ready"`
+	Images      []imageView  `json:"images"`
+	Left        []agent.Left `json:"left"`
+	Holds       []agent.Hold `json:"holds"`
+	Error       string       `json:"error"`
+}
+
+type imageView struct {
+	Image  string   `json:"image"`
+	From   string   `json:"from"`
+	To     string   `json:"to"`
+	Digest string   `json:"digest"`
+	Change string   `json:"change"`
+	Staged bool     `json:"staged"`
+	Notes  []string `json:"notes"`
+	Error  string   `json:"error"`
+}
+
+func (a *app) printPlan(p agent.Plan) error {
+	v := viewOf(p)
+	if a.output == "json" {
+		return a.printJSON(v)
+	}
+	return writePlan(a.out, v)
+}
+
+func viewOf(p agent.Plan) planView {
+	v := planView{Steps: []string{}, Pods: []podView{}}
+	for _, s := range p.Steps {
+		v.Steps = append(v.Steps, s.String())
+	}
+	for _, pod := range p.Pods {
+		pv := podView{
+			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []imageView{},
+			Left: append([]agent.Left{}, pod.Left...), Holds: append([]agent.Hold{}, pod.Holds...), Error: text(pod.Err),
+		}
+		for _, i := range pod.Images {
+			if i.Want.Ask.Repository == "" {
+				continue
+			}
+			pv.Images = append(pv.Images, imageView{
+				Image: i.Want.Ask.Repository, From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(),
+				Change: i.Change, Staged: i.Staged, Notes: append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
+			})
+		}
+		v.Pods = append(v.Pods, pv)
+	}
+	return v
+}
+
+func writePlan(w io.Writer, v planView) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, p := range v.Pods {
+		fmt.Fprintf(table, "%s\t%s\n", p.PodManifest, orText(p.Change, "nothing to change"))
+		for _, i := range p.Images {
+			what := "current: " + dash(i.To)
+			if i.Change != "" {
+				what = fmt.Sprintf("%s: %s -> %s", i.Change, dash(i.From), i.To)
+			}
+			fmt.Fprintf(table, "  %s\t%s\n", i.Image, what)
+			for _, n := range i.Notes {
+				fmt.Fprintf(table, "  \t%s\n", n)
+			}
+			if i.Error != "" {
+				fmt.Fprintf(table, "  \terror: %s\n", i.Error)
+			}
+		}
+		for _, h := range p.Holds {
+			fmt.Fprintf(table, "  held: %s\t%s\n", h.Name, h.Reason)
+		}
+		for _, l := range p.Left {
+			fmt.Fprintf(table, "  line %d left alone\t%s (%s)\n", l.Line, printable(l.Reference), l.Reason)
+		}
+		if p.Error != "" {
+			fmt.Fprintf(table, "  error\t%s\n", p.Error)
+		}
+	}
+	if len(v.Steps) == 0 {
+		fmt.Fprintln(table, "\nNo steps: the node is as it should be.")
+	} else {
+		fmt.Fprintln(table, "\nSteps:")
+	}
+	for n, s := range v.Steps {
+		fmt.Fprintf(table, "  %d. %s\n", n+1, s)
+	}
+	return table.Flush()
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func orText(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are the program's three files; tests give their own.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what every verb shares: the streams and the global flags.
+type app struct {
+	streams
+	config string // --config
+	root   string // --root
+	output string // --output
+}
+
+// execute runs one verb and returns the exit code.
+func execute(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s}
+	cmd := a.command()
+	cmd.SetArgs(args)
+	cmd.SetIn(s.in)
+	cmd.SetOut(s.out)
+	cmd.SetErr(s.err)
+	err := cmd.ExecuteContext(ctx)
+	return a.explain(err)
+}
+
+func (a *app) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image-update-agent",
+		Short: "Keep the container images of static pods current without a reboot",
+		Long: `image-update-agent asks the registry what is new for the static pods of this
+node, pulls it before anyone needs it, renders the pod manifests and sets a Salt
+grain, so that an admin can see the update and apply it. Nothing that runs is
+restarted without approval.`,
+		Example: `  image-update-agent status                 what runs, what is offered, and why not more
+  image-update-agent check                  ask the registry now
+  image-update-agent apply velum            bring the staged velum into use
+  image-update-agent doctor                 find out what is wrong with the node`,
+		SilenceErrors: true, SilenceUsage: true,
+		SuggestionsMinimumDistance: 2, // cobra sets its default only on its own way to an error
+		Args:                       noArgs,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&a.config, "config", "",
+		"read this file instead of /etc/image-update-agent/config.yaml and its drop-ins")
+	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
+		"take the host's /etc, /usr, /var and /run below this directory")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.AddCommand(
+		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
+		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(),
+	)
+	return cmd
+}
+
+// outputFlag adds --output to a verb.
+func (a *app) outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "text for people, json for programs")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if a.output != "text" && a.output != "json" {
+			return usageError{fmt.Errorf("--output %q: text or json", a.output)}
+		}
+		return nil
+	}
+	// The flag was just defined, so registering cannot go wrong.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// noArgs refuses arguments as a usage error, and names the nearest verb.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
+	if near := cmd.SuggestionsFor(args[0]); cmd.HasSubCommands() && len(near) > 0 {
+		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near[0])
+	} else if cmd.HasSubCommands() {
+		err = fmt.Errorf("unknown command %q", args[0])
+	}
+	return usageError{err}
+}
+
+// someArgs demands at least n arguments.
+func someArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usageError{fmt.Errorf("%s: %s is missing", cmd.CommandPath(), what)}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon, or with --once a single cycle",
+		Long: `run is what the systemd unit starts. It polls at this node's own slot of the
+interval, stages what is new, and serves the two sockets. SIGHUP reads the
+configuration anew; SIGTERM ends it between two steps.
+
+With --once it does one cycle in the foreground, asking everything, and shows
+the status.`,
+		Example: `  image-update-agent run
+  image-update-agent run --once`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.settings()
+			if err != nil {
+				return err
+			}
+			unlock, err := state.New(s.StateDir, s.RuntimeDir, a.quietLog()).Lock(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			if once {
+				return a.once(cmd.Context(), s)
+			}
+			return a.daemon(cmd.Context(), s)
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "do one cycle in the foreground and end")
+	a.outputFlag(cmd)
+	return cmd
+}
+
+// once does a single cycle.
+func (a *app) once(ctx context.Context, s settings) error {
+	w, err := a.wire(ctx, s, a.quietLog())
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := w.files.Sweep(ctx); err != nil {
+		return err
+	}
+	bar := newProgress(a.err)
+	w.agent.Progress = bar.show
+	status, err := w.agent.Cycle(ctx, agent.PollAll)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if err := a.printStatus(status); err != nil {
+		return err
+	}
+	switch status.State {
+	case agent.StateFailed, agent.StateStale:
+		return exitError{exitFailed}
+	case agent.StateHeld:
+		return exitError{exitHeld}
+	default:
+		return nil
+	}
+}
+
+// daemon runs until ctx ends.
+func (a *app) daemon(ctx context.Context, s settings) error {
+	log := logger(a.err, s.Log)
+	notify, err := systemd.NewNotifier(log)
+	if err != nil {
+		return err
+	}
+	w, err := a.wire(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer func() { w.close() }()
+	if err := w.files.Sweep(ctx); err != nil {
+		return err
+	}
+	loop := agent.NewLoop(w.agent, notify, s.Interval, notify.Every(), s.machineID())
+	acting, err := api.Listen(ctx, s.socket("agent.sock"), false, loop, log)
+	if err != nil {
+		return err
+	}
+	reading, err := api.Listen(ctx, s.socket("status.sock"), true, loop, log)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(acting.Serve)
+	group.Go(reading.Serve)
+	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { notify.Watch(ctx); return nil })
+	group.Go(func() error { a.reloads(ctx, loop, notify, log, &w); return nil })
+	group.Go(func() error {
+		<-ctx.Done()
+		notify.Stopping("stopping")
+		return closeAll(acting, reading)
+	})
+	log.Info("started", "version", version, "interval", s.Interval)
+	notify.Ready(agent.Sentence(loop.Status()))
+	return group.Wait()
+}
+
+func closeAll(servers ...*api.Server) error {
+	var first error
+	for _, s := range servers {
+		if err := s.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// reloads reads the configuration anew at each SIGHUP. A bad one is told of and
+// changes nothing. The paths of sockets, record and lock stay as at the start.
+func (a *app) reloads(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger, w **wiring) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		}
+		n.Reloading()
+		next, err := a.reload(ctx, loop, log)
+		if err != nil {
+			log.Error("configuration not taken", "err", err)
+		} else {
+			log.Info("configuration reloaded")
+			(*w).close()
+			*w = next
+		}
+		n.Ready(agent.Sentence(loop.Status()))
+	}
+}
+
+func (a *app) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
+	s, err := a.settings()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.wire(ctx, s, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := loop.Reconfigure(ctx, w.agent, s.Interval); err != nil {
+		return nil, fmt.Errorf("reload: %w", err)
+	}
+	return w, nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/state"
+)
+
+// settings are the configuration as the verbs use it.
+type settings struct {
+	config.Settings
+	root string
+}
+
+// load reads the configuration; what is wrong in it is a usage error.
+func (a *app) load() (*config.Config, error) {
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--root %q: %w", a.root, err)}
+	}
+	if root == "/" {
+		root = ""
+	}
+	c, err := config.Load(config.Sources{Root: root, File: a.config, Env: os.LookupEnv})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+func (a *app) settings() (settings, error) {
+	c, err := a.load()
+	if err != nil {
+		return settings{}, err
+	}
+	return settings{Settings: c.Settings, root: filepath.Join("/", a.root)}, nil
+}
+
+// socket is the path of one of the daemon's sockets.
+func (s settings) socket(name string) string { return filepath.Join(s.RuntimeDir, name) }
+
+// machineID is what makes this node's poll slot its own (machine-id(5)); the
+// host's name where there is none, as in an image that was never booted.
+func (s settings) machineID() string {
+	data, err := os.ReadFile(filepath.Join(s.root, "etc/machine-id"))
+	if err == nil && len(data) > 0 {
+		return string(data)
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// lastStatus is the last status that a daemon wrote.
+func (s settings) lastStatus() (agent.Status, error) {
+	return state.ReadStatus(s.RuntimeDir, s.StateDir)
+}
+
+// logger writes where a daemon's log belongs: to standard error, which the
+// journal reads.
+func logger(w io.Writer, l config.Log) *slog.Logger {
+	o := &slog.HandlerOptions{Level: l.Level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// quietLog is for verbs that print their result: only what a person should see.
+func (a *app) quietLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// printJSON writes one indented JSON value.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

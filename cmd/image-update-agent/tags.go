@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// maxTagLine bounds a line of input, in bytes: an OCI tag has at most 128.
+const maxTagLine = 4 << 10
+
+func (a *app) tagsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tags",
+		Short: "Parse, sort and compare image tags of SUSE's three-tag scheme",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var dialect string
+	cmd.PersistentFlags().StringVar(&dialect, "dialect", "", "how the tags are spelt, where it is not the usual way")
+	cmd.AddCommand(a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
+	return cmd
+}
+
+// parsedTag is one line of `tags parse --output json`.
+type parsedTag struct {
+	Tag   string `json:"tag"`
+	Form  string `json:"form"`
+	App   string `json:"app"`
+	Rev   string `json:"rev"`
+	Build string `json:"build"`
+}
+
+func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "parse [TAG...]",
+		Short: "Show the parts of tags: form, application version, revision, build",
+		Example: `  image-update-agent tags parse 2.6.2-rev1-build5.1
+  skopeo list-tags docker://registry.suse.com/caasp/v4/velum | jq -r '.Tags[]' |
+    image-update-agent tags parse --output json`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := tags.ParseDialect(*dialect)
+			if err != nil {
+				return usageError{err}
+			}
+			names, err := a.arguments(args)
+			if err != nil {
+				return err
+			}
+			return a.printParsed(names, d)
+		},
+	}
+	a.outputFlag(cmd)
+	return cmd
+}
+
+func (a *app) printParsed(names []string, d tags.Dialect) error {
+	enc := json.NewEncoder(a.out)
+	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	if a.output == "text" && len(names) > 0 {
+		fmt.Fprintln(table, "TAG\tFORM\tAPP\tREV\tBUILD")
+	}
+	for _, name := range names {
+		p := parseTag(name, d)
+		if a.output == "json" {
+			if err := enc.Encode(p); err != nil {
+				return fmt.Errorf("output: %w", err)
+			}
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(p.Tag), p.Form, dash(p.App), dash(p.Rev), dash(p.Build))
+	}
+	return table.Flush()
+}
+
+func parseTag(name string, d tags.Dialect) parsedTag {
+	t, err := d.Parse(name)
+	if err == nil {
+		return parsedTag{Tag: name, Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build()}
+	}
+	p := parsedTag{Tag: name, Form: "foreign"}
+	if _, ok := errors.AsType[*tags.MalformedError](err); ok {
+		p.Form = "malformed"
+	} else if errors.Is(err, tags.ErrInvalid) {
+		p.Form = "invalid"
+	}
+	return p
+}
+
+func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "sort [TAG...]",
+		Short:   "Sort SUSE tags, oldest first; others are left out and counted",
+		Example: `  image-update-agent tags sort 4.0.0-rev1-build1.10 4.0.0-rev1-build1.9`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := a.suseTags(args, *dialect)
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(list, tags.Compare)
+			for _, t := range list {
+				fmt.Fprintln(a.out, t)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
+	var follow, updates string
+	cmd := &cobra.Command{
+		Use:   "newest --follow TAG [--updates CHANGE] [TAG...]",
+		Short: "Show the newest tag that a policy allows for the one followed",
+		Example: `  image-update-agent tags newest --follow 4.0.0-rev1 --updates revision \
+    4.0.0-rev1 4.0.0-rev2 4.1.0-rev1`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			change, err := tags.ParseChange(updates)
+			if err != nil {
+				return usageError{fmt.Errorf("--updates: %w", err)}
+			}
+			d, err := tags.ParseDialect(*dialect)
+			if err != nil {
+				return usageError{err}
+			}
+			from, err := d.Parse(follow)
+			if err != nil {
+				return usageError{fmt.Errorf("--follow: %w", err)}
+			}
+			list, err := a.suseTags(args, *dialect)
+			if err != nil {
+				return err
+			}
+			newest, ok := tags.Newest(list, from, change)
+			if !ok {
+				fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, change)
+				return exitError{exitNothing}
+			}
+			fmt.Fprintln(a.out, newest)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&follow, "follow", "", "the tag that is followed")
+	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: none, rebuild, revision, patch, minor, major")
+	if err := cmd.MarkFlagRequired("follow"); err != nil {
+		panic(err) // the flag was defined two lines above
+	}
+	return cmd
+}
+
+// suseTags parses the SUSE tags among the arguments and counts the others.
+func (a *app) suseTags(args []string, dialect string) ([]tags.Tag, error) {
+	d, err := tags.ParseDialect(dialect)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	names, err := a.arguments(args)
+	if err != nil {
+		return nil, err
+	}
+	var list []tags.Tag
+	left := map[string]int{}
+	for _, n := range names {
+		if t, err := d.Parse(n); err == nil {
+			list = append(list, t)
+		} else {
+			left[parseTag(n, d).Form]++
+		}
+	}
+	for _, form := range []string{"malformed", "foreign", "invalid"} {
+		if left[form] > 0 {
+			fmt.Fprintf(a.err, "left out: %d %s\n", left[form], form)
+		}
+	}
+	return list, nil
+}
+
+// arguments are the arguments, or the lines of standard input without any.
+func (a *app) arguments(args []string) ([]string, error) {
+	if len(args) > 0 {
+		return args, nil
+	}
+	var out []string
+	lines := bufio.NewScanner(a.in)
+	lines.Buffer(nil, maxTagLine)
+	for lines.Scan() {
+		if line := strings.TrimSpace(lines.Text()); line != "" {
+			out = append(out, line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("standard input: line %d: %w", len(out)+1, err)
+	}
+	return out, nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// printable keeps control characters of foreign text off the terminal.
+func printable(s string) string {
+	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` {
+		return q
+	}
+	return s
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/grains"
+	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/podfiles"
+	"github.com/kubic-project/image-update-agent/internal/pods"
+	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// wiring is an agent with its adapters.
+type wiring struct {
+	agent    *agent.Agent
+	registry *registry.Registry
+	files    *podfiles.Files
+}
+
+func (w *wiring) close() { w.registry.Close() }
+
+// wire builds an agent from its settings. Nothing is connected yet: what is
+// away now may be there when it is needed.
+func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, error) {
+	policy, err := policyOf(ctx, s, log)
+	if err != nil {
+		return nil, err
+	}
+	reg := registry.New(registry.Options{
+		CertsDirs: []string{s.Containerd.CertsD}, Version: version, Log: log,
+	})
+	store, err := images.New(images.Options{
+		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace,
+		Snapshotter: s.Containerd.Snapshotter, Resolver: reg.Resolver(), Logger: log,
+	})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
+	return &wiring{registry: reg, files: files, agent: &agent.Agent{
+		Source: reg, Images: store, Pods: runtime, Files: files,
+		Announcer: announcer(s, log),
+		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
+		Policy:    policy, Log: log, Now: time.Now, Version: version,
+	}}, nil
+}
+
+// policyOf turns settings and tag files into the agent's policy.
+func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, error) {
+	values, problems := podfiles.TagFiles(ctx, s.TagFiles)
+	for _, err := range problems {
+		// One broken tag file must not keep the others from being used.
+		log.WarnContext(ctx, "tag file not used", "err", err)
+	}
+	for repository, tag := range s.Values {
+		values[repository] = tag
+	}
+	p := agent.Policy{
+		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
+		ListEvery: s.TagListInterval, ApplyTimeout: s.ApplyTimeout,
+		Rule: func(repository string) agent.Rule {
+			r := s.Policy(repository)
+			return agent.Rule{Updates: r.Updates, Dialect: r.Dialect}
+		},
+	}
+	for _, r := range s.Rewrites {
+		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})
+	}
+	if err := manifests.CheckRewrites(p.Rewrites); err != nil {
+		return p, usageError{fmt.Errorf("rewrites: %w", err)}
+	}
+	for _, name := range s.Manage {
+		p.Manage[name] = true
+	}
+	return p, nil
+}
+
+// announcer is the Salt grain, or nobody where it is turned off.
+func announcer(s settings, log *slog.Logger) agent.Announcer {
+	if !s.Grains.Enabled {
+		return silent{}
+	}
+	return salt{grains.New("/", s.Grains.Path, log)}
+}
+
+// salt announces through the grains file.
+type salt struct{ store *grains.Store }
+
+func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
+	g := grains.Grain{Available: len(a.Updates) > 0, State: a.State, Count: len(a.Updates)}
+	for _, u := range a.Updates {
+		g.Updates = append(g.Updates, grains.Update{
+			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
+		})
+	}
+	_, err := s.store.Announce(ctx, g)
+	switch {
+	case errors.Is(err, grains.ErrHeld):
+		return fmt.Errorf("%w: %w", agent.ErrHeld, err)
+	case errors.Is(err, grains.ErrNoSalt):
+		return nil // a node without Salt has nobody to tell
+	default:
+		return err
+	}
+}
+
+func (s salt) Busy(ctx context.Context) (string, error) {
+	name, err := s.store.Busy(ctx)
+	if err != nil || name == "" {
+		return "", err
+	}
+	return "the grain " + name + " is true", nil
+}
+
+// silent announces nothing.
+type silent struct{}
+
+func (silent) Announce(context.Context, agent.Announcement) error { return nil }
+func (silent) Busy(context.Context) (string, error)               { return "", nil }
