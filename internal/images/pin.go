@@ -51,7 +51,8 @@ func pinPath(repository string) string {
 	path := strings.Replace(repository, ":", "_", 1)
 	name := pinHost + "/" + path
 	named, err := reference.ParseNormalizedNamed(name)
-	if err != nil || named.String() != name || len(name) > reference.RepositoryNameTotalLengthMax || strings.Contains(host, "_") {
+	if err != nil || named.String() != name || strings.Contains(host, "_") ||
+		len(name) > reference.RepositoryNameTotalLengthMax {
 		return "hashed/" + digest.FromString(repository).Encoded()
 	}
 	return path

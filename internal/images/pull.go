@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// downloads is how many layers of an image are fetched at once, as CRI does
-	// by default (max_concurrent_downloads).
+	// downloads is how many layers are fetched at once, of all images together:
+	// CRI's default for one image (max_concurrent_downloads). More has not been
+	// faster, and a pull must leave the node's services their share.
 	downloads = 3
 	// maxDocument bounds an index, manifest or config, which are read into
 	// memory: twice what registries must accept at least (OCI distribution
@@ -27,15 +28,16 @@ const (
 )
 
 // pull fetches and unpacks a release and writes its first record.
-func (c *session) pull(ctx context.Context, r agent.Release, progress func(agent.Progress)) (ocispec.Descriptor, error) {
+func (c *session) pull(
+	ctx context.Context, r agent.Release, progress func(agent.Progress),
+) (ocispec.Descriptor, error) {
 	w := newWatcher(c.client.ContentStore(), stagedName(r), progress)
 	stop := w.start(ctx)
 	defer stop()
 	opts := []containerd.RemoteOpt{
-		containerd.WithResolver(&source{Resolver: c.resolver, ref: digestName(r), name: stagedName(r)}),
+		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: stagedName(r)}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabel(labelManaged, managed),
-		containerd.WithMaxConcurrentDownloads(downloads),
 		containerd.WithImageHandlerWrapper((&guard{session: c, seen: w.expect}).wrap),
 		containerd.WithPullUnpack,
 		// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
@@ -64,7 +66,10 @@ type guard struct {
 
 func (g *guard) wrap(next images.Handler) images.Handler {
 	return images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-		if !images.IsLayerType(desc.MediaType) && desc.Size > maxDocument {
+		if images.IsLayerType(desc.MediaType) {
+			return g.layer(ctx, next, desc)
+		}
+		if desc.Size > maxDocument {
 			return nil, fmt.Errorf("%s %s: %d bytes, at most %d", desc.MediaType, desc.Digest, desc.Size, maxDocument)
 		}
 		children, err := next.Handle(ctx, desc)
@@ -79,6 +84,18 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		}
 		return children, nil
 	})
+}
+
+// layer fetches a layer when its turn has come. containerd's client does not
+// limit them by itself.
+func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+		return next.Handle(ctx, desc)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // noMatch names the reason when an index has nothing for us: containerd says
@@ -111,7 +128,8 @@ func (g *guard) checkPlatform(ctx context.Context, next images.Handler, children
 			return fmt.Errorf("config %s: %w", config.Digest, err)
 		}
 		if !g.matcher.Match(platform) {
-			return fmt.Errorf("%w: %s, want %s", agent.ErrPlatform, platforms.Format(platform), platforms.Format(g.platform))
+			return fmt.Errorf("%w: %s, want %s", agent.ErrPlatform,
+				platforms.Format(platform), platforms.Format(g.platform))
 		}
 		return nil
 	}

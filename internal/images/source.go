@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/transfer"
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -17,19 +16,23 @@ import (
 )
 
 // source asks the registry for a digest and calls the answer by the name that
-// the record shall have. Its errors say that they are the registry's.
+// the record shall have. Its errors say that they are the registry's. It hides
+// that a resolver can be given options: pulls share the resolver, and each
+// would write them while the others read.
 type source struct {
-	remotes.Resolver
+	resolver  remotes.Resolver
 	ref, name string
 }
 
+// Resolve asks for the digest, whatever it is called with.
 func (s *source) Resolve(ctx context.Context, _ string) (string, ocispec.Descriptor, error) {
-	_, desc, err := s.Resolver.Resolve(ctx, s.ref)
+	_, desc, err := s.resolver.Resolve(ctx, s.ref)
 	return s.name, desc, fromRegistry(err)
 }
 
+// Fetcher fetches from where the digest is.
 func (s *source) Fetcher(ctx context.Context, _ string) (remotes.Fetcher, error) {
-	f, err := s.Resolver.Fetcher(ctx, s.ref)
+	f, err := s.resolver.Fetcher(ctx, s.ref)
 	if err != nil {
 		return nil, fromRegistry(err)
 	}
@@ -45,13 +48,18 @@ func (s *source) Fetcher(ctx context.Context, _ string) (remotes.Fetcher, error)
 	}), nil
 }
 
+// Pusher makes source a resolver; nothing here pushes.
+func (s *source) Pusher(context.Context, string) (remotes.Pusher, error) {
+	return nil, errdefs.ErrNotImplemented
+}
+
 // body marks the errors of reading: containerd's fetcher sends its request with
 // the first Read.
 type body struct{ io.ReadCloser }
 
 func (b body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fromRegistry(err)
 	}
 	return n, err
@@ -61,13 +69,6 @@ func (b body) Read(p []byte) (int, error) {
 type seekableBody struct {
 	body
 	io.Seeker
-}
-
-// SetOptions hands the limits of the pull on to the resolver.
-func (s *source) SetOptions(options ...transfer.ImageResolverOption) {
-	if r, ok := s.Resolver.(remotes.ResolverWithOptions); ok {
-		r.SetOptions(options...)
-	}
 }
 
 // fromRegistry marks an error as the registry's. Only here "not found" means

@@ -124,7 +124,14 @@ func (c *session) stage(ctx context.Context, r agent.Release, progress func(agen
 			return err
 		}
 	}
-	return c.name(ctx, r, target, progress)
+	if err := c.name(ctx, r, target); err != nil {
+		return err
+	}
+	size, err := c.size(ctx, target)
+	if err == nil {
+		progress(agent.Progress{Reference: stagedName(r), Phase: "done", Done: size, Total: size})
+	}
+	return err
 }
 
 // find looks for the release under any name, complete: the pin of an earlier
@@ -144,7 +151,7 @@ func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor
 
 // name writes the records that are not there yet, the pin last, and believes
 // nothing: what is called staged has been seen complete with its pin in place.
-func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor, progress func(agent.Progress)) error {
+func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor) error {
 	named := images.Image{Name: stagedName(r), Target: target, Labels: map[string]string{labelManaged: managed}}
 	pin := pinRecord(r.Repository, images.Image{Target: target})
 	for _, record := range []images.Image{named, pin} {
@@ -159,13 +166,6 @@ func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Desc
 	ok, err := c.complete(ctx, target)
 	if err == nil && !ok {
 		err = errors.New("incomplete after the pull")
-	}
-	if err != nil {
-		return err
-	}
-	size, err := c.size(ctx, target)
-	if err == nil {
-		progress(agent.Progress{Reference: stagedName(r), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }

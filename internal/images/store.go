@@ -58,6 +58,7 @@ type Store struct {
 	resolver    remotes.Resolver
 	platform    ocispec.Platform
 	log         *slog.Logger
+	slots       chan struct{} // one for each layer that is being fetched
 
 	mu      sync.Mutex
 	staging map[string]bool // by repository@digest
@@ -90,6 +91,7 @@ func New(o Options) (*Store, error) {
 		resolver:    o.Resolver,
 		platform:    platforms.Normalize(o.Platform),
 		log:         o.Logger,
+		slots:       make(chan struct{}, downloads),
 		staging:     map[string]bool{},
 	}, nil
 }
@@ -129,8 +131,7 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 
 func (s *Store) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
-	var at *net.OpError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, at.Err // the path is in our own prefix already
 	}
 	return conn, err

@@ -114,8 +114,7 @@ func (r *Runtime) connected(ctx context.Context, call func(context.Context, sess
 
 func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
-	var at *net.OpError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, at.Err // the path is in our own prefix already
 	}
 	return conn, err

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"testing"
+	"testing/synctest"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// fakeLeases counts the leases that live.
+type fakeLeases struct {
+	leases.Manager
+	live map[string]leases.Lease
+}
+
+func (f *fakeLeases) Create(_ context.Context, opts ...leases.Opt) (leases.Lease, error) {
+	var l leases.Lease
+	for _, opt := range opts {
+		if err := opt(&l); err != nil {
+			return l, err
+		}
+	}
+	f.live[l.ID] = l
+	return l, nil
+}
+
+func (f *fakeLeases) List(context.Context, ...string) (all []leases.Lease, err error) {
+	for _, l := range f.live {
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func (f *fakeLeases) Delete(_ context.Context, l leases.Lease, _ ...leases.DeleteOpt) error {
+	delete(f.live, l.ID)
+	return nil
+}
+
+// unpackedAll is a snapshotter that has everything, or nothing.
+type unpackedAll struct {
+	snapshots.Snapshotter
+	not bool
+}
+
+func (u unpackedAll) Stat(_ context.Context, key string) (snapshots.Info, error) {
+	if u.not {
+		return snapshots.Info{}, errdefs.ErrNotFound
+	}
+	return snapshots.Info{Name: key}, nil
+}
+
+// write puts a blob into a store.
+func write(t *testing.T, store content.Store, mediaType string, data []byte) ocispec.Descriptor {
+	t.Helper()
+	desc := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	require.NoError(t, content.WriteBlob(t.Context(), store, desc.Digest.String(), bytes.NewReader(data), desc))
+	return desc
+}
+
+// heldImage writes an image of one layer and returns its manifest.
+func heldImage(t *testing.T, store content.Store, platform ocispec.Platform) ocispec.Descriptor {
+	t.Helper()
+	encode := func(v any) []byte {
+		data, err := json.Marshal(v)
+		require.NoError(t, err)
+		return data
+	}
+	layer := write(t, store, ocispec.MediaTypeImageLayer, []byte("layer"))
+	config := write(t, store, ocispec.MediaTypeImageConfig, encode(ocispec.Image{
+		Platform: platform, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{layer.Digest}},
+	}))
+	return write(t, store, ocispec.MediaTypeImageManifest, encode(ocispec.Manifest{
+		MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: []ocispec.Descriptor{layer},
+	}))
+}
+
+// inMemory is a session on a containerd that is not there.
+func inMemory(t *testing.T, records *fakeRecords, snapshotter unpackedAll) (*session, content.Store, *fakeLeases) {
+	t.Helper()
+	store, err := local.NewStore(t.TempDir())
+	require.NoError(t, err)
+	c, held := sessionOn(t, records), &fakeLeases{live: map[string]leases.Lease{}}
+	c.snapshotter = "fake"
+	c.matcher = platforms.Only(c.platform)
+	c.client, err = containerd.New("", containerd.WithServices(
+		containerd.WithImageStore(records), containerd.WithContentStore(store), containerd.WithLeasesService(held),
+		containerd.WithSnapshotters(map[string]snapshots.Snapshotter{"fake": snapshotter})))
+	require.NoError(t, err)
+	return c, store, held
+}
+
+// The second of the two records cannot be written: the first one goes again.
+func TestStageUndoesOnAnError(t *testing.T) {
+	t.Parallel()
+	records := &fakeRecords{records: map[string]images.Image{}}
+	c, store, held := inMemory(t, records, unpackedAll{})
+	target := heldImage(t, store, c.platform)
+	release := agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: target.Digest}
+	records.records["suse.com/a:1-rev1"] = images.Image{Name: "suse.com/a:1-rev1", Target: target}
+	before := maps.Clone(records.records)
+	records.broken = pinName(release.Repository, release.Digest)
+
+	var seen []agent.Progress
+	report := func(p agent.Progress) { seen = append(seen, p) }
+	require.ErrorIs(t, c.stage(t.Context(), release, report), errBroken)
+	assert.Equal(t, before, records.records)
+	assert.Empty(t, held.live)
+	assert.Empty(t, seen, "not done")
+
+	records.broken = ""
+	require.NoError(t, c.stage(t.Context(), release, report))
+	assert.Len(t, records.records, 3)
+	assert.Empty(t, held.live)
+	assert.Len(t, seen, 1)
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	for name, is := range map[string]struct {
+		change func(t *testing.T, c *session, target ocispec.Descriptor)
+		not    unpackedAll
+		want   bool
+	}{
+		"all there":    {want: true},
+		"not unpacked": {not: unpackedAll{not: true}},
+		"layer lost": {change: func(t *testing.T, c *session, _ ocispec.Descriptor) {
+			t.Helper()
+			require.NoError(t, c.client.ContentStore().Delete(t.Context(), digest.FromString("layer")))
+		}},
+		"manifest lost": {change: func(t *testing.T, c *session, target ocispec.Descriptor) {
+			t.Helper()
+			require.NoError(t, c.client.ContentStore().Delete(t.Context(), target.Digest))
+		}},
+		"another platform": {change: func(_ *testing.T, c *session, _ ocispec.Descriptor) {
+			c.matcher = platforms.Only(ocispec.Platform{OS: "linux", Architecture: "s390x"})
+		}},
+	} {
+		c, store, _ := inMemory(t, &fakeRecords{}, is.not)
+		target := heldImage(t, store, c.platform)
+		if is.change != nil {
+			is.change(t, c, target)
+		}
+		got, err := c.complete(t.Context(), target)
+		require.NoError(t, err, name)
+		assert.Equal(t, is.want, got, name)
+	}
+	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{})
+	c.snapshotter = "unknown"
+	_, err := c.complete(t.Context(), heldImage(t, store, c.platform))
+	assert.ErrorContains(t, err, `snapshotter "unknown"`, "a wrong setting is not a missing image")
+}
+
+// A record of an image that cannot be read is listed all the same.
+func TestHeldOddRecords(t *testing.T) {
+	t.Parallel()
+	records := &fakeRecords{records: map[string]images.Image{"suse.com/lost:1": record("suse.com/lost:1", someDigest)}}
+	c, store, _ := inMemory(t, records, unpackedAll{})
+	odd := write(t, store, ocispec.MediaTypeImageManifest, []byte("not JSON"))
+	records.records["suse.com/odd:1"] = images.Image{Name: "suse.com/odd:1", Target: odd}
+	target := heldImage(t, store, c.platform)
+	pin := pinRecord("suse.com/a", images.Image{Target: target})
+	records.records[pin.Name] = pin
+
+	held, err := c.held(t.Context())
+	require.NoError(t, err)
+	config, err := images.Config(t.Context(), store, target, c.matcher)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []agent.HeldImage{
+		{Name: "suse.com/lost:1", Digest: someDigest},
+		{Name: "suse.com/odd:1", Digest: odd.Digest},
+		{Name: pin.Name, Digest: target.Digest, Pin: true, Repository: "suse.com/a", Complete: true, Config: config.Digest},
+	}, held)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = inCancelled(c).held(ctx)
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// inCancelled makes a content store that notices its context, as a remote one does.
+func inCancelled(c *session) *session {
+	client, err := containerd.New("", containerd.WithServices(
+		containerd.WithImageStore(c.client.ImageService()), containerd.WithContentStore(awayStore{})))
+	if err != nil {
+		panic(err)
+	}
+	return &session{Store: c.Store, client: client, matcher: c.matcher}
+}
+
+type awayStore struct{ content.Store }
+
+func (awayStore) ReaderAt(ctx context.Context, _ ocispec.Descriptor) (content.ReaderAt, error) {
+	return nil, ctx.Err()
+}
+
+func TestLayersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running int
+		turn := make(chan struct{})
+		next := images.HandlerFunc(func(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+			running++
+			<-turn
+			return nil, nil
+		})
+		handler := (&guard{session: sessionOn(t, &fakeRecords{})}).wrap(next)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 10)
+		for range cap(ended) {
+			go func() {
+				_, err := handler.Handle(ctx, blob("layer", 1))
+				ended <- err
+			}()
+			synctest.Wait() // one after the other, so that running needs no lock
+		}
+		assert.Equal(t, downloads, running)
+		turn <- struct{}{}
+		require.NoError(t, <-ended)
+		synctest.Wait()
+		assert.Equal(t, downloads+1, running)
+		cancel()
+		synctest.Wait()
+		assert.Len(t, ended, cap(ended)-1-downloads, "those that waited")
+		close(turn)
+		synctest.Wait()
+	})
+}
+
+func TestDocumentsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, mediaType := range []string{ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest, "application/unknown"} {
+		handler := (&guard{session: sessionOn(t, &fakeRecords{})}).wrap(images.HandlerFunc(
+			func(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+				t.Error("was fetched")
+				return nil, nil
+			}))
+		_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: maxDocument + 1})
+		assert.ErrorContains(t, err, "at most 8388608", mediaType)
+	}
+}
