@@ -3,6 +3,8 @@
 package manifests
 
 import (
+	"slices"
+
 	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
@@ -65,15 +67,7 @@ func (u uses) source(n *yaml.Node) {
 func (u uses) once(n *yaml.Node) bool { return u == nil || u[n] == 1 }
 
 func hasAnchor(n *yaml.Node) bool {
-	if n.Anchor != "" {
-		return true
-	}
-	for _, child := range n.Content {
-		if hasAnchor(child) {
-			return true
-		}
-	}
-	return false
+	return n.Anchor != "" || slices.ContainsFunc(n.Content, hasAnchor)
 }
 
 // judgeAnchors takes back the permission to edit a value that an anchor gives to

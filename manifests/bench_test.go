@@ -25,8 +25,11 @@ func BenchmarkRender1000(b *testing.B) {
 		templates = append(templates, data)
 		size += len(data)
 	}
-	o := manifests.Overrides{Tag: always("4.0.0-rev1"), PullPolicy: manifests.PullAlways,
-		Rewrites: []manifests.Rewrite{{From: "sles12", To: "registry.suse.com/caasp/v4"}}}
+	o := manifests.Overrides{
+		Tag:        always("4.0.0-rev1"),
+		PullPolicy: manifests.PullAlways,
+		Rewrites:   []manifests.Rewrite{{From: "sles12", To: "registry.suse.com/caasp/v4"}},
+	}
 	b.SetBytes(int64(size * 1000 / len(templates)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -57,14 +57,13 @@ func decoded(n *yaml.Node) any {
 }
 
 func decodedScalar(n *yaml.Node) any {
-	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle | yaml.TaggedStyle
 	tag := n.ShortTag()
 	switch {
 	case tag == "!!null":
 		return nil
-	case tag == "!!bool" && n.Style&quoted == 0:
+	case tag == "!!bool" && n.Style == 0:
 		return scalar{tag, fmt.Sprint(n.Value[0] == 't' || n.Value[0] == 'T')}
-	case tag == "!!str" && n.Style&quoted == 0 && isOldBool(n.Value):
+	case tag == "!!str" && n.Style == 0 && isOldBool(n.Value):
 		return scalar{"!!bool", n.Value}
 	}
 	return scalar{tag, n.Value}

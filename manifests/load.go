@@ -64,11 +64,13 @@ func load(data []byte) (*podFile, error) {
 // checkJSON: what begins with a brace kubelet reads with a JSON decoder
 // (k8s.io/apimachinery/pkg/util/yaml.ToJSON), not as a YAML flow mapping.
 func checkJSON(data []byte) error {
-	if trimmed := bytes.TrimLeftFunc(data, unicode.IsSpace); bytes.HasPrefix(trimmed, []byte("{")) && len(data) <= yamledit.MaxBytes {
-		var raw json.RawMessage
-		if err := json.Unmarshal(trimmed, &raw); err != nil {
-			return fmt.Errorf("begins with { and so is read as JSON: %w", err)
-		}
+	text := bytes.TrimLeftFunc(data, unicode.IsSpace)
+	if !bytes.HasPrefix(text, []byte("{")) || len(data) > yamledit.MaxBytes {
+		return nil
+	}
+	var raw json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return fmt.Errorf("begins with { and so is read as JSON: %w", err)
 	}
 	return nil
 }
@@ -98,7 +100,8 @@ func (f *podFile) header(root *yaml.Node) error {
 		f.pod.Namespace = "default"
 	}
 	spec, _ := yamledit.Get(root, "spec")
-	if containers, ok := yamledit.Get(spec.Value, "containers"); !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
+	containers, ok := yamledit.Get(spec.Value, "containers")
+	if !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
 		return errorAt(root, "Pod %s without containers", f.pod.Name)
 	}
 	return nil

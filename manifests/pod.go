@@ -26,13 +26,13 @@ const (
 	ReasonNotReference  = "not-a-reference"     // not in the grammar of image references
 	ReasonBlockScalar   = "block-scalar"        // image: | or image: >
 	ReasonSeveralLines  = "several-lines"       // a value that spans lines
-	ReasonShared        = "shared-anchor"       // an anchor gives the value to places that would differ, or name no image
+	ReasonShared        = "shared-anchor"       // an anchor gives the value to a place that would differ or is no image
 	ReasonArgument      = "argument"            // in command or args
 	ReasonEnvironment   = "environment"         // in env
 	ReasonLaterDocument = "later-document"      // behind the first document, which alone is run
 	ReasonNoTag         = "no-known-tag"        // nobody knows a tag for the repository; what is written stays
 	ReasonPolicyNever   = "pull-policy-never"   // an explicit Never says that the image is brought by other means
-	ReasonPolicyShared  = "pull-policy-shared"  // an anchor or merge key gives the pull policy, or its place, to others too
+	ReasonPolicyShared  = "pull-policy-shared"  // an anchor or merge key gives it, or its place, to others too
 	ReasonPolicyUnknown = "pull-policy-unknown" // a pull policy that is none of kubelet's
 )
 

@@ -45,12 +45,18 @@ func (r Reference) String() string {
 	return s
 }
 
+// Parts of a repository name, as in github.com/distribution/reference.
+const (
+	label = `[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?`
+	host  = `(?:\[[0-9A-Fa-f:]+\]|` + label + `(?:\.` + label + `)*)(?::[0-9]+)?`
+	part  = `[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*`
+)
+
 // The grammar of github.com/distribution/reference, which kubelet checks images
 // with; the lengths are OCI's (tag) and distribution's (name). Digests are taken
 // for what they look like, as they are not edited.
 var (
-	nameGrammar = regexp.MustCompile(`^(?:(?:\[[0-9A-Fa-f:]+\]|[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*)(?::[0-9]+)?/)?` +
-		`[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*$`)
+	nameGrammar   = regexp.MustCompile(`^(?:` + host + `/)?` + part + `(?:/` + part + `)*$`)
 	tagGrammar    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 	digestGrammar = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}$`)
 )

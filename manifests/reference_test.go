@@ -107,6 +107,8 @@ func TestRewrites(t *testing.T) {
 	}
 }
 
+var long = strings.Repeat("b", 256)
+
 var badOverrides = map[string]struct {
 	overrides manifests.Overrides
 	want      string
@@ -128,8 +130,7 @@ var badOverrides = map[string]struct {
 	"empty tag":            {manifests.Overrides{Tag: always("")}, `line 7: spec.containers[0].image: "a" is no tagged image reference`},
 	"placeholder as a tag": {manifests.Overrides{Tag: always(manifests.Placeholder)}, "no tag is known for __TAG__: line 7: spec.containers[0].image: a:1"},
 	"brackets need quotes": {manifests.Overrides{Rewrites: []manifests.Rewrite{{"a", "[2001:db8::1]:5000/a"}}}, `line 7: value "[2001:db8::1]:5000/a:1": needs quotes, and there are none to keep`},
-	"name becomes too long": {manifests.Overrides{Rewrites: []manifests.Rewrite{{"a", strings.Repeat("b", 256)}}},
-		"rewrite a=" + strings.Repeat("b", 256) + `: "` + strings.Repeat("b", 256) + `" is no repository or leading part of one`},
+	"name too long":        {manifests.Overrides{Rewrites: []manifests.Rewrite{{"a", long}}}, "rewrite a=" + long + `: "` + long + `" is no repository or leading part of one`},
 }
 
 func always(tag string) func(string, manifests.Image) (string, bool) {

@@ -41,7 +41,7 @@ type Rendered struct {
 	Data    []byte
 	Images  []Image  // of Data
 	Changes []Change // in order of the template's images; none: Data equals the template
-	Left    []Image  // of the template, each with its Reason: what may not be edited, and what Overrides asked for in vain
+	Left    []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
 }
 
 // ErrUnresolved is for a template with a Placeholder that no tag is known for.

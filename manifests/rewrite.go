@@ -35,7 +35,8 @@ func CheckRewrites(rewrites []Rewrite) error {
 		from[r.From] = true
 		for j, other := range rewrites {
 			if i != j && (under(r.To, other.From) || under(other.From, r.To)) {
-				return fmt.Errorf("rewrite %s=%s: its result is rewritten again by %s=%s", r.From, r.To, other.From, other.To)
+				return fmt.Errorf("rewrite %s=%s: its result is rewritten again by %s=%s",
+					r.From, r.To, other.From, other.To)
 			}
 		}
 	}

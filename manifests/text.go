@@ -36,7 +36,8 @@ func (f *finder) environment(c *yaml.Node, name, path string) {
 	list, _ := yamledit.Get(c, "env")
 	for i, item := range children(list.Value) {
 		if value, ok := yamledit.Get(item, "value"); ok {
-			f.text(KindEnvironment, name, fmt.Sprintf("%s.env[%d].value", path, i), value.Value, text(item, "name"), stringOf(value.Value))
+			at := fmt.Sprintf("%s.env[%d].value", path, i)
+			f.text(KindEnvironment, name, at, value.Value, text(item, "name"), stringOf(value.Value))
 		}
 	}
 }

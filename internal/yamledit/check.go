@@ -117,7 +117,8 @@ func checkMerge(m *yaml.Node) error {
 		for _, source := range sources {
 			for _, field := range Fields(source) {
 				if key := before[Resolve(field.Key).Value]; key != nil {
-					return errorAt(key, "key %q stands before the merge key that gives it too; parsers disagree which counts", Resolve(key).Value)
+					return errorAt(key, "key %q stands before the merge key that gives it too; "+
+						"parsers disagree which counts", Resolve(key).Value)
 				}
 			}
 		}

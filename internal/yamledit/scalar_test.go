@@ -13,8 +13,8 @@ import (
 )
 
 // find returns the node that the mapping key v has.
-func find(t testing.TB, f *yamledit.File) *yaml.Node {
-	t.Helper()
+func find(tb testing.TB, f *yamledit.File) *yaml.Node {
+	tb.Helper()
 	var walk func(n *yaml.Node) *yaml.Node
 	walk = func(n *yaml.Node) *yaml.Node {
 		for i, c := range n.Content {
@@ -32,7 +32,7 @@ func find(t testing.TB, f *yamledit.File) *yaml.Node {
 			return n
 		}
 	}
-	require.FailNow(t, "no key v")
+	require.FailNow(tb, "no key v")
 	return nil
 }
 

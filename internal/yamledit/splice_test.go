@@ -12,10 +12,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-func parse(t testing.TB, data string) *yamledit.File {
-	t.Helper()
+func parse(tb testing.TB, data string) *yamledit.File {
+	tb.Helper()
 	f, err := yamledit.Parse([]byte(data))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return f
 }
 
@@ -110,8 +110,18 @@ func TestSame(t *testing.T) {
 		"a: &x 1\nb: [*x, 'c', d]\n":           false,
 		"a: &x 1\nb: {*x : 'c'}\n":             false,
 		"a: &x !!str 1\nb: [*x, 'c']\n":        false,
+		"a: &x !!int 1\nb: [*x, 'c']\n":        false,
+		"a: 1\nb: [&x 1, 'c']\n":               false,
 	} {
 		assert.Equal(t, want, yamledit.Same(parse(t, base).Documents[0], parse(t, other).Documents[0]), other)
+	}
+}
+
+// The values of these are equal.
+func TestSameLooksAtTagsAndAnchors(t *testing.T) {
+	t.Parallel()
+	for a, b := range map[string]string{"[&x 1]": "[&y 1]", "[!a 1]": "[!b 1]"} {
+		assert.False(t, yamledit.Same(parse(t, a).Documents[0], parse(t, b).Documents[0]), "%s %s", a, b)
 	}
 }
 
