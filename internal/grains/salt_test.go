@@ -74,7 +74,7 @@ type reading struct {
 // load reads data with both of PyYAML's parsers; either may be Salt's.
 func (s *salt) load(t require.TestingT, data []byte) (libyaml, pure reading) {
 	var answer struct{ Libyaml, Pure reading }
-	s.ask(t, map[string]any{"load": data}, &answer)
+	s.ask(t, map[string]any{"load": append([]byte{}, data...)}, &answer)
 	return answer.Libyaml, answer.Pure
 }
 
