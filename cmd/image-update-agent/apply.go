@@ -56,7 +56,11 @@ func (a *app) printOutcomes(out []agent.Outcome) error {
 	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, o := range out {
 		if o.Result != agent.ResultNothing {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", o.PodManifest, dash(o.Change), o.Result, o.Reason)
+			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, dash(o.Change), o.Result)
+			if o.Reason != "" {
+				line += "\t" + o.Reason
+			}
+			fmt.Fprintln(table, line)
 		}
 	}
 	if outcomeCode(out) == exitNothing {

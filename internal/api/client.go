@@ -113,8 +113,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.R
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if _, ok := errors.AsType[*net.OpError](err); ok {
-			return nil, fmt.Errorf("socket %s: %w: %w", c.path, ErrNoDaemon, err)
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+			return nil, fmt.Errorf("socket %s: %w: %w", c.path, ErrNoDaemon, op.Err)
 		}
 		return nil, fmt.Errorf("socket %s: %w", c.path, err)
 	}

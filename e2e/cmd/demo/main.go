@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo shows the agent at work on a real node that exists only for it: a registry, containerd and kubelet
+// in a temporary directory. `make demo` builds what it needs and runs it; it needs root, as containerd does.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	s := newStage(ctx, os.Stdout)
+	s.run(func() { story(s) })
+	interrupted := s.Interrupted()
+	stop()
+	switch {
+	case interrupted:
+		s.say("interrupted; everything is taken away")
+		os.Exit(130) // as shells count: 128 + SIGINT
+	case s.Failed():
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+const (
+	template = "usr/share/caasp-container-manifests/manifests/velum.yaml"
+	velum    = "etc/kubernetes/manifests/velum.yaml"
+	rendered = "var/lib/image-update-agent/rendered/velum.yaml"
+	grain    = "etc/salt/grains"
+)
+
+// story is the demo, top to bottom.
+func story(s *stage) {
+	d := newDemo(s)
+	d.start()
+	d.rebuild()
+	d.revision()
+	s.step("The end: everything is taken away")
+}
+
+// demo is the node that the story is told on.
+type demo struct {
+	*stage
+	node *node.Node
+	port int
+}
+
+func newDemo(s *stage) *demo {
+	s.step("A node of its own: registry, containerd 2.x and kubelet")
+	n := node.Start(s, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	s.say("registry    %s", n.Registry.Host)
+	s.say("containerd  %s", n.Containerd.Socket)
+	s.say("kubelet     reads %s", n.Manifests)
+	return &demo{stage: s, node: n, port: n.FreePort()}
+}
+
+func (d *demo) start() {
+	d.step("The OS ships a template; the registry has demo/velum:4.0.0, 4.0.0-rev1 and 4.0.0-rev1-build1.1")
+	d.publish("4.0.0-rev1-build1.1", 1)
+	d.node.WriteFile(template, fmt.Sprintf(podTemplate, d.node.Registry.Ref("demo/velum"), d.port))
+	d.node.WriteFile(grain, "roles:\n- admin\n")
+
+	d.step("The daemon starts. There is no such pod yet, so writing it restarts nothing: it is written at once")
+	d.node.StartAgent("run")
+	node.Eventually(d, "the daemon's socket", time.Minute, func() error {
+		_, err := os.Stat(d.node.Path("run/image-update-agent/agent.sock"))
+		return err
+	})
+	d.agent("check")
+	d.diff("the template, as kubelet got it", template, velum)
+	d.node.WaitAnswer(d.port, "4.0.0-rev1-build1.1")
+	d.answer()
+}
+
+func (d *demo) rebuild() {
+	d.step("A library is fixed: the same 4.0.0-rev1 is rebuilt, only the long tag is new")
+	d.publish("4.0.0-rev1-build1.2", 2)
+	d.agent("check")
+	d.show("the grain, for the admin's UI", grain)
+	d.say("nothing was restarted:")
+	d.answer()
+
+	d.step("The admin approves. The container is stopped; kubelet starts it from what is there already")
+	d.node.Registry.Forget()
+	d.agent("apply", "velum")
+	d.node.WaitAnswer(d.port, "4.0.0-rev1-build1.2")
+	d.answer()
+	d.say("%d bytes of layers were fetched for it", d.node.Registry.Requests().Bytes(node.Blob))
+}
+
+func (d *demo) revision() {
+	d.step("The image recipe changes: 4.0.0-rev2 appears. Now the pod manifest must change, too")
+	d.publish("4.0.0-rev2-build2.1", 3)
+	d.agent("check")
+	d.diff("the pod manifest that waits for approval", velum, rendered)
+	d.show("the grain", grain)
+	d.answer()
+
+	d.step("The admin approves")
+	d.agent("apply")
+	d.node.WaitAnswer(d.port, "4.0.0-rev2-build2.1")
+	d.answer()
+	d.agent("status")
+	d.show("the grain", grain)
+}
+
+func (d *demo) publish(long string, seed uint64) {
+	digest := d.node.Registry.Publish("demo/velum", long, node.Image{Layers: []node.Layer{{Seed: seed, Size: 8 << 20}}})
+	d.say("published %s (%s)", long, digest)
+}
+
+// agent runs a command of the agent and shows what it says.
+func (d *demo) agent(args ...string) {
+	d.say("$ image-update-agent %s", strings.Join(args, " "))
+	r := d.node.Agent(args...)
+	d.text(r.Stderr + r.Stdout)
+	if r.Code != 0 {
+		d.Fatalf("image-update-agent %s: exit %d", strings.Join(args, " "), r.Code)
+	}
+}
+
+func (d *demo) answer() {
+	answer, err := node.Answer(d.port)
+	if err != nil {
+		d.Fatalf("the pod: %v", err)
+	}
+	d.say("http://127.0.0.1:%d answers %s", d.port, answer)
+}
+
+func (d *demo) diff(what, from, to string) {
+	d.say("%s:", what)
+	d.text(manifests.Diff(from, to, []byte(d.node.ReadFile(from)), []byte(d.node.ReadFile(to))))
+}
+
+func (d *demo) show(what, name string) {
+	d.say("%s (/%s):", what, name)
+	d.text(d.node.ReadFile(name))
+}
+
+// text prints lines, indented, without the node's own directory in front of paths.
+func (d *demo) text(text string) {
+	text = strings.ReplaceAll(text, d.node.Root+string(os.PathSeparator), "/")
+	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
+		d.say("  | %s", strings.TrimRight(line, "\n"))
+	}
+}
+
+const podTemplate = `# Velum, the dashboard.
+apiVersion: v1
+kind: Pod
+metadata:
+  name: velum
+  namespace: kube-system
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  terminationGracePeriodSeconds: 5
+  containers:
+  - name: dashboard
+    image: %s:__TAG__ # the tag comes from the registry
+    args: ["127.0.0.1:%d"]
+`
