@@ -84,6 +84,16 @@ func (r Release) Name() string {
 	return r.Tag
 }
 
+// StagedName is the name that staging gives the release in the image store: the
+// long tag, else the digest. A long tag that is itself followed is a floating
+// one, whose record belongs to CRI.
+func (r Release) StagedName() string {
+	if r.Long == "" || r.Long == r.Tag {
+		return releaseKey(r.Repository, r.Digest)
+	}
+	return r.Repository + ":" + r.Long
+}
+
 // Container is a container of a static pod as CRI shows it.
 type Container struct {
 	ID        string // CRI's id, for Stop

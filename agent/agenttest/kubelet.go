@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// pod is a static pod as kubelet runs it.
+type pod struct {
+	data       []byte // the pod manifest it was made from
+	sandbox    string
+	spec       manifests.Pod
+	containers map[string]*agent.Container
+}
+
+// Sync is one turn of kubelet: pods that changed are made anew, those without a
+// file end, and what does not run is started.
+func (n *Node) Sync() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for file, p := range n.pods {
+		f, ok := n.manifests[file]
+		same := false
+		if ok && f.Err == nil {
+			same, _ = manifests.Equal(p.data, f.Data)
+		}
+		if !same {
+			n.end(file)
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(n.manifests)) {
+		f := n.manifests[file]
+		spec, err := manifests.Parse(f.Data)
+		if f.Err != nil || err != nil {
+			continue // kubelet says so in its log, and runs nothing
+		}
+		if n.pods[file] == nil {
+			n.pods[file] = &pod{data: f.Data, spec: spec, sandbox: n.id("sandbox"), containers: map[string]*agent.Container{}}
+		}
+		n.start(file, n.pods[file])
+	}
+}
+
+// end kills a pod; kubelet keeps its dead containers for their logs.
+func (n *Node) end(file string) {
+	p := n.pods[file]
+	for _, name := range slices.Sorted(maps.Keys(p.containers)) {
+		c := *p.containers[name]
+		c.Running, c.ExitCode = false, 0
+		n.dead = append(n.dead, c)
+	}
+	delete(n.pods, file)
+}
+
+// Forget has kubelet remove the dead containers of former pods.
+func (n *Node) Forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dead = nil
+}
+
+// start starts what does not run: init containers once in a sandbox.
+func (n *Node) start(file string, p *pod) {
+	for _, kind := range []manifests.Kind{manifests.KindInit, manifests.KindContainer} {
+		for _, img := range p.spec.Images {
+			if img.Kind != kind || img.Document != 0 {
+				continue
+			}
+			old := p.containers[img.Container]
+			if old != nil && (old.Running || kind == manifests.KindInit && old.ExitCode == 0) {
+				continue
+			}
+			if !n.startContainer(file, p, img, old) {
+				return // ErrImagePull, or an init container that did not end well
+			}
+		}
+	}
+}
+
+func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *agent.Container) bool {
+	d, ok := n.imageFor(img)
+	if !ok {
+		return false
+	}
+	c := &agent.Container{
+		ID: n.id("container"), Sandbox: p.sandbox, Pod: p.spec.Name + "-" + NodeName, Namespace: p.spec.Namespace,
+		Name: img.Container, Running: img.Kind == manifests.KindContainer, StartedAt: n.Now(), Image: n.config(d),
+		Digests: []digest.Digest{d},
+	}
+	if old != nil {
+		c.Restarts = old.Restarts + 1
+	}
+	if n.crashing[d] {
+		c.Running, c.ExitCode = false, 1
+	}
+	p.containers[img.Container] = c
+	n.restarts[file+"/"+img.Container]++
+	return c.ExitCode == 0
+}
+
+// imageFor is the pull that is part of a start.
+func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
+	ref := manifests.SplitReference(img.Reference)
+	repository, err := agent.NormalizeRepository(ref.Name)
+	if err != nil {
+		return "", false
+	}
+	if ref.Digest != "" {
+		return digest.Digest(ref.Digest), true
+	}
+	name := agent.Reference{Repository: repository, Tag: ref.Tag}
+	if d, ok := n.records[name.String()]; ok && img.PullPolicy != manifests.PullAlways {
+		return d, !n.lost[d]
+	}
+	d, err := n.pull(name)
+	return d, err == nil
+}
+
+// pull is CRI's: what the tag names now goes by the tag's name.
+func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
+	n.registry.mu.Lock()
+	d, ok := n.registry.tags[ref]
+	_, there := n.registry.builds[ref.Repository+"@"+d.String()]
+	down := n.registry.down
+	n.registry.mu.Unlock()
+	switch {
+	case down != nil:
+		return "", fmt.Errorf("pull %s: %w", ref, down)
+	case !ok || !there:
+		return "", fmt.Errorf("pull %s: %w", ref, agent.ErrNotFound)
+	}
+	n.records[ref.String()] = d
+	delete(n.lost, d)
+	return d, nil
+}
+
+// Containers answers as agent.Pods.
+func (n *Node) Containers(context.Context) ([]agent.Container, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Unseen != nil {
+		return nil, n.Unseen
+	}
+	out := slices.Clone(n.dead)
+	for _, file := range slices.Sorted(maps.Keys(n.pods)) {
+		p := n.pods[file]
+		for _, name := range slices.Sorted(maps.Keys(p.containers)) {
+			c := *p.containers[name]
+			c.Digests = n.digestsOf(c)
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// digestsOf is what CRI knows of an image id: every record of that config.
+func (n *Node) digestsOf(c agent.Container) []digest.Digest {
+	out := slices.Clone(c.Digests)
+	for _, name := range slices.Sorted(maps.Keys(n.records)) {
+		if d := n.records[name]; n.config(d) == c.Image && c.Image != "" && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Lists answers as agent.Pods.
+func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d, ok := n.records[name]
+	if !ok || n.lost[d] {
+		return "", false, nil
+	}
+	return n.config(d), true, nil
+}
+
+// Stop answers as agent.Pods.
+func (n *Node) Stop(_ context.Context, id string) error {
+	if n.OnStop != nil {
+		if err := n.OnStop(id); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	for _, p := range n.pods {
+		for _, c := range p.containers {
+			if c.ID == id {
+				c.Running = false
+			}
+		}
+	}
+	n.mu.Unlock()
+	n.changed()
+	return nil
+}
+
+// StopSandbox answers as agent.Pods.
+func (n *Node) StopSandbox(_ context.Context, id string) error {
+	if n.OnStop != nil {
+		if err := n.OnStop(id); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	for file, p := range n.pods {
+		if p.sandbox == id {
+			n.end(file)
+		}
+	}
+	n.mu.Unlock()
+	n.changed()
+	return nil
+}
+
+// Pull answers as agent.Pods.
+func (n *Node) Pull(_ context.Context, ref agent.Reference) (digest.Digest, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d, err := n.pull(ref)
+	if err != nil {
+		return "", err
+	}
+	return n.config(d), nil
+}
+
+// Crash makes every container of a digest end with an error at once.
+func (n *Node) Crash(d digest.Digest, yes bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.crashing[d] = yes
+}
+
+// Restart has a container end by itself, as one that crashed.
+func (n *Node) Restart(file, container string) {
+	if c, ok := n.Container(file, container); ok {
+		_ = n.Stop(context.Background(), c.ID)
+	}
+}
+
+// Container is what runs as a container of a pod manifest.
+func (n *Node) Container(file, name string) (agent.Container, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.pods[file]
+	if !ok || p.containers[name] == nil {
+		return agent.Container{}, false
+	}
+	return *p.containers[name], true
+}
+
+// Starts counts how often a container of a pod manifest was started.
+func (n *Node) Starts(file, container string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.restarts[file+"/"+container]
+}
+
+func (n *Node) id(what string) string {
+	n.made++
+	return fmt.Sprintf("%s-%d", what, n.made)
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// NodeName is what kubelet appends to the names of static pods.
+const NodeName = "node1"
+
+// Node is a node in memory: image store, container runtime with a small
+// kubelet, and the directories. It implements agent.Images, agent.Pods and
+// agent.PodFiles. Safe for concurrent use. What kubelet has to do it does
+// within the call that causes it, unless Kubelet is off.
+type Node struct {
+	// Kubelet turns kubelet on; Sync does by hand what it would do.
+	Kubelet bool
+	// Now is the node's clock.
+	Now func() time.Time
+	// OnStage and OnStop, if set, may fail these calls.
+	OnStage func(ctx context.Context, r agent.Release) error
+	OnStop  func(id string) error
+	// Unseen, if set, fails every look at the runtime: containerd is down.
+	Unseen error
+
+	mu        sync.Mutex
+	registry  *Registry
+	templates map[string]agent.PodFile
+	manifests map[string]agent.PodFile
+	waiting   map[string]agent.PodFile
+	records   map[string]digest.Digest // image records by name, pins apart
+	pins      map[agent.Pin]bool
+	lost      map[digest.Digest]bool // content that somebody took away
+	crashing  map[digest.Digest]bool // images whose process ends at once
+	pods      map[string]*pod        // by file name
+	dead      []agent.Container      // of pods that are gone, as long as kubelet keeps them
+	made      int
+	fetched   int
+	restarts  map[string]int // starts of containers, by "file/container"
+}
+
+var (
+	_ agent.Images   = (*Node)(nil)
+	_ agent.Pods     = (*Node)(nil)
+	_ agent.PodFiles = (*Node)(nil)
+)
+
+// NewNode is an empty node whose images come from the registry.
+func NewNode(r *Registry) *Node {
+	return &Node{
+		Kubelet: true, Now: time.Now, registry: r,
+		templates: map[string]agent.PodFile{}, manifests: map[string]agent.PodFile{}, waiting: map[string]agent.PodFile{},
+		records: map[string]digest.Digest{}, pins: map[agent.Pin]bool{}, lost: map[digest.Digest]bool{},
+		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
+	}
+}
+
+// PutTemplate ships a template; nil data takes it away.
+func (n *Node) PutTemplate(name string, data []byte) { n.put(n.templates, name, data) }
+
+// PutPodManifest edits kubelet's directory by hand; nil data deletes the file.
+func (n *Node) PutPodManifest(name string, data []byte) {
+	n.put(n.manifests, name, data)
+	n.changed()
+}
+
+// PutBroken has a pod manifest that must not be read.
+func (n *Node) PutBroken(name string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.manifests[name] = agent.PodFile{Name: name, Err: err}
+}
+
+func (n *Node) put(files map[string]agent.PodFile, name string, data []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if data == nil {
+		delete(files, name)
+		return
+	}
+	files[name] = agent.PodFile{Name: name, Data: bytes.Clone(data)}
+}
+
+// PodManifest is a file of kubelet's directory, "" where there is none.
+func (n *Node) PodManifest(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return string(n.manifests[name].Data)
+}
+
+// WaitingFile is a rendered file that waits for approval, "" where none does.
+func (n *Node) WaitingFile(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return string(n.waiting[name].Data)
+}
+
+// Templates answers as agent.PodFiles.
+func (n *Node) Templates(context.Context) ([]agent.PodFile, error) { return n.list(n.templates), nil }
+
+// PodManifests answers as agent.PodFiles.
+func (n *Node) PodManifests(context.Context) ([]agent.PodFile, error) {
+	return n.list(n.manifests), nil
+}
+
+// Waiting answers as agent.PodFiles.
+func (n *Node) Waiting(context.Context) ([]agent.PodFile, error) { return n.list(n.waiting), nil }
+
+func (n *Node) list(files map[string]agent.PodFile) []agent.PodFile {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []agent.PodFile
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f := files[name]
+		f.Data = bytes.Clone(f.Data)
+		out = append(out, f)
+	}
+	return out
+}
+
+// Write answers as agent.PodFiles.
+func (n *Node) Write(_ context.Context, was agent.PodFile, data []byte) error {
+	n.mu.Lock()
+	if err := n.unchanged(was); err != nil {
+		n.mu.Unlock()
+		return err
+	}
+	n.manifests[was.Name] = agent.PodFile{Name: was.Name, Data: bytes.Clone(data)}
+	n.mu.Unlock()
+	n.changed()
+	return nil
+}
+
+// Remove answers as agent.PodFiles.
+func (n *Node) Remove(_ context.Context, was agent.PodFile) error {
+	n.mu.Lock()
+	if err := n.unchanged(was); err != nil {
+		n.mu.Unlock()
+		return err
+	}
+	delete(n.manifests, was.Name)
+	n.mu.Unlock()
+	n.changed()
+	return nil
+}
+
+func (n *Node) unchanged(was agent.PodFile) error {
+	is, ok := n.manifests[was.Name]
+	if ok != (was.Data != nil) || !bytes.Equal(is.Data, was.Data) {
+		return fmt.Errorf("%s: %w", was.Name, agent.ErrConflict)
+	}
+	return nil
+}
+
+// Keep answers as agent.PodFiles.
+func (n *Node) Keep(_ context.Context, name string, data []byte) error {
+	n.put(n.waiting, name, data)
+	return nil
+}
+
+func (n *Node) changed() {
+	if n.Kubelet {
+		n.Sync()
+	}
+}
+
+// names are the image records' names that hold a digest.
+func (n *Node) names(d digest.Digest) []string {
+	var out []string
+	for name, target := range n.records {
+		if target == d {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Host is the host that a Registry answers as.
+const Host = "registry.test"
+
+// ErrRefused is what a registry that is down answers with.
+var ErrRefused = errors.New("connection refused")
+
+// Counts are the requests that a Registry was asked.
+type Counts struct{ Heads, Lists, Describes int }
+
+// Registry is an agent.Source in memory. Safe for concurrent use.
+type Registry struct {
+	mu      sync.Mutex
+	tags    map[agent.Reference]digest.Digest
+	builds  map[string]agent.Build // by repository@digest
+	configs map[digest.Digest]digest.Digest
+	foreign map[digest.Digest]bool // not for this platform
+	counts  Counts
+	down    error
+	noLists error
+	made    int
+	// OnAsk, if set, hears of each request before it is answered.
+	OnAsk func(what, name string)
+}
+
+var _ agent.Source = (*Registry)(nil)
+
+// NewRegistry is an empty registry.
+func NewRegistry() *Registry {
+	return &Registry{
+		tags: map[agent.Reference]digest.Digest{}, builds: map[string]agent.Build{},
+		configs: map[digest.Digest]digest.Digest{}, foreign: map[digest.Digest]bool{},
+	}
+}
+
+// Publish makes a new image and moves all the tags to it.
+func (r *Registry) Publish(repository string, names ...string) agent.Release {
+	r.mu.Lock()
+	r.made++
+	n := r.made
+	r.mu.Unlock()
+	return r.PublishBuild(repository, agent.Build{
+		Config: digest.FromString(fmt.Sprintf("config %d", n)), Size: int64(n),
+		Created: time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC),
+	}, names...)
+}
+
+// PublishBuild makes a new manifest of the given build: of one that is there
+// already, it is an image whose content did not change.
+func (r *Registry) PublishBuild(repository string, b agent.Build, names ...string) agent.Release {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made++
+	rel := agent.Release{Repository: repository, Build: b, Digest: digest.FromString(fmt.Sprintf("manifest %d", r.made))}
+	r.builds[repository+"@"+rel.Digest.String()] = b
+	r.configs[rel.Digest] = b.Config
+	for _, name := range names {
+		r.tags[agent.Reference{Repository: repository, Tag: name}] = rel.Digest
+		switch t, _ := tags.Parse(name); {
+		case t.Form() == tags.Long:
+			rel.Long = name
+		case rel.Tag == "" || t.Form() == tags.Intermediate:
+			rel.Tag = name
+		}
+	}
+	if rel.Tag == "" {
+		rel.Tag = rel.Long
+	}
+	return rel
+}
+
+// Release publishes a build as OBS does: short, intermediate and long tag.
+func (r *Registry) Release(repository, app string, rev int, build string) agent.Release {
+	intermediate := fmt.Sprintf("%s-rev%d", app, rev)
+	return r.Publish(repository, app, intermediate, intermediate+"-build"+build)
+}
+
+// Tag moves a tag to a digest, whether there is one or not.
+func (r *Registry) Tag(repository, tag string, d digest.Digest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tags[agent.Reference{Repository: repository, Tag: tag}] = d
+}
+
+// Retract takes a tag away.
+func (r *Registry) Retract(repository, tag string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.tags, agent.Reference{Repository: repository, Tag: tag})
+}
+
+// Vanish deletes a digest and leaves the tags that name it, as OBS does where
+// a registry cannot delete a tag.
+func (r *Registry) Vanish(repository string, d digest.Digest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.builds, repository+"@"+d.String())
+}
+
+// OtherPlatform makes a digest one that is not for this node.
+func (r *Registry) OtherPlatform(d digest.Digest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.foreign[d] = true
+}
+
+// Down makes every request fail with err, until nil; DownLists only the lists.
+func (r *Registry) Down(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = err
+}
+
+// DownLists makes only the tag lists fail with err, until nil.
+func (r *Registry) DownLists(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noLists = err
+}
+
+// Counts gives the requests since the last call, and begins anew.
+func (r *Registry) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.counts
+	r.counts = Counts{}
+	return c
+}
+
+// Resolve answers as agent.Source.
+func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+	if err := r.asked(ctx, func(c *Counts) { c.Heads++ }, "resolve", ref.String(), ref.Repository); err != nil {
+		return agent.Resolved{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, ok := r.tags[ref]
+	if !ok {
+		return agent.Resolved{}, notFound(ref.Repository, ref.Tag)
+	}
+	return agent.Resolved{Digest: d, Host: Host}, nil
+}
+
+// Tags answers as agent.Source.
+func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
+	if err := r.asked(ctx, func(c *Counts) { c.Lists++ }, "tags", repository, repository); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noLists != nil {
+		return nil, r.noLists
+	}
+	var names []string
+	for ref := range r.tags {
+		if ref.Repository == repository {
+			names = append(names, ref.Tag)
+		}
+	}
+	if len(names) == 0 {
+		return nil, notFound(repository, "tags")
+	}
+	slices.Sort(names) // no order is promised, but a test can be repeated
+	return names, nil
+}
+
+// Describe answers as agent.Source.
+func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+	if err := r.asked(ctx, func(c *Counts) { c.Describes++ }, "describe", d.String(), repository); err != nil {
+		return agent.Build{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.builds[repository+"@"+d.String()]
+	switch {
+	case !ok:
+		return agent.Build{}, notFound(repository, d.String())
+	case r.foreign[d]:
+		return agent.Build{}, fmt.Errorf("%s@%s: %w", repository, d, agent.ErrPlatform)
+	}
+	return b, nil
+}
+
+func (r *Registry) asked(ctx context.Context, count func(*Counts), what, name, repository string) error {
+	r.mu.Lock()
+	count(&r.counts)
+	hear := r.OnAsk
+	r.mu.Unlock()
+	if hear != nil {
+		hear(what, name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.down
+	if e := ctx.Err(); e != nil {
+		err = e
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*agent.SourceError](err); ok {
+		return err
+	}
+	return &agent.SourceError{Repository: repository, Host: Host, Err: err}
+}
+
+// serves reports why a digest cannot be pulled; nil: it can.
+func (r *Registry) serves(repository string, d digest.Digest) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.builds[repository+"@"+d.String()]
+	switch {
+	case r.down != nil:
+		return r.down
+	case !ok:
+		return agent.ErrNotFound
+	case r.foreign[d]:
+		return agent.ErrPlatform
+	}
+	return nil
+}
+
+func notFound(repository, what string) error {
+	return &agent.SourceError{
+		Repository: repository, Host: Host, Status: 404, Err: fmt.Errorf("%s: %w", what, agent.ErrNotFound),
+	}
+}

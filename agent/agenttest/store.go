@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Held answers as agent.Images.
+func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Unseen != nil {
+		return nil, n.Unseen
+	}
+	var out []agent.HeldImage
+	for _, name := range slices.Sorted(maps.Keys(n.records)) {
+		d := n.records[name]
+		out = append(out, agent.HeldImage{Name: name, Digest: d, Config: n.config(d)})
+	}
+	for pin := range n.pins {
+		out = append(out, agent.HeldImage{
+			Name: "pin/" + pin.Repository + "@" + pin.Digest.String(), Digest: pin.Digest, Pin: true,
+			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.config(pin.Digest),
+		})
+	}
+	slices.SortFunc(out, func(a, b agent.HeldImage) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Stage answers as agent.Images.
+func (n *Node) Stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) error {
+	if n.OnStage != nil {
+		if err := n.OnStage(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	there := n.holds(r.Digest) && !n.lost[r.Digest]
+	n.mu.Unlock()
+	if !there {
+		if err := n.fetch(r.Repository, r.Digest); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	delete(n.lost, r.Digest)
+	n.records[r.StagedName()] = r.Digest
+	n.pins[agent.Pin{Repository: r.Repository, Digest: r.Digest}] = true
+	n.mu.Unlock()
+	if progress != nil {
+		progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
+	}
+	return nil
+}
+
+// fetch is the part of a pull that asks the registry.
+func (n *Node) fetch(repository string, d digest.Digest) error {
+	if err := n.registry.serves(repository, d); err != nil {
+		return fmt.Errorf("%s@%s: %w", repository, d, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fetched++
+	return nil
+}
+
+// Pins answers as agent.Images.
+func (n *Node) Pins(_ context.Context, want []agent.Pin) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := map[agent.Pin]bool{}
+	for _, p := range want {
+		if n.holds(p.Digest) {
+			next[p] = true
+		}
+	}
+	n.pins = next
+	return nil
+}
+
+func (n *Node) holds(d digest.Digest) bool {
+	for pin := range n.pins {
+		if pin.Digest == d {
+			return true
+		}
+	}
+	return len(n.names(d)) > 0
+}
+
+// config is the config digest of a digest, as the content on the node has it.
+func (n *Node) config(d digest.Digest) digest.Digest {
+	if n.lost[d] {
+		return ""
+	}
+	return n.registry.configOf(d)
+}
+
+// configOf gives what was published under a digest, also when it has vanished:
+// what a node has pulled stays.
+func (r *Registry) configOf(d digest.Digest) digest.Digest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.configs[d]
+}
+
+// Lose takes the content of a digest away, as a garbage collector or a full
+// disk may.
+func (n *Node) Lose(d digest.Digest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lost[d] = true
+}
+
+// Collect is kubelet's garbage collection: every image goes that neither runs
+// nor is pinned.
+func (n *Node) Collect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	used := map[digest.Digest]bool{}
+	for pin := range n.pins {
+		used[pin.Digest] = true
+	}
+	for _, p := range n.pods {
+		for _, c := range p.containers {
+			for _, d := range c.Digests {
+				used[d] = true
+			}
+		}
+	}
+	maps.DeleteFunc(n.records, func(_ string, d digest.Digest) bool { return !used[d] })
+}
+
+// Pinned reports whether a digest has a pin.
+func (n *Node) Pinned(repository string, d digest.Digest) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pins[agent.Pin{Repository: repository, Digest: d}]
+}
+
+// Fetched counts the pulls that had to ask the registry for content.
+func (n *Node) Fetched() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fetched
+}
+
+// Names are the names of the image records that hold a digest, pins apart.
+func (n *Node) Names(d digest.Digest) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.names(d)
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// World is a node, its registry, its announcer and its disk.
+type World struct {
+	Registry *Registry
+	Node     *Node
+	Grain    *Grain
+	Disk     *Disk
+	Clock    *Clock
+	Policy   agent.Policy
+}
+
+// NewWorld is an empty node on 1 May 2026, noon.
+func NewWorld() *World {
+	clock := &Clock{now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	registry := NewRegistry()
+	node := NewNode(registry)
+	node.Now = clock.Now
+	return &World{
+		Registry: registry, Node: node, Grain: &Grain{}, Disk: &Disk{}, Clock: clock,
+		Policy: agent.Policy{
+			PullPolicy: "Always", ListEvery: 24 * time.Hour, ApplyTimeout: time.Minute,
+		},
+	}
+}
+
+// Agent starts a new agent on the node: what the one before it knew is what is
+// on the disk.
+func (w *World) Agent() *agent.Agent {
+	return &agent.Agent{
+		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
+		Policy: w.Policy, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: w.Clock.Now, Version: "test",
+	}
+}
+
+// Clock is a clock that a test sets.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// Now is the time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Add moves the clock, also back.
+func (c *Clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Grain is an agent.Announcer in memory.
+type Grain struct {
+	mu   sync.Mutex
+	last agent.Announcement
+	busy string
+	fail error
+}
+
+var _ agent.Announcer = (*Grain)(nil)
+
+// Announce answers as agent.Announcer.
+func (g *Grain) Announce(_ context.Context, a agent.Announcement) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.fail != nil:
+		return g.fail
+	case g.busy != "":
+		return fmt.Errorf("%w: %s", agent.ErrHeld, g.busy)
+	}
+	a.Updates = slices.Clone(a.Updates)
+	g.last = a
+	return nil
+}
+
+// Busy answers as agent.Announcer.
+func (g *Grain) Busy(context.Context) (string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.busy, g.fail
+}
+
+// SetBusy has another operation own the node; "" ends it.
+func (g *Grain) SetBusy(reason string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy = reason
+}
+
+// Fail makes every call fail, until nil.
+func (g *Grain) Fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fail = err
+}
+
+// Last is what was announced last.
+func (g *Grain) Last() agent.Announcement {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last
+}
+
+// Disk is an agent.Recorder in memory. It keeps JSON, as a disk does: nothing
+// is shared with the agent that wrote it.
+type Disk struct {
+	mu     sync.Mutex
+	record []byte
+	status []byte
+	fail   error
+	saves  int
+}
+
+var _ agent.Recorder = (*Disk)(nil)
+
+// Load answers as agent.Recorder.
+func (d *Disk) Load(context.Context) (agent.Record, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var r agent.Record
+	if d.fail != nil || d.record == nil {
+		return r, d.fail
+	}
+	return r, json.Unmarshal(d.record, &r)
+}
+
+// Save answers as agent.Recorder.
+func (d *Disk) Save(ctx context.Context, r agent.Record) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d.fail != nil {
+		return d.fail
+	}
+	d.saves++
+	r.Version = agent.RecordVersion
+	var err error
+	d.record, err = json.Marshal(r)
+	return err
+}
+
+// Publish answers as agent.Recorder.
+func (d *Disk) Publish(_ context.Context, s agent.Status) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail != nil {
+		return d.fail
+	}
+	var err error
+	d.status, err = json.Marshal(s)
+	return err
+}
+
+// Fail makes every call fail, until nil: the disk is full.
+func (d *Disk) Fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = err
+}
+
+// JSON is the record as it stands on the disk.
+func (d *Disk) JSON() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return string(d.record)
+}
