@@ -17,60 +17,54 @@ import (
 // containerd's keeps a failed token request for ever, and a token without an
 // expiry, too, unless the host calls it invalid in so many words. It is started
 // anew after a failure, and when a host refuses what it was sent.
+//
+// One request at a time is authorized: containerd v2.4.2 reads the expiry of a
+// token while another request writes it. Waiting is short, as a token request
+// has its own time limit.
 type authorizer struct {
 	fresh func() docker.Authorizer
 
 	mu      sync.Mutex
-	current docker.Authorizer
+	current docker.Authorizer // nil: nothing is known yet
 }
 
-func (a *authorizer) get() docker.Authorizer {
+// Authorize adds what the host is known to want: nothing before its first 401.
+func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
+	return a.with(func(current docker.Authorizer) error { return current.Authorize(ctx, req) })
+}
+
+// AddResponses learns from a 401 what the host wants.
+func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
+	refused := len(responses) == 1 && responses[0].Request.Header.Get("Authorization") != ""
+	if refused {
+		a.forget()
+	}
+	return a.with(func(current docker.Authorizer) error { return current.AddResponses(ctx, responses) })
+}
+
+func (a *authorizer) with(do func(docker.Authorizer) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.current == nil {
 		a.current = a.fresh()
 	}
-	return a.current
-}
-
-// drop forgets was, unless another request has already replaced it.
-func (a *authorizer) drop(was docker.Authorizer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.current == was {
+	err := do(a.current)
+	if err != nil {
 		a.current = nil
 	}
-}
-
-// Authorize adds what the host is known to want: nothing before its first 401.
-func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
-	current := a.get()
-	err := current.Authorize(ctx, req)
-	if err != nil {
-		a.drop(current)
-	}
 	return err
 }
 
-// AddResponses learns from a 401 what the host wants.
-func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
-	current := a.get()
-	sent := responses[len(responses)-1].Request.Header.Get("Authorization")
-	if len(responses) == 1 && sent != "" {
-		a.drop(current)
-		current = a.get()
-	}
-	err := current.AddResponses(ctx, responses)
-	if err != nil {
-		a.drop(current)
-	}
-	return err
+func (a *authorizer) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.current = nil
 }
 
 var errPlainRealm = errors.New("realm with plain http")
 
 // tokenTransport asks token servers: never over plain http where the host
-// itself is not, and with a bound on what they answer.
+// itself is not, and with a bound on what they answer and on the time they take.
 type tokenTransport struct {
 	next  http.RoundTripper
 	plain bool // the host itself is plain http, and has no credentials
@@ -82,7 +76,9 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.Join(errPlainRealm, closeBody(req))
 	}
 	t.net.counters.tokens.Add(1)
-	resp, err := t.next.RoundTrip(req)
+	ctx, cancel := context.WithTimeout(req.Context(), exchangeTimeout)
+	defer cancel()
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
@@ -91,6 +92,23 @@ func TestAnonymousToken(t *testing.T) {
 	s.set(0, 1, "")
 	require.NoError(t, poll(), "the host no longer takes the token, and does not say why")
 	assert.Equal(t, Counts{Requests: 7, Tokens: 2}, onlyRequests(r.Counts()), "it is renewed once")
+}
+
+func TestPollsAtOnceShareOneToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	newTokenServer(t, f)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	var polls errgroup.Group
+	for range 20 {
+		polls.Go(func() error {
+			_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			return err
+		})
+	}
+	require.NoError(t, polls.Wait())
+	assert.Equal(t, uint64(1), r.Counts().Tokens)
 }
 
 func onlyRequests(c Counts) Counts { return Counts{Requests: c.Requests, Tokens: c.Tokens} }
@@ -196,7 +214,7 @@ func TestCredentialsStayHome(t *testing.T) {
 		}},
 		{title: "redirect to http", home: func(w http.ResponseWriter, req *http.Request) {
 			if basic(w, req); w.Header().Get("WWW-Authenticate") == "" {
-				http.Redirect(w, req, foreignHTTP.URL+"/x", http.StatusFound)
+				http.Redirect(w, req, foreignHTTP.URL+"/x?X-Signature="+secret, http.StatusFound)
 			}
 		}},
 	}
@@ -228,6 +246,21 @@ func TestCredentialsStayHome(t *testing.T) {
 		})
 	}
 	assert.NotEmpty(t, foreign.asked, "the redirect was followed")
+}
+
+// A host with plain http may want a token, which is then asked for without
+// credentials: its realm may be anywhere.
+func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	s := newTokenServer(t, f)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), withCredentials)
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	require.NoError(t, err)
+	require.Len(t, s.asked, 1)
+	assert.Equal(t, http.MethodGet, s.asked[0].Method, "a POST would carry the password")
+	assert.Empty(t, s.asked[0].Header.Get("Authorization"))
 }
 
 // The fallback to http that containerd has for localhost must not take

@@ -131,9 +131,6 @@ func readBody(resp *http.Response, q question) (body []byte, err error) {
 	if q.method == http.MethodHead {
 		return nil, nil
 	}
-	if resp.ContentLength > q.limit {
-		return nil, fmt.Errorf("body: %w: %d of %d bytes", errTooLarge, resp.ContentLength, q.limit)
-	}
 	return readAtMost(resp.Body, q.limit)
 }
 

@@ -129,6 +129,9 @@ func (h *hosts) stamp(namespace string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if !info.Mode().IsRegular() && !info.IsDir() {
+			return "", fmt.Errorf("%s: not a regular file", filepath.Join(dir, entry.Name())) // a FIFO would block for ever
+		}
 		fmt.Fprintf(stamp, "\n%s %d %d", entry.Name(), info.Size(), info.ModTime().UnixNano())
 	}
 	return stamp.String(), nil

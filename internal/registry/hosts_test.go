@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,6 +232,37 @@ func TestNamespacesShareConnections(t *testing.T) {
 	assert.Equal(t, uint64(1), r.Counts().Connections)
 }
 
+// Connections are shared between equal trust only.
+func TestNamespacesDoNotShareTrust(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	otherCA, cert, key := certificate(t)
+	root := t.TempDir()
+	files := map[string]string{
+		"good.example.com":  fmt.Sprintf("[host.%q]\nca = %q\n", f.URL, f.ca(t)),
+		"other.example.com": fmt.Sprintf("server = %q\nca = %q\n", f.URL, otherCA),
+		"none.example.com":  fmt.Sprintf("server = %q\n", f.URL),
+		"skip.example.com":  fmt.Sprintf("server = %q\nskip_verify = true\n", f.URL),
+		"mine.example.com":  fmt.Sprintf("server = %q\nca = %q\nclient = [[%q, %q]]\n", f.URL, f.ca(t), cert, key),
+	}
+	for namespace, file := range files {
+		addNamespace(t, root, namespace, file)
+	}
+	r, _ := newRegistry(t, root)
+	poll := func(namespace string) error {
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+		return err
+	}
+	for _, namespace := range []string{"skip.example.com", "good.example.com", "mine.example.com"} {
+		require.NoError(t, poll(namespace))
+	}
+	assert.Equal(t, uint64(3), r.Counts().Connections)
+	for _, namespace := range []string{"other.example.com", "none.example.com"} {
+		require.ErrorContains(t, poll(namespace), "unknown authority", namespace)
+	}
+}
+
 func TestRequestHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -254,6 +286,12 @@ func TestBadHostFiles(t *testing.T) {
 	var source *agent.SourceError
 	require.ErrorAs(t, err, &source)
 	assert.ErrorContains(t, err, "certs.d: ")
+
+	fifo := filepath.Join(root, "fifo.example.com", "hosts.toml")
+	require.NoError(t, os.Mkdir(filepath.Dir(fifo), 0o755))
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	_, err = r.Resolve(t.Context(), agent.Reference{Repository: "fifo.example.com/app", Tag: "1"})
+	require.ErrorContains(t, err, fifo+": not a regular file")
 
 	addNamespace(t, root, "ca.example.com", "server = \"https://ca.example.com\"\nca = \"none.crt\"\n")
 	_, err = r.Resolve(t.Context(), agent.Reference{Repository: "ca.example.com/app", Tag: "1"})

@@ -46,6 +46,8 @@ func TestPollOf20ImagesIs20Heads(t *testing.T) {
 	}
 	assert.Equal(t, uint64(1), r.Counts().Connections)
 	assert.Zero(t, r.Counts().Tokens)
+	assert.NotZero(t, r.Counts().Sent)
+	assert.NotZero(t, r.Counts().Received)
 }
 
 func TestRealRegistry(t *testing.T) {
@@ -142,7 +144,6 @@ func TestTLSWithOwnCA(t *testing.T) {
 	config := func(line string) string { return "server = \"https://" + host + "\"\n" + line + "\n" }
 	hostsFiles := map[string]struct {
 		toml, wantErr string
-		insecure      bool
 	}{
 		"its ca":      {toml: config(`ca = "` + ca + `"`), wantErr: "404"},
 		"no ca":       {toml: config(""), wantErr: "certificate signed by unknown authority"},

@@ -88,6 +88,28 @@ func TestSlowHosts(t *testing.T) {
 	}
 }
 
+// A pull has no time limit of its own, but all its requests wait for the token.
+func TestSlowTokenServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const namespace = "slow.example.com"
+		wantsToken := slowHost(trickle("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n"+
+			"WWW-Authenticate: Bearer realm=\"http://token.example.com/\"\r\nConnection: close\r\n\r\n", ""))(t)
+		tokens := slowHost(trickle("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", " "))(t)
+		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
+		r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == "token.example.com:80" {
+				return tokens(ctx, network, address)
+			}
+			return wantsToken(ctx, network, address)
+		}
+		start := time.Now()
+		_, _, err := r.Resolver().Resolve(t.Context(), namespace+"/app:1")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, exchangeTimeout, time.Since(start))
+	})
+}
+
 // A caller who gives up is obeyed, and no other host is bothered.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
