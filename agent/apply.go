@@ -20,18 +20,21 @@ const proofInterval = 500 * time.Millisecond
 // either way: what failed is not tried again by itself.
 func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 	err := a.apply(ctx, s)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return err // interrupted: the approval stands, the next start goes on
 	}
 	delete(a.record.Approved, s.File)
 	if err == nil {
 		delete(a.record.Failed, s.File)
 		a.applied[s.File] = true
-	} else if !errors.Is(err, ErrHeld) {
+	} else if !waits(err) {
 		a.record.fail(s.File, Failure{At: a.Now(), Offer: s.Apply.Offer, Reason: err.Error()})
 	}
 	return errors.Join(err, a.save(ctx))
 }
+
+// waits tells an error that says not now from one that says it went wrong.
+func waits(err error) bool { return errors.Is(err, ErrHeld) || errors.Is(err, ErrConflict) }
 
 // apply makes the pod run its offer: it proves that kubelet will find what was
 // staged, acts, and waits until CRI shows it.
@@ -138,7 +141,9 @@ func (a *Agent) missing(ctx context.Context, p Apply) (string, error) {
 			return e.Container + " is still the old one", nil
 		case !isImage(*c, e):
 			return fmt.Sprintf("%s runs %s instead of %s", e.Container, c.Image, e.Config), nil
-		case e.Init && (c.Running || c.ExitCode != 0):
+		case e.Init && !c.Running && c.ExitCode != 0:
+			// One that runs is under way, and the others wait for it, or it is a
+			// sidecar, which never ends.
 			return fmt.Sprintf("init container %s has not ended well (exit code %d)", e.Container, c.ExitCode), nil
 		case !e.Init && !c.Running:
 			return fmt.Sprintf("%s does not run (exit code %d)", e.Container, c.ExitCode), nil

@@ -85,7 +85,7 @@ func (a *Agent) outcome(o *Outcome) {
 	err := a.errs[o.PodManifest]
 	_, pending := a.record.Approved[o.PodManifest]
 	switch {
-	case errors.Is(err, ErrHeld):
+	case waits(err):
 		o.Result, o.Reason = ResultHeld, err.Error()
 	case err != nil:
 		o.Result, o.Reason = ResultFailed, err.Error()

@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/tags"
@@ -33,12 +35,14 @@ func changeOf(disk Reference, target Release, known, same bool, d tags.Dialect) 
 	switch c := tags.ChangeBetween(from, to); {
 	case c == tags.Lower:
 		return tags.Major.String() // asked for by a rewrite or a value: the admin should look twice
-	case c >= tags.Revision:
+	case c > tags.Same:
 		return c.String()
-	case from.Form() == to.Form() || known:
-		return tags.Revision.String() // the short tag moved on under the pod
-	default:
+	case !known:
 		return ChangeConvert // nothing is known to run: only the name changes
+	case from.Form() == to.Form() || (from.Rev() != "" && from.Rev() == to.Rev()):
+		return tags.Rebuild.String() // another name for the same revision
+	default:
+		return tags.Revision.String() // the short tag moved on under the pod
 	}
 }
 
@@ -50,28 +54,33 @@ func runs(c *Container, target Release, held []HeldImage) (d digest.Digest, same
 	if c == nil || c.Image == "" {
 		return "", false
 	}
-	for _, known := range c.Digests {
-		if known == target.Digest {
-			return known, true
-		}
-	}
-	if target.Config != "" && c.Image == target.Config {
+	if slices.Contains(c.Digests, target.Digest) {
 		return target.Digest, true
 	}
-	return digestOf(c, held), false
+	d, same = digestOf(c, held), target.Config != "" && c.Image == target.Config
+	if same && d == "" {
+		d = target.Digest
+	}
+	return d, same
 }
 
-// digestOf is the digest of what a container runs: as CRI has it, else through
-// the image store, which may hold the image under a name that CRI has no
-// repository digest for. Empty where neither knows.
+// digestOf is the digest of what a container runs: of those that CRI has for
+// the image the one that the image store holds, else through the image store,
+// which may hold the image under a name that CRI has no repository digest for.
+// Empty where neither knows.
 func digestOf(c *Container, held []HeldImage) digest.Digest {
-	if len(c.Digests) > 0 {
-		return c.Digests[0]
+	for _, d := range c.Digests {
+		if slices.ContainsFunc(held, func(h HeldImage) bool { return h.Digest == d }) {
+			return d
+		}
 	}
 	for _, h := range held {
 		if h.Config != "" && h.Config == c.Image {
 			return h.Digest
 		}
+	}
+	if len(c.Digests) > 0 {
+		return c.Digests[0]
 	}
 	return ""
 }

@@ -145,10 +145,7 @@ func (a *Agent) stage(ctx context.Context, r Release) error {
 	if err := a.Images.Stage(ctx, r, a.Progress); err != nil {
 		return err
 	}
-	name := r.Repository + ":" + r.Long
-	if r.Long == "" {
-		name = releaseKey(r.Repository, r.Digest)
-	}
+	name := r.StagedName()
 	id, ok, err := a.Pods.Lists(ctx, name)
 	switch {
 	case err != nil:

@@ -77,6 +77,7 @@ func (d *decider) pod(v podView) PodPlan {
 		// Its template is gone: nothing of it is offered any more.
 	case d.withheld(&p):
 		// Rule 2: one unresolved image withholds the whole pod.
+		p.offerNothing()
 	case !v.managed:
 		p.Holds = append(p.Holds, Hold{HoldUnmanaged, v.file + " has no template and is not listed under manage"})
 	default:
@@ -89,7 +90,11 @@ func (d *decider) pod(v podView) PodPlan {
 // image plans one image of a pod.
 func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
-	c := container(containers, w.Image.Container)
+	var c *Container
+	if isContainer(w.Image) {
+		c = container(containers, w.Image.Container)
+	}
+	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {
 		if c != nil {
 			i.Running.Digest = digestOf(c, d.inv.Held)
@@ -102,8 +107,8 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	var same bool
 	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
 	known := c != nil && c.Image != ""
-	if !known && good.Running != "" && good.Repository == w.Ask.Repository {
-		known, same = true, good.Running == i.Target.Digest
+	if !known && isContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
+		known, same = true, d.sameImage(good, i.Target)
 	}
 	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
@@ -114,6 +119,12 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i.Staged = d.inv.staged(i.Target)
 	i.Adopted = good.Adopted && good.Running == i.Running.Digest
 	return i
+}
+
+// sameImage compares what last ran with the target, where CRI shows nothing.
+func (d *decider) sameImage(good Good, target Release) bool {
+	config := d.rec.Releases[releaseKey(good.Repository, good.Running)].Config
+	return good.Running == target.Digest || (config != "" && config == target.Config)
 }
 
 // nameOf is the best name for what runs: the long tag its digest had when it
@@ -144,13 +155,19 @@ func (d *decider) orphan(v podView, p *PodPlan) bool {
 	}
 	if digest.FromBytes(v.disk.Data) != wrote {
 		p.Holds = append(p.Holds, Hold{HoldEdited, "its template is gone, but the file was edited since we wrote it"})
+		p.offerNothing()
 		return true
 	}
+	p.offerNothing()
+	p.Change = ChangeRemove
+	return true
+}
+
+// offerNothing takes back what the images alone would offer.
+func (p *PodPlan) offerNothing() {
 	for n := range p.Images {
 		p.Images[n].Change = ""
 	}
-	p.Change = ChangeRemove
-	return true
 }
 
 // render makes the wanted pod manifest and compares it with the one on disk.
@@ -185,35 +202,46 @@ func (d *decider) render(v podView, p *PodPlan) {
 
 // sum draws the pod's change, its offer's identity and its readiness.
 func (d *decider) sum(p *PodPlan) {
-	if p.Err != nil {
+	if p.Err != nil || p.withheld() {
 		return
 	}
 	staged := true
-	id := sha256.New()
-	fmt.Fprintf(id, "%s\n", p.File)
 	for _, i := range p.Images {
 		if changeRank[i.Change] > changeRank[p.Change] {
 			p.Change = i.Change
 		}
-		if i.Target.Digest != "" {
-			staged = staged && i.Staged
-			fmt.Fprintf(id, "%s %s %s\n", i.Want.Image.Path, i.Target.Tag, i.Target.Digest)
-		}
+		staged = staged && (i.Target.Digest == "" || i.Staged)
 	}
 	if p.Change == "" && p.Waiting {
 		p.Change = ChangeConvert
 	}
-	if p.Waiting {
-		id.Write(p.Wanted)
-	}
-	if p.Change == "" || p.withheld() {
-		return
-	}
-	if d.inv.Busy != "" {
+	p.ID = p.identity()
+	writes := p.Wanted != nil && !p.same(find(d.inv.PodManifests, p.File))
+	if d.inv.Busy != "" && (p.Change != "" || writes) {
 		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})
 	}
-	p.Offer = hex.EncodeToString(id.Sum(nil))
-	p.Ready = staged || p.Change == ChangeRemove
+	if p.Change != "" {
+		p.Offer = p.ID
+		p.Ready = staged || p.Change == ChangeRemove
+	}
+}
+
+// identity names what the pod is to be, and nothing of what it is: it does not
+// change while an apply is under way.
+func (p *PodPlan) identity() string {
+	id := sha256.New()
+	fmt.Fprintf(id, "%s\n", p.File)
+	if p.Change == ChangeRemove {
+		fmt.Fprintln(id, ChangeRemove)
+		return hex.EncodeToString(id.Sum(nil))
+	}
+	for _, i := range p.Images {
+		if i.Target.Digest != "" {
+			fmt.Fprintf(id, "%s %s %s\n", i.Want.Image.Path, i.Target.Tag, i.Target.Digest)
+		}
+	}
+	id.Write(p.Wanted)
+	return hex.EncodeToString(id.Sum(nil))
 }
 
 func (p *PodPlan) withheld() bool {
@@ -227,5 +255,11 @@ func (p *PodPlan) withheld() bool {
 
 // same reports whether the rendered file is the one on disk to the byte.
 func (p *PodPlan) same(disk *PodFile) bool { return disk != nil && bytes.Equal(disk.Data, p.Wanted) }
+
+// isContainer reports whether CRI shows what becomes of an image: a volume's
+// runs nothing, and may have a container's name.
+func isContainer(i manifests.Image) bool {
+	return i.Kind == manifests.KindContainer || i.Kind == manifests.KindInit
+}
 
 func goodKey(file, container string) string { return file + "/" + container }

@@ -17,17 +17,22 @@ import (
 // newest few are enough, since OBS publishes the tags of a build together.
 const maxCandidates = 8
 
-// keptTags bounds the tags that the record keeps of one repository, the newest.
-const keptTags = 256
-
 // inquiry is one round of questions: an answer of this round is not asked for
 // again in it.
 type inquiry struct {
 	agent  *Agent
 	poll   Poll
 	heads  map[Reference]head
-	listed map[string]bool // repositories whose list was asked for in this round
-	last   Resolved        // who answered last
+	listed map[string]bool       // repositories whose list was asked for in this round
+	full   map[string][]tags.Tag // and what was listed, whole
+	last   Resolved              // who answered last
+}
+
+func newInquiry(a *Agent, poll Poll) *inquiry {
+	return &inquiry{
+		agent: a, poll: poll,
+		heads: map[Reference]head{}, listed: map[string]bool{}, full: map[string][]tags.Tag{},
+	}
 }
 
 type head struct {
@@ -42,16 +47,20 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 	if err != nil {
 		return offer, err
 	}
-	if offer.Follow, err = i.release(ctx, q, follow, d); err != nil {
-		return offer, err
+	offer.Follow, err = i.release(ctx, q, follow, d)
+	if errors.Is(err, ErrNotFound) {
+		// OBS deletes tags by moving them to a digest that it deletes next: the tag
+		// is there, so this is no alarm, and the next poll sees what it meant.
+		return offer, fmt.Errorf("%s names a digest that is not there: %v", q, err) //nolint:errorlint // on purpose
 	}
-	newest, d, notes, err := i.newest(ctx, q, follow, d)
 	if err != nil {
 		return offer, err
 	}
-	offer.Notes = notes
-	offer.Newest, err = i.release(ctx, q, newest, d)
-	return offer, err
+	if q.Convert && q.Tag != "" && follow == q.Tag && !i.isForm(q, follow, tags.Intermediate) {
+		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
+	}
+	offer.Newest = offer.Follow
+	return offer, i.newest(ctx, &offer)
 }
 
 // head asks what a tag names, once a round.
@@ -92,11 +101,14 @@ func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.D
 	if err != nil {
 		return "", "", err
 	}
-	for _, form := range []tags.Form{tags.Intermediate, tags.Short} {
-		if of := ofForm(list, form); len(of) > 0 {
-			newest := of[0].Wire()
-			d, err := i.head(ctx, q.Repository, newest)
-			return newest, d, err
+	tried := 0
+	for _, t := range append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...) {
+		if tried++; tried > maxCandidates {
+			break
+		}
+		d, err := i.head(ctx, q.Repository, t.Wire())
+		if !errors.Is(err, ErrNotFound) { // else listed, but not there
+			return t.Wire(), d, err
 		}
 	}
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", q.Repository, len(list), ErrNotFound)
@@ -121,9 +133,10 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	if err != nil {
 		return "", "", err
 	}
-	known, seen := i.agent.record.Releases[releaseKey(q.Repository, want)]
-	if i.isTwin(q, known.Tag, short) {
-		return known.Tag, want, nil
+	last := i.agent.record.Offers[q.String()].Follow
+	seen := last.Digest == want
+	if seen && last.Tag != q.Tag && i.isForm(q, last.Tag, tags.Intermediate) {
+		return last.Tag, want, nil
 	}
 	list, err := i.list(ctx, q.Repository, !seen)
 	if err != nil {
@@ -148,48 +161,57 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	return q.Tag, want, nil
 }
 
-func (i *inquiry) isTwin(q Question, tag string, short tags.Tag) bool {
+func (i *inquiry) isForm(q Question, tag string, f tags.Form) bool {
 	t, err := i.agent.Policy.rule(q.Repository).Dialect.Parse(tag)
-	return err == nil && t.Form() == tags.Intermediate && t.App() == short.App()
+	return err == nil && t.Form() == f
 }
 
-// newest finds the newest release of follow's form that policy allows and that
-// is really there.
-func (i *inquiry) newest(
-	ctx context.Context, q Question, follow string, d digest.Digest,
-) (string, digest.Digest, []string, error) {
-	rule := i.agent.Policy.rule(q.Repository)
-	from, err := rule.Dialect.Parse(follow)
-	if err != nil || rule.Updates < tags.Revision {
-		return follow, d, nil, nil
+// newest finds the newest release of the followed form that policy allows and
+// that is really there, for this platform.
+func (i *inquiry) newest(ctx context.Context, o *Offer) error {
+	q, rule := o.Question, i.agent.Policy.rule(o.Repository)
+	from, err := rule.Dialect.Parse(o.Follow.Tag)
+	if err != nil || rule.Updates < tags.Rebuild || (rule.Updates == tags.Rebuild && from.Form() != tags.Long) {
+		return nil //nolint:nilerr // a foreign tag has no newer ones
 	}
 	list, err := i.list(ctx, q.Repository, false)
 	if err != nil {
 		i.noList(q, err)
-		return follow, d, []string{fmt.Sprintf("newer tags unknown: no tag list: %v", err)}, nil
+		o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
+		return nil
 	}
-	var notes []string
 	if top, ok := tags.Newest(list, from, tags.Major); ok {
 		if c := tags.ChangeBetween(from, top); c > rule.Updates {
-			notes = append(notes, fmt.Sprintf("%s not offered: %s is more than updates: %s", top, c, rule.Updates))
+			o.Notes = append(o.Notes, fmt.Sprintf("%s not offered: %s is more than updates: %s", top, c, rule.Updates))
 		}
 	}
+	list = slices.Clone(list)
 	for range maxCandidates {
 		top, ok := tags.Newest(list, from, rule.Updates)
-		if !ok || top.Wire() == follow {
+		if !ok || top.Wire() == o.Follow.Tag {
 			break
 		}
-		found, err := i.head(ctx, q.Repository, top.Wire())
-		if err == nil {
-			return top.Wire(), found, notes, nil
+		r, err := i.named(ctx, q, top.Wire())
+		switch {
+		case err == nil:
+			o.Newest = r
+			return nil
+		case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPlatform):
+			return err
 		}
-		if !errors.Is(err, ErrNotFound) {
-			return "", "", nil, err
-		}
-		notes = append(notes, fmt.Sprintf("%s not offered: listed, but not there", top))
+		o.Notes = append(o.Notes, fmt.Sprintf("%s not offered: listed, but: %v", top, err))
 		list = slices.DeleteFunc(list, func(t tags.Tag) bool { return t == top })
 	}
-	return follow, d, notes, nil
+	return nil
+}
+
+// named is the release that a tag names now.
+func (i *inquiry) named(ctx context.Context, q Question, tag string) (Release, error) {
+	d, err := i.head(ctx, q.Repository, tag)
+	if err != nil {
+		return Release{}, err
+	}
+	return i.release(ctx, q, tag, d)
 }
 
 // noList says that a host serves tags but no list of them, as a plain mirror
@@ -204,11 +226,11 @@ func (i *inquiry) noList(q Question, err error) {
 func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.Digest) (Release, error) {
 	key := releaseKey(q.Repository, d)
 	known, ok := i.agent.record.Releases[key]
-	if ok && (known.Long != "" || !i.listed[q.Repository]) && known.Tag == tag {
-		return known, nil
-	}
 	r := known
 	r.Repository, r.Tag, r.Digest = q.Repository, tag, d
+	if ok && (known.Long != "" || !i.listed[q.Repository]) {
+		return r, nil
+	}
 	var err error
 	if !ok {
 		if r.Build, err = i.agent.Source.Describe(ctx, q.Repository, d); err != nil {

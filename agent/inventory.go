@@ -78,23 +78,31 @@ func (inv Inventory) podContainers(namespace, pod string, all []string) []Contai
 	return out
 }
 
-// owner is the longest of names that the CRI pod name begins with.
+// owner is the longest of names that the CRI pod name begins with. The name
+// alone is no static pod's: kubelet always appends the node's.
 func owner(criPod string, names []string) string {
 	best := ""
 	for _, n := range names {
-		if (criPod == n || strings.HasPrefix(criPod, n+"-")) && len(n) > len(best) {
+		if strings.HasPrefix(criPod, n+"-") && len(n) > len(best) {
 			best = n
 		}
 	}
 	return best
 }
 
-// container gives the newest attempt of the named container.
+// container gives the named container: the one that runs, else the one that
+// was started last. Beside it kubelet keeps the dead ones of a pod that was
+// changed, for their logs.
 func container(all []Container, name string) *Container {
+	var best *Container
 	for i := range all {
-		if all[i].Name == name {
-			return &all[i]
+		c := &all[i]
+		switch {
+		case c.Name != name:
+		case best == nil, c.Running && !best.Running,
+			c.Running == best.Running && c.StartedAt.After(best.StartedAt):
+			best = c
 		}
 	}
-	return nil
+	return best
 }

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,6 +30,10 @@ func (o Offer) Unresolved() bool { return o.Follow.Digest == "" }
 // errNotAsked stands in an offer that no poll has answered yet.
 var errNotAsked = errors.New("not asked yet")
 
+// maxRetryWait bounds how long a source may ask us to wait. A later time was
+// heard when the clock was wrong, or from a host that is.
+const maxRetryWait = 24 * time.Hour
+
 // Poll says how much a cycle asks.
 type Poll int
 
@@ -41,7 +48,7 @@ const (
 
 // offers asks the source about every question, as cheaply as it allows.
 func (a *Agent) offers(ctx context.Context, qs []Question, poll Poll) map[Question]Offer {
-	asked := &inquiry{agent: a, poll: poll, heads: map[Reference]head{}, listed: map[string]bool{}}
+	asked := newInquiry(a, poll)
 	out := make(map[Question]Offer, len(qs))
 	for _, q := range qs {
 		if poll == PollNone || ctx.Err() != nil {
@@ -58,21 +65,28 @@ func (a *Agent) offers(ctx context.Context, qs []Question, poll Poll) map[Questi
 
 // ask puts one question, and falls back on the last answer where there is none.
 func (a *Agent) ask(ctx context.Context, asked *inquiry, q Question) Offer {
-	if at := a.record.Sources[q.Repository].RetryAt; asked.poll != PollAll && a.Now().Before(at) {
-		return a.remembered(q, fmt.Errorf("%s: asked to wait until %s", q.Repository, at.Format(time.RFC3339)))
+	wait := a.record.Sources[q.Repository].RetryAt.Sub(a.Now())
+	if asked.poll != PollAll && wait > 0 && wait <= maxRetryWait {
+		until := a.Now().Add(wait).UTC().Format(time.RFC3339)
+		return a.remembered(q, fmt.Errorf("%s: asked to wait until %s", q.Repository, until))
 	}
 	a.tell(Progress{Reference: q.String(), Phase: "asking"})
 	offer, err := asked.answer(ctx, q)
-	a.record.noteSource(q.Repository, asked.last, err, a.Now())
 	switch {
 	case err == nil:
-		a.record.remember(q, offer, a.Now())
+		a.record.noteAnswer(q.Repository, asked.last, a.Now())
+		a.record.remember(q, Remembered{At: a.Now(), Follow: offer.Follow, Newest: offer.Newest, Notes: offer.Notes})
 		return offer
+	case ctx.Err() != nil:
+		return a.remembered(q, errNotAsked) // asked to stop: nobody's failure
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrPlatform):
 		// The source did answer, and what it says leaves nothing to offer.
+		a.record.noteAnswer(q.Repository, answerer(err, asked.last), a.Now())
+		a.record.remember(q, Remembered{At: a.Now(), Refused: err.Error(), Gone: errors.Is(err, ErrNotFound)})
 		return Offer{Question: q, Err: err}
 	default:
 		a.Log.Warn("source does not answer", "cycle", a.cycle, "image", q.String(), "err", err)
+		a.record.noteFailure(q.Repository, err)
 		return a.remembered(q, err)
 	}
 }
@@ -81,55 +95,60 @@ func (a *Agent) ask(ctx context.Context, asked *inquiry, q Question) Offer {
 // that nobody was to renew is not a failure.
 func (a *Agent) remembered(q Question, err error) Offer {
 	m, ok := a.record.recall(q)
-	if !ok {
+	switch {
+	case !ok:
 		return Offer{Question: q, Err: err}
-	}
-	if errors.Is(err, errNotAsked) {
+	case m.Refused != "":
+		cause := ErrPlatform
+		if m.Gone {
+			cause = ErrNotFound
+		}
+		return Offer{Question: q, Err: &refusal{m.Refused, cause}}
+	case errors.Is(err, errNotAsked):
 		err = nil
 	}
 	return Offer{Question: q, Follow: m.Follow, Newest: m.Newest, Notes: m.Notes, Err: err}
 }
 
-// recall finds the last answer to a question. What a pod follows after an apply
-// was never asked for by that tag: it is the newest release of another answer.
+// refusal is a source's answer as the record keeps it.
+type refusal struct {
+	text  string
+	cause error // ErrNotFound or ErrPlatform
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.cause }
+
+// remember keeps an answer.
+func (r *Record) remember(q Question, m Remembered) {
+	if r.Offers == nil {
+		r.Offers = map[string]Remembered{}
+	}
+	r.Offers[q.String()] = m
+}
+
+// recall finds the last answer to a question. Once an offer is applied, the pod
+// manifest names another tag and so asks another question: what was offered is
+// the answer to it, and is kept as that.
 func (r *Record) recall(q Question) (Remembered, bool) {
 	if m, ok := r.Offers[q.String()]; ok {
 		return m, true
 	}
-	var last Remembered
-	for _, m := range r.Offers {
-		if m.Newest.Repository == q.Repository && m.Newest.Tag == q.Tag && q.Tag != "" && !m.At.Before(last.At) {
-			last = Remembered{At: m.At, Follow: m.Newest, Newest: m.Newest}
+	var best Remembered
+	for _, key := range slices.Sorted(maps.Keys(r.Offers)) {
+		m := r.Offers[key]
+		if q.Tag == "" || m.Follow.Repository != q.Repository || strings.HasSuffix(key, asWritten) == q.Convert {
+			continue
+		}
+		for _, f := range []Release{m.Follow, m.Newest} {
+			if f.Tag == q.Tag && m.At.After(best.At) {
+				best = Remembered{At: m.At, Follow: f, Newest: m.Newest}
+			}
 		}
 	}
-	return last, last.Follow.Digest != ""
-}
-
-// remember keeps an answer.
-func (r *Record) remember(q Question, o Offer, now time.Time) {
-	if r.Offers == nil {
-		r.Offers = map[string]Remembered{}
+	if best.Follow.Digest == "" {
+		return Remembered{}, false
 	}
-	r.Offers[q.String()] = Remembered{At: now, Follow: o.Follow, Newest: o.Newest, Notes: o.Notes}
-}
-
-// noteSource keeps how a repository's source answered.
-func (r *Record) noteSource(repository string, last Resolved, err error, now time.Time) {
-	if r.Sources == nil {
-		r.Sources = map[string]SourceRecord{}
-	}
-	s := r.Sources[repository]
-	s.RetryAt = time.Time{}
-	if err == nil {
-		r.Sources[repository] = SourceRecord{
-			Host: last.Host, Mirror: last.Mirror, Insecure: last.Insecure, LastSuccess: now,
-		}
-		return
-	}
-	s.Failures++
-	s.Error = err.Error()
-	if se, ok := errors.AsType[*SourceError](err); ok {
-		s.Host, s.Mirror, s.RetryAt = se.Host, se.Mirror, se.RetryAt
-	}
-	r.Sources[repository] = s
+	r.remember(q, best)
+	return best, true
 }

@@ -37,9 +37,12 @@ type PodPlan struct {
 	Pod    string
 	Images []ImagePlan
 	Change string // the largest of its images; "" for nothing to approve
-	// Offer identifies what is offered; an approval names it.
+	// ID identifies what the pod is to be: images and pod manifest; "" while that
+	// is unclear. It stays the same while the pod is brought there.
+	ID string
+	// Offer is ID where there is something to approve; an approval names it.
 	Offer string
-	// Ready: all that the offer needs is staged and nothing holds it.
+	// Ready: all that the offer needs is staged. Holds may still stand against it.
 	Ready bool
 	// Wanted is the rendered pod manifest; nil where nothing is rendered.
 	Wanted  []byte
@@ -59,6 +62,17 @@ type ImagePlan struct {
 	From    string // what runs, by its best name
 	Staged  bool
 	Adopted bool
+	Well    bool // its container runs, or as an init container has ended well
+}
+
+// well reports that the pod is what it is to be, and that all of it runs.
+func (p *PodPlan) well() bool {
+	for _, i := range p.Images {
+		if !i.Well && isContainer(i.Want.Image) && i.Want.Ask.Repository != "" {
+			return false
+		}
+	}
+	return p.ID != "" && p.Change == ""
 }
 
 // Verb says what a step does.

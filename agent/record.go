@@ -52,6 +52,8 @@ type TagList struct {
 	// Foreign and Malformed count what was left out.
 	Foreign   int `json:"foreign,omitempty"`
 	Malformed int `json:"malformed,omitempty"`
+	// Refused is the answer of a host that serves no lists.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Remembered is an Offer as the record keeps it.
@@ -60,6 +62,10 @@ type Remembered struct {
 	Follow Release   `json:"follow"`
 	Newest Release   `json:"newest"`
 	Notes  []string  `json:"notes,omitempty"`
+	// Refused is why there is nothing to offer, in the source's own answer; Gone
+	// that the followed tag is not there. Follow and Newest are empty then.
+	Refused string `json:"refused,omitempty"`
+	Gone    bool   `json:"gone,omitempty"`
 }
 
 // SourceRecord is how a repository's source answered.
@@ -87,7 +93,7 @@ type Good struct {
 // approval is void.
 type Approval struct {
 	At    time.Time `json:"at"`
-	Offer string    `json:"offer"` // Target.ID of the offer
+	Offer string    `json:"offer"` // PodPlan.Offer
 }
 
 // Failure is an apply that did not end well.

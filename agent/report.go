@@ -22,7 +22,7 @@ func (a *Agent) report(ctx context.Context, offers map[Question]Offer) (Status, 
 	offers = a.standing(inv, offers)
 	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
 	a.record.noteGood(plan, a.applied)
-	a.record.forget(plan, offers, inv)
+	a.record.forget(plan, offers, inv, a.Now())
 	if err := a.announce(ctx, plan); err != nil {
 		a.Log.Warn("grain not set", "cycle", a.cycle, "err", err)
 		a.errs[grainKey] = fmt.Errorf("grain: %w", err)
@@ -52,9 +52,6 @@ func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]O
 		o, ok := asked[q]
 		if !ok {
 			o = a.remembered(q, errNotAsked)
-		}
-		if m, known := a.record.recall(q); !ok && known {
-			a.record.remember(q, o, m.At)
 		}
 		out[q] = o
 	}
@@ -102,10 +99,19 @@ func (a *Agent) judge(plan Plan) (State, string) {
 	if reason := a.failure(plan); reason != "" {
 		return StateFailed, reason
 	}
-	var held, staged []string
+	var held, staged, unasked []string
+	for key, err := range a.errs {
+		if waits(err) {
+			held = append(held, fmt.Sprintf("%s: %v", key, err))
+		}
+	}
 	for _, p := range plan.Pods {
 		for _, h := range p.Holds {
-			if h.Name != HoldUnmanaged {
+			switch {
+			case h.Name == HoldUnmanaged:
+			case h.Name == HoldWithheld && p.unasked():
+				unasked = append(unasked, p.File)
+			default:
 				held = append(held, fmt.Sprintf("%s: %s: %s", p.File, h.Name, h.Reason))
 			}
 		}
@@ -113,6 +119,7 @@ func (a *Agent) judge(plan Plan) (State, string) {
 			staged = append(staged, fmt.Sprintf("%s (%s)", p.File, p.Change))
 		}
 	}
+	slices.Sort(held)
 	stale := a.record.staleSources()
 	switch {
 	case len(held) > 0:
@@ -121,18 +128,30 @@ func (a *Agent) judge(plan Plan) (State, string) {
 		return StateStale, strings.Join(stale, "; ")
 	case len(staged) > 0:
 		return StateStaged, "waiting for approval: " + strings.Join(staged, ", ")
-	case a.record.LastCheck.IsZero():
-		return StateCurrent, "nothing has been asked yet"
+	case len(unasked) > 0:
+		return StateCurrent, "not asked yet: " + strings.Join(slices.Compact(unasked), ", ")
 	default:
 		return StateCurrent, "every followed image is the newest that policy allows"
 	}
+}
+
+// unasked reports that nothing but the next poll is missing.
+func (p *PodPlan) unasked() bool {
+	for _, i := range p.Images {
+		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() && !errors.Is(i.Offer.Err, errNotAsked) {
+			return false
+		}
+	}
+	return true
 }
 
 // failure is what did not work and a person should look at.
 func (a *Agent) failure(plan Plan) string {
 	var all []string
 	for key, err := range a.errs {
-		all = append(all, fmt.Sprintf("%s: %v", key, err))
+		if !waits(err) {
+			all = append(all, fmt.Sprintf("%s: %v", key, err))
+		}
 	}
 	for _, p := range plan.Pods {
 		if p.Err != nil && a.errs[p.File] == nil {
@@ -145,7 +164,7 @@ func (a *Agent) failure(plan Plan) string {
 				all = append(all, fmt.Sprintf("%s: the followed tag is gone: %v", p.File, i.Offer.Err))
 			}
 		}
-		if f, ok := a.record.Failed[p.File]; ok && f.Offer == p.Offer && a.errs[p.File] == nil {
+		if f, ok := a.record.Failed[p.File]; ok && f.Offer == p.ID && a.errs[p.File] == nil {
 			all = append(all, fmt.Sprintf("%s: apply: %s", p.File, f.Reason))
 		}
 	}
@@ -167,85 +186,4 @@ func (r *Record) staleSources() []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// noteGood keeps which digest each container runs, and which one it ran before:
-// the way back. What was not approved in this cycle was adopted.
-func (r *Record) noteGood(plan Plan, approved map[string]bool) {
-	for _, p := range plan.Pods {
-		for _, i := range p.Images {
-			repository, running := i.Want.Ask.Repository, i.Running.Digest
-			if repository == "" || running == "" {
-				continue
-			}
-			if r.Good == nil {
-				r.Good = map[string]Good{}
-			}
-			key := goodKey(p.File, i.Want.Image.Container)
-			g, ok := r.Good[key]
-			if ok && g.Running == running && g.Repository == repository {
-				continue
-			}
-			r.Good[key] = Good{
-				Repository: repository, Running: running, Previous: g.Running,
-				Adopted: ok && g.Running != "" && !approved[p.File],
-			}
-		}
-	}
-}
-
-// forget drops what nothing needs any more, so that the record stays small.
-func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory) {
-	files := fileNames(inv)
-	for key := range r.Good {
-		if file, _, _ := strings.Cut(key, "/"); !slices.Contains(files, file) {
-			delete(r.Good, key)
-		}
-	}
-	offered := map[string]string{}
-	for _, p := range plan.Pods {
-		offered[p.File] = p.Offer
-	}
-	for file, f := range r.Failed {
-		if offered[file] != f.Offer {
-			delete(r.Failed, file)
-		}
-	}
-	for file, yes := range r.Approved {
-		if offered[file] != yes.Offer {
-			delete(r.Approved, file)
-		}
-	}
-	asked := map[string]bool{}
-	for q := range offers {
-		asked[q.String()], asked[q.Repository] = true, true
-	}
-	keep := r.inUse(offers)
-	deleteUnless(r.Offers, asked)
-	deleteUnless(r.Sources, asked)
-	deleteUnless(r.Lists, asked)
-	deleteUnless(r.Releases, keep)
-}
-
-// inUse are the releases that are offered, run, or are the way back.
-func (r *Record) inUse(offers map[Question]Offer) map[string]bool {
-	keep := map[string]bool{}
-	for _, o := range offers {
-		for _, rel := range []Release{o.Follow, o.Newest} {
-			keep[releaseKey(rel.Repository, rel.Digest)] = true
-		}
-	}
-	for _, g := range r.Good {
-		keep[releaseKey(g.Repository, g.Running)] = true
-		keep[releaseKey(g.Repository, g.Previous)] = true
-	}
-	return keep
-}
-
-func deleteUnless[V any](m map[string]V, keep map[string]bool) {
-	for k := range m {
-		if !keep[k] {
-			delete(m, k)
-		}
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // steps turns the plans of all pods into things to do, in an order in which
@@ -90,14 +88,10 @@ func (d *decider) files(v podView, p PodPlan) []Step {
 	return steps
 }
 
-// alive reports whether CRI shows a running container of the pod.
+// alive reports whether kubelet has the pod. One whose containers have all ended
+// may be between two attempts.
 func (d *decider) alive(v podView) bool {
-	for _, c := range d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names) {
-		if c.Running {
-			return true
-		}
-	}
-	return false
+	return len(d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)) > 0
 }
 
 // needs are the releases without which the pod's offer is none.
@@ -167,58 +161,4 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		return strings.Compare(releaseKey(a.Repository, a.Digest), releaseKey(b.Repository, b.Digest))
 	})
 	return want, differ
-}
-
-// apply makes the step that a standing approval asks for, if nothing holds it.
-func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
-	yes, ok := d.rec.Approved[v.file]
-	if !ok || p.Offer == "" || yes.Offer != p.Offer || len(p.Holds) > 0 || d.now.Sub(yes.At) > ApprovalAge {
-		return Step{}, false
-	}
-	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Needs: p.needs()}
-	s.Apply = Apply{
-		Pod: v.pod.Name, Namespace: v.pod.Namespace, Siblings: d.names,
-		Offer: p.Offer, Change: p.Change,
-		Remove:    p.Change == ChangeRemove,
-		PullFirst: d.policy.PullPolicy == "IfNotPresent",
-	}
-	if p.Waiting {
-		s.Data = p.Wanted
-	}
-	if s.Apply.Remove {
-		s.Needs = nil
-		return s, true
-	}
-	d.expect(v, p, &s)
-	return s, true
-}
-
-// expect lists what each container must run in the end, and which ones to stop
-// for it where the pod manifest itself does not change.
-func (d *decider) expect(v podView, p PodPlan, s *Step) {
-	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
-	for _, i := range p.Images {
-		img := i.Want.Image
-		if i.Target.Digest == "" || (img.Kind != manifests.KindContainer && img.Kind != manifests.KindInit) {
-			continue
-		}
-		e := Expectation{
-			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Data != nil,
-			Ref:    Reference{i.Target.Repository, i.Target.Tag},
-			Digest: i.Target.Digest, Config: i.Target.Config,
-		}
-		if c := container(containers, img.Container); c != nil {
-			e.Old = c.ID
-			switch {
-			case s.Data != nil || i.Change == "":
-			case e.Init:
-				s.Apply.StopSandboxes = append(s.Apply.StopSandboxes, c.Sandbox)
-			case c.Running:
-				s.Apply.Stop = append(s.Apply.Stop, c.ID)
-			}
-		}
-		s.Apply.Expect = append(s.Apply.Expect, e)
-	}
-	slices.Sort(s.Apply.StopSandboxes)
-	s.Apply.StopSandboxes = slices.Compact(s.Apply.StopSandboxes)
 }

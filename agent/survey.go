@@ -28,8 +28,11 @@ func (q Question) String() string {
 	if q.Convert {
 		return s
 	}
-	return s + " (as written)"
+	return s + asWritten
 }
+
+// asWritten marks the questions of pod manifests that are not ours to render.
+const asWritten = " (as written)"
 
 // Want is one image reference of a pod manifest and what it asks for.
 type Want struct {
@@ -106,7 +109,7 @@ func (v *podView) read(p Policy) ([]Want, error) {
 	var wants []Want
 	for _, img := range pod.Images {
 		w := Want{Image: img}
-		if d, ok := onDisk[img.Path]; ok {
+		if d, ok := onDisk[placeOf(img)]; ok {
 			w.OnDisk, _ = ParseReference(d)
 		}
 		if err := w.ask(p, v.managed); err != nil {
@@ -125,7 +128,11 @@ func (v *podView) role() string {
 	return "pod manifest"
 }
 
-// readDisk gives the references of kubelet's file by path. It must be readable
+// placeOf names an image's place by its container: a template that puts a new
+// container first moves all the others.
+func placeOf(i manifests.Image) string { return string(i.Kind) + " " + i.Container }
+
+// readDisk gives the references of kubelet's file by place. It must be readable
 // even where a template exists: what cannot be read cannot be compared.
 func (v *podView) readDisk() (map[string]string, error) {
 	if v.disk == nil {
@@ -137,7 +144,9 @@ func (v *podView) readDisk() (map[string]string, error) {
 	}
 	out := make(map[string]string, len(pod.Images))
 	for _, img := range pod.Images {
-		out[img.Path] = img.Reference
+		if pulled(img) {
+			out[placeOf(img)] = img.Reference
+		}
 	}
 	return out, nil
 }
@@ -159,10 +168,14 @@ func (w *Want) ask(p Policy, managed bool) error {
 		return err
 	}
 	tag := ref.Tag
-	if IsPlaceholder(tag) {
+	switch {
+	case IsPlaceholder(tag):
 		tag = p.value(ref.Name, name, repository)
+	case tag == "":
+		tag = "latest" // what kubelet makes of it
 	}
-	if w.OnDisk.Repository == repository {
+	// A placeholder that was copied as it is never was a tag.
+	if w.OnDisk.Repository == repository && !IsPlaceholder(w.OnDisk.Tag) {
 		tag = higher(tag, w.OnDisk.Tag, p.rule(repository).Dialect)
 	}
 	if !editable {

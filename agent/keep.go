@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// noteGood keeps which digest each container runs, and which one it ran before:
+// the way back. What nobody approved was adopted. A container that ends again
+// and again does not run as it should, so its digest does not take the place of
+// the one before.
+func (r *Record) noteGood(plan Plan, applied map[string]bool) {
+	for _, p := range plan.Pods {
+		approved := applied[p.File] ||
+			p.ID != "" && (r.Approved[p.File].Offer == p.ID || r.Failed[p.File].Offer == p.ID)
+		for _, i := range p.Images {
+			repository, running := i.Want.Ask.Repository, i.Running.Digest
+			if repository == "" || running == "" || !i.Well {
+				continue
+			}
+			if r.Good == nil {
+				r.Good = map[string]Good{}
+			}
+			key := goodKey(p.File, i.Want.Image.Container)
+			g, ok := r.Good[key]
+			if ok && g.Running == running && g.Repository == repository {
+				continue
+			}
+			r.Good[key] = Good{
+				Repository: repository, Running: running, Previous: g.Running,
+				Adopted: ok && g.Running != "" && !approved,
+			}
+		}
+	}
+}
+
+// forget drops what nothing needs any more, so that the record stays small.
+func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now time.Time) {
+	r.forgetPods(plan, inv, now)
+	asked := map[string]bool{}
+	for q := range offers {
+		asked[q.String()], asked[q.Repository] = true, true
+	}
+	keep := r.inUse(offers)
+	deleteUnless(r.Offers, asked)
+	deleteUnless(r.Sources, asked)
+	deleteUnless(r.Lists, asked)
+	deleteUnless(r.Releases, keep)
+}
+
+// forgetPods drops what is kept by pod manifest. Of one that cannot be read now
+// all stays, but approvals: a yes is to what was seen.
+func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
+	pods := map[string]*PodPlan{}
+	for n := range plan.Pods {
+		pods[plan.Pods[n].File] = &plan.Pods[n]
+	}
+	for key := range r.Good {
+		file, name, _ := strings.Cut(key, "/")
+		if p := pods[file]; p == nil || (p.Err == nil && !p.has(name) && !onDisk(inv, file, name)) {
+			delete(r.Good, key)
+		}
+	}
+	for file, f := range r.Failed {
+		if p := pods[file]; p == nil || (p.ID != "" && f.Offer != p.ID) || p.well() {
+			delete(r.Failed, file)
+		}
+	}
+	for file, yes := range r.Approved {
+		if p := pods[file]; p == nil || p.Offer != yes.Offer || !yes.stands(now) {
+			delete(r.Approved, file)
+		}
+	}
+	for file := range r.Wrote {
+		if find(inv.PodManifests, file) == nil {
+			delete(r.Wrote, file)
+		}
+	}
+}
+
+func (p *PodPlan) has(container string) bool {
+	return slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return i.Want.Image.Container == container })
+}
+
+// onDisk reports whether kubelet's file still has a container that its template
+// has no more.
+func onDisk(inv Inventory, file, container string) bool {
+	f := find(inv.PodManifests, file)
+	if f == nil {
+		return false
+	}
+	pod, err := manifests.Parse(f.Data)
+	return err != nil || slices.ContainsFunc(pod.Images, func(i manifests.Image) bool { return i.Container == container })
+}
+
+// inUse are the releases that are offered, run, or are the way back.
+func (r *Record) inUse(offers map[Question]Offer) map[string]bool {
+	keep := map[string]bool{}
+	for _, o := range offers {
+		for _, rel := range []Release{o.Follow, o.Newest} {
+			keep[releaseKey(rel.Repository, rel.Digest)] = true
+		}
+	}
+	for _, g := range r.Good {
+		keep[releaseKey(g.Repository, g.Running)] = true
+		keep[releaseKey(g.Repository, g.Previous)] = true
+	}
+	return keep
+}
+
+func deleteUnless[V any](m map[string]V, keep map[string]bool) {
+	for k := range m {
+		if !keep[k] {
+			delete(m, k)
+		}
+	}
+}

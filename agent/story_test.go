@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// running is a node that runs velum 4.0.0-rev1, rendered and current.
+func running(t *testing.T) (*world, agent.Release) {
+	t.Helper()
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+	s := w.check()
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.runs("velum.yaml", "velum", first.Digest)
+	w.Registry.Counts()
+	return w, first
+}
+
+func TestFirstRunWritesTheNewPodAndStagesItFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+
+	s := w.check()
+
+	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "what runs is pinned")
+	assert.Contains(t, w.Node.Names(first.Digest), velum+":4.0.0-rev1-build1.1", "it was staged by its long tag")
+	i := image(s, "velum.yaml", "velum")
+	require.NotNil(t, i.Running)
+	assert.Equal(t, agent.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, *i.Running)
+	assert.Nil(t, i.Offered)
+	assert.False(t, i.Adopted, "the first digest that ever runs was not adopted")
+	assert.Empty(t, w.Grain.Last().Updates)
+	w.idle()
+}
+
+func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	lost := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	broken := true
+	w.Node.OnStage = func(_ context.Context, r agent.Release) error {
+		if r.Digest == lost.Digest && broken {
+			return agenttest.ErrRefused
+		}
+		return nil
+	}
+
+	s := w.check()
+
+	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "connection refused")
+	broken = false
+	s = w.look()
+	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"), "the next cycle goes on")
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+}
+
+func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	i := image(s, "velum.yaml", "velum")
+	assert.Equal(t, "rebuild", i.Change)
+	assert.True(t, i.Staged)
+	assert.Equal(t, &agent.Named{Tag: "4.0.0-rev1-build1.2", Digest: second.Digest}, i.Offered)
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.Equal(t, []agent.AnnouncedUpdate{{
+		Image: velum, Change: "rebuild", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2", Digest: second.Digest,
+	}}, w.Grain.Last().Updates)
+	w.idle()
+
+	out, s := w.apply("velum")
+
+	assert.Equal(t, []agent.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied}}, out)
+	w.runs("velum.yaml", "velum", second.Digest)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Empty(t, w.Grain.Last().Updates)
+	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
+	w.Node.Collect()
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")
+	assert.NotEmpty(t, w.Node.Names(first.Digest), "and it is not collected")
+	w.idle()
+}
+
+func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	before := w.Node.PodManifest("velum.yaml")
+	second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "revision", image(s, "velum.yaml", "velum").Change)
+	assert.Equal(t, before, w.Node.PodManifest("velum.yaml"), "not before it is approved")
+	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev2")), w.Node.WaitingFile("velum.yaml"))
+	assert.True(t, podOf(s, "velum.yaml").Waiting)
+	w.runs("velum.yaml", "velum", first.Digest)
+	w.idle()
+
+	out, s := w.apply()
+
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev2")), w.Node.PodManifest("velum.yaml"))
+	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+	w.runs("velum.yaml", "velum", second.Digest)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, "4.0.0-rev2", image(s, "velum.yaml", "velum").Follow)
+	w.idle()
+	s = w.look()
+	assert.Equal(t, agent.StateCurrent, s.State, "also ten minutes later, without asking: "+s.Reason)
+	w.restart()
+	s = w.look()
+	assert.Equal(t, agent.StateCurrent, s.State, "and after a restart: "+s.Reason)
+}
+
+func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Registry.Release(velum, "4.0.1", 1, "1.1")
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"4.0.1-rev1 not offered: patch is more than updates: revision"}, plan.Pods[0].Images[0].Offer.Notes)
+
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.restart()
+	s = w.check()
+	assert.Equal(t, "patch", image(s, "velum.yaml", "velum").Change)
+}
+
+func TestFirstConversionOfARunningPodIsAnOffer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+
+	s := w.check()
+
+	assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
+	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
+	out, s := w.apply("velum.yaml")
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.runs("velum.yaml", "velum", first.Digest)
+	w.idle()
+}
+
+func TestPullPolicyAloneIsAConversion(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.PullPolicy = "IfNotPresent"
+	w.restart()
+
+	s := w.look()
+
+	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
+	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
+}
+
+func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := podYAML("velum", "velum="+velum+":4.0.0-rev1", "db="+mariadb+":10.0-rev1")
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	w.Registry.Retract(mariadb, "10.0-rev1")
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.check()
+
+	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
+	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+	assert.Empty(t, w.Grain.Last().Updates)
+	assert.Empty(t, w.Node.Names(second.Digest), "nothing of it is staged")
+	assert.Empty(t, podOf(s, "velum.yaml").Change)
+	assert.Empty(t, image(s, "velum.yaml", "velum").Change, "nothing of it is offered")
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	w.idle()
+}
+
+func TestRegistryAwayAndBack(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	since := w.Clock.Now()
+	w.Clock.Add(12 * time.Hour)
+	w.Registry.Down(agenttest.ErrRefused)
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateStale, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "registry.test")
+	assert.Contains(t, s.Reason, "connection refused")
+	assert.Contains(t, s.Reason, since.Format(time.RFC3339))
+	assert.Equal(t, 1, s.Sources[0].Failures)
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, "no offer is taken back")
+	assert.NotEmpty(t, w.Grain.Last().Updates)
+	assert.Equal(t, agent.StateStale, w.look().State, "looking does not heal it")
+	w.restart()
+	assert.Equal(t, agent.StateStale, w.look().State, "nor does a restart")
+
+	w.Registry.Down(nil)
+	s = w.poll()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Zero(t, s.Sources[0].Failures)
+}
+
+func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Registry.Retract(velum, "4.0.0-rev1")
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "the followed tag is gone")
+	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Zero(t, s.Sources[0].Failures, "the source did answer")
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.Equal(t, agent.StateFailed, w.look().State, "until the next answer")
+	w.restart()
+	assert.Equal(t, agent.StateFailed, w.look().State, "also over a restart")
+	w.Registry.Down(agenttest.ErrRefused)
+	assert.Equal(t, agent.StateFailed, w.poll().State, "no answer is not a better answer")
+	assert.True(t, w.Node.Pinned(velum, first.Digest))
+
+	w.Registry.Down(nil)
+	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
+	assert.Equal(t, agent.StateCurrent, w.poll().State)
+}
+
+func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Vanish(velum, second.Digest)
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateStale, s.State, "%s: it is no alarm: the tag is there", s.Reason)
+	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
+	assert.Empty(t, podOf(s, "velum.yaml").Holds)
+	w.runs("velum.yaml", "velum", first.Digest)
+}
+
+func TestNewestThatIsNotThereOrNotForThisPlatformIsPassedOver(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	third := w.Registry.Release(velum, "4.0.0", 3, "1.1")
+	fourth := w.Registry.Release(velum, "4.0.0", 4, "1.1")
+	w.Registry.OtherPlatform(fourth.Digest)
+	w.Registry.Vanish(velum, third.Digest)
+
+	s := w.check()
+
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err)
+	notes := plan.Pods[0].Images[0].Offer.Notes
+	require.Len(t, notes, 2)
+	assert.Contains(t, notes[0], "4.0.0-rev4 not offered")
+	assert.Contains(t, notes[0], "not for this platform")
+	assert.Contains(t, notes[1], "4.0.0-rev3 not offered")
+}
+
+func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.OtherPlatform(w.Registry.Release(velum, "4.0.0", 1, "1.1").Digest)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "not for this platform")
+	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateHeld, w.look().State)
+}
+
+func TestBusyNodeIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
+	w.Grain.SetBusy("the grain update_in_progress is true")
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Contains(t, s.Reason, "update_in_progress")
+	assert.Equal(t, "busy", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Empty(t, w.Node.PodManifest("db.yaml"), "not even a new pod is written")
+	require.NotEmpty(t, podOf(s, "db.yaml").Holds, "and its status says why")
+	assert.True(t, image(s, "velum.yaml", "velum").Staged, "staging goes on")
+	out, _ := w.apply("velum")
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	w.runs("velum.yaml", "velum", first.Digest)
+
+	w.Grain.SetBusy("")
+	s = w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
+}
+
+func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	file := podYAML("etcd", "etcd="+etcd+":3.4.13")
+	w.Node.PutPodManifest("etcd.yaml", file)
+	w.check()
+	second := w.Registry.Release(etcd, "3.4.13", 1, "1.2")
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "rebuild", image(s, "etcd.yaml", "etcd").Change)
+	assert.Equal(t, "unmanaged", podOf(s, "etcd.yaml").Holds[0].Name)
+	assert.True(t, w.Node.Pinned(etcd, second.Digest))
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, string(file), w.Node.PodManifest("etcd.yaml"))
+	w.runs("etcd.yaml", "etcd", first.Digest)
+	w.idle()
+
+	w.Policy.Manage = map[string]bool{"etcd.yaml": true}
+	w.restart()
+	w.check()
+	out, _ = w.apply("etcd")
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.runs("etcd.yaml", "etcd", second.Digest)
+	assert.Equal(t, string(rendered("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
+}

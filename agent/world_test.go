@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	velum   = "registry.suse.com/caasp/v4/velum"
+	mariadb = "registry.suse.com/caasp/v4/mariadb"
+	etcd    = "registry.suse.com/caasp/v4/etcd"
+)
+
+// world is a World in the hands of a test.
+type world struct {
+	*agenttest.World
+	t     *testing.T
+	agent *agent.Agent
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{World: agenttest.NewWorld(), t: t}
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	return w
+}
+
+// restart starts the agent anew, with what is on the disk and today's policy.
+func (w *world) restart() { w.agent = w.World.Agent() }
+
+func (w *world) cycle(poll agent.Poll) agent.Status {
+	w.t.Helper()
+	if w.agent == nil {
+		w.restart()
+	}
+	s, err := w.agent.Cycle(w.t.Context(), poll)
+	require.NoError(w.t, err)
+	return s
+}
+
+// check asks for everything, poll for what is due, look for nothing.
+func (w *world) check() agent.Status { w.t.Helper(); return w.cycle(agent.PollAll) }
+func (w *world) poll() agent.Status  { w.t.Helper(); return w.cycle(agent.PollDue) }
+func (w *world) look() agent.Status  { w.t.Helper(); return w.cycle(agent.PollNone) }
+
+func (w *world) apply(names ...string) ([]agent.Outcome, agent.Status) {
+	w.t.Helper()
+	out, s, err := w.agent.Apply(w.t.Context(), names)
+	require.NoError(w.t, err)
+	return out, s
+}
+
+// runs asserts what a container of a pod manifest runs.
+func (w *world) runs(file, container string, d digest.Digest) {
+	w.t.Helper()
+	c, ok := w.Node.Container(file, container)
+	require.True(w.t, ok, "%s/%s is not there", file, container)
+	assert.Equal(w.t, d, c.Digests[0], "%s/%s runs another digest", file, container)
+}
+
+// idle asserts that another cycle would do nothing.
+func (w *world) idle() {
+	w.t.Helper()
+	plan, err := w.agent.Plan(w.t.Context(), agent.PollNone)
+	require.NoError(w.t, err)
+	assert.Empty(w.t, plan.Steps, "a second cycle has steps")
+}
+
+// podYAML is a pod manifest with containers "name=image" and init containers
+// "init:name=image".
+func podYAML(name string, containers ...string) []byte {
+	var main, inits strings.Builder
+	for _, c := range containers {
+		n, image, _ := strings.Cut(c, "=")
+		to := &main
+		if rest, ok := strings.CutPrefix(n, "init:"); ok {
+			n, to = rest, &inits
+		}
+		to.WriteString("  - name: " + n + "\n    image: " + image + "\n")
+	}
+	text := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  containers:\n" + main.String()
+	if inits.Len() > 0 {
+		text += "  initContainers:\n" + inits.String()
+	}
+	return []byte(text)
+}
+
+// rendered is podYAML as the agent writes it.
+func rendered(name string, containers ...string) []byte {
+	text := string(podYAML(name, containers...))
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		out.WriteString(line)
+		if strings.HasPrefix(line, "    image: ") {
+			out.WriteString("    imagePullPolicy: Always\n")
+		}
+	}
+	return []byte(out.String())
+}
+
+func image(s agent.Status, file, container string) agent.ImageStatus {
+	for _, i := range s.Images {
+		if i.PodManifest == file && i.Container == container {
+			return i
+		}
+	}
+	return agent.ImageStatus{}
+}
+
+func podOf(s agent.Status, file string) agent.PodStatus {
+	for _, p := range s.PodManifests {
+		if p.PodManifest == file {
+			return p
+		}
+	}
+	return agent.PodStatus{}
+}
