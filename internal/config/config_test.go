@@ -160,6 +160,11 @@ func TestLaterFragmentsWin(t *testing.T) {
 	assert.Equal(t, []string{"b.yaml", "c.yaml"}, s.Manage, "a list replaces")
 	assert.Equal(t, Log{Level: slog.LevelDebug, Format: "json"}, s.Log, "a section is merged")
 	assert.Equal(t, map[string]string{"a": "3", "b": "1", "c": "3"}, s.Values, "a table is merged")
+	shown := map[string]string{}
+	for _, e := range c.Entries() {
+		shown[e.Key] = e.Value
+	}
+	assert.Equal(t, "1", shown["values.b"], "what is below is shown too")
 	none, plus := tags.Same, tags.Plus
 	assert.Equal(t, []Repository{{Match: "a", Updates: &none}, {Match: "b", Dialect: &plus}, {Match: "c"}}, s.Repositories)
 	at := func(name string) string { return filepath.Join(root, name) }

@@ -162,9 +162,6 @@ func readOne(dir *atomicfile.Dir, name string, left int64) (agent.PodFile, bool)
 	case err != nil:
 		return agent.PodFile{Name: name, Err: err}, true
 	}
-	if file.Data == nil {
-		file.Data = []byte{} // nil means that there is no file
-	}
 	return agent.PodFile{Name: name, Data: file.Data}, true
 }
 

@@ -36,7 +36,7 @@ func TestInstalledTagFiles(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"sles12/velum":                       "4.0.0-rev1",          // its .tag file
 		"sles12/haproxy":                     "1.6.11-rev2",         // fields below "image", no .tag: the intermediate one
-		"sles12/mariadb":                     "10.0.35-rev3",        // two packages: the newer one
+		"sles12/mariadb":                     "10.0.35-rev3",        // three packages: the newest one
 		"registry.suse.com/caasp/v4/etcd":    "3.4.13-rev1",         // the newest intermediate one
 		"registry.suse.com/caasp/v4/pause":   "3.2",                 // short only
 		"registry.suse.com/caasp/v4/kured":   "1.3.0-rev4-build3.8", // short and long
