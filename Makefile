@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` lists the targets. `make demo` and `make test` set up all they need but Go itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The two Go modules: the agent, and the real node with the stories run on it.
+MODULES := . e2e
+ARCHES := arm64 s390x ppc64le
+SCRIPTS := .ci/run tools/setup tools/pin
+
+# A release sets VERSION; a tarball without git is "devel".
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BINARY := bin/image-update-agent
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+# How long `make fuzz` spends on each target, and how many cases `make soak` tries per property (rapid's own: 100).
+FUZZTIME ?= 30s
+CHECKS ?= 20000
+# `make bench BENCH=Poll` runs some of them.
+BENCH ?= .
+
+PREFIX ?= /usr
+BINDIR ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+say = printf '\n==> %s\n' $(1)
+
+.PHONY: help build demo test quick bench soak fuzz lint format install clean packages node root
+
+help: ## list the targets
+	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/image-update-agent: static, stripped, for GOARCH
+	$(GO_BUILD) -o $(BINARY) ./cmd/image-update-agent
+	@ls -sh --block-size=K $(BINARY)
+
+$(BINARY):
+	@$(MAKE) build
+
+demo: root node ## the whole job, shown on a real node that exists for it only; needs root
+	@go -C e2e run ./cmd/demo
+
+test: root node ## the whole truth: all tests under the race detector, those on the real node too; needs root
+	@$(call say,'tests of the rooms')
+	@CGO_ENABLED=1 go test -race ./...
+	@$(call say,'stories on the real node')
+	@CGO_ENABLED=1 go -C e2e test -race -timeout 20m ./...
+
+quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)
+	@go test ./...
+
+bench: ## the benchmarks and the size of the binary
+	@$(MAKE) build
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...  
+	@if grep -rqs --include='*_test.go' '^func Benchmark' e2e; then \
+		$(MAKE) root node && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
+	fi
+
+soak: ## the properties with CHECKS cases each, then `make fuzz`
+	@for dir in $$(grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
+		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS); \
+	done
+	@$(MAKE) fuzz
+
+# Minimising an interesting input takes a minute by default, in which nothing new is tried.
+fuzz: ## each fuzz target for FUZZTIME
+	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file target; do \
+		$(call say,"$${file%/*} $${target#func }"); \
+		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${file%/*}"; \
+	done
+
+# golangci-lint brings gofumpt and go vet along, see .golangci.yml.
+lint: packages ## golangci-lint, go.mod, the other architectures, shell scripts
+	@tools/setup lint
+	@for module in $(MODULES); do \
+		$(call say,"golangci-lint: $$module"); \
+		(cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" run ./...); \
+		$(call say,"go mod tidy: $$module"); \
+		go -C "$$module" mod tidy -diff; \
+	done
+	@for arch in $(ARCHES); do \
+		$(call say,"go build: linux/$$arch"); \
+		GOOS=linux GOARCH=$$arch $(GO_BUILD) -o /dev/null ./cmd/...; \
+	done
+	@$(call say,shellcheck)
+	@shellcheck $(SCRIPTS)
+
+format: ## rewrite all Go files as `make lint` wants them
+	@tools/setup lint
+	@for module in $(MODULES); do (cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" fmt); done
+
+install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
+	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
+	sed 's|=/usr/bin/|=$(BINDIR)/|' systemd/image-update-agent.service | install -Dm644 /dev/stdin '$(DESTDIR)$(UNITDIR)/image-update-agent.service'
+	install -Dm644 packaging/config.yaml '$(DESTDIR)$(DATADIR)/image-update-agent/config.yaml'
+	$(BINARY) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-update-agent'
+	$(BINARY) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-update-agent.fish'
+	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
+	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
+
+clean: ## what was built here; what tools/setup built stays in its cache
+	rm -rf bin dist e2e/.build
+	find . -name '*.test' -o -name '*.prof' | xargs -r rm -f
+
+# What Debian's packages bring: the node's programs, the C compiler of the race detector, shellcheck.
+packages:
+	@tools/setup packages
+
+node: packages
+	@tools/setup containerd kubelet
+
+# Asked before anything is built: containerd mounts images, kubelet makes cgroups.
+root:
+	@[ "$$(id -u)" = 0 ] || { echo 'this starts a real containerd, which needs root: sudo env "PATH=$$PATH" make ...' >&2; exit 1; }
