@@ -123,10 +123,13 @@ func attributes(handle *os.File) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	stat := info.Sys().(*syscall.Stat_t) // checkOwner has seen that it is one
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return File{}, fmt.Errorf("%w: unknown owner", ErrUnsafe)
+	}
 	return File{
 		Mode: info.Mode().Perm(), UID: int(stat.Uid), GID: int(stat.Gid), labels: labels,
-		id: identity{dev: uint64(stat.Dev), ino: stat.Ino, size: stat.Size, mtime: stat.Mtim},
+		id: identity{dev: stat.Dev, ino: stat.Ino, size: stat.Size, mtime: stat.Mtim},
 	}, nil
 }
 
@@ -231,8 +234,7 @@ func control(f *os.File, call func(fd int) (int, error)) (int, error) {
 // plain drops the path that package os puts before the cause; the caller
 // names the file once.
 func plain(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

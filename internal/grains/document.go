@@ -14,7 +14,9 @@ import (
 // busyKeys are the grains by which the cluster's orchestrations ask for
 // quiet: Salt has disabled timers and drains, reboots or deletes, and
 // restarting a pod now would work against it.
-var busyKeys = []string{"update_in_progress", "migration_in_progress", "removal_in_progress", "node_removal_in_progress"}
+var busyKeys = []string{
+	"update_in_progress", "migration_in_progress", "removal_in_progress", "node_removal_in_progress",
+}
 
 // document is a grains file that Salt can read and whose keys stand on lines
 // of their own. The zero document is an empty one.

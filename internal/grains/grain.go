@@ -98,12 +98,17 @@ type entry struct {
 
 // entries are the four keys of a normalized grain.
 func (g Grain) entries() []entry {
+	available, count := strconv.FormatBool(g.Available), strconv.Itoa(g.Count)
 	return []entry{
-		{keyAvailable, fmt.Sprintf("%s: %t\n", keyAvailable, g.Available), func(n *yaml.Node) bool { return isBool(n, g.Available) }},
-		{keyState, fmt.Sprintf("%s: %s\n", keyState, quote(g.State)), func(n *yaml.Node) bool { return isString(n, g.State) }},
-		{keyCount, fmt.Sprintf("%s: %d\n", keyCount, g.Count), func(n *yaml.Node) bool { return isPlain(n, strconv.Itoa(g.Count)) }},
+		scalar(keyAvailable, available, func(n *yaml.Node) bool { return isBool(n, g.Available) }),
+		scalar(keyState, quote(g.State), func(n *yaml.Node) bool { return isString(n, g.State) }),
+		scalar(keyCount, count, func(n *yaml.Node) bool { return isPlain(n, count) }),
 		{keyUpdates, g.updateLines(), g.saysUpdates},
 	}
+}
+
+func scalar(key, text string, says func(*yaml.Node) bool) entry {
+	return entry{key: key, lines: key + ": " + text + "\n", says: says}
 }
 
 // updateLines writes the list without indentation, as Salt's own dumps have it.

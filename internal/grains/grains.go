@@ -103,7 +103,8 @@ func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error)
 		return changed, fmt.Errorf("grains: %w", err)
 	}
 	if changed {
-		s.logger.InfoContext(ctx, "grain written", "file", s.path, "available", g.Available, "state", g.State, "count", g.Count)
+		s.logger.InfoContext(ctx, "grain written",
+			"file", s.path, "available", g.Available, "state", g.State, "count", g.Count)
 	}
 	return changed, nil
 }
@@ -118,7 +119,7 @@ func (s *Store) Busy(ctx context.Context) (reason string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("grains: %w", err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	_, doc, err := s.read(ctx, dir)
 	if err != nil {
 		return "", fmt.Errorf("grains: %w", err)
@@ -132,7 +133,7 @@ func (s *Store) announce(ctx context.Context, g Grain) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	file, doc, err := s.read(ctx, dir)
 	if err != nil {
 		return false, err

@@ -227,8 +227,12 @@ func TestAnnounceRefusesTextThatNeedsEscapes(t *testing.T) {
 	before := n.state(t)
 	for _, text := range badTexts {
 		for _, g := range []Grain{
-			{State: text}, {Updates: []Update{{Image: text}}}, {Updates: []Update{{Change: text}}},
-			{Updates: []Update{{From: text}}}, {Updates: []Update{{To: text}}}, {Updates: []Update{{Digest: text}}},
+			{State: text},
+			{Updates: []Update{{Image: text}}},
+			{Updates: []Update{{Change: text}}},
+			{Updates: []Update{{From: text}}},
+			{Updates: []Update{{To: text}}},
+			{Updates: []Update{{Digest: text}}},
 		} {
 			_, err := n.store.Announce(t.Context(), g)
 			require.Error(t, err, "%q", text)

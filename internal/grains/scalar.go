@@ -19,7 +19,9 @@ var (
 	nullWords  = []string{"", "~", "null", "Null", "NULL"}
 	// number holds the integers and floats of PyYAML's resolver.py, generously:
 	// what it matches needlessly is only written once more, in quotes.
-	number = regexp.MustCompile(`^[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|\.?[0-9][0-9_]*(:[0-5]?[0-9])*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.(inf|Inf|INF|nan|NaN|NAN))$`)
+	number = regexp.MustCompile(`^[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|` +
+		`\.?[0-9][0-9_]*(:[0-5]?[0-9])*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|` +
+		`\.(inf|Inf|INF|nan|NaN|NAN))$`)
 )
 
 // isPlain tells a scalar written as text, without quotes or tag.
