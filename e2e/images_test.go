@@ -233,10 +233,19 @@ func testStageFresh(t *testing.T, r *imagesRig) {
 	require.NotEmpty(t, pin.Config)
 	assert.Equal(t, pin.Config, r.listed(long))
 	assert.Equal(t, pin.Config, r.listed(pin.Name))
+	r.assertNoConfigRecord(release)
 	answer, err := r.cri.Images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: long}})
 	require.NoError(t, err)
 	// containerd 1.6 knows no pins.
 	assert.Equal(t, r.Containerd.Version != node.Containerd16, answer.GetImage().GetPinned(), "pinned")
+}
+
+// assertNoConfigRecord: a record that CRI makes for the config digest of an unmanaged image would hold the content
+// after our own are gone.
+func (r *imagesRig) assertNoConfigRecord(release agent.Release) {
+	r.t.Helper()
+	id := r.listed(release.Repository + ":" + release.Long) // CRI has seen the record
+	assert.NotContains(r.t, r.records("sha256:"), id.String())
 }
 
 func testStageAgain(t *testing.T, r *imagesRig) {
@@ -266,6 +275,7 @@ func testStageRenames(t *testing.T, r *imagesRig) {
 		require.NoError(t, r.client.ImageService().Delete(t.Context(), name))
 		assert.Empty(t, r.stage(release), name)
 		assert.Equal(t, records, r.records(release.Repository))
+		r.assertNoConfigRecord(release)
 	}
 }
 

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -94,9 +95,7 @@ func (r *podsRig) sandbox(pod, source string) (string, *cri.PodSandboxConfig) {
 func (r *podsRig) start(sandbox string, in *cri.PodSandboxConfig, name, image string, attempt uint32) string {
 	r.t.Helper()
 	labels := map[string]string{"io.kubernetes.container.name": name}
-	for key, value := range in.GetLabels() {
-		labels[key] = value
-	}
+	maps.Copy(labels, in.GetLabels())
 	created, err := r.cri.Runtime.CreateContainer(r.t.Context(), &cri.CreateContainerRequest{
 		PodSandboxId: sandbox, SandboxConfig: in,
 		Config: &cri.ContainerConfig{

@@ -21,6 +21,8 @@ var someDigest = digest.FromString("some image")
 
 // pinNames are repositories and the path that their pins have.
 var pinNames = map[string]string{
+	// Short enough for a repository, too long behind the name of our host.
+	"suse.com/" + strings.Repeat("l/", 115) + "x":       "hashed/" + digest.FromString("suse.com/"+strings.Repeat("l/", 115)+"x").Encoded(),
 	"registry.suse.com/caasp/v4/velum":                  "registry.suse.com/caasp/v4/velum",
 	"docker.io/library/nginx":                           "docker.io/library/nginx",
 	"registry01:5000/registry.suse.com/caasp/v4.5/etcd": "registry01_5000/registry.suse.com/caasp/v4.5/etcd",
@@ -126,8 +128,9 @@ func TestPlanPins(t *testing.T) {
 	t.Parallel()
 	other := digest.FromString("other image")
 	tag, pin := record("suse.com/a:1", someDigest), pinRecord("suse.com/a", record("", someDigest))
-	washed := pin
-	washed.Labels = map[string]string{labelRepository: "suse.com/a"}
+	unpinned, unmanaged := pin, pin
+	unpinned.Labels = map[string]string{labelRepository: "suse.com/a", labelManaged: managed}
+	unmanaged.Labels = map[string]string{labelRepository: "suse.com/a", labelPinned: pinned}
 	want := agent.Pin{Repository: "suse.com/a", Digest: someDigest}
 	for _, plan := range []struct {
 		name      string
@@ -143,7 +146,8 @@ func TestPlanPins(t *testing.T) {
 		{name: "there already", records: []images.Image{tag, pin}, want: []agent.Pin{want}},
 		{name: "only the pin is left", records: []images.Image{pin}, want: []agent.Pin{want}},
 		{name: "not wanted any more", records: []images.Image{tag, pin}, drop: []images.Image{pin}},
-		{name: "lost its labels", records: []images.Image{washed}, want: []agent.Pin{want}, add: []images.Image{pin}},
+		{name: "pinned no more", records: []images.Image{unpinned}, want: []agent.Pin{want}, add: []images.Image{pin}},
+		{name: "managed no more", records: []images.Image{unmanaged}, want: []agent.Pin{want}, add: []images.Image{pin}},
 		{
 			name: "same digest for another repository", records: []images.Image{pin},
 			want: []agent.Pin{{Repository: "suse.com/b", Digest: someDigest}},

@@ -140,6 +140,32 @@ func TestWatcherStopsWhileAsking(t *testing.T) {
 	})
 }
 
+// Nothing is reported after the end: stop waits for a report that is under way.
+func TestWatcherStopWaitsForTheReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		w := newWatcher(&fakeStore{}, "suse.com/a:1", func(p agent.Progress) {
+			if p.Phase != "resolving" {
+				<-gate
+			}
+		})
+		w.expect([]ocispec.Descriptor{blob("base", 100)})
+		stop := w.start(t.Context())
+		<-time.After(watchInterval)
+		synctest.Wait()
+		stopped := make(chan struct{})
+		go func() { stop(); close(stopped) }()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("stopped during a report")
+		default:
+		}
+		close(gate)
+		<-stopped
+	})
+}
+
 type hungStore struct{ ingests }
 
 func (hungStore) ListStatuses(ctx context.Context, _ ...string) ([]content.Status, error) {

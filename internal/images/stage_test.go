@@ -126,9 +126,10 @@ func TestStageUndoesOnAnError(t *testing.T) {
 	assert.Empty(t, held.live)
 	assert.Empty(t, seen, "not done")
 
-	records.broken = ""
+	records.broken, records.wrote = "", nil
 	require.NoError(t, c.stage(t.Context(), release, report))
 	assert.Len(t, records.records, 3)
+	assert.Equal(t, []string{"suse.com/a:1-rev1-build1", pinName("suse.com/a", target.Digest)}, records.wrote, "the pin is last")
 	assert.Empty(t, held.live)
 	assert.Len(t, seen, 1)
 }
