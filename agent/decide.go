@@ -117,7 +117,6 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	i.Staged = d.inv.staged(i.Target)
-	i.Adopted = good.Adopted && good.Running == i.Running.Digest
 	return i
 }
 

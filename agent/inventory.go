@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -67,15 +68,24 @@ func (inv Inventory) staged(r Release) bool {
 
 // podContainers gives the containers of the static pod of that name. kubelet
 // names it <pod>-<node>; the node's name may differ from the host's, so the pod
-// is the one with the longest name that fits, of all pods known.
+// is the one with the longest name that fits, of all pods known. Beside the pod
+// that runs, kubelet keeps the dead containers of what it was before: sandboxes
+// in which nothing runs do not count then.
 func (inv Inventory) podContainers(namespace, pod string, all []string) []Container {
 	var out []Container
+	live := map[string]bool{}
 	for _, c := range inv.Containers {
 		if c.Namespace == namespace && owner(c.Pod, all) == pod {
 			out = append(out, c)
+			if c.Running {
+				live[c.Sandbox] = true
+			}
 		}
 	}
-	return out
+	if len(live) == 0 {
+		return out
+	}
+	return slices.DeleteFunc(out, func(c Container) bool { return !live[c.Sandbox] })
 }
 
 // owner is the longest of names that the CRI pod name begins with. The name
@@ -91,8 +101,7 @@ func owner(criPod string, names []string) string {
 }
 
 // container gives the named container: the one that runs, else the one that
-// was started last. Beside it kubelet keeps the dead ones of a pod that was
-// changed, for their logs.
+// was started last.
 func container(all []Container, name string) *Container {
 	var best *Container
 	for i := range all {
@@ -100,7 +109,7 @@ func container(all []Container, name string) *Container {
 		switch {
 		case c.Name != name:
 		case best == nil, c.Running && !best.Running,
-			c.Running == best.Running && c.StartedAt.After(best.StartedAt):
+			c.Running == best.Running && !c.StartedAt.Before(best.StartedAt):
 			best = c
 		}
 	}

@@ -61,7 +61,6 @@ type ImagePlan struct {
 	Change  string
 	From    string // what runs, by its best name
 	Staged  bool
-	Adopted bool
 	Well    bool // its container runs, or as an init container has ended well
 }
 

@@ -57,7 +57,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	}
 	s := ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
-		Follow: i.Offer.Follow.Tag, Change: i.Change, Adopted: i.Adopted, Holds: orEmpty(p.Holds),
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: orEmpty(p.Holds),
 		Staged: i.Staged, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 	}
@@ -65,6 +65,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 		s.Follow = i.Want.Ask.Tag
 	}
 	good := a.record.Good[goodKey(p.File, i.Want.Image.Container)]
+	s.Adopted = good.Adopted && good.Running == i.Running.Digest
 	s.LastGood = named(a.record.Releases[releaseKey(repository, good.Running)].Name(), good.Running)
 	if i.Change != "" && !p.withheld() {
 		s.Offered = named(i.Target.Name(), i.Target.Digest)

@@ -20,6 +20,7 @@ type pod struct {
 	sandbox    string
 	spec       manifests.Pod
 	containers map[string]*agent.Container
+	hidden     []string // containers that CRI shows no more
 }
 
 // Sync is one turn of kubelet: pods that changed are made anew, those without a
@@ -154,6 +155,9 @@ func (n *Node) Containers(context.Context) ([]agent.Container, error) {
 	for _, file := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[file]
 		for _, name := range slices.Sorted(maps.Keys(p.containers)) {
+			if slices.Contains(p.hidden, name) {
+				continue
+			}
 			c := *p.containers[name]
 			c.Digests = n.digestsOf(c)
 			out = append(out, c)
@@ -245,6 +249,14 @@ func (n *Node) Restart(file, container string) {
 	if c, ok := n.Container(file, container); ok {
 		_ = n.Stop(context.Background(), c.ID)
 	}
+}
+
+// RemoveContainer has kubelet remove a dead container that it has kept for its
+// log; the pod is not touched.
+func (n *Node) RemoveContainer(file, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods[file].hidden = append(n.pods[file].hidden, name)
 }
 
 // Container is what runs as a container of a pod manifest.

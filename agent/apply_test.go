@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+func TestApplyIsHeldWhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		breaks func(w *world)
+		reason string
+	}{
+		"the registry is away": {
+			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away",
+		},
+		"the floating tag has moved on": {
+			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on",
+		},
+		"somebody edits the file at the last moment": {
+			func(w *world) {
+				w.Registry.OnAsk = func(string, string) {
+					w.Registry.OnAsk = nil
+					w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "more="+mariadb+":10.0"))
+				}
+			}, "changed by somebody else",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Registry.Release(mariadb, "10.0", 1, "1.1")
+			first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			old := podYAML("velum", "velum="+velum+":4.0.0")
+			w.Node.PutPodManifest("velum.yaml", old)
+			w.Node.PutTemplate("velum.yaml", old)
+			w.check()
+			c.breaks(w)
+
+			out, s := w.apply()
+
+			assert.Equal(t, agent.ResultHeld, out[0].Result)
+			assert.Contains(t, out[0].Reason, c.reason)
+			assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+			assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "imagePullPolicy")
+			w.runs("velum.yaml", "velum", first.Digest)
+			assert.NotContains(t, w.Disk.JSON(), `"approved"`, "the approval is used up")
+			assert.NotContains(t, w.Disk.JSON(), `"failed"`, "nothing went wrong")
+		})
+	}
+}
+
+func TestApplyWithoutAnythingOrOfNobody(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	out, _, err := w.agent.Apply(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, []agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultNothing}}, out)
+	_, _, err = w.agent.Apply(t.Context(), []string{"elum"})
+	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	for _, name := range []string{"velum", velum, "v4/velum", "velum.yaml"} {
+		_, _, err = w.agent.Apply(t.Context(), []string{name})
+		require.NoError(t, err, name)
+	}
+}
+
+func TestApplyThatCannotBeKeptDoesNotStart(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	w.Disk.Fail(errors.New("no space left on device"))
+
+	_, _, err := w.agent.Apply(t.Context(), nil)
+
+	require.ErrorContains(t, err, "no space left")
+	w.runs("velum.yaml", "velum", first.Digest)
+}
+
+func TestFailedApplyStaysFailedUntilThePodIsWellOrTheOfferChanges(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"rebuild", "revision"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, first := running(t)
+				bad := w.Registry.Release(velum, "4.0.0", map[string]int{"rebuild": 1, "revision": 2}[kind], "9.9")
+				w.Node.Crash(bad.Digest, true)
+				w.check()
+
+				out, s := w.apply()
+
+				assert.Equal(t, agent.ResultFailed, out[0].Result)
+				assert.Contains(t, out[0].Reason, "exit code 1")
+				assert.Contains(t, out[0].Reason, "not running after 1m0s")
+				assert.Equal(t, agent.StateFailed, s.State)
+				assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest, "what crashes is not good")
+				s = w.look()
+				assert.Equal(t, agent.StateFailed, s.State, "also later: "+s.Reason)
+				w.restart()
+				assert.Equal(t, agent.StateFailed, w.look().State, "also after a restart")
+				assert.True(t, w.Node.Pinned(velum, first.Digest))
+				assert.NotContains(t, w.Disk.JSON(), `"approved"`, "it is not tried again by itself")
+
+				w.Node.Crash(bad.Digest, false)
+				w.Node.Sync()
+				s = w.look()
+				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+				assert.Equal(t, bad.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
+				assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
+			})
+		})
+	}
+}
+
+func TestLastGoodStaysPinnedOverRebuildsThatCrash(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	for _, build := range []string{"1.2", "1.3", "1.4"} {
+		bad := w.Registry.Release(velum, "4.0.0", 1, build)
+		w.Node.Crash(bad.Digest, true)
+		w.poll()
+		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
+		w.look()
+		w.Node.Collect()
+	}
+	assert.True(t, w.Node.Pinned(velum, first.Digest))
+}
+
+func TestAdoptedIsWhatKubeletTookByItself(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Node.Restart("velum.yaml", "velum")
+
+	s := w.poll()
+
+	w.runs("velum.yaml", "velum", second.Digest)
+	i := image(s, "velum.yaml", "velum")
+	assert.True(t, i.Adopted)
+	assert.Empty(t, i.Change)
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")
+	assert.True(t, w.Node.Pinned(velum, second.Digest))
+	assert.True(t, image(w.look(), "velum.yaml", "velum").Adopted)
+	w.idle()
+}
+
+func TestInterruptedApplyGoesOnAtTheNextStart(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"before the stop", "between two stops", "while waiting"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { interrupted(t, at) })
+		})
+	}
+}
+
+func interrupted(t *testing.T, at string) {
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	w.check()
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	db := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	w.poll()
+	ctx, kill := context.WithCancel(t.Context())
+	defer kill()
+	stops := 0
+	w.Node.OnStop = func(string) error {
+		stops++
+		if at == "before the stop" || (at == "between two stops" && stops == 2) {
+			kill()
+			return ctx.Err()
+		}
+		return nil
+	}
+	if at == "while waiting" {
+		w.Node.Kubelet = false
+		w.agent.Progress = func(p agent.Progress) {
+			if p.Phase == "waiting" {
+				kill()
+			}
+		}
+	}
+
+	out, _, err := w.agent.Apply(ctx, nil)
+
+	require.NoError(t, err)
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Contains(t, out[0].Reason, "interrupted")
+	assert.Contains(t, w.Disk.JSON(), `"approved"`)
+	assert.NotContains(t, w.Disk.JSON(), `"failed"`)
+	w.Node.OnStop = nil
+	if at == "while waiting" {
+		w.Node.Kubelet = true
+		w.Node.Sync()
+	}
+	w.restart()
+	s := w.look()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.runs("velum.yaml", "velum", second.Digest)
+	w.runs("velum.yaml", "db", db.Digest)
+	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
+	assert.False(t, image(s, "velum.yaml", "db").Adopted, "it was approved")
+	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
+	w.idle()
+}
+
+func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.check()
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		w.Node.Kubelet = false // it is slow to see the new file
+		w.agent.Progress = func(p agent.Progress) {
+			if p.Phase == "waiting" {
+				kill()
+			}
+		}
+		_, _, err := w.agent.Apply(ctx, nil)
+		require.NoError(t, err)
+		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
+		w.Node.Kubelet = true
+		w.restart()
+
+		s := w.look()
+
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
+	})
+}
+
+func TestApprovalIsVoid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		meanwhile func(w *world)
+		applied   bool
+	}{
+		"not by a restart alone":               {func(*world) {}, true},
+		"not within a day":                     {func(w *world) { w.Clock.Add(23 * time.Hour) }, true},
+		"after a day":                          {func(w *world) { w.Clock.Add(25 * time.Hour) }, false},
+		"if it was given by a clock far ahead": {func(w *world) { w.Clock.Add(-10 * 365 * 24 * time.Hour) }, false},
+		"if the offer changed":                 {func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, false},
+		"if the template changed": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "more="+velum+":__TAG__"))
+		}, false},
+		"if the template is gone": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", nil)
+			w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+":__TAG__"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, first := running(t)
+			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			w.poll()
+			ctx, kill := context.WithCancel(t.Context())
+			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
+			_, _, err := w.agent.Apply(ctx, nil)
+			require.NoError(t, err)
+			require.Contains(t, w.Disk.JSON(), `"approved"`)
+			w.Node.OnStop = nil
+			c.meanwhile(w)
+			w.restart()
+
+			w.poll()
+
+			want := first.Digest
+			if c.applied {
+				want = second.Digest
+			}
+			w.runs("velum.yaml", "velum", want)
+			assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
+			assert.NotContains(t, w.Disk.JSON(), `"approved"`)
+		})
+	}
+}
+
+func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.PullPolicy = "IfNotPresent"
+	w.restart()
+	w.check()
+	out, _ := w.apply()
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	assert.NotContains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1", "staging leaves the floating tag alone")
+
+	out, _ = w.apply()
+
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.runs("velum.yaml", "velum", second.Digest)
+	assert.Contains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1")
+}
+
+func TestChangedInitContainerRestartsTheWholePod(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{false, true} {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:setup="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		before, _ := w.Node.Container("velum.yaml", "db")
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		s := w.poll()
+		require.Equal(t, "rebuild", image(s, "velum.yaml", "setup").Change)
+		if gone {
+			w.Node.RemoveContainer("velum.yaml", "setup") // kubelet keeps dead containers only so long
+			assert.Equal(t, "rebuild", image(w.look(), "velum.yaml", "setup").Change, "what ran last is remembered")
+		}
+
+		out, _ := w.apply()
+
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "setup", second.Digest)
+		after, _ := w.Node.Container("velum.yaml", "db")
+		assert.NotEqual(t, before.Sandbox, after.Sandbox)
+		w.idle()
+	}
+}
+
+func TestOnlyTheContainerThatChangesIsStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	w.check()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	w.Registry.Counts()
+
+	out, _ := w.apply()
+
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, 2, w.Node.Starts("velum.yaml", "velum"))
+	assert.Equal(t, 1, w.Node.Starts("velum.yaml", "db"))
+	assert.Equal(t, 1, w.Registry.Counts().Heads, "only what will be pulled is asked for")
+}
+
+func TestTwoContainersOfOneRepositoryAreOneQuestionAndOneStage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0", "init:c="+velum+":4.0.0"))
+	w.check()
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Counts()
+
+	s := w.poll()
+
+	assert.Equal(t, 1, w.Registry.Counts().Describes)
+	assert.Len(t, s.Images, 3)
+	assert.Len(t, w.Grain.Last().Updates, 1, "the UI hears of an image once")
+	out, _ := w.apply("velum")
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	for _, c := range []string{"a", "b", "c"} {
+		w.runs("velum.yaml", c, second.Digest)
+	}
+}
+
+func TestDeadContainersOfTheFormerPodDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := running(t)
+		for rev := 2; rev < 5; rev++ {
+			w.Clock.Add(time.Hour)
+			next := w.Registry.Release(velum, "4.0.0", rev, "1.1")
+			w.check()
+			out, s := w.apply() // each leaves a dead container behind
+			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Running.Digest)
+		}
+	})
+}
+
+func TestStepErrorsStandWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("no space left on device") }
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, image(s, "velum.yaml", "velum").Error, "no space left")
+	assert.False(t, image(s, "velum.yaml", "velum").Staged)
+	assert.Empty(t, w.Grain.Last().Updates, "never offered unstaged")
+	out, _ := w.apply()
+	assert.Equal(t, "not staged yet", out[0].Reason)
+}
+
+func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{} }
+	w.restart()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s := w.check()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.True(t, slices.IndexFunc(s.Images, func(i agent.ImageStatus) bool { return i.Offered != nil }) < 0)
+	assert.True(t, strings.HasPrefix(s.Reason, "every followed image"))
+}
