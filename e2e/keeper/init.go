@@ -98,7 +98,7 @@ func shadow(file string) error {
 		return err
 	}
 	duplicate := filepath.Join("/var/lib/kubelet", "shadow-"+filepath.Base(file))
-	if err := os.WriteFile(duplicate, value, 0o644); err != nil {
+	if err := os.WriteFile(duplicate, value, 0o600); err != nil {
 		return err
 	}
 	if err := unix.Mount(duplicate, file, "", unix.MS_BIND, ""); err != nil {
@@ -136,21 +136,23 @@ func (n *initProcess) handle(r request) {
 }
 
 func (n *initProcess) start(id int, c Command) error {
-	files := make([]uintptr, 0, 3)
-	for i, name := range []string{os.DevNull, c.Stdout, c.Stderr} {
-		flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-		if i == 0 {
-			flags = os.O_RDONLY
-		}
-		f, err := os.OpenFile(name, flags, 0o644)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		files = append(files, f.Fd())
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
 	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(c.Stdout, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	errs, err := os.OpenFile(c.Stderr, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errs.Close() }()
 	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
-		Dir: "/", Env: c.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: c.Env, Files: []uintptr{in.Fd(), out.Fd(), errs.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Argv[0], err)

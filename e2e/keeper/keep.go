@@ -3,6 +3,7 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +28,7 @@ func Keep(dir string) error {
 	}
 	// Pdeathsig is sent when the thread that forked ends, so the thread is kept as long as the process.
 	runtime.LockOSThread()
-	program := exec.Command("/proc/self/exe", "init")
+	program := exec.CommandContext(context.Background(), "/proc/self/exe", "init") // ends with its input
 	program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr
 	program.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,

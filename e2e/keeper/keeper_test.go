@@ -3,6 +3,7 @@
 package keeper_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +39,7 @@ func own(program string) {
 	if err != nil {
 		panic(err)
 	}
-	os.Stdout.WriteString(k.Dir + "\n")
+	fmt.Println(k.Dir)
 	select {}
 }
 
@@ -56,12 +57,7 @@ func build(t *testing.T) string {
 // take the nodes of others.
 func start(t *testing.T) *keeper.Keeper {
 	t.Helper()
-	if !strings.HasPrefix(filepath.Base(os.TempDir()), "keeper-test-") {
-		dir, err := os.MkdirTemp("", "keeper-test-")
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-		t.Setenv("TMPDIR", dir)
-	}
+	t.Setenv("TMPDIR", t.TempDir())
 	k, err := keeper.Start(build(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = k.Close() })
@@ -187,7 +183,9 @@ func TestKilledOwnerLeavesNothing(t *testing.T) {
 }
 
 func TestSweepRemovesWhatAKilledKeeperLeft(t *testing.T) {
-	used, killed := start(t), start(t)
+	used := start(t)
+	killed, err := keeper.Start(build(t))
+	require.NoError(t, err)
 	p, err := killed.Run(shell(killed, "setsid sleep 1000 & sleep 1000"))
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(killed.Pid(), syscall.SIGKILL))

@@ -19,7 +19,9 @@ const (
 	lockName   = "keeper.lock"
 	cgroupRoot = "/sys/fs/cgroup"
 	// A cgroup whose last process was just killed stays busy until the kernel has let go of it.
+	// cgroup v1 tells nobody when that is, so it is tried again.
 	cgroupPatience = 10 * time.Second
+	cgroupInterval = 10 * time.Millisecond
 	// The lock is taken right after the directory is made; one without it for this long has no owner.
 	lockPatience = time.Minute
 )
@@ -53,7 +55,7 @@ func Sweep() ([]string, error) {
 	var problems []error
 	for _, dir := range dirs {
 		lock, err := abandoned(dir)
-		if err != nil || lock == nil {
+		if lock == nil {
 			problems = append(problems, err)
 			continue
 		}
@@ -81,11 +83,14 @@ func abandoned(dir string) (*os.File, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close()
-		return nil, nil
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return lock, nil
 	}
-	return lock, nil
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = nil
+	}
+	return nil, errors.Join(err, lock.Close())
 }
 
 // remove removes the cgroups first: as long as the directory is there, the next sweep finds the rest.
@@ -146,17 +151,19 @@ func removeCgroups(name string) error {
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(cgroupPatience)
+	expired := time.After(cgroupPatience)
+	again := time.NewTicker(cgroupInterval)
+	defer again.Stop()
 	for _, root := range roots {
-		for {
-			err := removeCgroup(filepath.Join(root, name))
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+		for err := removeCgroup(filepath.Join(root, name)); err != nil; err = removeCgroup(filepath.Join(root, name)) {
+			if !errors.Is(err, unix.EBUSY) {
 				return fmt.Errorf("cgroups: %w", err)
 			}
-			time.Sleep(10 * time.Millisecond) // the kernel tells nobody on v1 when a group becomes free
+			select {
+			case <-again.C:
+			case <-expired:
+				return fmt.Errorf("cgroups: after %s: %w", cgroupPatience, err)
+			}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@
 package keeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func Start(program string) (*Keeper, error) {
 
 // launch starts the keeper in a session of its own, so that an interrupt from the terminal reaches the owner only.
 func (k *Keeper) launch(program string, lock *os.File) error {
-	k.program = exec.Command(program, "keep", k.Dir)
+	k.program = exec.CommandContext(context.Background(), program, "keep", k.Dir) // Close ends it, not a context
 	k.program.Stderr = os.Stderr
 	k.program.ExtraFiles = []*os.File{lock}
 	k.program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -81,7 +81,7 @@ type Containerd struct {
 func (n *Node) startContainerd(options Options) *Containerd {
 	n.tb.Helper()
 	c := &Containerd{
-		Version: options.Containerd, Socket: n.Path("run/containerd/containerd.sock"),
+		Version: options.Containerd, Socket: n.Path(socketPath),
 		node: n, file: filepath.Join(n.Dir, "containerd/config.toml"),
 	}
 	config := config2

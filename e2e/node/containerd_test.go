@@ -52,8 +52,8 @@ func TestContainerdPullsByCertsD(t *testing.T) {
 // A node with little space for images runs out of it, and the machine does not.
 func TestImageSpaceIsLimited(t *testing.T) {
 	t.Parallel()
-	n := startChecked(t, node.Options{Containerd: node.Containerd2, ImageSpace: 64 << 20})
-	n.Registry.Push("demo/big", node.Image{Layers: []node.Layer{{Seed: 1, Size: 80 << 20}}}, "1")
+	n := startChecked(t, node.Options{Containerd: node.Containerd2, ImageSpace: 32 << 20})
+	n.Registry.Push("demo/big", node.Image{Layers: []node.Layer{{Seed: 1, Size: 40 << 20}}}, "1")
 	_, err := n.CRI().Pull(n.Registry.Ref("demo/big:1"))
 	require.ErrorContains(t, err, "no space left on device")
 }

@@ -27,7 +27,7 @@ type CRI struct {
 // CRI returns a client of the node's containerd.
 func (n *Node) CRI() *CRI {
 	n.tb.Helper()
-	socket := "unix://" + n.Path("run/containerd/containerd.sock")
+	socket := "unix://" + n.Path(socketPath)
 	connection, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		n.tb.Fatalf("node: cri: %v", err)

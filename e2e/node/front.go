@@ -106,7 +106,8 @@ func (r *Registry) newFront() *http.Server {
 		ErrorLog:  log.New(io.Discard, "", 0), // clients that hang up are part of the tests
 	}
 	return &http.Server{
-		ErrorLog: proxy.ErrorLog,
+		ErrorLog:          proxy.ErrorLog,
+		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			q := parse(request)
 			q.Start = time.Now()
@@ -136,11 +137,13 @@ type countedWriter struct {
 	bytes  int64
 }
 
+// WriteHeader remembers the status.
 func (w *countedWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write counts.
 func (w *countedWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK

@@ -5,6 +5,7 @@ package node
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -103,18 +104,14 @@ func (i Image) layers(program string) ([]v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	media := types.DockerLayer
-	if i.OCI {
-		media = types.OCILayer
-	}
-	first, err := i.layer(media, "answer", int64(len(text)), func() io.Reader { return bytes.NewReader(text) })
+	first, err := i.layer("answer", int64(len(text)), gzip.BestSpeed, func() io.Reader { return bytes.NewReader(text) })
 	layers := []v1.Layer{first}
 	for _, l := range i.Layers {
 		if err != nil {
 			return nil, err
 		}
 		var next v1.Layer
-		next, err = i.layer(media, fmt.Sprintf("data/%d", l.Seed), l.Size, func() io.Reader {
+		next, err = i.layer(fmt.Sprintf("data/%d", l.Seed), l.Size, gzip.NoCompression, func() io.Reader {
 			return io.LimitReader(rand.NewChaCha8(seed(l.Seed)), l.Size)
 		})
 		layers = append(layers, next)
@@ -128,8 +125,13 @@ func seed(s uint64) [32]byte {
 	return key
 }
 
-// layer packs one executable file.
-func (i Image) layer(media types.MediaType, path string, size int64, content func() io.Reader) (v1.Layer, error) {
+// layer packs one executable file, compressed once and kept in memory: go-containerregistry reads a layer several
+// times, for its digests and to send it.
+func (i Image) layer(path string, size int64, level int, content func() io.Reader) (v1.Layer, error) {
+	media := types.DockerLayer
+	if i.OCI {
+		media = types.OCILayer
+	}
 	open := func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
 		go func() {
@@ -145,5 +147,6 @@ func (i Image) layer(media types.MediaType, path string, size int64, content fun
 		}()
 		return r, nil
 	}
-	return tarball.LayerFromOpener(open, tarball.WithMediaType(media), tarball.WithCompressionLevel(1))
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(media), tarball.WithCompressedCaching,
+		tarball.WithCompressionLevel(level))
 }

@@ -5,9 +5,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -59,13 +57,15 @@ func (n *Node) startKubelet(options Options) *Kubelet {
 // test sees; a test that wants them sets them.
 func (k *Kubelet) config(dir string) map[string]any {
 	return map[string]any{
-		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
-		"kind":                     "KubeletConfiguration",
-		"address":                  "127.0.0.1",
-		"port":                     k.node.FreePort(),
-		"readOnlyPort":             k.Port,
-		"healthzPort":              0,
-		"authentication":           map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+		"apiVersion":   "kubelet.config.k8s.io/v1beta1",
+		"kind":         "KubeletConfiguration",
+		"address":      "127.0.0.1",
+		"port":         k.node.FreePort(),
+		"readOnlyPort": k.Port,
+		"healthzPort":  0,
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false},
+		},
 		"authorization":            map[string]any{"mode": "AlwaysAllow"},
 		"containerRuntimeEndpoint": "unix://" + k.node.Containerd.Socket,
 		"staticPodPath":            k.node.Manifests,
@@ -93,27 +93,12 @@ func (k *Kubelet) Start() {
 	k.node.tb.Helper()
 	k.Process = k.node.run("kubelet", []string{searchPath()}, k.argv...)
 	k.waitReady(kubeletPatience, func() error {
-		_, err := get(fmt.Sprintf("http://127.0.0.1:%d/healthz", k.Port))
+		_, err := getAlone(k.node.tb.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", k.Port))
 		return err
 	})
 }
 
 // Pods returns kubelet's own list of pods, a v1.PodList in JSON.
 func (k *Kubelet) Pods() ([]byte, error) {
-	return get(fmt.Sprintf("http://127.0.0.1:%d/pods", k.Port))
-}
-
-// get asks on a connection of its own, as a prober does, and wants 200.
-func get(url string) ([]byte, error) {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
-	}
-	return body, err
+	return getAlone(k.node.tb.Context(), fmt.Sprintf("http://127.0.0.1:%d/pods", k.Port))
 }

@@ -4,11 +4,18 @@ package node
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
+)
+
+const (
+	socketPath = "run/containerd/containerd.sock" // of containerd, below Root
+	// maxSocketPath is what sockaddr_un takes (unix(7)), less containerd's ".ttrpc" beside its socket.
+	maxSocketPath = 107 - len(".ttrpc")
 )
 
 // Version names a containerd.
@@ -72,6 +79,9 @@ func Start(tb TB, options Options) *Node {
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
 	n.makeTree()
+	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
+		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
+	}
 	n.Registry = n.StartRegistry(options.TLS)
 	if options.Containerd != NoContainerd {
 		n.Containerd = n.startContainerd(options)
@@ -142,10 +152,11 @@ func (n *Node) ReadFile(name string) string {
 // FreePort returns a TCP port of 127.0.0.1 that was free a moment ago.
 func (n *Node) FreePort() int {
 	n.tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		n.tb.Fatalf("node: %v", err)
+		return 0
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(l.Addr().String()).Port())
 }

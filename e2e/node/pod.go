@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"time"
@@ -49,7 +50,7 @@ func (n *Node) WritePod(p Pod) {
 
 // Answer asks the pod at a port for its version.
 func Answer(port int) (string, error) {
-	body, err := get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+	body, err := getAlone(context.Background(), fmt.Sprintf("http://127.0.0.1:%d/", port))
 	return string(body), err
 }
 

@@ -49,10 +49,11 @@ func (r *Registry) push(repository string, image Image, tags []string) (string, 
 	if err != nil {
 		return "", err
 	}
-	if index, ok := pushed.(v1.ImageIndex); ok {
-		err = remote.WriteIndex(repo.Digest(digest.String()), index, r.past()...)
-	} else {
-		err = remote.Write(repo.Digest(digest.String()), pushed.(v1.Image), r.past()...)
+	switch p := pushed.(type) {
+	case v1.ImageIndex:
+		err = remote.WriteIndex(repo.Digest(digest.String()), p, r.past()...)
+	case v1.Image:
+		err = remote.Write(repo.Digest(digest.String()), p, r.past()...)
 	}
 	for _, tag := range tags {
 		if err == nil {
@@ -111,6 +112,8 @@ func (r *Registry) past() []remote.Option {
 		}))}
 }
 
+// roundTrip is a function as an http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
+// RoundTrip calls f.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -16,7 +16,7 @@ import (
 )
 
 // registryPatience is how long a docker-registry may take to answer; it needs 0.1 s on an idle machine.
-const registryPatience = 20 * time.Second
+const registryPatience = 60 * time.Second
 
 // registryConfig is that of distribution 2.8. The unix socket spares the search for a free port; relative URLs keep
 // uploads on the address that the client used.
@@ -86,16 +86,8 @@ func (n *Node) StartRegistry(withTLS bool) *Registry {
 
 // ping asks the registry itself, past the front.
 func (r *Registry) ping() error {
-	client := &http.Client{Transport: r.backend, Timeout: time.Second}
-	response, err := client.Get("http://registry/v2/")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
+	_, err := get(r.node.tb.Context(), r.backend, "http://registry/v2/")
+	return err
 }
 
 // Up opens the front, at the same address as before. A registry is up when it starts.
@@ -110,7 +102,7 @@ func (r *Registry) Up() {
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
 	if err != nil {
 		r.node.tb.Fatalf("node: %s: %v", r.name, err)
 		return

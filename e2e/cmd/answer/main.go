@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -29,10 +30,11 @@ func main() {
 
 func serve(address string) {
 	answer := os.Getenv("ANSWER")
-	fmt.Println("serving", answer)
-	err := http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, answer)
-	}))
-	fmt.Fprintln(os.Stderr, err)
+	fmt.Fprintln(os.Stdout, "serving", answer)
+	server := http.Server{
+		Addr: address, ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }),
+	}
+	fmt.Fprintln(os.Stderr, server.ListenAndServe())
 	os.Exit(1)
 }

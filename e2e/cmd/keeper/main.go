@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -27,9 +28,9 @@ func run(args []string) error {
 	case len(args) == 1 && args[0] == "sweep":
 		swept, err := keeper.Sweep()
 		for _, dir := range swept {
-			fmt.Println(dir)
+			fmt.Fprintln(os.Stdout, dir)
 		}
 		return err
 	}
-	return fmt.Errorf("usage: keeper sweep (keep DIR and init are for package node)")
+	return errors.New("usage: keeper sweep (keep DIR and init are for package node)")
 }

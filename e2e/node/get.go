@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// getPatience is for one answer of a program on this machine.
+const getPatience = 5 * time.Second
+
+// get returns the body of a response 200; any other is an error.
+func get(ctx context.Context, transport http.RoundTripper, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, getPatience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
+	}
+	return body, err
+}
+
+// getAlone is get on a connection of its own, as a prober asks: it does not outlive a restart of the other side.
+func getAlone(ctx context.Context, url string) ([]byte, error) {
+	return get(ctx, &http.Transport{DisableKeepAlives: true}, url)
+}
