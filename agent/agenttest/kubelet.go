@@ -62,6 +62,15 @@ func (n *Node) end(file string) {
 	delete(n.pods, file)
 }
 
+// EndPod ends a pod behind kubelet's back, and forgets it: the node has just
+// booted.
+func (n *Node) EndPod(file string) {
+	n.mu.Lock()
+	n.end(file)
+	n.mu.Unlock()
+	n.Forget()
+}
+
 // Forget has kubelet remove the dead containers of former pods.
 func (n *Node) Forget() {
 	n.mu.Lock()
