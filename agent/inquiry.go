@@ -228,7 +228,10 @@ func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.
 	known, ok := i.agent.record.Releases[key]
 	r := known
 	r.Repository, r.Tag, r.Digest = q.Repository, tag, d
-	if ok && (known.Long != "" || !i.listed[q.Repository]) {
+	if ok && r.Long == "" {
+		_, _ = i.list(ctx, q.Repository, false) // if it is due, it is due here
+	}
+	if ok && (r.Long != "" || !i.listed[q.Repository]) {
 		return r, nil
 	}
 	var err error

@@ -23,11 +23,15 @@ type Notifier interface {
 	Turned()
 }
 
+// ErrEnded: the loop has ended and does nothing any more.
+var ErrEnded = errors.New("the daemon is ending")
+
 // Loop runs the cycles, one at a time: by the clock, and when a person asks.
 type Loop struct {
 	notify  Notifier
 	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
 	work    chan func(context.Context)
+	ended   chan struct{} // closed when Run returns
 	mu      sync.Mutex
 	status  Status
 	hearers map[int]func(Progress)
@@ -44,7 +48,7 @@ type Loop struct {
 // the sleep, so that a watchdog is served in time.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{
-		notify: n, wake: wake, work: make(chan func(context.Context)),
+		notify: n, wake: wake, work: make(chan func(context.Context)), ended: make(chan struct{}),
 		hearers: map[int]func(Progress){}, machineID: machineID,
 	}
 	l.adopt(a, interval)
@@ -58,30 +62,35 @@ func (l *Loop) adopt(a *Agent, interval time.Duration) {
 }
 
 // Run turns until ctx ends, and then returns nil: a step that has begun is
-// finished or left whole.
+// finished or left whole. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
-	l.next(l.agent.Now())
+	defer close(l.ended)
+	l.next(l.now())
 	look := time.Time{} // at once: the node may have changed while we were off
 	for {
-		now := l.agent.Now()
+		now := l.now()
 		switch {
 		case !l.poll.IsZero() && !now.Before(l.poll):
 			l.next(now)
 			_, _ = l.turn(ctx, PollDue)
-			look = l.agent.Now().Add(lookInterval)
+			look = l.now().Add(lookInterval)
 		case !now.Before(look):
 			_, _ = l.turn(ctx, PollNone)
-			look = l.agent.Now().Add(lookInterval)
+			look = l.now().Add(lookInterval)
 		}
 		if !l.wait(ctx, look) {
 			return nil
 		}
-		if then := l.agent.Now(); then.Before(now) {
+		if then := l.now(); then.Before(now) {
 			l.next(then) // the clock was set back
 			look = then
 		}
 	}
 }
+
+// now is the wall clock alone: with the monotonic one in it, a time could not be
+// seen to be before another when the clock was set back.
+func (l *Loop) now() time.Time { return l.agent.Now().Round(0) }
 
 // next finds the next slot and lets the status name it.
 func (l *Loop) next(now time.Time) {
@@ -91,7 +100,7 @@ func (l *Loop) next(now time.Time) {
 
 // wait sleeps until something is due or somebody asks; false: the end.
 func (l *Loop) wait(ctx context.Context, look time.Time) bool {
-	now := l.agent.Now()
+	now := l.now()
 	d := look.Sub(now)
 	if !l.poll.IsZero() {
 		d = min(d, l.poll.Sub(now))
@@ -164,7 +173,10 @@ func (l *Loop) Apply(ctx context.Context, names []string, hear func(Progress)) (
 // say changes the state in the status while something is under way.
 func (l *Loop) say(state State, reason string) {
 	l.mu.Lock()
-	l.status.State, l.status.Reason = state, reason
+	if l.status.State != state {
+		l.status.State, l.status.Since = state, l.now().UTC()
+	}
+	l.status.Reason = reason
 	s := l.status
 	l.mu.Unlock()
 	l.notify.Status(Sentence(s))
@@ -174,7 +186,7 @@ func (l *Loop) say(state State, reason string) {
 func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
 	return l.run(ctx, nil, func(ctx context.Context) {
 		l.adopt(a, interval)
-		l.next(a.Now())
+		l.next(l.now())
 		_, _ = l.turn(ctx, PollNone)
 	})
 }
@@ -193,6 +205,8 @@ func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Cont
 	case l.work <- task:
 		<-done // the work goes on if the caller hangs up; it is short or worth it
 		return nil
+	case <-l.ended:
+		return ErrEnded
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
 	}

@@ -38,13 +38,13 @@ func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
 
 // Stage answers as agent.Images.
 func (n *Node) Stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if n.OnStage != nil {
 		if err := n.OnStage(ctx, r); err != nil {
 			return err
 		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
 	}
 	n.mu.Lock()
 	there := n.holds(r.Digest) && !n.lost[r.Digest]

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// manager is the service manager of a test.
+type manager struct {
+	mu   sync.Mutex
+	said string
+	turn time.Time // of the last sign of life
+	gap  time.Duration
+}
+
+func (m *manager) Status(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = text
+}
+
+func (m *manager) Turned() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); !m.turn.IsZero() {
+		m.gap = max(m.gap, now.Sub(m.turn))
+	}
+	m.turn = time.Now()
+}
+
+// looped is a node whose loop runs in a bubble, on the bubble's clock plus an
+// offset that a test may change.
+type looped struct {
+	*world
+	*agent.Loop
+	manager *manager
+	stop    context.CancelFunc
+	ended   chan error
+	offset  time.Duration
+}
+
+func (l *looped) now() time.Time { return time.Now().Add(l.offset) }
+
+func loop(t *testing.T, interval, wake time.Duration) *looped {
+	t.Helper()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
+	a := w.World.Agent()
+	a.Now = l.now
+	l.Loop = agent.NewLoop(a, l.manager, interval, wake, "machine")
+	ctx, stop := context.WithCancel(t.Context())
+	l.stop = stop
+	go func() { l.ended <- l.Run(ctx) }()
+	synctest.Wait()
+	return l
+}
+
+// end stops the loop; every test of it ends so.
+func (l *looped) end() {
+	l.stop()
+	require.NoError(l.t, <-l.ended)
+}
+
+// pass lets time pass in the bubble.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the bubble's time
+	synctest.Wait()
+}
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+func TestLoopPollsInItsSlotAndNamesIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		assert.Zero(t, l.Registry.Counts(), "not at the start")
+		slot := agent.NextSlot(l.now(), 12*time.Hour, "machine")
+		require.NotNil(t, l.Status().NextCheck)
+		assert.Equal(t, slot, *l.Status().NextCheck)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, "not asked yet is no hold")
+		assert.Contains(t, l.Status().Reason, "not asked yet")
+		pass(slot.Sub(l.now()) - time.Second)
+		assert.Zero(t, l.Registry.Counts())
+		pass(2 * time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Lists)
+		assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck)
+		l.Registry.Counts()
+		pass(12 * time.Hour)
+		assert.Equal(t, agenttest.Counts{Heads: 1}, l.Registry.Counts(), "once an interval")
+		assert.Contains(t, l.manager.said, "next check")
+	})
+}
+
+func TestLoopWithoutIntervalNeverPolls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		pass(30 * 24 * time.Hour)
+		assert.Zero(t, l.Registry.Counts())
+		assert.Nil(t, l.Status().NextCheck)
+		s, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.NotNil(t, s.LastCheck, "but a person may ask")
+	})
+}
+
+func TestLoopLooksEveryTenMinutes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Node.PutTemplate("velum.yaml", append([]byte("# a comment\n"), podYAML("velum", "velum="+velum+":4.0.0")...))
+		pass(10*time.Minute + time.Second)
+		assert.Contains(t, l.Node.PodManifest("velum.yaml"), "# a comment")
+	})
+}
+
+func TestLoopServesTheWatchdog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 30*time.Second)
+		defer l.end()
+		pass(24 * time.Hour)
+		l.manager.mu.Lock()
+		defer l.manager.mu.Unlock()
+		assert.LessOrEqual(t, l.manager.gap, 30*time.Second)
+	})
+}
+
+func TestLoopSerialises(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		var inside, most int
+		var mu sync.Mutex
+		l.Registry.OnAsk = func(string, string) {
+			mu.Lock()
+			inside++
+			most = max(most, inside)
+			mu.Unlock()
+			time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+			mu.Lock()
+			inside--
+			mu.Unlock()
+		}
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				var heard int
+				_, err := l.Check(t.Context(), func(agent.Progress) { heard++ })
+				assert.NoError(t, err)
+				assert.Positive(t, heard)
+			})
+		}
+		all.Wait()
+		assert.Equal(t, 1, most)
+
+		l.Registry.OnAsk = func(string, string) { time.Sleep(time.Hour) } //nolint:forbidigo // the bubble's time
+		go func() { _, _ = l.Check(t.Context(), nil) }()
+		synctest.Wait()
+		assert.NotNil(t, l.Status().Progress, "status never waits, and shows what is under way")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Check(ctx, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "who does not want to wait need not")
+		l.Registry.OnAsk = nil
+	})
+}
+
+func TestLoopSaysThatItIsApplying(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err = l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		staged := l.Status().Since
+		pass(time.Minute)
+		l.Node.Kubelet = false
+		go func() {
+			pass(5 * time.Second)
+			assert.Equal(t, agent.StateApplying, l.Status().State)
+			assert.True(t, l.Status().Since.After(staged), "since moves with the state")
+			l.Node.Sync()
+		}()
+		out, err := l.Apply(t.Context(), []string{"velum"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.True(t, l.Status().Since.After(staged))
+		_, err = l.Apply(t.Context(), []string{"nobody"}, nil)
+		require.ErrorIs(t, err, agent.ErrUnknownImage)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, "not applying any more")
+	})
+}
+
+func TestLoopGoesOnWithAnotherConfiguration(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		before := *l.Status().LastCheck
+		a := l.World.Agent()
+		a.Now = l.now
+		a.Version = "next"
+		require.NoError(t, l.Reconfigure(t.Context(), a, time.Hour))
+		assert.Equal(t, "next", l.Status().Version)
+		require.NotNil(t, l.Status().NextCheck)
+		assert.Equal(t, before, *l.Status().LastCheck, "what was known is still known")
+		l.Registry.Counts()
+		pass(time.Hour)
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+	})
+}
+
+func TestLoopSurvivesJumpsOfTheClock(t *testing.T) {
+	const years = 10 * 365 * 24 * time.Hour
+	for name, jump := range map[string]time.Duration{"ten years on": years, "ten years back": -years, "an hour back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := loop(t, 12*time.Hour, 0)
+				defer l.end()
+				pass(13 * time.Hour)
+				l.Registry.Counts()
+				l.offset += jump
+				pass(10*time.Minute + time.Second)
+				next := *l.Status().NextCheck
+				assert.WithinDuration(t, l.now().Add(6*time.Hour), next, 6*time.Hour, "the slot follows the clock")
+				l.Registry.Counts()
+				pass(12 * time.Hour)
+				assert.Equal(t, 1, l.Registry.Counts().Heads, "one poll an interval")
+				l.offset -= jump
+				pass(10*time.Minute + time.Second)
+				l.Registry.Counts()
+				pass(12 * time.Hour)
+				assert.Equal(t, 1, l.Registry.Counts().Heads, "also when it jumps back again")
+			})
+		})
+	}
+}
+
+func TestLoopEndsBetweenSteps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		l.Node.PutTemplate("other.yaml", podYAML("other", "velum="+velum+":4.0.0"))
+		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error {
+			l.stop()
+			synctest.Wait()
+			return nil // the step that has begun is finished
+		}
+		s, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, <-l.ended)
+		assert.Empty(t, l.Node.PodManifest("velum.yaml"), "the next step is not begun")
+		assert.True(t, image(s, "velum.yaml", "velum").Staged)
+		assert.Contains(t, l.Disk.JSON(), `"lastCheck"`, "what was learnt is kept")
+
+		_, err = l.Check(t.Context(), nil)
+		require.Error(t, err, "who asks after the end is told")
+		_, err = l.Apply(t.Context(), nil, nil)
+		require.ErrorIs(t, err, agent.ErrEnded)
+	})
+}
+
+func TestLoopShowsWhyItCannotLook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		l.Node.Unseen = assert.AnError
+		_, err := l.Check(t.Context(), nil)
+		require.ErrorIs(t, err, assert.AnError)
+		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.Contains(t, l.Status().Reason, assert.AnError.Error())
+		l.Node.Unseen = nil
+		s, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, agent.StateCurrent, s.State)
+	})
+}

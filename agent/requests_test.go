@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// twenty is a node with 20 pods of 20 repositories, all current.
+func twenty(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	for n := range 20 {
+		repository := fmt.Sprintf("registry.suse.com/caasp/v4/app%02d", n)
+		w.Registry.Release(repository, "1.0.0", 1, "1.1")
+		w.Node.PutTemplate(fmt.Sprintf("app%02d.yaml", n), podYAML(fmt.Sprintf("app%02d", n), "app="+repository+":1.0.0"))
+	}
+	return w
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	w := twenty(t)
+	w.poll()
+	// Per image: the short tag, its twin, the long tag; one list; one description.
+	assert.Equal(t, agenttest.Counts{Heads: 60, Lists: 20, Describes: 20}, w.Registry.Counts(), "the first poll")
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 20}, w.Registry.Counts(), "a steady poll: one HEAD per followed tag")
+	w.restart()
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 20}, w.Registry.Counts(), "also after a restart")
+	w.look()
+	assert.Zero(t, w.Registry.Counts(), "looking asks nothing")
+	w.Clock.Add(24 * time.Hour)
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 20, Lists: 20}, w.Registry.Counts(), "the daily lists")
+	w.check()
+	assert.Equal(t, agenttest.Counts{Heads: 20, Lists: 20}, w.Registry.Counts(), "a person asks")
+	w.Registry.Release("registry.suse.com/caasp/v4/app07", "1.0.0", 1, "1.2")
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 21, Lists: 1, Describes: 1}, w.Registry.Counts(), "one rebuild: its long tag, its description")
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 20}, w.Registry.Counts(), "an offer that waits costs nothing more")
+}
+
+func TestRequestsOfOneRepositoryInSeveralPodsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	for _, name := range []string{"a", "b", "c"} {
+		w.Node.PutTemplate(name+".yaml", podYAML(name, "app="+velum+":4.0.0-rev1"))
+	}
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 2, Lists: 1, Describes: 1}, w.Registry.Counts())
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
+}
+
+func TestRequestsForATwinAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for rev := range 50 {
+		w.Registry.Publish(velum, fmt.Sprintf("4.0.0-rev%d", rev), fmt.Sprintf("4.0.0-rev%d-build1.1", rev))
+	}
+	w.Registry.Publish(velum, "4.0.0")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 1 + 8 + 8, Lists: 1, Describes: 1}, w.Registry.Counts())
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts(), "not looked for again in the same list")
+}
+
+func TestNewestOfAnOldLineIsFoundAmongManyNewerTags(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	for n := range 700 {
+		w.Registry.Release(velum, fmt.Sprintf("5.0.%d", n), 1, "1.1")
+	}
+	want := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	s := w.check()
+	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
+}
+
+func TestSourceThatAsksToWaitIsLeftInPeace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wait  time.Duration
+		heads int
+	}{
+		"for an hour":               {time.Hour, 0},
+		"until a time that is past": {-time.Hour, 1},
+		"for ten years":             {10 * 365 * 24 * time.Hour, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := running(t)
+			w.Registry.Down(&agent.SourceError{
+				Repository: velum, Host: agenttest.Host, Status: 429, RetryAt: w.Clock.Now().Add(c.wait),
+				Err: errors.New("429 Too Many Requests"),
+			})
+			w.poll()
+			w.Registry.Counts()
+
+			s := w.poll()
+
+			assert.Equal(t, c.heads, w.Registry.Counts().Heads)
+			assert.Equal(t, agent.StateStale, s.State)
+			assert.Contains(t, s.Reason, "429")
+			w.check()
+			assert.Equal(t, 1, w.Registry.Counts().Heads, "a person may ask at any time")
+		})
+	}
+}
+
+func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Clock.Add(10 * 365 * 24 * time.Hour)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.poll()
+	w.Clock.Add(-10 * 365 * 24 * time.Hour)
+	want := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	s := w.poll()
+	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
+}
+
+func TestStoppedPollBlamesNobody(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	ctx, stop := context.WithCancel(t.Context())
+	w.Registry.OnAsk = func(string, string) { stop() }
+	s, err := w.agent.Cycle(ctx, agent.PollDue)
+	assert.NoError(t, err)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Zero(t, s.Sources[0].Failures)
+}
+
+func TestLongTagPublishedAfterTheFloatingOneIsFoundLater(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	late := w.Registry.Publish(velum, "4.0.0", "4.0.0-rev1")
+	s := w.poll()
+	assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Offered.Tag)
+	w.Registry.Tag(velum, "4.0.0-rev1-build1.2", late.Digest)
+	s = w.poll()
+	assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Offered.Tag, "not before the next list")
+	s = w.check()
+	assert.Equal(t, "4.0.0-rev1-build1.2", image(s, "velum.yaml", "velum").Offered.Tag)
+	w.idle()
+}
+
+func TestTagThatMovedBackIsDecidedByDigest(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
+	s := w.poll()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Empty(t, w.Grain.Last().Updates)
+}
+
+func TestSameImageUnderANewManifestIsNoUpdate(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	again := w.Registry.PublishBuild(velum, first.Build, "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.2")
+	s := w.poll()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Empty(t, w.Node.Names(again.Digest))
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "what the node holds stays pinned")
+	assert.NotEqual(t, digest.Digest(""), image(s, "velum.yaml", "velum").Running.Digest)
+	w.idle()
+}
