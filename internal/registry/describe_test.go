@@ -155,6 +155,9 @@ func TestDescribeRefuses(t *testing.T) {
 			if strings.Contains(c.want, "platform") {
 				assert.ErrorIs(t, err, agent.ErrPlatform)
 				assert.NotErrorAs(t, err, &source)
+				if c.title == "index for others" {
+					assert.Len(t, f.log(), 1, "the index is enough")
+				}
 			} else {
 				require.ErrorAs(t, err, &source)
 				assert.Equal(t, f.host(), source.Host)
@@ -263,6 +266,9 @@ func TestSizesOfManifestAndConfig(t *testing.T) {
 			} else {
 				assert.ErrorIs(t, err, errTooLarge)
 			}
+		}
+		if off > 0 {
+			assert.NotContains(t, strings.Join(f.log(), "\n"), "/blobs/", "the size in the manifest is enough")
 		}
 	}
 }

@@ -40,8 +40,8 @@ func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) erro
 	query.Set("n", strconv.Itoa(pageSize))
 	u.RawQuery = query.Encode()
 	asked := map[string]bool{}
-	for u != nil {
-		if len(asked) == maxPages {
+	for page := 1; u != nil; page++ {
+		if page > maxPages {
 			return e.failed(fmt.Errorf("tag list: more than %d pages", maxPages))
 		}
 		asked[u.String()] = true
@@ -57,7 +57,7 @@ func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) erro
 			return e.failed(fmt.Errorf("tag list: %w", err))
 		}
 		if next != nil && asked[e.withNamespace(next).String()] {
-			return e.failed(fmt.Errorf("tag list: page %d repeats", len(asked)))
+			return e.failed(fmt.Errorf("tag list: page %d repeats", page))
 		}
 		u = next
 	}

@@ -204,6 +204,28 @@ func TestNextPageOverTLSStaysThere(t *testing.T) {
 	assert.Equal(t, "https://m.example.com/v2/app/tags/list?last=x", next.String())
 }
 
+func TestNextLink(t *testing.T) {
+	t.Parallel()
+	headers := map[string]string{
+		`</a>; rel="next"`:                          "/a",
+		`</a>; REL=Next`:                            "/a",
+		`</a>; rel="last next"`:                     "/a",
+		`</a>; rel=prev, </b>; rel=next`:            "/b",
+		`</a>; title="b,</c>;rel=next,"; rel=prev`:  "",
+		`</a>; title="\",</c>;rel=next,"; rel=prev`: "",
+		`</a>; rel="nextish"`:                       "",
+		`</a>`:                                      "",
+		`/a; rel=next`:                              "",
+		`</a; rel=next`:                             "",
+		`</first>; rel=next, </second>; rel="next"`: "/first",
+	}
+	for header, want := range headers {
+		got, ok := nextLink([]string{header})
+		assert.Equal(t, want, got, header)
+		assert.Equal(t, want != "", ok, header)
+	}
+}
+
 func FuzzLink(f *testing.F) {
 	for _, seed := range []string{
 		`</v2/app/tags/list?last=a&n=2>; rel="next"`, `<a>; rel=prev, <b>; rel="x next"`,
