@@ -30,10 +30,16 @@ func (n *Node) Agent(args ...string) Result {
 // StartAgent starts `image-update-agent ARGS --root Root`, the daemon say, and returns at once.
 func (n *Node) StartAgent(args ...string) *Process {
 	n.tb.Helper()
+	return n.StartAgentWith(nil, args...)
+}
+
+// StartAgentWith is StartAgent with variables (NAME=VALUE) in the environment.
+func (n *Node) StartAgentWith(env []string, args ...string) *Process {
+	n.tb.Helper()
 	n.lock.Lock()
 	base := filepath.Join(n.Dir, "log", fmt.Sprintf("agent%d", len(n.processes)))
 	n.lock.Unlock()
 	argv := append([]string{n.agent()}, args...)
 	return n.runWith(&Process{Name: "agent", Stdout: base + ".out", Stderr: base + ".err"},
-		[]string{searchPath(), "HOME=/root"}, append(argv, "--root", n.Root))
+		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }

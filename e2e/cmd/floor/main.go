@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command floor is the least that a poll can cost: HEAD requests, one after the
+// other, on one kept-alive connection, and nothing else. The benchmarks compare
+// the agent with it.
+//
+//	floor ROUNDS URL...
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	rounds, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	for range rounds {
+		for _, url := range args[1:] {
+			if err := head(url); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func head(url string) error {
+	req, err := http.NewRequest(http.MethodHead, url, http.NoBody) //nolint:noctx // it ends with the process
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/vnd.docker.distribution.manifest.v2+json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
