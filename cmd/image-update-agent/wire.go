@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	containerdlog "github.com/containerd/log"
+
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/images"
@@ -31,12 +33,17 @@ func (w *wiring) close() { w.registry.Close() }
 // wire builds an agent from its settings. Nothing is connected yet: what is
 // away now may be there when it is needed.
 func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, error) {
+	// containerd's library logs through a logger of its own, in another form; what
+	// it has to say comes back as errors.
+	if err := containerdlog.SetLevel("error"); err != nil {
+		return nil, fmt.Errorf("containerd's logger: %w", err)
+	}
 	policy, err := policyOf(ctx, s, log)
 	if err != nil {
 		return nil, err
 	}
 	reg := registry.New(registry.Options{
-		CertsDirs: []string{s.Containerd.CertsD}, Version: version, Log: log,
+		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
 	})
 	store, err := images.New(images.Options{
 		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace,

@@ -126,7 +126,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Repositories: []Repository{
 			{Match: "*", Updates: &none}, {Match: "registry.suse.com/caasp/v4/velum", Updates: &minor, Dialect: &hyphen},
 		},
-		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: "/root/certs.d", Snapshotter: "native"},
+		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
 		CRI:        CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},

@@ -54,7 +54,7 @@ type Config struct {
 func Load(from Sources) (*Config, error) {
 	var c Config
 	var found problems
-	fragments := []fragment{defaults()}
+	fragments := []fragment{defaults(), from.host()}
 	files, err := from.files()
 	if err != nil {
 		return nil, err

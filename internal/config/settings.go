@@ -64,7 +64,7 @@ type Rewrite struct{ From, To string }
 type Containerd struct {
 	Socket      string
 	Namespace   string
-	CertsD      string // directory of hosts.toml files, as containerd's config_path
+	CertsD      []string // directories of hosts.toml files, as containerd's config_path
 	Snapshotter string
 }
 
@@ -103,7 +103,7 @@ func settings(merged fragment, root string) (Settings, error) {
 		Containerd: Containerd{
 			Socket:      r.path("containerd.socket"),
 			Namespace:   merged["containerd.namespace"].text,
-			CertsD:      r.path("containerd.certsD"),
+			CertsD:      r.split("containerd.certsD"),
 			Snapshotter: merged["containerd.snapshotter"].text,
 		},
 		CRI:          CRI{Socket: r.path("cri.socket")},
@@ -126,6 +126,15 @@ type reader struct {
 }
 
 func (r *reader) path(key string) string { return filepath.Join("/", r.root, r.merged[key].text) }
+
+// split reads several directories in one text, as containerd does.
+func (r *reader) split(key string) []string {
+	var paths []string
+	for _, text := range filepath.SplitList(r.merged[key].text) {
+		paths = append(paths, filepath.Join("/", r.root, text))
+	}
+	return paths
+}
 
 func (r *reader) paths(key string) []string {
 	var paths []string

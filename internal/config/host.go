@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"gopkg.in/yaml.v3"
+)
+
+// The files of others that say where things are on this node.
+const (
+	kubeletFile    = "/var/lib/kubelet/config.yaml"
+	containerdFile = "/etc/containerd/config.toml"
+)
+
+// host is the fragment of what the node itself says: kubelet's staticPodPath
+// and containerd's config_path. It lies above the defaults and below every file
+// of ours. A file that is not there, or that its owner could not read either,
+// says nothing: it is not ours to complain about.
+func (s Sources) host() fragment {
+	found := fragment{}
+	add := func(key, file string, value func(data []byte) string) {
+		data, err := readFile(s.Root + file)
+		if err != nil {
+			return
+		}
+		if text := value(data); filepath.IsAbs(text) {
+			found[key] = input{from: origin{place: s.Root + file}, text: text}
+		}
+	}
+	add("podManifests", kubeletFile, staticPodPath)
+	add("containerd.certsD", containerdFile, configPath)
+	return found
+}
+
+func staticPodPath(data []byte) string {
+	var kubelet struct {
+		StaticPodPath string `yaml:"staticPodPath"`
+	}
+	if err := yaml.Unmarshal(data, &kubelet); err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(kubelet.StaticPodPath, "/")
+}
+
+// criPlugin is the part of a containerd plugin that has the config_path.
+type criPlugin struct {
+	Registry struct {
+		ConfigPath string `toml:"config_path"`
+	} `toml:"registry"`
+}
+
+// configPath reads containerd's own key, which moved with version 3 of its
+// configuration (containerd 2.x). It may be a list with colons.
+func configPath(data []byte) string {
+	var containerd struct {
+		Plugins struct {
+			V3 criPlugin `toml:"io.containerd.cri.v1.images"`
+			V2 criPlugin `toml:"io.containerd.grpc.v1.cri"`
+		} `toml:"plugins"`
+	}
+	if err := toml.Unmarshal(data, &containerd); err != nil {
+		return ""
+	}
+	if path := containerd.Plugins.V3.Registry.ConfigPath; path != "" {
+		return path
+	}
+	return containerd.Plugins.V2.Registry.ConfigPath
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// configPaths are containerd's configurations, and the config_path in each.
+var configPaths = map[string]struct{ toml, want string }{
+	"version 2": {`version = 2
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "/etc/containerd/hosts"
+`, "/etc/containerd/hosts"},
+	"version 3": {`version = 3
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '/etc/containerd/certs.d:/etc/docker/certs.d'
+`, "/etc/containerd/certs.d:/etc/docker/certs.d"},
+	"other plugins only": {"[plugins.'io.containerd.internal.v1.opt']\n  path = '/opt'\n", ""},
+	"of another type":    {"[plugins.'io.containerd.cri.v1.images'.registry]\n  config_path = 3\n", ""},
+	"broken":             {"[plugins", ""},
+	"empty":              {"", ""},
+}
+
+func TestConfigPath(t *testing.T) {
+	t.Parallel()
+	for name, c := range configPaths {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, c.want, configPath([]byte(c.toml)))
+		})
+	}
+}
+
+func TestStaticPodPath(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "/srv/pods", staticPodPath([]byte("kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n")))
+	assert.Empty(t, staticPodPath([]byte("kind: KubeletConfiguration\n")))
+	assert.Empty(t, staticPodPath([]byte("staticPodPath: [\n")))
+}
+
+func TestTheNodesOwnFilesLieBelowOurs(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(root+name), 0o755))
+		require.NoError(t, os.WriteFile(root+name, []byte(text), 0o600))
+	}
+	write(kubeletFile, "staticPodPath: /srv/pods\n")
+	write(containerdFile, configPaths["version 3"].toml)
+	c, err := Load(Sources{Root: root})
+	require.NoError(t, err)
+	assert.Equal(t, root+"/srv/pods", c.Settings.PodManifests)
+	assert.Equal(t, []string{root + "/etc/containerd/certs.d", root + "/etc/docker/certs.d"}, c.Settings.Containerd.CertsD)
+	assert.Contains(t, c.Entries(), Entry{Key: "podManifests", Value: "/srv/pods", Origin: root + kubeletFile})
+
+	write(adminFile, "podManifests: /etc/pods\ncontainerd: {certsD: /etc/hosts.d}\n")
+	c, err = Load(Sources{Root: root})
+	require.NoError(t, err)
+	assert.Equal(t, root+"/etc/pods", c.Settings.PodManifests)
+	assert.Equal(t, []string{root + "/etc/hosts.d"}, c.Settings.Containerd.CertsD)
+}
+
+func TestWhatTheNodeDoesNotSayIsTheDefault(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(root+filepath.Dir(containerdFile), 0o755))
+	require.NoError(t, os.WriteFile(root+containerdFile, []byte("not toml ["), 0o600))
+	c, err := Load(Sources{Root: root})
+	require.NoError(t, err, "another program's file is not ours to refuse")
+	assert.Equal(t, root+"/etc/kubernetes/manifests", c.Settings.PodManifests)
+	assert.Equal(t, []string{root + "/etc/containerd/certs.d"}, c.Settings.Containerd.CertsD)
+}
