@@ -274,6 +274,45 @@ func TestReadersNeverSeeAPartialFile(t *testing.T) {
 	require.Len(t, tree(t, dir), 1)
 }
 
+// Somebody swaps the file for a symlink to a secret and back, faster than a
+// check before the opening could tell.
+func TestASymlinkThatComesInBetweenIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	put(t, filepath.Join(dir, "file"), "content")
+	put(t, filepath.Join(dir, "secret"), "secret")
+	require.NoError(t, os.Symlink("secret", filepath.Join(dir, "link")))
+	done := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				assert.NoError(t, unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "file"),
+					unix.AT_FDCWD, filepath.Join(dir, "link"), unix.RENAME_EXCHANGE))
+			}
+		}
+	})
+	defer swapper.Wait()
+	defer close(done)
+	read, refused := 0, 0
+	for range 40_000 {
+		file, err := d.Read("file", 10)
+		if err != nil {
+			require.ErrorIs(t, err, ErrUnsafe)
+			refused++
+			continue
+		}
+		require.Equal(t, "content", string(file.Data))
+		read++
+	}
+	require.Positive(t, read)
+	require.Positive(t, refused)
+}
+
 func TestOneOfManySwapsWins(t *testing.T) {
 	t.Parallel()
 	d := openDir(t, t.TempDir())

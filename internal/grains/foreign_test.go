@@ -118,6 +118,27 @@ func TestAnnounceWaitsForAWriterThatHasWrittenAPart(t *testing.T) {
 	}
 }
 
+// A truncated file must not be taken for one without the grain that holds us.
+func TestBusyWaitsForAWriterThatHasTruncatedTheFile(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "update_in_progress: true\n")
+	synctest.Test(t, func(t *testing.T) {
+		writer := openForWriting(t, n, os.O_TRUNC)
+		done := make(chan string, 1)
+		go func() {
+			reason, err := n.store.Busy(t.Context())
+			assert.NoError(t, err)
+			done <- reason
+		}()
+		synctest.Wait()
+		require.Empty(t, done, "it must wait")
+		_, err := writer.WriteString("update_in_progress: true\nnew: y\n")
+		require.NoError(t, err)
+		require.NoError(t, writer.Close())
+		require.Equal(t, "update_in_progress", <-done)
+	})
+}
+
 func TestAnnounceGivesUpOnAWriterThatStays(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "roles: x\n")
