@@ -62,14 +62,14 @@ bench: ## the benchmarks and the size of the binary
 	fi
 
 soak: ## the properties with CHECKS cases each, then `make fuzz`
-	@for dir in $$(grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
+	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
 		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS); \
 	done
 	@$(MAKE) fuzz
 
 # Minimising an interesting input takes a minute by default, in which nothing new is tried.
 fuzz: ## each fuzz target for FUZZTIME
-	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file target; do \
+	@grep -rHoE --exclude-dir=e2e --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file target; do \
 		$(call say,"$${file%/*} $${target#func }"); \
 		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${file%/*}"; \
 	done
