@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"path/filepath"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
@@ -142,6 +145,27 @@ func TestNoSocket(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.Held(t.Context())
 	assert.EqualError(t, err, "containerd "+socket+": connect: no such file or directory")
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Every call ends its connection, in an error too; TestMain sees one that is left.
+func TestNotContainerd(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "other.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	require.NoError(t, err)
+	place := "containerd " + socket + ": "
+	_, err = store.Held(t.Context())
+	assert.ErrorContains(t, err, place+"list images: unknown service")
+	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
+	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	assert.ErrorContains(t, store.Stage(t.Context(), release, nil), place+digestName(release)+": lease: unknown service")
 }
 
 // badReleases never reach containerd: their parts would become names.
