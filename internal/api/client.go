@@ -89,7 +89,7 @@ func (c *Client) stream(ctx context.Context, path string, req any, hear func(age
 			return *e.Result, resultError(*e.Result)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return ResultEvent{}, fmt.Errorf("socket %s: %w", c.path, err)
 	}
 	return ResultEvent{}, fmt.Errorf("socket %s: the daemon ended before its answer", c.path)
