@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// started is a node with velum written at rev1 and rev2 published.
+func started(t *testing.T) *node.Node {
+	t.Helper()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	n.WriteFile(grainFile, "roles: [admin]\n")
+	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	s := cycle(t, n, 0)
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	release(n, "demo/velum", "4.0.0-rev2-build1.1")
+	return n
+}
+
+// faults of a registry, and what is said of them.
+var faults = []struct {
+	name, said string
+	kind       node.Kind
+	pass       int // so many requests of the kind are answered first
+	status     int
+	state      agent.State
+}{
+	{"tags 500", "500 Internal Server Error", node.Manifest, 0, 500, agent.StateStale},
+	{"tags 503", "503 Service Unavailable", node.Manifest, 0, 503, agent.StateStale},
+	{"tags 401", "401 Unauthorized", node.Manifest, 0, 401, agent.StateStale},
+	{"tags 403", "403 Forbidden", node.Manifest, 0, 403, agent.StateStale},
+	{"tags 429", "429 Too Many Requests", node.Manifest, 0, 429, agent.StateStale},
+	{"image configs 500", "500 Internal Server Error", node.Blob, 0, 500, agent.StateStale},
+	{"layers 500", "500 Internal Server Error", node.Blob, 1, 500, agent.StateFailed},
+	{"layers 404", "not found", node.Blob, 1, 404, agent.StateFailed},
+	{"layers 401", "401 Unauthorized", node.Blob, 1, 401, agent.StateFailed},
+	{"tags 404", "velum.yaml: the followed tag is gone", node.Manifest, 0, 404, agent.StateFailed},
+}
+
+// A registry that does not answer as it should changes nothing on the node, and
+// is named with its answer; when it is back, the update is found.
+func TestFaultyRegistry(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	before := look(t, n, grainFile)
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			fail := node.Fail(fault.kind, fault.status)
+			var asked atomic.Int32
+			n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				ofKind := strings.Contains(r.URL.Path, "/"+string(fault.kind)+"s/")
+				return (!ofKind || int(asked.Add(1)) > fault.pass) && fail(w, r)
+			})
+			s := cycle(t, n, 1)
+			assert.Equal(t, fault.state, s.State, s.Reason)
+			assert.Contains(t, s.Reason, fault.said)
+			assert.Contains(t, s.Reason, n.Registry.Host)
+			before.unchanged(t, n, grainFile)
+		})
+	}
+	n.Registry.Intercept(nil)
+	s := cycle(t, n, 0)
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Zero(t, s.Sources[0].Failures)
+}
+
+// A registry that is away takes no offer back.
+func TestRegistryDown(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	t.Run("before the update is known", func(t *testing.T) {
+		before := look(t, n, grainFile)
+		n.Registry.Down()
+		s := cycle(t, n, 1)
+		assert.Equal(t, agent.StateStale, s.State, s.Reason)
+		assert.Contains(t, s.Reason, "connection refused")
+		require.Len(t, s.Sources, 1)
+		assert.Positive(t, s.Sources[0].Failures)
+		assert.NotNil(t, s.Sources[0].LastSuccess)
+		before.unchanged(t, n, grainFile)
+		assert.Contains(t, n.ReadFile(grainFile), "roles: [admin]\nimage_update_available: false\nimage_update_state: \"stale\"\n")
+	})
+	t.Run("behind it", func(t *testing.T) {
+		n.Registry.Up()
+		cycle(t, n, 0)
+		before := look(t, n, grainFile)
+		n.Registry.Down()
+		s := cycle(t, n, 1)
+		assert.Equal(t, agent.StateStale, s.State, s.Reason)
+		assert.Equal(t, "revision", podOf(t, s, "velum.yaml").Change)
+		before.unchanged(t, n, grainFile)
+		assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\nimage_update_state: \"stale\"\n")
+	})
+}
+
+// While a registry does not answer, `status` does, and the daemon ends at once
+// when it is told to.
+func TestSlowRegistry(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	before := look(t, n, grainFile)
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	asked := hang(n, node.Manifest)
+	check := n.StartAgent("check")
+	<-asked
+	s := status(t, n)
+	require.NotNil(t, s.Progress)
+	assert.Equal(t, "asking", s.Progress.Phase)
+	assert.Nil(t, s.NextCheck, "polling is off")
+	stop := daemon.Stop()
+	assert.Equal(t, 0, stop.Code)
+	assert.Equal(t, 1, check.Wait(ready).Code)
+	assert.Contains(t, output(t, check.Stderr), "the daemon ended before its answer")
+	before.unchanged(t, n, grainFile)
+	s = parsed(t, n.Agent("status", "--output", "json"))
+	assert.Equal(t, agent.StateCurrent, s.State, "who was asked to stop has found no fault")
+}
+
+// A release that vanishes between its listing and its pull is not offered, and
+// leaves nothing behind.
+func TestVanishedDigest(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	rev2 := release(n, "demo/velum", "4.0.0-rev2-build1.2")
+	before := look(t, n, grainFile)
+	var asked atomic.Int32
+	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		// The first request by digest is the agent's own look at the manifest.
+		if strings.HasSuffix(r.URL.Path, "/manifests/"+rev2) && asked.Add(1) == 2 {
+			n.Registry.Delete("demo/velum", rev2)
+		}
+		return false
+	})
+	s := cycle(t, n, 1)
+	require.Equal(t, agent.StateFailed, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "stage: ")
+	assert.Contains(t, s.Reason, "not found")
+	before.unchanged(t, n, grainFile)
+
+	// What remains in the list by name is no reason for another alarm.
+	s = cycle(t, n, 0)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	before.unchanged(t, n, grainFile)
+}
+
+// Tags that are not there, are not SUSE's, or are for another platform withhold
+// their pod; the others get their update.
+func TestUnusableTags(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	small := node.Image{Layers: []node.Layer{{Seed: 9, Size: 1000}}}
+	n.Registry.Push("demo/foreign", small, "latest", "main", "sha256-1234.sig", "1.5.4-rev5-build")
+	elsewhere := small
+	elsewhere.Platforms = []string{"linux/s390x"}
+	n.Registry.Push("demo/elsewhere", elsewhere, "1.0.0", "1.0.0-rev1", "1.0.0-rev1-build1.1")
+	n.Registry.Publish("demo/next", "1.0.0-rev1-build1.1", small)
+	n.Registry.Push("demo/next", elsewhere, "1.0.0-rev2", "1.0.0-rev2-build1.1")
+	for name, image := range map[string]string{
+		"unknown": "demo/velum:9.9.9-rev9", "norepo": "demo/nosuch:__TAG__", "foreign": "demo/foreign:__TAG__",
+		"elsewhere": "demo/elsewhere:1.0.0-rev1", "next": "demo/next:1.0.0-rev1",
+	} {
+		n.WriteFile(templateDir+name+".yaml", podYAML(name, n.Registry.Ref(image)))
+	}
+	s := cycle(t, n, 1)
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "unknown.yaml: the followed tag is gone")
+	assert.NotContains(t, s.Reason, "velum.yaml: ")
+	for name, said := range map[string]string{
+		"unknown": "404: not found", "norepo": "404: not found", "foreign": "no known tag among 0",
+		"elsewhere": "not for this platform",
+	} {
+		pod := podOf(t, s, name+".yaml")
+		require.Len(t, pod.Holds, 1, name)
+		assert.Equal(t, agent.HoldWithheld, pod.Holds[0].Name)
+		assert.Contains(t, pod.Holds[0].Reason, said)
+		assert.NoFileExists(t, n.Path(manifestDir+name+".yaml"))
+	}
+	assert.Equal(t, "revision", podOf(t, s, "velum.yaml").Change)
+	assert.Contains(t, n.ReadFile(manifestDir+"next.yaml"), "demo/next:1.0.0-rev1\n")
+	r := n.Agent("plan")
+	assert.Contains(t, r.Stdout, "1.0.0-rev2 not offered: listed, but: ")
+	images, leases := stored(t, n)
+	assert.Empty(t, leases)
+	for name := range images {
+		assert.NotContains(t, name, "elsewhere")
+		assert.NotContains(t, name, "foreign")
+	}
+}
