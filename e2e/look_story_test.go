@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -198,6 +199,23 @@ func hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
 		if strings.Contains(r.URL.Path, "/"+string(kind)) {
 			once.Do(func() { close(first) })
 		}
+		return wait(w, r)
+	})
+	return first
+}
+
+// hangLayers has the registry not answer requests for blobs but the first, an
+// image's configuration, and tells of the first that hangs.
+func hangLayers(n *node.Node) (asked <-chan struct{}) {
+	first := make(chan struct{})
+	var once sync.Once
+	var count atomic.Int32
+	wait := node.Hang(node.Blob)
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") || count.Add(1) == 1 {
+			return false
+		}
+		once.Do(func() { close(first) })
 		return wait(w, r)
 	})
 	return first

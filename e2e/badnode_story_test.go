@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Without containerd nothing is concluded and nothing changed.
+func TestContainerdDown(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	before := look(t, n)
+	n.Containerd.Stop()
+	r := n.Agent("run", "--once", "--output", "json")
+	assert.Equal(t, 1, r.Code)
+	assert.Contains(t, r.Stderr, n.Containerd.Socket)
+	s := status(t, n)
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, n.Containerd.Socket)
+	n.Containerd.Start()
+	before.unchanged(t, n)
+	s = cycle(t, n, 0)
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+}
+
+// containerd is killed in the middle of a pull: the next cycle completes it,
+// and no lease is left.
+func TestContainerdKilledInAPull(t *testing.T) {
+	t.Parallel()
+	for _, version := range containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version})
+			template(n, 1, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+			release(n, "demo/velum", "4.0.0-rev1-build1.1")
+			daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			before := look(t, n, grainFile)
+			asked := hangLayers(n)
+			checking := n.StartAgent("check", "--output", "json")
+			<-asked
+			n.Containerd.Kill()
+			n.Registry.Intercept(nil)
+			n.Registry.Down() // ends the requests that hang
+			n.Registry.Up()
+			assert.Equal(t, 1, checking.Wait(ready).Code)
+			assert.Contains(t, output(t, checking.Stderr), n.Containerd.Socket)
+			n.Containerd.Start()
+			assert.Equal(t, before.files, look(t, n, grainFile).files)
+
+			s := check(t, n)
+			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			assert.True(t, imageOf(t, s, "velum.yaml").Staged)
+			assert.FileExists(t, n.Path(velumYAML))
+			_, leases := stored(t, n)
+			assert.Empty(t, leases)
+			assert.Equal(t, 0, daemon.Stop().Code)
+		})
+	}
+}
+
+// The disk is full where one of the agent's files is written: the old file
+// stays whole, no other is left beside it, and the reason is told.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	n.WriteFile(grainFile, "roles: [admin]\n")
+	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	cycle(t, n, 0)
+	for _, place := range []struct {
+		name, dir string
+		provoke   func() // what makes the next cycle write there
+	}{
+		{"pod manifests", manifestDir, func() {
+			n.WriteFile(templateDir+"two.yaml", podYAML("two", n.Registry.Ref("demo/velum:__TAG__")))
+		}},
+		{"waiting", waitingDir, func() { release(n, "demo/velum", "4.0.0-rev2-build1.1") }},
+		{"grains", filepath.Dir(grainFile), func() { release(n, "demo/velum", "4.0.0-rev3-build1.1") }},
+		{"record and status", "var/lib/image-update-agent", func() { release(n, "demo/velum", "4.0.0-rev4-build1.1") }},
+		{"status", "run/image-update-agent", func() { release(n, "demo/velum", "4.0.0-rev5-build1.1") }},
+	} {
+		t.Run(place.name, func(t *testing.T) {
+			place.provoke()
+			dir := n.Path(place.dir)
+			full(n, dir)
+			before := listing(n, dir)
+			r := n.Agent("run", "--once")
+			after := listing(n, dir)
+			n.Shell("umount " + dir)
+			assert.Equal(t, 1, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+			assert.Contains(t, r.Stdout+r.Stderr, "no space left on device")
+			assert.Contains(t, r.Stdout+r.Stderr, dir)
+			assert.Equal(t, before, after)
+			cycle(t, n, 0)
+		})
+	}
+}
+
+// full puts a small full file system with the same files over a directory.
+func full(n *node.Node, dir string) {
+	n.Shell("mkdir -p " + dir + "; cp -a " + dir + " " + n.Dir + "/saved; mount -t tmpfs -o mode=755,size=64k tmpfs " + dir +
+		"; cp -a " + n.Dir + "/saved/. " + dir + "; rm -r " + n.Dir + "/saved; ! dd if=/dev/zero of=" + dir + "/.fill status=none 2>&1")
+}
+
+// listing tells what would change if somebody touched a file of the directory.
+func listing(n *node.Node, dir string) string {
+	return n.Shell("cd " + dir + "; find . -exec stat -c '%n %i %A %Y %s' {} +; find . -type f ! -name .fill -exec sha256sum {} +")
+}
+
+// A second daemon is told of the first, and so is `run --once`.
+func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	before := look(t, n)
+	lock := n.ReadFile("var/lib/image-update-agent/lock")
+	for _, args := range [][]string{{"run"}, {"run", "--once"}} {
+		r := n.Agent(args...)
+		assert.Equal(t, 1, r.Code)
+		assert.Contains(t, r.Stderr, "locked by another agent: process "+strings.TrimSpace(lock))
+		assert.Contains(t, r.Stderr, "hint: a daemon runs already: use `image-update-agent check`")
+	}
+	before.unchanged(t, n)
+	s := status(t, n)
+	assert.NotZero(t, s.SchemaVersion, "the first one still answers")
+	assert.Equal(t, 0, daemon.Stop().Code)
+	cycle(t, n, 0)
+}
+
+// An unknown key, a bad value or a bad variable stops every verb that would act
+// on it, with its place and the nearest right key.
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	before := look(t, n, "etc/image-update-agent")
+	for _, bad := range []struct{ text, said string }{
+		{"# ours\nintervall: 1h\n", `config.yaml:2: unknown key "intervall", did you mean "interval"?`},
+		{"containerd:\n  sockets: /x\n", `config.yaml:2: unknown key "containerd.sockets", did you mean "containerd.socket"?`},
+		{"interval: 1h\ninterval: 2h\n", "config.yaml:2: "},
+		{"interval: soon\n", "config.yaml:1: interval: "},
+		{"interval: 1h\npullPolicy: Never\n", "config.yaml:2: pullPolicy: "},
+		{"interval: [\n", "config.yaml:1: "},
+	} {
+		n.WriteFile(configFile, bad.text)
+		for _, args := range [][]string{{"run"}, {"run", "--once"}, {"status"}, {"plan"}, {"check"}, {"apply"}, {"config", "check"}} {
+			r := n.Agent(args...)
+			assert.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)
+			assert.Contains(t, r.Stderr, bad.said)
+		}
+	}
+	r := n.Agent("doctor")
+	assert.Equal(t, 1, r.Code)
+	assert.Contains(t, r.Stdout, "failed   configuration: ")
+	n.WriteFile(configFile, "interval: 1h\n")
+	p := n.StartAgentWith([]string{"UPDATE_POLLING_INTERVAL=often"}, "run")
+	assert.Equal(t, 2, p.Wait(ready).Code)
+	assert.Contains(t, output(t, p.Stderr), "UPDATE_POLLING_INTERVAL")
+	before.unchanged(t, n, "etc/image-update-agent")
+	require.NoFileExists(t, n.Path("run/image-update-agent/agent.sock"))
+}
