@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -227,4 +228,29 @@ func output(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
+}
+
+// podPlan is a pod manifest's part of `plan --output json`.
+type podPlan struct {
+	PodManifest string
+	Change      string
+	Images      []struct {
+		From, To, Change, Error string
+		Notes                   []string
+	}
+	Error string
+}
+
+// planned is the plan by pod manifest.
+func planned(t *testing.T, n *node.Node) map[string]podPlan {
+	t.Helper()
+	r := n.Agent("plan", "--output", "json")
+	require.Equal(t, 0, r.Code, r.Stderr)
+	var plan struct{ PodManifests []podPlan }
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &plan))
+	pods := map[string]podPlan{}
+	for _, p := range plan.PodManifests {
+		pods[p.PodManifest] = p
+	}
+	return pods
 }
