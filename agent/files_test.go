@@ -77,6 +77,23 @@ func (w *world) edit() {
 	w.Node.PutPodManifest("velum.yaml", append([]byte(w.Node.PodManifest("velum.yaml")), "# mine\n"...))
 }
 
+func TestRenderedFileGoesWithItsTemplate(t *testing.T) {
+	t.Parallel()
+	for _, edited := range []bool{false, true} {
+		w, _ := running(t)
+		w.other()
+		w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		w.check()
+		require.NotEmpty(t, w.Node.WaitingFile("velum.yaml"))
+		w.Node.PutTemplate("velum.yaml", nil)
+		if edited {
+			w.edit()
+		}
+		w.look()
+		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+	}
+}
+
 func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)

@@ -136,7 +136,14 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	last := i.agent.record.Offers[q.String()].Follow
 	seen := last.Digest == want
 	if seen && last.Tag != q.Tag && i.isForm(q, last.Tag, tags.Intermediate) {
-		return last.Tag, want, nil
+		d, err := i.head(ctx, q.Repository, last.Tag)
+		switch {
+		case err == nil && d == want:
+			return last.Tag, want, nil
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return "", "", err
+		}
+		seen = false // its twin is gone: look for another
 	}
 	list, err := i.list(ctx, q.Repository, !seen)
 	if err != nil {

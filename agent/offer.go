@@ -97,6 +97,9 @@ func (a *Agent) remembered(q Question, err error) Offer {
 	m, ok := a.record.recall(q)
 	switch {
 	case !ok:
+		if s := a.record.Sources[q.Repository]; errors.Is(err, errNotAsked) && s.Failures > 0 {
+			err = errors.New(s.Error) // asked, and not answered
+		}
 		return Offer{Question: q, Err: err}
 	case m.Refused != "":
 		cause := ErrPlatform

@@ -80,6 +80,24 @@ func TestRequestsForATwinAreBounded(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts(), "not looked for again in the same list")
 }
 
+func TestTwinThatIsNotServedAnyMoreIsNotWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	w.check()
+	w.Registry.Counts()
+	w.poll()
+	assert.Equal(t, agenttest.Counts{Heads: 2}, w.Registry.Counts(), "until the conversion is approved both tags matter")
+	w.Registry.Retract(velum, "4.0.0-rev1")
+
+	w.poll()
+
+	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0\n", "the short tag stays")
+}
+
 func TestNewestOfAnOldLineIsFoundAmongManyNewerTags(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)

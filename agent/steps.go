@@ -48,12 +48,10 @@ func (d *decider) stage(plan Plan) []Step {
 		steps = append(steps, Step{Do: StepStage, Release: i.Target})
 	}
 	for _, p := range plan.Pods {
-		isNew := p.Wanted != nil && find(d.inv.PodManifests, p.File) == nil
-		if p.Err != nil || p.withheld() || p.Change == ChangeRemove || (p.Change == "" && !isNew) {
-			continue
-		}
-		for _, i := range p.Images {
-			add(i)
+		if d.wantsStaged(p) {
+			for _, i := range p.Images {
+				add(i)
+			}
 		}
 	}
 	for _, i := range plan.Tracked {
@@ -62,10 +60,20 @@ func (d *decider) stage(plan Plan) []Step {
 	return steps
 }
 
+// wantsStaged reports whether the pod's targets have to be on the node: they are
+// offered, or the pod is new.
+func (d *decider) wantsStaged(p PodPlan) bool {
+	isNew := p.Wanted != nil && find(d.inv.PodManifests, p.File) == nil
+	return p.Err == nil && p.Change != ChangeRemove && (p.Change != "" || isNew)
+}
+
 // files lists what happens to the pod's files now: rule 3 lets through what
 // restarts nothing, and keeps the rest until it is approved.
 func (d *decider) files(v podView, p PodPlan) []Step {
 	if p.Err != nil || p.withheld() {
+		if v.waiting != nil && !v.managed {
+			return []Step{{Do: StepDrop, File: v.file}} // nobody renders it any more
+		}
 		return nil
 	}
 	busy := d.inv.Busy != ""
@@ -135,7 +143,7 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	for _, p := range plan.Pods {
 		unclear = unclear || p.Err != nil || p.withheld()
 		for _, i := range p.Images {
-			add(i.Want.Ask.Repository, i.Target.Digest, p.Change != "")
+			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
 		}
 	}

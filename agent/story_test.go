@@ -49,6 +49,17 @@ func TestFirstRunWritesTheNewPodAndStagesItFirst(t *testing.T) {
 	w.idle()
 }
 
+func TestPinsOfNewPodsSurviveTheCycleThatStagesThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13")) // runs, and is pinned first now
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.check()
+	assert.True(t, w.Node.Pinned(velum, first.Digest))
+}
+
 func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -240,6 +251,17 @@ func TestRegistryAwayAndBack(t *testing.T) {
 	s = w.poll()
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 	assert.Zero(t, s.Sources[0].Failures)
+}
+
+func TestRegistryAwayFromTheFirstDaySaysWhyUntilItAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Registry.Down(agenttest.ErrRefused)
+	for _, s := range []agent.Status{w.poll(), w.look()} {
+		assert.Equal(t, agent.StateHeld, s.State)
+		assert.Contains(t, s.Reason, "connection refused")
+	}
 }
 
 func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// historySteps is how long each random history is; with rapid's 100 histories
+// that makes more than 10,000 steps.
+const historySteps = 120
+
+// history is a node to which anything may happen, in any order.
+type history struct {
+	*agenttest.World
+	t        *rapid.T
+	agent    *agent.Agent
+	revs     map[string]int // newest revision by repository
+	builds   map[string]int
+	staging  bool // fails
+	last     agent.Status
+	mayStart map[string]bool // pod manifests whose pods may be started anew now
+}
+
+// TestHistories lets random things happen to a node and asserts after each of
+// them what must always hold.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	var steps atomic.Int64
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		ops := h.ops()
+		for range historySteps {
+			op := rapid.SampledFrom(ops).Draw(t, "op")
+			if op.name != "nothing" {
+				t.Log(op.name)
+				op.do()
+				steps.Add(1)
+			}
+		}
+		h.settle()
+	})
+	t.Logf("%d steps", steps.Load())
+}
+
+type op struct {
+	name string
+	do   func()
+}
+
+func (o op) String() string { return o.name }
+
+func newHistory(t *rapid.T) *history {
+	h := &history{
+		World: agenttest.NewWorld(), t: t, revs: map[string]int{}, builds: map[string]int{}, mayStart: map[string]bool{},
+	}
+	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
+	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
+	h.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	h.Node.OnStage = func(context.Context, agent.Release) error {
+		if h.staging {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}
+	for _, repository := range []string{velum, mariadb, etcd} {
+		h.revs[repository] = 1
+		h.rebuild(repository)
+	}
+	h.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":4.0.0", "init:setup="+velum+":__TAG__"))
+	h.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":4.0.0-rev1"))
+	h.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.0"))
+	h.agent = h.World.Agent()
+	return h
+}
+
+func (h *history) ops() []op {
+	repository := func() string { return rapid.SampledFrom([]string{velum, mariadb, etcd}).Draw(h.t, "repository") }
+	file := func() string {
+		return rapid.SampledFrom([]string{"velum.yaml", "db.yaml", "etcd.yaml"}).Draw(h.t, "file")
+	}
+	flag := func() bool { return rapid.Bool().Draw(h.t, "flag") }
+	down := map[bool]error{true: agenttest.ErrRefused}
+	return []op{
+		{"nothing", func() {}}, // what rapid puts in the place of steps that do not matter
+		{"rebuild", func() { h.rebuild(repository()) }},
+		{"revision", func() { r := repository(); h.revs[r]++; h.rebuild(r) }},
+		{"patch", func() { h.Registry.Release(repository(), "4.0.1", 1, "1.1") }},
+		{"retract", func() { r := repository(); h.Registry.Retract(r, fmt.Sprintf("4.0.0-rev%d", h.revs[r])) }},
+		{"registry", func() { h.Registry.Down(down[flag()]) }},
+		{"lists", func() { h.Registry.DownLists(down[flag()]) }},
+		{"staging", func() { h.staging = flag() }},
+		{"busy", func() { h.Grain.SetBusy(map[bool]string{true: "busy"}[flag()]) }},
+		{"hour", func() { h.Clock.Add(time.Duration(rapid.IntRange(-2, 30).Draw(h.t, "hours")) * time.Hour) }},
+		{"collect", h.Node.Collect},
+		{"forget dead", h.Node.Forget},
+		{"crash", func() { h.Node.Restart(file(), "db"); h.Node.Restart("velum.yaml", "velum") }},
+		{"comment in a file", func() { h.edit(file(), "# a comment\n") }},
+		{"edit a file", func() { h.edit(file(), "  hostNetwork: true\n") }},
+		{"delete a file", func() { h.Node.PutPodManifest(file(), nil) }},
+		{"template", func() { h.template(flag()) }},
+		{"no template", func() { h.Node.PutTemplate("db.yaml", nil) }},
+		{"kill", func() { h.agent = h.World.Agent() }},
+		{"look", func() { h.cycle(agent.PollNone) }},
+		{"poll", func() { h.cycle(agent.PollDue) }},
+		{"check", func() { h.cycle(agent.PollAll) }},
+		{"check again", func() { h.cycle(agent.PollAll) }},
+		{"apply", func() { h.apply(h.t.Context()) }},
+		{"apply one", func() { h.apply(h.t.Context(), file()) }},
+		{"apply and die", h.applyAndDie},
+	}
+}
+
+func (h *history) rebuild(repository string) {
+	h.builds[repository]++
+	h.Registry.Release(repository, "4.0.0", h.revs[repository], fmt.Sprintf("1.%d", h.builds[repository]))
+}
+
+func (h *history) edit(file, text string) {
+	if was := h.Node.PodManifest(file); was != "" && !strings.Contains(was, text) {
+		h.Node.PutPodManifest(file, []byte(was+text))
+	}
+}
+
+func (h *history) template(more bool) {
+	spec := []string{"db=" + mariadb + ":4.0.0-rev1"}
+	if more {
+		spec = append(spec, "more="+velum+":4.0.0")
+	}
+	h.Node.PutTemplate("db.yaml", podYAML("db", spec...))
+}
+
+// seen is what must not change behind anybody's back.
+type seen struct{ id, file, waiting string }
+
+var places = [...][2]string{{"velum.yaml", "velum"}, {"velum.yaml", "db"}, {"velum.yaml", "setup"}, {"db.yaml", "db"}, {"etcd.yaml", "etcd"}}
+
+func (h *history) seen() map[[2]string]seen {
+	out := map[[2]string]seen{}
+	for _, p := range places {
+		c, _ := h.Node.Container(p[0], p[1])
+		if !c.Running && p[1] != "setup" {
+			c.ID = "" // kubelet will start it whenever it can
+		}
+		out[p] = seen{c.ID, h.Node.PodManifest(p[0]), h.Node.WaitingFile(p[0])}
+	}
+	return out
+}
+
+func (h *history) record() agent.Record {
+	r, err := h.Disk.Load(h.t.Context())
+	require.NoError(h.t, err)
+	return r
+}
+
+func (h *history) cycle(poll agent.Poll) {
+	approved := h.record().Approved
+	h.watched(func(file string) bool { _, ok := approved[file]; return ok }, func() agent.Status {
+		s, err := h.agent.Cycle(h.t.Context(), poll)
+		require.NoError(h.t, err)
+		return s
+	})
+}
+
+func (h *history) apply(ctx context.Context, names ...string) {
+	if len(names) > 0 && h.Node.PodManifest(names[0]) == "" {
+		names = nil
+	}
+	approved := h.record().Approved
+	allowed := func(file string) bool {
+		_, ok := approved[file]
+		return ok || len(names) == 0 || file == names[0]
+	}
+	h.watched(allowed, func() agent.Status {
+		out, s, err := h.agent.Apply(ctx, names)
+		require.NoError(h.t, err)
+		if s.SchemaVersion == 0 {
+			s, err = h.agent.Cycle(h.t.Context(), agent.PollNone)
+			require.NoError(h.t, err)
+		}
+		for _, o := range out {
+			if o.Result == agent.ResultApplied {
+				require.Empty(h.t, podOf(s, o.PodManifest).Change, "what was applied is not offered any more")
+			}
+		}
+		return s
+	})
+}
+
+func (h *history) applyAndDie() {
+	ctx, die := context.WithCancel(h.t.Context())
+	defer die()
+	at, n := rapid.IntRange(1, 4).Draw(h.t, "die at"), 0
+	h.Registry.OnAsk = func(string, string) { n++; dieAt(n, at, die) }
+	h.Node.OnStop = func(string) error { n++; dieAt(n, at, die); return nil }
+	defer func() { h.Registry.OnAsk, h.Node.OnStop = nil, nil }()
+	h.apply(ctx)
+	h.agent = h.World.Agent()
+}
+
+func dieAt(n, at int, die func()) {
+	if n == at {
+		die()
+	}
+}
+
+// watched does what the agent does, and asserts that it does no more.
+func (h *history) watched(approved func(file string) bool, do func() agent.Status) {
+	before := h.seen()
+	s := do()
+	after := h.seen()
+	for p, b := range before {
+		a, file := after[p], p[0]
+		if b.id != "" && b.id != a.id {
+			require.True(h.t, approved(file), "%v was restarted without approval", p)
+			require.NotEqual(h.t, "etcd.yaml", file, "an unmanaged pod was restarted")
+		}
+		if held(s, file, "withheld") && !approved(file) {
+			require.Equal(h.t, b.file, a.file, "withheld %s was written: %v", file, podOf(s, file).Holds)
+			require.Equal(h.t, b.waiting, a.waiting, "withheld %s was kept", file)
+		}
+	}
+	h.invariants(s)
+}
+
+func held(s agent.Status, file, name string) bool {
+	for _, x := range podOf(s, file).Holds {
+		if x.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *history) invariants(s agent.Status) {
+	if busy, _ := h.Grain.Busy(h.t.Context()); busy == "" { // else it says what it said
+		for _, u := range h.Grain.Last().Updates {
+			require.True(h.t, h.Node.Pinned(u.Image, u.Digest), "%s %s is offered but not staged", u.Image, u.To)
+		}
+	}
+	if h.last.State == s.State {
+		require.Equal(h.t, h.last.Since, s.Since, "since moved without the state")
+	}
+	trouble := s.State == agent.StateFailed
+	for _, i := range s.Images {
+		if i.Offered != nil && i.Staged {
+			require.True(h.t, h.Node.Pinned(i.Image, i.Offered.Digest))
+		}
+		if c, ok := h.Node.Container(i.PodManifest, i.Container); ok && i.Running != nil {
+			require.Equal(h.t, c.Digests[0], i.Running.Digest, "status says what runs")
+		}
+	}
+	h.last = s
+	h.recordHolds()
+	plan, err := h.agent.Plan(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	if trouble || len(h.record().Approved) > 0 { // an interrupted apply goes on
+		return
+	}
+	for _, step := range plan.Steps {
+		// What a deleted pod manifest needed is let go in the next cycle.
+		require.Equal(h.t, agent.StepPin, step.Do, "a second cycle would %s: %s", step, s.Reason)
+	}
+	s, err = h.agent.Cycle(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	h.last = s
+	for _, i := range s.Images {
+		if i.Running != nil && len(h.Node.Names(i.Running.Digest)) > 0 {
+			require.True(h.t, h.Node.Pinned(i.Image, i.Running.Digest), "%s runs %v without a pin", i.PodManifest, i.Running)
+		}
+	}
+	plan, err = h.agent.Plan(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	require.Empty(h.t, plan.Steps, "a third cycle has steps")
+}
+
+// recordHolds asserts that the record comes back as it went, and that the way
+// back is on the node.
+func (h *history) recordHolds() {
+	r := h.record()
+	data, err := json.Marshal(r)
+	require.NoError(h.t, err)
+	require.JSONEq(h.t, h.Disk.JSON(), string(data))
+	for key, g := range r.Good {
+		if g.Previous != "" && len(h.Node.Names(g.Previous)) > 0 && h.last.State != agent.StateFailed {
+			require.True(h.t, h.Node.Pinned(g.Repository, g.Previous), "%s: the way back is not pinned", key)
+		}
+	}
+}
+
+// settle asserts that the node always comes to rest: with the registry back and
+// everything approved, all that is managed is current.
+func (h *history) settle() {
+	h.Registry.Down(nil)
+	h.Registry.DownLists(nil)
+	h.Grain.SetBusy("")
+	h.staging = false
+	for _, repository := range []string{velum, mariadb, etcd} {
+		newest := h.revs[repository]
+		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {
+			h.rebuild(repository) // whatever was retracted is back
+		}
+		h.rebuild(repository)
+	}
+	for range 3 {
+		h.cycle(agent.PollAll)
+		h.apply(h.t.Context())
+	}
+	for _, file := range []string{"velum.yaml", "db.yaml"} {
+		p := podOf(h.last, file)
+		require.Empty(h.t, p.Change, "%s: %s", file, h.last.Reason)
+		require.Empty(h.t, p.Error)
+		for _, hold := range p.Holds {
+			require.Contains(h.t, []string{"unmanaged", "edited"}, hold.Name, hold.Reason)
+		}
+		require.Empty(h.t, h.Node.WaitingFile(file))
+	}
+}
