@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (s settings) checkStray() []finding {
 	for _, e := range entries {
 		name := e.Name()
 		ext := filepath.Ext(name)
-		if strings.HasPrefix(name, ".") || e.IsDir() || ext == ".yaml" || ext == ".yml" || ext == ".json" || ext == ".manifest" {
+		if strings.HasPrefix(name, ".") || e.IsDir() || slices.Contains([]string{".yaml", ".yml", ".json"}, ext) {
 			continue
 		}
 		out = append(out, warn("pod manifests", fmt.Sprintf("kubelet runs %s as a pod, too",
@@ -80,11 +81,12 @@ func (s settings) checkDisk() finding {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
 	}
-	free := int64(fs.Bavail) * fs.Bsize //nolint:unconvert // Bsize is another type on other architectures
+	free := float64(fs.Bavail) * float64(fs.Bsize) // their types differ between architectures
 	if free < reserve {
-		return warn("disk", fmt.Sprintf("%s: %.1f GB free", dir, float64(free)/1e9), "make room before staging: at least 1 GiB")
+		return warn("disk", fmt.Sprintf("%s: %.1f GB free", dir, free/1e9),
+			"make room before staging: at least 1 GiB")
 	}
-	return ok("disk", fmt.Sprintf("%s: %.1f GB free", dir, float64(free)/1e9))
+	return ok("disk", fmt.Sprintf("%s: %.1f GB free", dir, free/1e9))
 }
 
 func (s settings) checkGrains(ctx context.Context, log *slog.Logger) finding {

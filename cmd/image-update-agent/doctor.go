@@ -61,7 +61,8 @@ changes nothing. Exit status 1 if a check failed; warnings do not count.`,
 func (a *app) examine(ctx context.Context) []finding {
 	c, err := a.load()
 	if err != nil {
-		return []finding{fail("configuration", err, "correct the file at the line named; `image-update-agent config check` tries again")}
+		return []finding{fail("configuration", err,
+			"correct the file at the line named; `image-update-agent config check` tries again")}
 	}
 	detail := "no file, every setting has its default"
 	if len(c.Files) > 0 {

@@ -204,9 +204,8 @@ func eachFile(args []string, f func(path string, data []byte) error) error {
 }
 
 func expand(arg string) ([]string, error) {
-	info, err := os.Stat(arg)
-	if err != nil || !info.IsDir() {
-		return []string{arg}, nil // a missing file is reported when it is read
+	if info, err := os.Stat(arg); err != nil || !info.IsDir() {
+		return []string{arg}, nil //nolint:nilerr // a missing file is reported when it is read
 	}
 	entries, err := os.ReadDir(arg)
 	if err != nil {
@@ -251,7 +250,6 @@ func writeTo(dir, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
 	_, err = d.Write(name, data, atomicfile.Options{Mode: 0o644})
-	return err
+	return errors.Join(err, d.Close())
 }

@@ -110,29 +110,7 @@ func viewOf(p agent.Plan) planView {
 func writePlan(w io.Writer, v planView) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range v.Pods {
-		fmt.Fprintf(table, "%s\t%s\n", p.PodManifest, orText(p.Change, "nothing to change"))
-		for _, i := range p.Images {
-			what := "current: " + dash(i.To)
-			if i.Change != "" {
-				what = fmt.Sprintf("%s: %s -> %s", i.Change, dash(i.From), i.To)
-			}
-			fmt.Fprintf(table, "  %s\t%s\n", i.Image, what)
-			for _, n := range i.Notes {
-				fmt.Fprintf(table, "  \t%s\n", n)
-			}
-			if i.Error != "" {
-				fmt.Fprintf(table, "  \terror: %s\n", i.Error)
-			}
-		}
-		for _, h := range p.Holds {
-			fmt.Fprintf(table, "  held: %s\t%s\n", h.Name, h.Reason)
-		}
-		for _, l := range p.Left {
-			fmt.Fprintf(table, "  line %d left alone\t%s (%s)\n", l.Line, printable(l.Reference), l.Reason)
-		}
-		if p.Error != "" {
-			fmt.Fprintf(table, "  error\t%s\n", p.Error)
-		}
+		writePlannedPod(table, p)
 	}
 	if len(v.Steps) == 0 {
 		fmt.Fprintln(table, "\nNo steps: the node is as it should be.")
@@ -143,6 +121,36 @@ func writePlan(w io.Writer, v planView) error {
 		fmt.Fprintf(table, "  %d. %s\n", n+1, s)
 	}
 	return table.Flush()
+}
+
+func writePlannedPod(w io.Writer, p podView) {
+	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, orText(p.Change, "nothing to change"))
+	for _, i := range p.Images {
+		writePlannedImage(w, i)
+	}
+	for _, h := range p.Holds {
+		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, h.Reason)
+	}
+	for _, l := range p.Left {
+		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, printable(l.Reference), l.Reason)
+	}
+	if p.Error != "" {
+		fmt.Fprintf(w, "  error\t%s\n", p.Error)
+	}
+}
+
+func writePlannedImage(w io.Writer, i imageView) {
+	what := "current: " + dash(i.To)
+	if i.Change != "" {
+		what = fmt.Sprintf("%s: %s -> %s", i.Change, dash(i.From), i.To)
+	}
+	fmt.Fprintf(w, "  %s\t%s\n", i.Image, what)
+	for _, n := range i.Notes {
+		fmt.Fprintf(w, "  \t%s\n", n)
+	}
+	if i.Error != "" {
+		fmt.Fprintf(w, "  \terror: %s\n", i.Error)
+	}
 }
 
 func text(err error) string {

@@ -150,7 +150,8 @@ func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&follow, "follow", "", "the tag that is followed")
-	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: none, rebuild, revision, patch, minor, major")
+	cmd.Flags().StringVar(&updates, "updates", "revision",
+		"the largest change: none, rebuild, revision, patch, minor, major")
 	if err := cmd.MarkFlagRequired("follow"); err != nil {
 		panic(err) // the flag was defined two lines above
 	}

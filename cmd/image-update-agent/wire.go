@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	containerdlog "github.com/containerd/log"
@@ -72,9 +73,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 		// One broken tag file must not keep the others from being used.
 		log.WarnContext(ctx, "tag file not used", "err", err)
 	}
-	for repository, tag := range s.Values {
-		values[repository] = tag
-	}
+	maps.Copy(values, s.Values)
 	p := agent.Policy{
 		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
 		ListEvery: s.TagListInterval, ApplyTimeout: s.ApplyTimeout,

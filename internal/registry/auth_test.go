@@ -220,11 +220,13 @@ func TestCredentialsStayHome(t *testing.T) {
 	}
 	for _, h := range homes {
 		t.Run(h.title, func(t *testing.T) {
-			f, file := newTLSFake(t), ""
+			var f *fake
+			var file string
 			if h.plain {
 				f = newFake(t)
 				file = plainHTTP(f.host())
 			} else {
+				f = newTLSFake(t)
 				file = f.tlsHost(t)
 			}
 			f.answer(h.home)

@@ -131,7 +131,10 @@ func (r *Registry) image(ctx context.Context, e endpoint, d digest.Digest, m doc
 	if !r.platform.Match(platforms.Normalize(config.Platform)) {
 		return agent.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, agent.ErrPlatform)
 	}
-	build := agent.Build{Config: m.Config.Digest, Size: size, Version: label(config.Config.Labels[ocispec.AnnotationVersion])}
+	build := agent.Build{
+		Config: m.Config.Digest, Size: size,
+		Version: label(config.Config.Labels[ocispec.AnnotationVersion]),
+	}
 	if config.Created != nil {
 		build.Created = config.Created.UTC()
 	}

@@ -241,8 +241,8 @@ func TestSizesOfManifestAndConfig(t *testing.T) {
 	for _, off := range []int{-1, 0, 1} {
 		f := newFake(t)
 		pad := func(n int) string { return strings.Repeat("p", n) }
-		atSize := func(size int, make func(string) ocispec.Descriptor) ocispec.Descriptor {
-			return make(pad(size - int(make("").Size)))
+		atSize := func(size int, publish func(string) ocispec.Descriptor) ocispec.Descriptor {
+			return publish(pad(size - int(publish("").Size)))
 		}
 		manifest := atSize(maxManifest+off, func(p string) ocispec.Descriptor {
 			return f.image(t, "linux", "amd64", func(m map[string]any) { m["pad"] = p })

@@ -68,12 +68,10 @@ func statusError(code int) error {
 // plain takes the URL out of an error of the HTTP client or the authorizer: the
 // query of a redirect's or a realm's URL may be a secret.
 func plain(err error) error {
-	var status remoteerrors.ErrUnexpectedStatus
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err); ok {
 		return fmt.Errorf("token server: %w", statusError(status.StatusCode))
 	}
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
+	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		return withURL.Err
 	}
 	return err

@@ -87,6 +87,7 @@ func (r *Registry) exchange(ctx context.Context, e endpoint, q question) (answer
 		if err := e.host.Authorizer.AddResponses(ctx, []*http.Response{resp}); err != nil {
 			return answer{}, e.refused(resp, err, r.now())
 		}
+		//nolint:bodyclose // readBody and discard close it; the linter loses sight of the second one
 		if resp, err = e.send(ctx, q); err != nil {
 			return answer{}, e.failed(err)
 		}

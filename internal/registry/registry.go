@@ -124,7 +124,9 @@ const (
 
 // each asks the hosts of a repository in their order until one answers. An
 // error of ask that is no SourceError is an answer, too.
-func (r *Registry) each(ctx context.Context, repository string, need docker.HostCapabilities, ask func(endpoint) error) error {
+func (r *Registry) each(
+	ctx context.Context, repository string, need docker.HostCapabilities, ask func(endpoint) error,
+) error {
 	named, err := reference.ParseNormalizedNamed(repository)
 	if err != nil {
 		return fmt.Errorf("registry: repository %q: %w", repository, err)

@@ -37,7 +37,7 @@ func run(args []string) error {
 }
 
 func head(url string) error {
-	req, err := http.NewRequest(http.MethodHead, url, http.NoBody) //nolint:noctx // it ends with the process
+	req, err := http.NewRequest(http.MethodHead, url, http.NoBody)
 	if err != nil {
 		return err
 	}
