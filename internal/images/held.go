@@ -6,10 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
@@ -34,60 +31,38 @@ func (c *session) held(ctx context.Context) ([]agent.HeldImage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	configs := map[digest.Digest]digest.Digest{} // by target: most images have several names
-	complete := map[digest.Digest]bool{}
+	there, err := c.stock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	held := make([]agent.HeldImage, 0, len(records))
 	for _, record := range records {
 		target := record.Target
 		image := agent.HeldImage{Name: record.Name, Digest: target.Digest}
-		if _, ok := configs[target.Digest]; !ok {
-			if configs[target.Digest], err = c.config(ctx, target); err != nil {
-				return nil, fmt.Errorf("%s: %w", record.Name, err)
-			}
+		parts, err := c.anatomy(ctx, there, target)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", record.Name, err)
 		}
-		image.Config = configs[target.Digest]
+		image.Config = parts.config
 		if pin, ok := pinOf(record); ok {
 			image.Pin, image.Repository = true, pin.Repository
-			if _, ok := complete[target.Digest]; !ok {
-				if complete[target.Digest], err = c.complete(ctx, target); err != nil {
-					return nil, fmt.Errorf("%s: %w", record.Name, err)
-				}
-			}
-			image.Complete = complete[target.Digest]
+			image.Complete = there.complete(parts)
 		}
 		held = append(held, image)
 	}
+	c.forget(records)
 	return held, nil
 }
 
-// config reads the config digest of the node's platform; empty where the
-// content does not tell it.
-func (c *session) config(ctx context.Context, target ocispec.Descriptor) (digest.Digest, error) {
-	config, err := images.Config(ctx, c.client.ContentStore(), target, c.matcher)
-	if err != nil {
-		return "", c.unreadable(ctx, target, err)
-	}
-	return config.Digest, nil
-}
-
 // complete reports whether all blobs for the node's platform are in the content
-// store and the last layer is in the snapshotter, which implies those below it.
+// store and the image is unpacked in the snapshotter.
 func (c *session) complete(ctx context.Context, target ocispec.Descriptor) (bool, error) {
-	store := c.client.ContentStore()
-	available, required, _, missing, err := images.Check(ctx, store, target, c.matcher)
-	if err != nil || !available || len(missing) > 0 {
-		return false, c.unreadable(ctx, target, err)
-	}
-	platform, err := images.ConfigPlatform(ctx, store, required[0])
-	if err != nil || !c.matcher.Match(platform) {
-		return false, c.unreadable(ctx, target, err)
-	}
-	image := client.NewImageWithPlatform(c.client, images.Image{Target: target}, c.matcher)
-	unpacked, err := image.IsUnpacked(ctx, c.snapshotter)
+	there, err := c.stock(ctx)
 	if err != nil {
-		return false, fmt.Errorf("snapshotter %q: %w", c.snapshotter, err)
+		return false, err
 	}
-	return unpacked, nil
+	parts, err := c.anatomy(ctx, there, target)
+	return there.complete(parts), err
 }
 
 // unreadable tells content that is not there, or is no image (no error: the

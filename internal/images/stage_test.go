@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/plugins/content/local"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -55,17 +54,23 @@ func (f *fakeLeases) Delete(_ context.Context, l leases.Lease, _ ...leases.Delet
 	return nil
 }
 
-// unpackedAll is a snapshotter that has everything, or nothing.
+// unpackedAll is a snapshotter that has the snapshot of heldImage's layer, or
+// has it only in the making, or does not answer.
 type unpackedAll struct {
 	snapshots.Snapshotter
 	not bool
+	err error
 }
 
-func (u unpackedAll) Stat(_ context.Context, key string) (snapshots.Info, error) {
-	if u.not {
-		return snapshots.Info{}, errdefs.ErrNotFound
+func (u unpackedAll) Walk(ctx context.Context, f snapshots.WalkFunc, _ ...string) error {
+	if u.err != nil {
+		return u.err
 	}
-	return snapshots.Info{Name: key}, nil
+	info := snapshots.Info{Name: digest.FromString("layer").String(), Kind: snapshots.KindCommitted}
+	if u.not {
+		info.Kind = snapshots.KindActive
+	}
+	return f(ctx, info)
 }
 
 // write puts a blob into a store.
@@ -164,10 +169,10 @@ func TestComplete(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Equal(t, is.want, got, name)
 	}
-	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{})
-	c.snapshotter = "unknown"
+	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{err: errBroken})
 	_, err := c.complete(t.Context(), heldImage(t, store, c.platform))
-	assert.ErrorContains(t, err, `snapshotter "unknown"`, "a wrong setting is not a missing image")
+	require.ErrorIs(t, err, errBroken, "a wrong setting is not a missing image")
+	assert.ErrorContains(t, err, `list snapshots of "fake"`)
 }
 
 // A record of an image that cannot be read is listed all the same.
@@ -196,6 +201,33 @@ func TestHeldOddRecords(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
+// What a digest consists of is read once, and forgotten with its last record.
+func TestAnatomyIsKnown(t *testing.T) {
+	t.Parallel()
+	records := &fakeRecords{records: map[string]images.Image{}}
+	c, store, _ := inMemory(t, records, unpackedAll{})
+	target := heldImage(t, store, c.platform)
+	pin := pinRecord("suse.com/a", images.Image{Target: target})
+	records.records[pin.Name] = pin
+	first, err := c.held(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, c.known, 1)
+
+	config, err := images.Config(t.Context(), store, target, c.matcher)
+	require.NoError(t, err)
+	require.NoError(t, store.Delete(t.Context(), config.Digest))
+	second, err := c.held(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, first[0].Config, second[0].Config, "not read again")
+	assert.True(t, first[0].Complete)
+	assert.False(t, second[0].Complete, "but what is gone is noticed")
+
+	delete(records.records, pin.Name)
+	_, err = c.held(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, c.known)
+}
+
 // inCancelled makes a content store that notices its context, as a remote one does.
 func inCancelled(c *session) *session {
 	client, err := containerd.New("", containerd.WithServices(
@@ -207,6 +239,8 @@ func inCancelled(c *session) *session {
 }
 
 type awayStore struct{ content.Store }
+
+func (awayStore) Walk(ctx context.Context, _ content.WalkFunc, _ ...string) error { return ctx.Err() }
 
 func (awayStore) ReaderAt(ctx context.Context, _ ocispec.Descriptor) (content.ReaderAt, error) {
 	return nil, ctx.Err()

@@ -15,6 +15,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -62,6 +63,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	staging map[string]bool // by repository@digest
+	known   map[digest.Digest]parts
 }
 
 var _ agent.Images = (*Store)(nil)
@@ -93,6 +95,7 @@ func New(o Options) (*Store, error) {
 		log:         o.Logger,
 		slots:       make(chan struct{}, downloads),
 		staging:     map[string]bool{},
+		known:       map[digest.Digest]parts{},
 	}, nil
 }
 
