@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -253,4 +254,18 @@ func planned(t *testing.T, n *node.Node) map[string]podPlan {
 		pods[p.PodManifest] = p
 	}
 	return pods
+}
+
+// hangup has the daemon read its configuration, and waits until it has.
+func hangup(t *testing.T, n *node.Node, daemon *node.Process) {
+	t.Helper()
+	count := func() int { return strings.Count(output(t, daemon.Stderr), "configuration ") }
+	before := count()
+	daemon.Signal(syscall.SIGHUP)
+	node.Eventually(t, "reload", ready, func() error {
+		if count() == before {
+			return errors.New("nothing said")
+		}
+		return nil
+	})
 }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// legacy is a pod manifest as it was before the agent: by short tag, without a
+// pull policy.
+func legacy(name, image string, port int) string {
+	return strings.ReplaceAll(strings.Replace(velumTemplate(port, image), " # the dashboard", "", 1), "name: velum", "name: "+name)
+}
+
+// TestConversion: pods that ran before the agent came are brought to the
+// intermediate tag and the pull policy when that is approved, not before; those
+// of others are only changed where they are listed.
+func TestConversion(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	ours, theirs := n.FreePort(), n.FreePort()
+	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	release(n, "kube/api", "1.18.6-rev1-build1.1")
+	short := legacy("velum", n.Registry.Ref("demo/velum:4.0.0"), ours)
+	n.WriteFile(velumYAML, short)
+	n.WriteFile(templateDir+"velum.yaml", strings.Replace(short, ":4.0.0", ":__TAG__", 1))
+	api := manifestDir + "api.yaml"
+	n.WriteFile(api, legacy("api", n.Registry.Ref("kube/api:1.18.6-rev1"), theirs))
+	n.WaitAnswer(ours, "4.0.0-rev1-build1.1")
+	n.WaitAnswer(theirs, "1.18.6-rev1-build1.1")
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	before := look(t, n, grainFile, waitingDir)
+
+	release(n, "kube/api", "1.18.6-rev1-build1.2")
+	s := check(t, n)
+	velum := imageOf(t, s, "velum.yaml")
+	assert.Equal(t, agent.ChangeConvert, velum.Change)
+	assert.True(t, velum.Staged)
+	kube := imageOf(t, s, "api.yaml")
+	assert.Equal(t, "rebuild", kube.Change)
+	assert.True(t, kube.Staged, "staged and offered")
+	assert.Equal(t, agent.HoldUnmanaged, podOf(t, s, "api.yaml").Holds[0].Name)
+	assert.Equal(t, before.files, look(t, n, grainFile, waitingDir).files)
+
+	r := n.Agent("apply", "api.yaml")
+	assert.Equal(t, 4, r.Code, r.Stdout)
+	assert.Contains(t, r.Stdout, "api.yaml")
+	assert.Contains(t, r.Stdout, "manage")
+	assert.Equal(t, before.files, look(t, n, grainFile, waitingDir).files)
+	answers(t, theirs, "1.18.6-rev1-build1.1")
+
+	apply(t, n, 0, "velum")
+	assert.Equal(t, strings.Replace(short, ":4.0.0\n", ":4.0.0-rev1\n    imagePullPolicy: Always\n", 1), n.ReadFile(velumYAML))
+	n.WaitAnswer(ours, "4.0.0-rev1-build1.1")
+
+	n.WriteFile(configFile, "manage: [api.yaml]\n")
+	hangup(t, n, daemon)
+	check(t, n)
+	apply(t, n, 0, "api.yaml")
+	n.WaitAnswer(theirs, "1.18.6-rev1-build1.2")
+	assert.Contains(t, n.ReadFile(api), "image: "+n.Registry.Ref("kube/api:1.18.6-rev1")+"\n    imagePullPolicy: Always\n")
+	s = status(t, n)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	goneTemplates(t, n, ours)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
+
+// goneTemplates: a template disappears. What we wrote is removed when that is
+// approved, since its pod runs; what others wrote never, nor what they edited.
+func goneTemplates(t *testing.T, n *node.Node, port int) {
+	t.Helper()
+	n.WriteFile(templateDir+"other.yaml", podYAML("other", n.Registry.Ref("demo/velum:__TAG__")))
+	require.NoError(t, os.Remove(n.Path(templateDir+"velum.yaml")))
+	written := n.ReadFile(velumYAML)
+	n.WriteFile(velumYAML, written+"# edited\n")
+	s := check(t, n)
+	assert.Equal(t, agent.HoldEdited, podOf(t, s, "velum.yaml").Holds[0].Name)
+	r := n.Agent("apply", "velum.yaml")
+	assert.Equal(t, 4, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	assert.Equal(t, written+"# edited\n", n.ReadFile(velumYAML))
+
+	n.WriteFile(velumYAML, written)
+	s = check(t, n)
+	assert.Equal(t, agent.ChangeRemove, podOf(t, s, "velum.yaml").Change)
+	assert.Equal(t, written, n.ReadFile(velumYAML), "it runs")
+	answers(t, port, "4.0.0-rev1-build1.1")
+	apply(t, n, 0, "velum.yaml")
+	assert.NoFileExists(t, n.Path(velumYAML))
+	assert.FileExists(t, n.Path(manifestDir+"api.yaml"), "nobody else's")
+	node.Eventually(t, "the pod ends", ready*2, func() error {
+		if answer, err := node.Answer(port); err == nil {
+			return &stillThere{answer}
+		}
+		return nil
+	})
+}
+
+type stillThere struct{ answer string }
+
+func (s *stillThere) Error() string { return "still answers " + s.answer }
+
+// Mirrors have fewer tags than the registry, or no list of them: rebuilds are
+// found and offered all the same, by digest.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		return strings.HasPrefix(r.URL.Path, "/v2/demo/unlisted/") && node.Fail(node.Tags, http.StatusNotFound)(w, r)
+	})
+	mirrors := map[string]struct {
+		tags   []string // what the mirror has of 1.0.0-rev1-build1.x
+		follow string
+	}{
+		"nolong":         {[]string{"1.0.0", "1.0.0-rev1"}, "1.0.0-rev1"},
+		"nointermediate": {[]string{"1.0.0", "1.0.0-rev1-build1."}, "1.0.0"},
+		"shortonly":      {[]string{"1.0.0"}, "1.0.0"},
+		"unlisted":       {[]string{"1.0.0", "1.0.0-rev1", "1.0.0-rev1-build1."}, "1.0.0"},
+	}
+	push := func(name, build string) string {
+		var tags []string
+		for _, tag := range mirrors[name].tags {
+			if strings.HasSuffix(tag, ".") {
+				tag += build
+			}
+			tags = append(tags, tag)
+		}
+		return n.Registry.Push("demo/"+name, node.Image{Answer: name + build}, tags...)
+	}
+	ports := map[string]int{}
+	for name := range mirrors {
+		ports[name] = n.FreePort()
+		push(name, "1")
+		n.WriteFile(templateDir+name+".yaml", legacy(name, n.Registry.Ref("demo/"+name+":1.0.0"), ports[name]))
+	}
+	cycle(t, n, 0)
+	for name, port := range ports {
+		n.WaitAnswer(port, name+"1")
+	}
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	check(t, n)
+	digests := map[string]string{}
+	for name := range mirrors {
+		digests[name] = push(name, "2")
+	}
+	s := check(t, n)
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	for name, mirror := range mirrors {
+		image := imageOf(t, s, name+".yaml")
+		assert.Equal(t, mirror.follow, image.Follow, name)
+		assert.Equal(t, "rebuild", image.Change, name)
+		assert.True(t, image.Staged, name)
+		assert.Equal(t, digests[name], image.Offered.Digest.String(), name)
+	}
+	apply(t, n, 0)
+	for name, port := range ports {
+		n.WaitAnswer(port, name+"2")
+	}
+	s = status(t, n)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
