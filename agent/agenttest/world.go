@@ -70,10 +70,11 @@ func (c *Clock) Add(d time.Duration) {
 
 // Grain is an agent.Announcer in memory.
 type Grain struct {
-	mu   sync.Mutex
-	last agent.Announcement
-	busy string
-	fail error
+	mu    sync.Mutex
+	last  agent.Announcement
+	busy  string
+	fail  error
+	wrote int
 }
 
 var _ agent.Announcer = (*Grain)(nil)
@@ -87,6 +88,9 @@ func (g *Grain) Announce(_ context.Context, a agent.Announcement) error {
 		return g.fail
 	case g.busy != "":
 		return fmt.Errorf("%w: %s", agent.ErrHeld, g.busy)
+	}
+	if a.State != g.last.State || !slices.Equal(a.Updates, g.last.Updates) {
+		g.wrote++
 	}
 	a.Updates = slices.Clone(a.Updates)
 	g.last = a
@@ -112,6 +116,13 @@ func (g *Grain) Fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.fail = err
+}
+
+// Writes counts the announcements that differed from the one before.
+func (g *Grain) Writes() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wrote
 }
 
 // Last is what was announced last.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+const repository = "registry.suse.com/caasp/v4/velum"
+
+func TestRegistryConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestSource(t, func(*testing.T) agenttest.SourceUnderTest {
+		r := agenttest.NewRegistry()
+		return agenttest.SourceUnderTest{
+			Source: r, Repository: repository,
+			Publish: func(_ *testing.T, tags ...string) (digest.Digest, agent.Build) {
+				rel := r.Publish(repository, tags...)
+				return rel.Digest, rel.Build
+			},
+			PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {
+				rel := r.Publish(repository, tags...)
+				r.OtherPlatform(rel.Digest)
+				return rel.Digest
+			},
+			Retract: func(_ *testing.T, tag string) { r.Retract(repository, tag) },
+			Down:    func(*testing.T) { r.Down(agenttest.ErrRefused) },
+		}
+	})
+}
+
+func TestNodeConformsAsImages(t *testing.T) {
+	t.Parallel()
+	agenttest.TestImages(t, func(*testing.T) agenttest.ImagesUnderTest {
+		r := agenttest.NewRegistry()
+		n := agenttest.NewNode(r)
+		build := 0
+		publish := func(*testing.T) agent.Release {
+			build++
+			return r.Release(repository, "4.0.0", 1, "1."+string(rune('0'+build)))
+		}
+		return agenttest.ImagesUnderTest{
+			Images: n, Publish: publish,
+			PublishForeign: func(t *testing.T) agent.Release {
+				rel := publish(t)
+				r.OtherPlatform(rel.Digest)
+				return rel
+			},
+			Vanish: func(_ *testing.T, rel agent.Release) { r.Vanish(repository, rel.Digest) },
+			Lose:   func(_ *testing.T, rel agent.Release) { n.Lose(rel.Digest) },
+			PullFloating: func(t *testing.T, rel agent.Release) {
+				if _, err := n.Pull(t.Context(), agent.Reference{Repository: rel.Repository, Tag: rel.Tag}); err != nil {
+					t.Fatal(err)
+				}
+			},
+		}
+	})
+}
+
+func TestNodeConformsAsPods(t *testing.T) {
+	t.Parallel()
+	agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {
+		r := agenttest.NewRegistry()
+		n := agenttest.NewNode(r)
+		ref := agent.Reference{Repository: repository, Tag: "4.0.0-rev1"}
+		return agenttest.PodsUnderTest{
+			Pods: n, Wait: time.Second,
+			Run: func(*testing.T) agenttest.RunningPod {
+				rel := r.Release(repository, "4.0.0", 1, "1.1")
+				n.PutPodManifest("velum.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\nspec:\n"+
+					"  containers: [{name: velum, image: '"+ref.String()+"', imagePullPolicy: Always}]\n"+
+					"  initContainers: [{name: setup, image: '"+ref.String()+"', imagePullPolicy: Always}]\n"))
+				return agenttest.RunningPod{
+					Name: "velum-" + agenttest.NodeName, Namespace: "default", Container: "velum", Init: "setup",
+					Ref: ref, Image: rel.Config,
+				}
+			},
+			Move: func(*testing.T, agent.Reference) digest.Digest {
+				return r.Release(repository, "4.0.0", 1, "1.2").Config
+			},
+		}
+	})
+}
+
+func TestNodeConformsAsPodFiles(t *testing.T) {
+	t.Parallel()
+	agenttest.TestPodFiles(t, func(*testing.T) agenttest.FilesUnderTest {
+		n := agenttest.NewNode(agenttest.NewRegistry())
+		return agenttest.FilesUnderTest{
+			Files:          n,
+			PutTemplate:    func(_ *testing.T, name string, data []byte) { n.PutTemplate(name, data) },
+			PutPodManifest: func(_ *testing.T, name string, data []byte) { n.PutPodManifest(name, data) },
+			PutUnsafe:      func(_ *testing.T, name string) { n.PutBroken(name, errors.New("is a symlink")) },
+		}
+	})
+}
+
+func TestGrainConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestAnnouncer(t, func(*testing.T) agenttest.AnnouncerUnderTest {
+		g := &agenttest.Grain{}
+		return agenttest.AnnouncerUnderTest{
+			Announcer: g, Writes: func(*testing.T) int { return g.Writes() },
+			Read: func(*testing.T) agent.Announcement { return g.Last() },
+			SetBusy: func(_ *testing.T, busy bool) {
+				g.SetBusy(map[bool]string{true: "update_in_progress is true"}[busy])
+			},
+		}
+	})
+}
+
+func TestDiskConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestRecorder(t, func(*testing.T) (agent.Recorder, func() agent.Recorder) {
+		d := &agenttest.Disk{}
+		return d, func() agent.Recorder { return d }
+	})
+}

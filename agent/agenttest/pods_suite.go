@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// PodsUnderTest is an agent.Pods on a node where kubelet runs, and what a test
+// does to that node.
+type PodsUnderTest struct {
+	Pods agent.Pods
+	// Run makes a static pod run, with an init container and one other, both of
+	// the reference, under pull policy Always.
+	Run func(t *testing.T) RunningPod
+	// Move makes a new image and moves the reference to it; its image id.
+	Move func(t *testing.T, ref agent.Reference) digest.Digest
+	// Wait bounds how long kubelet may take; the world decides.
+	Wait time.Duration
+}
+
+// RunningPod is what PodsUnderTest.Run made run.
+type RunningPod struct {
+	Name, Namespace string // as CRI shows it, with the node's name
+	Container, Init string
+	Ref             agent.Reference
+	Image           digest.Digest // image id
+}
+
+// TestPods asserts what an agent.Pods promises.
+func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
+	for name, test := range map[string]func(*testing.T, PodsUnderTest){
+		"what runs is shown":                              podsShow,
+		"a stopped container comes back on the new image": podsStop,
+		"a stopped pod comes back whole":                  podsStopSandbox,
+		"stopping what is gone is no error":               podsStopNothing,
+		"images are found by name":                        podsLists,
+		"pull fetches what the tag names now":             podsPull,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+// await returns the pod's container once it is as wanted.
+func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(agent.Container) bool) agent.Container {
+	t.Helper()
+	var found agent.Container
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		all, err := s.Pods.Containers(t.Context())
+		require.NoError(c, err)
+		for _, k := range all {
+			if k.Pod == p.Name && k.Namespace == p.Namespace && k.Name == name && want(k) {
+				found = k
+				return
+			}
+		}
+		assert.Fail(c, "not there yet", "%v", all)
+	}, max(s.Wait, time.Second), 50*time.Millisecond)
+	return found
+}
+
+func runs(c agent.Container) bool { return c.Running }
+
+func podsShow(t *testing.T, s PodsUnderTest) {
+	p := s.Run(t)
+	c := s.await(t, p, p.Container, runs)
+	assert.NotEmpty(t, c.ID)
+	assert.NotEmpty(t, c.Sandbox)
+	assert.False(t, c.StartedAt.IsZero())
+	assert.Equal(t, p.Image, c.Image)
+	assert.NotEmpty(t, c.Digests)
+	i := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running && !c.StartedAt.IsZero() })
+	assert.Zero(t, i.ExitCode)
+	assert.Equal(t, p.Image, i.Image)
+	assert.Equal(t, c.Sandbox, i.Sandbox)
+}
+
+func podsStop(t *testing.T, s PodsUnderTest) {
+	p := s.Run(t)
+	old := s.await(t, p, p.Container, runs)
+	init := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running })
+	image := s.Move(t, p.Ref)
+	require.NoError(t, s.Pods.Stop(t.Context(), old.ID))
+	next := s.await(t, p, p.Container, func(c agent.Container) bool { return c.Running && c.ID != old.ID })
+	assert.Equal(t, image, next.Image)
+	assert.Equal(t, old.Sandbox, next.Sandbox)
+	assert.Greater(t, next.Restarts, old.Restarts)
+	again := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running })
+	assert.Equal(t, init.ID, again.ID, "init containers do not run again")
+}
+
+func podsStopSandbox(t *testing.T, s PodsUnderTest) {
+	p := s.Run(t)
+	old := s.await(t, p, p.Container, runs)
+	image := s.Move(t, p.Ref)
+	require.NoError(t, s.Pods.StopSandbox(t.Context(), old.Sandbox))
+	next := s.await(t, p, p.Container, func(c agent.Container) bool { return c.Running && c.Sandbox != old.Sandbox })
+	assert.Equal(t, image, next.Image)
+	s.await(t, p, p.Init, func(c agent.Container) bool { return c.Sandbox == next.Sandbox && c.Image == image })
+}
+
+func podsStopNothing(t *testing.T, s PodsUnderTest) {
+	s.Run(t)
+	id := digest.FromString("nobody").Encoded()
+	require.NoError(t, s.Pods.Stop(t.Context(), id))
+	require.NoError(t, s.Pods.StopSandbox(t.Context(), id))
+}
+
+func podsLists(t *testing.T, s PodsUnderTest) {
+	p := s.Run(t)
+	s.await(t, p, p.Container, runs)
+	id, ok, err := s.Pods.Lists(t.Context(), p.Ref.String())
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, p.Image, id)
+	_, ok, err = s.Pods.Lists(t.Context(), p.Ref.Repository+":nobody")
+	require.NoError(t, err)
+	assert.False(t, ok)
+}
+
+func podsPull(t *testing.T, s PodsUnderTest) {
+	p := s.Run(t)
+	c := s.await(t, p, p.Container, runs)
+	image := s.Move(t, p.Ref)
+	id, err := s.Pods.Pull(t.Context(), p.Ref)
+	require.NoError(t, err)
+	assert.Equal(t, image, id)
+	listed, ok, err := s.Pods.Lists(t.Context(), p.Ref.String())
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, image, listed)
+	still := s.await(t, p, p.Container, runs)
+	assert.Equal(t, c.ID, still.ID, "a pull restarts nothing")
+	_, err = s.Pods.Pull(t.Context(), agent.Reference{Repository: p.Ref.Repository, Tag: "nobody"})
+	require.Error(t, err)
+}

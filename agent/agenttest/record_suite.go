@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// AnnouncerUnderTest is an agent.Announcer and the UI's side of it.
+type AnnouncerUnderTest struct {
+	Announcer agent.Announcer
+	// Read is what the UI sees.
+	Read func(t *testing.T) agent.Announcement
+	// SetBusy has another operation own the node, or end.
+	SetBusy func(t *testing.T, busy bool)
+	// Writes counts the writes so far; may be nil.
+	Writes func(t *testing.T) int
+}
+
+// TestAnnouncer asserts what an agent.Announcer promises.
+func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
+	one := agent.Announcement{State: "staged", Updates: []agent.AnnouncedUpdate{
+		{Image: "registry.suse.com/caasp/v4/etcd", Change: "rebuild", From: "3.4.13-rev1-build1.1", To: "3.4.13-rev1-build1.2", Digest: digest.FromString("e")},
+		{Image: "registry.suse.com/caasp/v4/velum", Change: "convert", To: "4.0.0-rev1", Digest: digest.FromString("v")},
+	}}
+	none := agent.Announcement{State: "current"}
+	t.Run("what is announced is read, until it is announced anew", func(t *testing.T) {
+		s := open(t)
+		for _, a := range []agent.Announcement{one, none, one} {
+			require.NoError(t, s.Announcer.Announce(t.Context(), a))
+			got := s.Read(t)
+			assert.Equal(t, a.State, got.State)
+			assert.ElementsMatch(t, a.Updates, got.Updates)
+		}
+	})
+	t.Run("the same is not written again", func(t *testing.T) {
+		s := open(t)
+		require.NoError(t, s.Announcer.Announce(t.Context(), one))
+		if s.Writes == nil {
+			return
+		}
+		before := s.Writes(t)
+		require.NoError(t, s.Announcer.Announce(t.Context(), one))
+		assert.Equal(t, before, s.Writes(t))
+	})
+	t.Run("a busy node is told, and nothing written on it", func(t *testing.T) {
+		s := open(t)
+		require.NoError(t, s.Announcer.Announce(t.Context(), one))
+		reason, err := s.Announcer.Busy(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, reason)
+		s.SetBusy(t, true)
+		reason, err = s.Announcer.Busy(t.Context())
+		require.NoError(t, err)
+		assert.NotEmpty(t, reason)
+		require.ErrorIs(t, s.Announcer.Announce(t.Context(), none), agent.ErrHeld)
+		assert.Equal(t, "staged", s.Read(t).State)
+		s.SetBusy(t, false)
+		require.NoError(t, s.Announcer.Announce(t.Context(), none))
+		assert.Equal(t, "current", s.Read(t).State)
+	})
+}
+
+// TestRecorder asserts what an agent.Recorder promises. open gives a recorder
+// on an empty disk, and a function for another one on the same disk: the next
+// start.
+func TestRecorder(t *testing.T, open func(t *testing.T) (r agent.Recorder, again func() agent.Recorder)) {
+	t.Run("an absent record is an empty one", func(t *testing.T) {
+		r, _ := open(t)
+		got, err := r.Load(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, agent.Record{}, got)
+	})
+	t.Run("a record comes back as it went", func(t *testing.T) {
+		r, again := open(t)
+		want := FullRecord()
+		require.NoError(t, r.Save(t.Context(), want))
+		for _, r := range []agent.Recorder{r, again()} {
+			got, err := r.Load(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+		}
+	})
+	t.Run("the last record counts, and is a copy", func(t *testing.T) {
+		r, again := open(t)
+		first := FullRecord()
+		require.NoError(t, r.Save(t.Context(), first))
+		next := FullRecord()
+		next.State, next.Approved = agent.StateHeld, nil
+		require.NoError(t, r.Save(t.Context(), next))
+		next.Good["changed later"] = agent.Good{}
+		got, err := again().Load(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, agent.StateHeld, got.State)
+		assert.Nil(t, got.Approved)
+		assert.NotContains(t, got.Good, "changed later")
+	})
+	t.Run("a status can be published at any time", func(t *testing.T) {
+		r, _ := open(t)
+		require.NoError(t, r.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
+	})
+}
+
+// FullRecord is a record with something in each field.
+func FullRecord() agent.Record {
+	const repository = "registry.suse.com/caasp/v4/velum"
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	d := digest.FromString("d")
+	rel := agent.Release{
+		Repository: repository, Tag: "4.0.0-rev1", Long: "4.0.0-rev1-build1.1", Digest: d,
+		Build: agent.Build{Config: digest.FromString("c"), Created: at, Size: 7, Version: "4.0.0"},
+	}
+	return agent.Record{
+		Version: agent.RecordVersion, State: agent.StateStaged, Since: at, LastCheck: at,
+		Releases: map[string]agent.Release{repository + "@" + d.String(): rel},
+		Lists:    map[string]agent.TagList{repository: {At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Refused: "no"}},
+		Sources: map[string]agent.SourceRecord{repository: {
+			Host: "h", Mirror: true, Insecure: true, LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
+		}},
+		Offers: map[string]agent.Remembered{
+			"q": {At: at, Follow: rel, Newest: rel, Notes: []string{"n"}},
+			"r": {At: at, Refused: "not found", Gone: true},
+		},
+		Wrote:    map[string]digest.Digest{"velum.yaml": d},
+		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: repository, Running: d, Previous: digest.FromString("p"), Adopted: true}},
+		Approved: map[string]agent.Approval{"velum.yaml": {At: at, Offer: "o"}},
+		Failed:   map[string]agent.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},
+	}
+}
