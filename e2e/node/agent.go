@@ -43,3 +43,14 @@ func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 	return n.runWith(&Process{Name: "agent", Stdout: base + ".out", Stderr: base + ".err"},
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
+
+// agent builds the agent at its first use. A build that fails ends the test that asked for it, and no other.
+func (n *Node) agent() string {
+	n.tb.Helper()
+	n.building.Lock()
+	defer n.building.Unlock()
+	if n.program == "" {
+		n.program = n.buildAgent()
+	}
+	return n.program
+}

@@ -52,7 +52,9 @@ type Node struct {
 
 	tb     TB
 	keeper *keeper.Keeper
-	agent  func() string // builds the agent once
+
+	building sync.Mutex
+	program  string // the agent, once it is built
 
 	lock       sync.Mutex
 	registries int
@@ -71,7 +73,6 @@ func Start(tb TB, options Options) *Node {
 		tb.Logf("node: removed what killed runs left: %q", swept)
 	}
 	n := &Node{tb: tb}
-	n.agent = sync.OnceValue(n.buildAgent)
 	k, err := keeper.Start(n.buildTool("keeper"))
 	if err != nil {
 		tb.Fatalf("node: %v", err)
