@@ -2,7 +2,7 @@
 
 // Command answer is the program in the images of the tests: a static web server that answers with the value of
 // ANSWER, which the image sets, and ends at once on SIGTERM. With the argument `pause` it only waits, as the
-// sandbox of a pod does.
+// sandbox of a pod does; with `end` it ends at once, as an init container does.
 package main
 
 import (
@@ -19,10 +19,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: answer pause|HOST:PORT")
+		fmt.Fprintln(os.Stderr, "usage: answer pause|end|HOST:PORT")
 		os.Exit(2)
 	}
-	if os.Args[1] != "pause" {
+	switch os.Args[1] {
+	case "end":
+		return
+	case "pause":
+	default:
 		go serve(os.Args[1])
 	}
 	<-ctx.Done()
