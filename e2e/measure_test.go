@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -64,15 +63,6 @@ func (s notify) await(tb testing.TB, line string) {
 			return
 		}
 	}
-}
-
-// sizeable is nil once the file has something in it.
-func sizeable(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 {
-		err = fmt.Errorf("%s: empty", path)
-	}
-	return err
 }
 
 func median(values []float64) float64 {

@@ -39,13 +39,13 @@ func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 	n.lock.Lock()
 	base := filepath.Join(n.Dir, "log", fmt.Sprintf("agent%d", len(n.processes)))
 	n.lock.Unlock()
-	argv := append([]string{n.agent()}, args...)
+	argv := append([]string{n.AgentProgram()}, args...)
 	return n.runWith(&Process{Name: "agent", Stdout: base + ".out", Stderr: base + ".err"},
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
 
-// agent builds the agent at its first use. A build that fails ends the test that asked for it, and no other.
-func (n *Node) agent() string {
+// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends the test that asked for it, and no other.
+func (n *Node) AgentProgram() string {
 	n.tb.Helper()
 	n.building.Lock()
 	defer n.building.Unlock()
