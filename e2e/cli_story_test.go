@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -123,7 +122,7 @@ func TestCheckOutput(t *testing.T) {
 	} {
 		assert.Contains(t, r.Stdout, want)
 	}
-	assert.False(t, strings.Contains(r.Stdout, "\x1b"), "no colours but on a terminal")
+	assert.NotContains(t, r.Stdout, "\x1b", "no colours but on a terminal")
 	r = n.Agent("check", "--output", "xml")
 	assert.Equal(t, 2, r.Code)
 	assert.Contains(t, r.Stderr, `--output "xml": text or json`)

@@ -73,18 +73,19 @@ func TestPlaceholders(t *testing.T) {
 	} {
 		n.WriteFile(name, value)
 	}
-	for name, want := range map[string]string{
+	values := map[string]string{
 		"set": "1.0.0-rev1", "native": "1.0.0-rev1", "both": "1.0.0-rev1", "image": "1.0.0-rev1", "none": "1.0.0-rev2",
-	} {
+	}
+	for name := range values {
 		release(n, "demo/"+name, "1.0.0-rev1-build1.1")
 		release(n, "demo/"+name, "1.0.0-rev2-build1.1")
 		n.WriteFile(templateDir+name+".yaml", podYAML(name, "sles12/"+name+":__TAG__"))
-		defer func() {
-			want := podYAML(name, n.Registry.Ref("demo/"+name+":"+want)+"\n    imagePullPolicy: Always")
-			assert.Equal(t, want, n.ReadFile(manifestDir+name+".yaml"))
-		}()
 	}
 	cycle(t, n, 0)
+	for name, tag := range values {
+		want := podYAML(name, n.Registry.Ref("demo/"+name+":"+tag)+"\n    imagePullPolicy: Always")
+		assert.Equal(t, want, n.ReadFile(manifestDir+name+".yaml"))
+	}
 }
 
 // policies are what `updates` lets through of a repository that has everything.
