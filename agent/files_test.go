@@ -297,6 +297,23 @@ func TestTagToStartFrom(t *testing.T) {
 	}
 }
 
+func TestOldRefusalDoesNotAnswerForAPodThatIsNew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Retract(velum, "4.0.0-rev1")
+	w.Node.PutPodManifest("old.yaml", podYAML("old", "old="+velum+":4.0.0-rev1"))
+	w.Policy.Manage = map[string]bool{"old.yaml": true}
+	require.Equal(t, agent.StateFailed, w.check().State)
+	w.Node.PutPodManifest("old.yaml", nil)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+}
+
 func TestMirrorWithoutListsAndLongTagsStillOffersByDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

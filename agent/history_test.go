@@ -260,7 +260,7 @@ func (h *history) invariants(s agent.Status) {
 		if i.Offered != nil && i.Staged {
 			require.True(h.t, h.Node.Pinned(i.Image, i.Offered.Digest))
 		}
-		if c, ok := h.Node.Container(i.PodManifest, i.Container); ok && i.Running != nil {
+		if c, ok := h.Node.Container(i.PodManifest, i.Container); ok && c.Running && i.Running != nil {
 			require.Equal(h.t, c.Digests[0], i.Running.Digest, "status says what runs")
 		}
 	}

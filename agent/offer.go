@@ -50,16 +50,31 @@ const (
 func (a *Agent) offers(ctx context.Context, qs []Question, poll Poll) map[Question]Offer {
 	asked := newInquiry(a, poll)
 	out := make(map[Question]Offer, len(qs))
+	var early []Question // answered before their repository was listed anew
 	for _, q := range qs {
 		if poll == PollNone || ctx.Err() != nil {
 			out[q] = a.remembered(q, errNotAsked)
 			continue
 		}
+		if !asked.listed[q.Repository] {
+			early = append(early, q)
+		}
 		out[q] = a.ask(ctx, asked, q)
+	}
+	for _, q := range early {
+		if asked.full[q.Repository] != nil && ctx.Err() == nil {
+			out[q] = a.ask(ctx, asked, q) // what was asked before is not asked again
+		}
 	}
 	if poll != PollNone {
 		a.record.LastCheck = a.Now()
 	}
+	// What nobody asks any more must not answer a later question.
+	asks := map[string]bool{}
+	for _, q := range qs {
+		asks[q.String()] = true
+	}
+	deleteUnless(a.record.Offers, asks)
 	return out
 }
 

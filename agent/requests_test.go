@@ -98,6 +98,20 @@ func TestTwinThatIsNotServedAnyMoreIsNotWritten(t *testing.T) {
 	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0\n", "the short tag stays")
 }
 
+func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	// The placeholder alone would do with yesterday's list, the short tag needs today's.
+	w.Node.PutTemplate("two.yaml", podYAML("two", "a="+velum+":__TAG__", "b="+velum+":4.0.0"))
+
+	w.poll()
+
+	assert.Equal(t, string(rendered("two", "a="+velum+":4.0.0-rev2", "b="+velum+":4.0.0-rev2")), w.Node.PodManifest("two.yaml"))
+	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), "4.0.0-rev2")
+	assert.Equal(t, agenttest.Counts{Heads: 4, Lists: 1, Describes: 1}, w.Registry.Counts())
+}
+
 func TestNewestOfAnOldLineIsFoundAmongManyNewerTags(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)

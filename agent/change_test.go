@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+func TestChangeOf(t *testing.T) {
+	t.Parallel()
+	const repository = "registry.suse.com/caasp/v4/velum"
+	for name, c := range map[string]struct {
+		disk, target string
+		known, same  bool
+		want         string
+	}{
+		"no pod yet":                           {"", "4.0.0-rev1", false, false, ""},
+		"the same":                             {"4.0.0-rev1", "4.0.0-rev1", true, true, ""},
+		"the same tag, another digest":         {"4.0.0-rev1", "4.0.0-rev1", true, false, "rebuild"},
+		"the same tag, nothing is known":       {"4.0.0-rev1", "4.0.0-rev1", false, false, ""},
+		"another name for what runs":           {"4.0.0", "4.0.0-rev1", true, true, "convert"},
+		"another name, nothing is known":       {"4.0.0", "4.0.0-rev1", false, false, "convert"},
+		"the short tag moved on under the pod": {"4.0.0", "4.0.0-rev1", true, false, "revision"},
+		"the build moved on under the pod":     {"4.0.0-rev1-build1.1", "4.0.0-rev1", true, false, "rebuild"},
+		"a newer long tag":                     {"4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2", true, false, "rebuild"},
+		"a newer revision":                     {"4.0.0-rev1", "4.0.0-rev2", true, false, "revision"},
+		"a newer revision, nothing is known":   {"4.0.0-rev1", "4.0.0-rev2", false, false, "revision"},
+		"a newer patch":                        {"4.0.0-rev1", "4.0.1-rev1", true, false, "patch"},
+		"a newer minor":                        {"4.0.0-rev1", "4.1.0-rev1", true, false, "minor"},
+		"a newer major":                        {"4.0.0-rev1", "5.0.0-rev1", true, false, "major"},
+		"a lower one":                          {"4.0.1-rev1", "4.0.0-rev1", true, false, "major"},
+		"a newer name of what runs":            {"4.0.0-rev1", "4.0.1-rev1", true, true, "convert"},
+		"another spelling":                     {"v4.0.0-rev1", "4.0.0-rev1", true, false, "major"},
+		"from a foreign tag":                   {"latest", "4.0.0-rev1", true, false, "major"},
+		"to a foreign tag":                     {"4.0.0-rev1", "latest", true, false, "major"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var disk Reference
+			if c.disk != "" {
+				disk = Reference{repository, c.disk}
+			}
+			target := Release{Repository: repository, Tag: c.target}
+			assert.Equal(t, c.want, changeOf(disk, target, c.known, c.same, tags.Core))
+		})
+	}
+	moved := Reference{"m.local/velum", "4.0.0-rev1"}
+	target := Release{Repository: repository, Tag: "4.0.0-rev1"}
+	assert.Equal(t, "convert", changeOf(moved, target, true, true, tags.Core), "the same image from elsewhere")
+	assert.Equal(t, "rebuild", changeOf(moved, target, true, false, tags.Core), "the mirror has another digest")
+}
+
+func TestWhatAContainerRuns(t *testing.T) {
+	t.Parallel()
+	d := func(s string) digest.Digest { return digest.FromString(s) }
+	target := Release{Digest: d("target"), Build: Build{Config: d("config")}}
+	held := []HeldImage{{Digest: d("held"), Config: d("c")}, {Digest: d("other"), Config: d("o")}}
+	for name, c := range map[string]struct {
+		container *Container
+		want      digest.Digest
+		same      bool
+	}{
+		"nothing":                          {nil, "", false},
+		"an image that CRI does not name":  {&Container{}, "", false},
+		"one of its digests is the target": {&Container{Image: d("c"), Digests: []digest.Digest{d("held"), d("target")}}, d("target"), true},
+		"the config is the target's":       {&Container{Image: d("config")}, d("target"), true},
+		"the same, under a held digest":    {&Container{Image: d("config"), Digests: []digest.Digest{d("gone"), d("held")}}, d("held"), true},
+		"another, that is held":            {&Container{Image: d("c"), Digests: []digest.Digest{d("gone"), d("held")}}, d("held"), false},
+		"another, that only the store has": {&Container{Image: d("o")}, d("other"), false},
+		"another, that nobody holds":       {&Container{Image: d("x"), Digests: []digest.Digest{d("gone")}}, d("gone"), false},
+		"another, that nobody knows":       {&Container{Image: d("x")}, "", false},
+	} {
+		got, same := runs(c.container, target, held)
+		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, c.same, same, name)
+	}
+}
+
+func TestOwnerOfACRIPod(t *testing.T) {
+	t.Parallel()
+	names := []string{"velum", "velum-db", "velum-node1"}
+	for pod, want := range map[string]string{
+		"velum-node1": "velum", "velum-db-node1": "velum-db", "velum-node1-node1": "velum-node1",
+		"velum": "", "velumx-node1": "", "other-node1": "",
+	} {
+		assert.Equal(t, want, owner(pod, names), pod)
+	}
+}
+
+func TestContainerThatCounts(t *testing.T) {
+	t.Parallel()
+	at := func(n int64) time.Time { return time.Unix(n, 0) }
+	inv := Inventory{Containers: []Container{
+		{ID: "dead", Sandbox: "old", Pod: "velum-n", Namespace: "default", Name: "velum", StartedAt: at(9)},
+		{ID: "dead init", Sandbox: "old", Pod: "velum-n", Namespace: "default", Name: "init", StartedAt: at(9)},
+		{ID: "init", Sandbox: "new", Pod: "velum-n", Namespace: "default", Name: "init", StartedAt: at(1)},
+		{ID: "runs", Sandbox: "new", Pod: "velum-n", Namespace: "default", Name: "velum", StartedAt: at(2), Running: true},
+		{ID: "foreign", Sandbox: "x", Pod: "velum-n", Namespace: "kube-system", Name: "velum", Running: true},
+	}}
+	all := inv.podContainers("default", "velum", []string{"velum"})
+	require.Len(t, all, 2, "the clock was set back, the sandbox tells")
+	assert.Equal(t, "runs", container(all, "velum").ID)
+	assert.Equal(t, "init", container(all, "init").ID)
+	assert.Nil(t, container(all, "nobody"))
+	assert.Equal(t, "late", container([]Container{{ID: "early", StartedAt: at(1)}, {ID: "late", StartedAt: at(2)}}, "").ID)
+}
+
+func TestWordsForPeople(t *testing.T) {
+	t.Parallel()
+	r := Release{Repository: "r.io/a", Tag: "1.0.0-rev1", Long: "1.0.0-rev1-build1.1", Digest: "sha256:d"}
+	for want, step := range map[string]Step{
+		"stage r.io/a:1.0.0-rev1-build1.1 (sha256:d)": {Do: StepStage, Release: r},
+		"pin 1 images":           {Do: StepPin, Pins: make([]Pin, 1)},
+		"apply a.yaml (rebuild)": {Do: StepApply, File: "a.yaml", Apply: Apply{Change: "rebuild"}},
+		"write a.yaml":           {Do: StepWrite, File: "a.yaml"},
+	} {
+		assert.Equal(t, want, step.String())
+	}
+	assert.Equal(t, "r.io/a@sha256:d", Release{Repository: "r.io/a", Tag: "1-rev1", Digest: "sha256:d"}.StagedName())
+	assert.Equal(t, "r.io/a@sha256:d", Release{Repository: "r.io/a", Tag: "l", Long: "l", Digest: "sha256:d"}.StagedName())
+	mirror := &SourceError{Repository: "r.io/a", Host: "m:5000", Mirror: true, Err: ErrNotFound}
+	assert.Equal(t, "r.io/a: mirror m:5000: not found", mirror.Error())
+	assert.Equal(t, "r.io/a: not found", (&SourceError{Repository: "r.io/a", Err: ErrNotFound}).Error())
+	for text, ok := range map[string]bool{"sles12/velum": true, "r.io/a:1": false, "R": false} {
+		_, err := NormalizeRepository(text)
+		assert.Equal(t, ok, err == nil, text)
+	}
+}

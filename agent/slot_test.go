@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestSlotsOfANode(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(rapid.Int64Range(-1<<32, 1<<33).Draw(t, "now"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
+		interval := time.Duration(rapid.Int64Range(int64(time.Second), int64(30*24*time.Hour)).Draw(t, "interval"))
+		id := rapid.String().Draw(t, "machine")
+		slot := agent.NextSlot(now, interval, id)
+		assert.True(t, slot.After(now), "it is ahead")
+		assert.LessOrEqual(t, slot.Sub(now), interval, "by an interval at most")
+		assert.Equal(t, slot.Add(interval), agent.NextSlot(slot, interval, id), "one follows the other")
+		assert.Equal(t, slot, agent.NextSlot(slot.Add(-time.Nanosecond), interval, id), "whenever one asks")
+	})
+}
+
+func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {
+	t.Parallel()
+	const nodes, buckets, interval = 10_000, 24, 12 * time.Hour
+	now := time.Unix(1_780_000_000, 0)
+	var count [buckets]int
+	for n := range nodes {
+		wait := agent.NextSlot(now, interval, fmt.Sprintf("machine-%d", n)).Sub(now)
+		count[int64(wait-1)*buckets/int64(interval)]++
+	}
+	var chi float64
+	const want = float64(nodes) / buckets
+	for _, c := range count {
+		chi += (float64(c) - want) * (float64(c) - want) / want
+	}
+	assert.Less(t, chi, 49.7, "chi square of 23 degrees at p = 0.001: %v", count)
+}
+
+func TestWithoutAnIntervalThereIsNoSlot(t *testing.T) {
+	t.Parallel()
+	assert.True(t, agent.NextSlot(time.Unix(0, 0), 0, "m").IsZero())
+}
