@@ -16,6 +16,7 @@ const (
 	tlsTimeout      = 10 * time.Second
 	headerTimeout   = 30 * time.Second
 	exchangeTimeout = 60 * time.Second // one request for metadata with its token and body
+	stallTimeout    = 60 * time.Second // no byte of a layer; a slow link brings some
 )
 
 // Sizes for hosts that never end. The manifest's is the distribution

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -108,6 +110,48 @@ func TestSlowTokenServer(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, exchangeTimeout, time.Since(start))
 	})
+}
+
+// A layer may take as long as it takes, but not stand still.
+func TestStalledLayer(t *testing.T) {
+	t.Parallel()
+	const size = 100
+	header := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+	stops := func(ctx context.Context, conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = fmt.Fprint(conn, header, "some")
+		}
+		<-ctx.Done()
+	}
+	for _, layer := range []struct {
+		title string
+		serve func(context.Context, net.Conn)
+		want  error
+		after time.Duration
+	}{
+		{"slow", trickle(header, "x"), nil, 5 * time.Second * size},
+		{"stalled", stops, errStalled, stallTimeout},
+	} {
+		t.Run(layer.title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const namespace = "slow.example.com"
+				r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
+				r.net.dial = slowHost(layer.serve)(t)
+				fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
+				require.NoError(t, err)
+				start := time.Now()
+				body, err := fetcher.Fetch(t.Context(), ocispec.Descriptor{
+					MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: size,
+				})
+				require.NoError(t, err)
+				defer func() { _ = body.Close() }()
+				data, err := io.ReadAll(body)
+				require.ErrorIs(t, err, layer.want)
+				assert.Equal(t, layer.want == nil, len(data) == size)
+				assert.Equal(t, layer.after, time.Since(start))
+			})
+		})
+	}
 }
 
 // A caller who gives up is obeyed, and no other host is bothered.

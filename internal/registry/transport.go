@@ -136,11 +136,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.Join(errPlainCredentials, closeBody(req))
 	}
 	t.net.counters.requests.Add(1)
-	own := req.Clone(context.WithValue(req.Context(), dialKey{}, t.dial))
+	ctx, cancel := context.WithCancelCause(req.Context())
+	own := req.Clone(context.WithValue(ctx, dialKey{}, t.dial))
 	own.Header.Set("User-Agent", t.net.userAgent)
 	resp, err := t.next.RoundTrip(own)
-	if resp != nil {
-		resp.Request = req // what the caller sent, as RoundTripper wants it
+	if err != nil {
+		cancel(nil)
+		return nil, err
 	}
-	return resp, err
+	resp.Request = req // what the caller sent, as RoundTripper wants it
+	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), errStalled) })
+	return resp, nil
 }
