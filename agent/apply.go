@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -156,12 +157,7 @@ func isImage(c Container, e Expectation) bool {
 	if e.Config != "" && c.Image == e.Config {
 		return true
 	}
-	for _, d := range c.Digests {
-		if d == e.Digest {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.Digests, e.Digest)
 }
 
 // tell passes progress on to whoever listens.

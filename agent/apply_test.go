@@ -5,7 +5,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,142 +157,6 @@ func TestAdoptedIsWhatKubeletTookByItself(t *testing.T) {
 	w.idle()
 }
 
-func TestInterruptedApplyGoesOnAtTheNextStart(t *testing.T) {
-	t.Parallel()
-	for _, at := range []string{"before the stop", "between two stops", "while waiting"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { interrupted(t, at) })
-		})
-	}
-}
-
-func interrupted(t *testing.T, at string) {
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-	w.check()
-	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	db := w.Registry.Release(mariadb, "10.0", 1, "1.2")
-	w.poll()
-	ctx, kill := context.WithCancel(t.Context())
-	defer kill()
-	stops := 0
-	w.Node.OnStop = func(string) error {
-		stops++
-		if at == "before the stop" || (at == "between two stops" && stops == 2) {
-			kill()
-			return ctx.Err()
-		}
-		return nil
-	}
-	if at == "while waiting" {
-		w.Node.Kubelet = false
-		w.agent.Progress = func(p agent.Progress) {
-			if p.Phase == "waiting" {
-				kill()
-			}
-		}
-	}
-
-	out, _, err := w.agent.Apply(ctx, nil)
-
-	require.NoError(t, err)
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
-	assert.Contains(t, out[0].Reason, "interrupted")
-	assert.Contains(t, w.Disk.JSON(), `"approved"`)
-	assert.NotContains(t, w.Disk.JSON(), `"failed"`)
-	w.Node.OnStop = nil
-	if at == "while waiting" {
-		w.Node.Kubelet = true
-		w.Node.Sync()
-	}
-	w.restart()
-	s := w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	w.runs("velum.yaml", "velum", second.Digest)
-	w.runs("velum.yaml", "db", db.Digest)
-	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
-	assert.False(t, image(s, "velum.yaml", "db").Adopted, "it was approved")
-	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
-	w.idle()
-}
-
-func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := running(t)
-		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
-		w.check()
-		ctx, kill := context.WithCancel(t.Context())
-		defer kill()
-		w.Node.Kubelet = false // it is slow to see the new file
-		w.agent.Progress = func(p agent.Progress) {
-			if p.Phase == "waiting" {
-				kill()
-			}
-		}
-		_, _, err := w.agent.Apply(ctx, nil)
-		require.NoError(t, err)
-		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
-		w.Node.Kubelet = true
-		w.restart()
-
-		s := w.look()
-
-		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
-	})
-}
-
-func TestApprovalIsVoid(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		meanwhile func(w *world)
-		applied   bool
-	}{
-		"not by a restart alone":               {func(*world) {}, true},
-		"not within a day":                     {func(w *world) { w.Clock.Add(23 * time.Hour) }, true},
-		"after a day":                          {func(w *world) { w.Clock.Add(25 * time.Hour) }, false},
-		"if it was given by a clock far ahead": {func(w *world) { w.Clock.Add(-10 * 365 * 24 * time.Hour) }, false},
-		"if the offer changed":                 {func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, false},
-		"if the template changed": {func(w *world) {
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "more="+velum+":__TAG__"))
-		}, false},
-		"if the template is gone": {func(w *world) {
-			w.Node.PutTemplate("velum.yaml", nil)
-			w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+":__TAG__"))
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, first := running(t)
-			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-			w.poll()
-			ctx, kill := context.WithCancel(t.Context())
-			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-			_, _, err := w.agent.Apply(ctx, nil)
-			require.NoError(t, err)
-			require.Contains(t, w.Disk.JSON(), `"approved"`)
-			w.Node.OnStop = nil
-			c.meanwhile(w)
-			w.restart()
-
-			w.poll()
-
-			want := first.Digest
-			if c.applied {
-				want = second.Digest
-			}
-			w.runs("velum.yaml", "velum", want)
-			assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
-			assert.NotContains(t, w.Disk.JSON(), `"approved"`)
-		})
-	}
-}
-
 func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -419,6 +282,6 @@ func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s := w.check()
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	assert.True(t, slices.IndexFunc(s.Images, func(i agent.ImageStatus) bool { return i.Offered != nil }) < 0)
+	assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.True(t, strings.HasPrefix(s.Reason, "every followed image"))
 }

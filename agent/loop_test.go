@@ -58,7 +58,7 @@ func loop(t *testing.T, interval, wake time.Duration) *looped {
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
-	a := w.World.Agent()
+	a := w.Agent()
 	a.Now = l.now
 	l.Loop = agent.NewLoop(a, l.manager, interval, wake, "machine")
 	ctx, stop := context.WithCancel(t.Context())
@@ -220,7 +220,7 @@ func TestLoopGoesOnWithAnotherConfiguration(t *testing.T) {
 		_, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
 		before := *l.Status().LastCheck
-		a := l.World.Agent()
+		a := l.Agent()
 		a.Now = l.now
 		a.Version = "next"
 		require.NoError(t, l.Reconfigure(t.Context(), a, time.Hour))

@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // restart starts the agent anew, with what is on the disk and today's policy.
-func (w *world) restart() { w.agent = w.World.Agent() }
+func (w *world) restart() { w.agent = w.Agent() }
 
 func (w *world) cycle(poll agent.Poll) agent.Status {
 	w.t.Helper()

@@ -129,5 +129,6 @@ func filesUnsafe(t *testing.T, s FilesUnderTest) {
 	require.Error(t, bad.Err)
 	assert.Nil(t, bad.Data)
 	assert.NoError(t, read(t, s, "a.yaml").Err)
-	require.Error(t, s.Files.Write(t.Context(), agent.PodFile{Name: "b.yaml"}, []byte("two\n")), "it is not replaced either")
+	err := s.Files.Write(t.Context(), agent.PodFile{Name: "b.yaml"}, []byte("two\n"))
+	require.Error(t, err, "it is not replaced either")
 }

@@ -89,7 +89,7 @@ func imagesStage(t *testing.T, s ImagesUnderTest) {
 	assert.Equal(t, "done", last.Phase)
 	pins := s.held(t, func(h agent.HeldImage) bool { return h.Pin })
 	require.Len(t, pins, 1)
-	assert.Equal(t, pinOf(r), agent.Pin{Repository: pins[0].Repository, Digest: pins[0].Digest})
+	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t))
 	assert.True(t, pins[0].Complete)
 	assert.Equal(t, r.Config, pins[0].Config)
 	named := s.held(t, func(h agent.HeldImage) bool { return h.Name == r.StagedName() })

@@ -27,7 +27,10 @@ type AnnouncerUnderTest struct {
 // TestAnnouncer asserts what an agent.Announcer promises.
 func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
 	one := agent.Announcement{State: "staged", Updates: []agent.AnnouncedUpdate{
-		{Image: "registry.suse.com/caasp/v4/etcd", Change: "rebuild", From: "3.4.13-rev1-build1.1", To: "3.4.13-rev1-build1.2", Digest: digest.FromString("e")},
+		{
+			Image: "registry.suse.com/caasp/v4/etcd", Change: "rebuild",
+			From: "3.4.13-rev1-build1.1", To: "3.4.13-rev1-build1.2", Digest: digest.FromString("e"),
+		},
 		{Image: "registry.suse.com/caasp/v4/velum", Change: "convert", To: "4.0.0-rev1", Digest: digest.FromString("v")},
 	}}
 	none := agent.Announcement{State: "current"}
@@ -120,7 +123,9 @@ func FullRecord() agent.Record {
 	return agent.Record{
 		Version: agent.RecordVersion, State: agent.StateStaged, Since: at, LastCheck: at,
 		Releases: map[string]agent.Release{repository + "@" + d.String(): rel},
-		Lists:    map[string]agent.TagList{repository: {At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Refused: "no"}},
+		Lists: map[string]agent.TagList{repository: {
+			At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Refused: "no",
+		}},
 		Sources: map[string]agent.SourceRecord{repository: {
 			Host: "h", Mirror: true, Insecure: true, LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
 		}},
@@ -128,8 +133,10 @@ func FullRecord() agent.Record {
 			"q": {At: at, Follow: rel, Newest: rel, Notes: []string{"n"}},
 			"r": {At: at, Refused: "not found", Gone: true},
 		},
-		Wrote:    map[string]digest.Digest{"velum.yaml": d},
-		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: repository, Running: d, Previous: digest.FromString("p"), Adopted: true}},
+		Wrote: map[string]digest.Digest{"velum.yaml": d},
+		Good: map[string]agent.Good{"velum.yaml/velum": {
+			Repository: repository, Running: d, Previous: digest.FromString("p"), Adopted: true,
+		}},
 		Approved: map[string]agent.Approval{"velum.yaml": {At: at, Offer: "o"}},
 		Failed:   map[string]agent.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -44,7 +43,7 @@ func NewWorld() *World {
 func (w *World) Agent() *agent.Agent {
 	return &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
-		Policy: w.Policy, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: w.Clock.Now, Version: "test",
+		Policy: w.Policy, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
 	}
 }
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"encoding/json"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func (h *history) invariants(s agent.Status) {
+	if busy, _ := h.Grain.Busy(h.t.Context()); busy == "" { // else it says what it said
+		for _, u := range h.Grain.Last().Updates {
+			require.True(h.t, h.Node.Pinned(u.Image, u.Digest), "%s %s is offered but not staged", u.Image, u.To)
+		}
+	}
+	if h.last.State == s.State {
+		require.Equal(h.t, h.last.Since, s.Since, "since moved without the state")
+	}
+	trouble := s.State == agent.StateFailed
+	for _, i := range s.Images {
+		if i.Offered != nil && i.Staged {
+			require.True(h.t, h.Node.Pinned(i.Image, i.Offered.Digest))
+		}
+		if c, ok := h.Node.Container(i.PodManifest, i.Container); ok && c.Running && i.Running != nil {
+			require.Equal(h.t, c.Digests[0], i.Running.Digest, "status says what runs")
+		}
+	}
+	h.last = s
+	h.recordHolds()
+	plan, err := h.agent.Plan(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	if trouble || len(h.record().Approved) > 0 { // an interrupted apply goes on
+		return
+	}
+	for _, step := range plan.Steps {
+		// What a deleted pod manifest needed is let go in the next cycle.
+		require.Equal(h.t, agent.StepPin, step.Do, "a second cycle would %s: %s", step, s.Reason)
+	}
+	s, err = h.agent.Cycle(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	h.last = s
+	for _, i := range s.Images {
+		if i.Running != nil && len(h.Node.Names(i.Running.Digest)) > 0 {
+			require.True(h.t, h.Node.Pinned(i.Image, i.Running.Digest), "%s runs %v without a pin", i.PodManifest, i.Running)
+		}
+	}
+	plan, err = h.agent.Plan(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	require.Empty(h.t, plan.Steps, "a third cycle has steps")
+}
+
+// recordHolds asserts that the record comes back as it went, and that the way
+// back is on the node.
+func (h *history) recordHolds() {
+	r := h.record()
+	data, err := json.Marshal(r)
+	require.NoError(h.t, err)
+	require.JSONEq(h.t, h.Disk.JSON(), string(data))
+	for key, g := range r.Good {
+		if g.Previous != "" && len(h.Node.Names(g.Previous)) > 0 && h.last.State != agent.StateFailed {
+			require.True(h.t, h.Node.Pinned(g.Repository, g.Previous), "%s: the way back is not pinned", key)
+		}
+	}
+}
+
+// settle asserts that the node always comes to rest: with the registry back and
+// everything approved, all that is managed is current.
+func (h *history) settle() {
+	h.Registry.Down(nil)
+	h.Registry.DownLists(nil)
+	h.Grain.SetBusy("")
+	h.staging = false
+	for _, repository := range []string{velum, mariadb, etcd} {
+		newest := h.revs[repository]
+		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {
+			h.rebuild(repository) // whatever was retracted is back
+		}
+		h.rebuild(repository)
+	}
+	for range 3 {
+		h.cycle(agent.PollAll)
+		h.apply(h.t.Context())
+	}
+	for _, file := range []string{"velum.yaml", "db.yaml"} {
+		p := podOf(h.last, file)
+		require.Empty(h.t, p.Change, "%s: %s", file, h.last.Reason)
+		require.Empty(h.t, p.Error)
+		for _, hold := range p.Holds {
+			require.Contains(h.t, []string{"unmanaged", "edited"}, hold.Name, hold.Reason)
+		}
+		require.Empty(h.t, h.Node.WaitingFile(file))
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+func TestRegistryAwayAndBack(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	since := w.Clock.Now()
+	w.Clock.Add(12 * time.Hour)
+	w.Registry.Down(agenttest.ErrRefused)
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateStale, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "registry.test")
+	assert.Contains(t, s.Reason, "connection refused")
+	assert.Contains(t, s.Reason, since.Format(time.RFC3339))
+	assert.Equal(t, 1, s.Sources[0].Failures)
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, "no offer is taken back")
+	assert.NotEmpty(t, w.Grain.Last().Updates)
+	assert.Equal(t, agent.StateStale, w.look().State, "looking does not heal it")
+	w.restart()
+	assert.Equal(t, agent.StateStale, w.look().State, "nor does a restart")
+
+	w.Registry.Down(nil)
+	s = w.poll()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Zero(t, s.Sources[0].Failures)
+}
+
+func TestRegistryAwayFromTheFirstDaySaysWhyUntilItAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Registry.Down(agenttest.ErrRefused)
+	for _, s := range []agent.Status{w.poll(), w.look()} {
+		assert.Equal(t, agent.StateHeld, s.State)
+		assert.Contains(t, s.Reason, "connection refused")
+	}
+}
+
+func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Registry.Retract(velum, "4.0.0-rev1")
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "the followed tag is gone")
+	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Zero(t, s.Sources[0].Failures, "the source did answer")
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.Equal(t, agent.StateFailed, w.look().State, "until the next answer")
+	w.restart()
+	assert.Equal(t, agent.StateFailed, w.look().State, "also over a restart")
+	w.Registry.Down(agenttest.ErrRefused)
+	assert.Equal(t, agent.StateFailed, w.poll().State, "no answer is not a better answer")
+	assert.True(t, w.Node.Pinned(velum, first.Digest))
+
+	w.Registry.Down(nil)
+	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
+	assert.Equal(t, agent.StateCurrent, w.poll().State)
+}
+
+func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Vanish(velum, second.Digest)
+
+	s := w.poll()
+
+	assert.Equal(t, agent.StateStale, s.State, "%s: it is no alarm: the tag is there", s.Reason)
+	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
+	assert.Empty(t, podOf(s, "velum.yaml").Holds)
+	w.runs("velum.yaml", "velum", first.Digest)
+}
+
+func TestNewestThatIsNotThereOrNotForThisPlatformIsPassedOver(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	third := w.Registry.Release(velum, "4.0.0", 3, "1.1")
+	fourth := w.Registry.Release(velum, "4.0.0", 4, "1.1")
+	w.Registry.OtherPlatform(fourth.Digest)
+	w.Registry.Vanish(velum, third.Digest)
+
+	s := w.check()
+
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err)
+	notes := plan.Pods[0].Images[0].Offer.Notes
+	require.Len(t, notes, 2)
+	assert.Contains(t, notes[0], "4.0.0-rev4 not offered")
+	assert.Contains(t, notes[0], "not for this platform")
+	assert.Contains(t, notes[1], "4.0.0-rev3 not offered")
+}
+
+func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.OtherPlatform(w.Registry.Release(velum, "4.0.0", 1, "1.1").Digest)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "not for this platform")
+	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
+	assert.Equal(t, agent.StateHeld, w.look().State)
+}
