@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -54,6 +55,32 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 	images, _ := stored(t, n)
 	assert.Contains(t, images[n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1")], digest)
 	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1"))
+}
+
+// One image that nobody knows any more withholds the offer for its whole pod,
+// and for no other.
+func TestOneUnresolvedImage(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	side := release(n, "demo/side", "1.0.0-rev1-build1.1")
+	n.WriteFile(templateDir+"pair.yaml", podYAML("pair", n.Registry.Ref("demo/velum:4.0.0-rev1"))+
+		"  - name: side\n    image: "+n.Registry.Ref("demo/side:1.0.0-rev1")+"\n")
+	n.Registry.Intercept(node.Fail(node.Tags, http.StatusNotFound)) // rev2 is not seen yet
+	require.NoError(t, os.Remove(n.Path(recordFile)))
+	require.Equal(t, agent.StateCurrent, cycle(t, n, 0).State)
+	before := look(t, n, grainFile, waitingDir)
+
+	n.Registry.Intercept(nil)
+	n.Registry.Delete("demo/side", side)
+	s := cycle(t, n, 1)
+	assert.Contains(t, s.Reason, "pair.yaml: the followed tag is gone")
+	pair := podOf(t, s, "pair.yaml")
+	assert.Empty(t, pair.Change)
+	assert.Contains(t, pair.Holds[0].Reason, n.Registry.Ref("demo/side:1.0.0-rev1")+": ")
+	assert.NoFileExists(t, n.Path(waitingDir+"pair.yaml"))
+	assert.Equal(t, "revision", podOf(t, s, "velum.yaml").Change)
+	assert.FileExists(t, n.Path(waiting))
+	assert.Equal(t, before.files, look(t, n, grainFile, waitingDir).files)
 }
 
 // A placeholder's tag comes from the configuration, else from the tag files of
