@@ -56,7 +56,15 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 		}
 		a.do(ctx, step)
 	}
-	return a.report(ctx, offers)
+	ctx = context.WithoutCancel(ctx) // the last word of a cycle is always said
+	if len(plan.Steps) > 0 {
+		if inv, err = a.inventory(ctx); err != nil {
+			return a.unseen(ctx, err)
+		}
+		offers = a.standing(inv, offers)
+		plan = Decide(inv, offers, a.record, a.Policy, a.Now())
+	}
+	return a.report(ctx, inv, offers, plan)
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll

@@ -18,6 +18,8 @@ type Inventory struct {
 	Containers   []Container
 	Held         []HeldImage
 	Busy         string // why another operation may own the node; empty: none does
+
+	views []podView // the files as survey reads them, once for the whole cycle
 }
 
 // inventory looks at the node. It either sees everything or errs: a plan made
@@ -43,6 +45,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
 	}
+	inv.views = survey(inv, a.Policy)
 	return inv, nil
 }
 

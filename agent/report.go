@@ -11,16 +11,10 @@ import (
 	"time"
 )
 
-// report looks at the node once more, keeps what ran well, tells the admin's UI
-// and writes the status: all three say what is, not what was planned.
-func (a *Agent) report(ctx context.Context, offers map[Question]Offer) (Status, error) {
-	ctx = context.WithoutCancel(ctx) // the last word of a cycle is always said
-	inv, err := a.inventory(ctx)
-	if err != nil {
-		return a.unseen(ctx, err)
-	}
-	offers = a.standing(inv, offers)
-	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
+// report keeps what ran well, tells the admin's UI and writes the status. The
+// plan is of the node as it is now, after the steps: all three say what is, not
+// what was to be.
+func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
 	a.record.noteGood(plan, a.applied)
 	a.record.forget(plan, offers, inv, a.Now())
 	if err := a.announce(ctx, plan); err != nil {
