@@ -188,7 +188,7 @@ func (d *decider) render(v podView, p *PodPlan) {
 	}
 	p.Wanted = out.Data
 	p.Left = left(out.Left)
-	if v.disk == nil {
+	if v.disk == nil || p.same(v.disk) {
 		return
 	}
 	equal, err := manifests.Equal(v.disk.Data, out.Data)
