@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,8 +45,34 @@ type made interface {
 	Digest() (v1.Hash, error)
 }
 
-func (i Image) build(program string) (made, error) {
-	layers, err := i.layers(program)
+// program is what every image runs. To compress its layer takes longer than all the rest of an image, so a registry
+// does it once.
+type program struct {
+	path string
+
+	lock   sync.Mutex
+	layers map[bool]v1.Layer // by Image.OCI
+}
+
+func (p *program) layer(i Image) (v1.Layer, error) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if layer, made := p.layers[i.OCI]; made {
+		return layer, nil
+	}
+	text, err := os.ReadFile(p.path)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := i.layer("answer", int64(len(text)), gzip.BestSpeed, func() io.Reader { return bytes.NewReader(text) })
+	if err == nil {
+		p.layers[i.OCI] = layer
+	}
+	return layer, err
+}
+
+func (i Image) build(answer *program) (made, error) {
+	layers, err := i.layers(answer)
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +126,8 @@ func (i Image) forPlatform(layers []v1.Layer, platform string) (v1.Image, error)
 	return mutate.AppendLayers(image, layers...)
 }
 
-func (i Image) layers(program string) ([]v1.Layer, error) {
-	text, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
-	first, err := i.layer("answer", int64(len(text)), gzip.BestSpeed, func() io.Reader { return bytes.NewReader(text) })
+func (i Image) layers(answer *program) ([]v1.Layer, error) {
+	first, err := answer.layer(i)
 	layers := []v1.Layer{first}
 	for _, l := range i.Layers {
 		if err != nil {

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // registryPatience is how long a docker-registry may take to answer; it needs 0.1 s on an idle machine.
@@ -39,7 +41,7 @@ type Registry struct {
 	name    string
 	socket  string
 	tls     *tls.Config
-	answer  string // the program of the images
+	answer  *program // of the images
 	backend *http.Transport
 
 	lock      sync.Mutex
@@ -75,7 +77,7 @@ func (n *Node) StartRegistry(withTLS bool) *Registry {
 	if withTLS {
 		r.makeCertificates(dir)
 	}
-	r.answer = n.buildTool("answer")
+	r.answer = &program{path: n.buildTool("answer"), layers: map[bool]v1.Layer{}}
 	process := n.run(r.name, []string{searchPath()}, n.installed("docker-registry"), "serve", config)
 	r.Up()
 	n.tb.Cleanup(r.close)
