@@ -141,7 +141,7 @@ var styles = map[string]struct{ template, want string }{
 	},
 	"nonewline": {
 		strings.TrimSuffix(podYAML("nonewline", "IMAGE"), "\n"),
-		podYAML("nonewline", "TAGGED\n    imagePullPolicy: Always"),
+		strings.TrimSuffix(podYAML("nonewline", "TAGGED\n    imagePullPolicy: Always"), "\n"),
 	},
 	"tabs": {
 		podYAML("tabs", "IMAGE\t# a\ttab\n    imagePullPolicy:\tNever\t#\tx"),

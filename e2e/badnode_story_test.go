@@ -111,9 +111,10 @@ func full(n *node.Node, dir string) {
 		"; cp -a " + n.Dir + "/saved/. " + dir + "; rm -r " + n.Dir + "/saved; ! dd if=/dev/zero of=" + dir + "/.fill status=none 2>&1")
 }
 
-// listing tells what would change if somebody touched a file of the directory.
+// listing tells what would change if somebody touched a file of the directory,
+// but for the lock, which tells who runs.
 func listing(n *node.Node, dir string) string {
-	return n.Shell("cd " + dir + "; find . -exec stat -c '%n %i %A %Y %s' {} +; find . -type f ! -name .fill -exec sha256sum {} +")
+	return n.Shell("cd " + dir + "; find . -type f ! -name lock -exec stat -c '%n %i %A %Y %s' {} + -exec sha256sum {} +")
 }
 
 // A second daemon is told of the first, and so is `run --once`.
