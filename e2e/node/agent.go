@@ -44,7 +44,8 @@ func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
 
-// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends the test that asked for it, and no other.
+// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends the test that asked
+// for it, and no other.
 func (n *Node) AgentProgram() string {
 	n.tb.Helper()
 	n.building.Lock()

@@ -26,9 +26,10 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	client := &http.Client{}
 	for range rounds {
 		for _, url := range args[1:] {
-			if err := head(url); err != nil {
+			if err := head(client, url); err != nil {
 				return err
 			}
 		}
@@ -36,13 +37,13 @@ func run(args []string) error {
 	return nil
 }
 
-func head(url string) error {
+func head(client *http.Client, url string) error {
 	req, err := http.NewRequest(http.MethodHead, url, http.NoBody)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", "application/vnd.docker.distribution.manifest.v2+json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
