@@ -193,9 +193,12 @@ func TestChangedInitContainerRestartsTheWholePod(t *testing.T) {
 			assert.Equal(t, "rebuild", image(w.look(), "velum.yaml", "setup").Change, "what ran last is remembered")
 		}
 
+		w.Registry.Counts()
+
 		out, _ := w.apply()
 
 		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, 2, w.Registry.Counts().Heads, "all that kubelet will pull is asked for")
 		w.runs("velum.yaml", "setup", second.Digest)
 		after, _ := w.Node.Container("velum.yaml", "db")
 		assert.NotEqual(t, before.Sandbox, after.Sandbox)

@@ -48,6 +48,7 @@ func TestHistories(t *testing.T) {
 			if op.name != "nothing" {
 				t.Log(op.name)
 				op.do()
+				h.Clock.Add(time.Second)
 				steps.Add(1)
 			}
 		}

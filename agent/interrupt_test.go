@@ -104,6 +104,28 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 	})
 }
 
+func TestConversionWaitsForTheNewPodAlthoughTheImageIsTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := running(t)
+		old, _ := w.Node.Container("velum.yaml", "velum")
+		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
+		w.look()
+		w.Node.Kubelet = false
+		waited := 0
+		w.agent.Progress = func(p agent.Progress) {
+			if waited++; p.Phase == "waiting" && waited == 5 {
+				w.Node.Sync()
+			}
+		}
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		now, _ := w.Node.Container("velum.yaml", "velum")
+		assert.NotEqual(t, old.ID, now.ID)
+		assert.Equal(t, 5, waited)
+	})
+}
+
 func TestApprovalIsVoid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -117,6 +139,9 @@ func TestApprovalIsVoid(t *testing.T) {
 		"if the offer changed":                 {func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, false},
 		"if the template changed": {func(w *world) {
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "more="+velum+":__TAG__"))
+		}, false},
+		"if the template changed elsewhere": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
 		}, false},
 		"if the template is gone": {func(w *world) {
 			w.Node.PutTemplate("velum.yaml", nil)
@@ -148,4 +173,38 @@ func TestApprovalIsVoid(t *testing.T) {
 			assert.NotContains(t, w.Disk.JSON(), `"approved"`)
 		})
 	}
+}
+
+func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	ctx, kill := context.WithCancel(t.Context())
+	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
+	_, _, err := w.agent.Apply(ctx, nil)
+	require.NoError(t, err)
+	w.Node.OnStop = nil
+	w.Grain.SetBusy("the grain update_in_progress is true")
+	w.restart()
+	w.look()
+	w.runs("velum.yaml", "velum", first.Digest)
+	w.Grain.SetBusy("")
+	w.look()
+	w.runs("velum.yaml", "velum", second.Digest)
+}
+
+func TestApplyThatEndsAsItIsInterruptedIsApplied(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	ctx, kill := context.WithCancel(t.Context())
+	w.Node.OnStop = func(string) error { kill(); return nil }
+	out, s, err := w.agent.Apply(ctx, nil)
+	require.NoError(t, err)
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.False(t, image(s, "velum.yaml", "velum").Adopted)
+	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
+	w.runs("velum.yaml", "velum", second.Digest)
 }

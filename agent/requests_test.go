@@ -96,6 +96,15 @@ func TestTwinThatIsNotServedAnyMoreIsNotWritten(t *testing.T) {
 	w.poll()
 
 	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0\n", "the short tag stays")
+
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	again := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	w.Registry.Tag(velum, "4.0.0-rev1", again.Digest)
+	w.poll()
+	w.Registry.Retract(velum, "4.0.0-rev2")
+	w.poll()
+	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0-rev1\n", "another twin is looked for at once")
 }
 
 func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {

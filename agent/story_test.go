@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -96,6 +97,8 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 	assert.Equal(t, "rebuild", i.Change)
 	assert.True(t, i.Staged)
 	assert.Equal(t, &agent.Named{Tag: "4.0.0-rev1-build1.2", Digest: second.Digest}, i.Offered)
+	w.Clock.Add(time.Hour)
+	assert.Equal(t, s.Since, w.poll().Since, "since moves only with the state")
 	w.runs("velum.yaml", "velum", first.Digest)
 	assert.Equal(t, []agent.AnnouncedUpdate{{
 		Image: velum, Change: "rebuild", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2", Digest: second.Digest,
