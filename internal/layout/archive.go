@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// archive is a place in an uncompressed tar file: a table of where the members
+// begin, made in one pass over the headers.
+type archive struct {
+	file    *os.File
+	members map[string]member
+}
+
+type member struct{ offset, size int64 }
+
+func openArchive(file *os.File, size int64) (*archive, error) {
+	if kind := compression(file); kind != "" {
+		return nil, fmt.Errorf("%w: with %s", ErrCompressed, kind)
+	}
+	a := &archive{file: file, members: map[string]member{}}
+	headers := tar.NewReader(file)
+	for seen := 0; ; seen++ {
+		header, err := headers.Next()
+		if errors.Is(err, io.EOF) {
+			return a, nil
+		}
+		if err != nil && seen == 0 {
+			return nil, fmt.Errorf("%w: no tar file: %w", ErrNotLayout, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tar: %w", err)
+		}
+		if seen == maxEntries {
+			return nil, fmt.Errorf("tar: %w: over %d members", errTooLarge, maxEntries)
+		}
+		if err := a.add(header, size); err != nil {
+			return nil, fmt.Errorf("tar: %s: %w", shown(header.Name), err)
+		}
+	}
+}
+
+// add notes where a member is. The tar reader has read its header and nothing
+// more, so that the file stands at its first byte. A member that is no plain
+// file (a link, a device, a sparse one) is left out; a name that stands there
+// twice is refused, because what extracts takes the last, and a table the first.
+func (a *archive) add(header *tar.Header, size int64) error {
+	name := path.Clean(header.Name)
+	if header.Typeflag != tar.TypeReg || !fs.ValidPath(name) || !belongs(name) {
+		return nil
+	}
+	offset, err := a.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return plain(err)
+	}
+	if header.Size < 0 || header.Size > size-offset {
+		return io.ErrUnexpectedEOF
+	}
+	if _, twice := a.members[name]; twice {
+		return errors.New("stands there twice")
+	}
+	a.members[name] = member{offset, header.Size}
+	return nil
+}
+
+// belongs tells the files of layouts from others. Their depth is bounded here:
+// below an oci-layout, a blob is three deep.
+func belongs(name string) bool {
+	base := path.Base(name)
+	if strings.Count(name, "/") > maxDepth+3 {
+		return false
+	}
+	return base == markerFile || base == indexFile || path.Base(path.Dir(path.Dir(name))) == blobsDir
+}
+
+func (a *archive) open(name string) (io.ReadCloser, int64, error) {
+	m, ok := a.members[name]
+	if !ok {
+		return nil, 0, fs.ErrNotExist
+	}
+	return io.NopCloser(io.NewSectionReader(a.file, m.offset, m.size)), m.size, nil
+}
+
+func (a *archive) layouts() ([]string, error) {
+	var found []string
+	for name := range a.members {
+		if dir := path.Dir(name); path.Base(name) == markerFile && strings.Count(dir, "/") < maxDepth {
+			found = append(found, dir)
+		}
+	}
+	return outermost(found), nil
+}
+
+// Close closes the file.
+func (a *archive) Close() error { return a.file.Close() }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// directory is a place below a directory, which nothing leads out of.
+type directory struct{ root *os.Root }
+
+// open opens a regular file. Without O_NONBLOCK, a FIFO in a blob's place would
+// be waited for without end.
+func (d *directory) open(name string) (io.ReadCloser, int64, error) {
+	file, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, plain(err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("not a regular file: %s", info.Mode().Type())
+	}
+	if err != nil {
+		file.Close()
+		return nil, 0, plain(err)
+	}
+	return file, info.Size(), nil
+}
+
+// layouts walks the tree without following symbolic links, and not into what is
+// a layout already.
+func (d *directory) layouts() ([]string, error) {
+	var found []string
+	seen := 0
+	err := fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", shown(name), plain(err))
+		}
+		if seen++; seen > maxEntries {
+			return fmt.Errorf("%w: over %d files", errTooLarge, maxEntries)
+		}
+		if !entry.IsDir() {
+			return nil
+		}
+		if _, err := d.root.Lstat(path.Join(name, markerFile)); err == nil {
+			found = append(found, name)
+			return fs.SkipDir
+		}
+		if strings.Count(name, "/") >= maxDepth-1 {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return outermost(found), err
+}
+
+// Close closes the directory. What was opened in it stays open.
+func (d *directory) Close() error { return d.root.Close() }

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// home is one layout of a place: its directory, and the entries of its index,
+// named or not. A tool that moves a name to another image leaves the old entry
+// there without one.
+type home struct {
+	dir     string
+	entries map[digest.Digest]ocispec.Descriptor
+}
+
+// load reads all indexes and counts the entries that have no usable name.
+func (l *Layout) load() (unnamed int, err error) {
+	dirs, err := l.place.layouts()
+	if err != nil {
+		return 0, err
+	}
+	if len(dirs) == 0 {
+		return 0, fmt.Errorf("%w: no file %s", ErrNotLayout, markerFile)
+	}
+	budget := int64(maxIndexes)
+	for _, dir := range dirs {
+		index, size, err := readIndex(l.place, dir)
+		if err != nil {
+			return 0, err
+		}
+		if budget -= size; budget < 0 {
+			return 0, fmt.Errorf("%s: %w: over %d bytes together", indexFile, errTooLarge, maxIndexes)
+		}
+		unnamed += l.enter(dir, index)
+	}
+	if len(l.names) == 0 {
+		return unnamed, ErrUnnamed
+	}
+	return unnamed, nil
+}
+
+// readIndex checks the version of a layout and reads its index.
+func readIndex(p place, dir string) ([]ocispec.Descriptor, int64, error) {
+	marker, err := read(p, path.Join(dir, markerFile), maxMarker)
+	if err != nil {
+		return nil, 0, err
+	}
+	var layout ocispec.ImageLayout
+	if err := json.Unmarshal(marker, &layout); err != nil || layout.Version != ocispec.ImageLayoutVersion {
+		return nil, 0, fmt.Errorf("%w: %s: version %q, not %s",
+			ErrNotLayout, shown(path.Join(dir, markerFile)), clip(layout.Version), ocispec.ImageLayoutVersion)
+	}
+	data, err := read(p, path.Join(dir, indexFile), maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, fmt.Errorf("%w: %w", ErrNotLayout, err)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	d, err := parseManifest(ocispec.MediaTypeImageIndex, data)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", shown(path.Join(dir, indexFile)), err)
+	}
+	return d.Manifests, int64(len(data)), nil
+}
+
+// enter takes the entries of one index in, and counts those that no name leads
+// to. What is no image (an artifact, a signature) is not looked at.
+func (l *Layout) enter(dir string, index []ocispec.Descriptor) (unnamed int) {
+	h := home{dir: dir, entries: map[digest.Digest]ocispec.Descriptor{}}
+	repositories := map[string]bool{}
+	own := repositoryOf(dir)
+	if own != "" {
+		repositories[own] = true
+	}
+	for _, entry := range index {
+		if !images.IsManifestType(entry.MediaType) && !images.IsIndexType(entry.MediaType) {
+			continue
+		}
+		h.entries[entry.Digest] = entry
+		names := namesOf(entry, own)
+		if len(names) == 0 {
+			unnamed++
+		}
+		for _, ref := range names {
+			l.claim(ref, entry.Digest)
+			repositories[ref.Repository] = true
+		}
+	}
+	for repository := range repositories {
+		l.homes[repository] = append(l.homes[repository], h)
+	}
+	return unnamed
+}
+
+// claim gives a digest a name. Which of two is meant, nobody can tell: an index
+// has no order.
+func (l *Layout) claim(ref agent.Reference, d digest.Digest) {
+	n, taken := l.names[ref]
+	switch {
+	case !taken:
+		l.names[ref] = named{digest: d}
+		l.tags[ref.Repository] = append(l.tags[ref.Repository], ref.Tag)
+	case n.digest != d:
+		n.contrary = d
+		l.names[ref] = n
+	}
+}
+
+// namesOf reads the names of an entry; own is the repository of bare tags,
+// empty where they have none.
+func namesOf(entry ocispec.Descriptor, own string) []agent.Reference {
+	var names []agent.Reference
+	for _, key := range []string{images.AnnotationImageName, ocispec.AnnotationRefName} {
+		if ref, ok := nameOf(entry.Annotations[key], own); ok {
+			names = append(names, ref)
+		}
+	}
+	return names
+}
+
+// nameOf reads a whole name or a bare tag. A bare tag has neither of the
+// characters that a whole name cannot be without.
+func nameOf(text, own string) (agent.Reference, bool) {
+	if !strings.ContainsAny(text, ":/@") {
+		return agent.Reference{Repository: own, Tag: text}, own != "" && tags.Classify(text) != tags.ClassInvalid
+	}
+	ref, err := agent.ParseReference(text)
+	return ref, err == nil && ref.Tag != ""
+}
+
+// repositoryOf is the repository that a directory in a tree stands for, or
+// empty: only a path that is a normalised repository does, so that a directory
+// "images" is not taken for docker.io/library/images.
+func repositoryOf(dir string) string {
+	name, err := agent.NormalizeRepository(dir)
+	if err != nil || name != dir {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Sizes for places that somebody else has written. A manifest's is what
+// registries must accept at least (OCI distribution specification); one
+// index.json may be as large, and all of a tree together four times that.
+const (
+	maxIndex    = 4 << 20
+	maxIndexes  = 16 << 20
+	maxManifest = 4 << 20
+	maxConfig   = 4 << 20
+	maxMarker   = 4 << 10 // oci-layout: 30 bytes
+	maxVersion  = 128     // bytes of a version label, the length of a tag
+	maxChildren = 16      // manifests of an index that match the platform and are looked at
+)
+
+// Counts: a thousand images of a hundred blobs each; a repository of the
+// distribution specification has no more components than bytes, 255, but
+// nobody's has more than a dozen.
+const (
+	maxEntries = 100_000 // members of a tar file, or files and directories beside the blobs
+	maxDepth   = 16      // directories above an oci-layout
+)
+
+var errTooLarge = errors.New("too large")
+
+// readAtMost reads r to its end, or fails after limit bytes.
+func readAtMost(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: over %d bytes", errTooLarge, limit)
+	}
+	return data, nil
+}
+
+// shown is a file name from outside for an error: quoted where a terminal would
+// act on it.
+func shown(name string) string {
+	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		name = strconv.Quote(name)
+	}
+	return clip(name)
+}
+
+// clip bounds a text from outside for an error.
+func clip(text string) string {
+	if len(text) > maxVersion {
+		return text[:maxVersion] + "..."
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+)
+
+// What Open may find instead of a layout.
+var (
+	// ErrNotLayout: the path has no oci-layout, or what stands there is none.
+	ErrNotLayout = errors.New("not an OCI image layout")
+	// ErrCompressed: the tar file is compressed. A layer in it could only be
+	// found by unpacking all that stands before it, each time.
+	ErrCompressed = errors.New("compressed")
+	// ErrUnnamed: there are images, but none that says which repository it is of.
+	ErrUnnamed = errors.New("no image has a whole name")
+)
+
+// The files of a layout (OCI image specification, image-layout.md).
+const (
+	markerFile = "oci-layout"
+	indexFile  = "index.json"
+	blobsDir   = "blobs"
+)
+
+// place is where files of layouts are: a directory or a tar file. Names are
+// relative, with slashes.
+type place interface {
+	// open opens a regular file for reading and tells its size.
+	open(name string) (io.ReadCloser, int64, error)
+	// layouts lists the directories with an oci-layout, sorted; "." is the place
+	// itself. None is below another one.
+	layouts() ([]string, error)
+	// Close lets go of the place.
+	Close() error
+}
+
+// magics are how compressed files begin.
+var magics = map[string]string{
+	"gzip": "\x1f\x8b", "bzip2": "BZh", "xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd",
+}
+
+// openPlace opens a directory or a tar file. A path that is anything else (a
+// FIFO, a device) is not opened: that could hang or act.
+func openPlace(name string) (place, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, plain(err)
+	case info.IsDir():
+		root, err := os.OpenRoot(name)
+		if err != nil {
+			return nil, plain(err)
+		}
+		return &directory{root}, nil
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w: neither directory nor tar file", ErrNotLayout)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, plain(err)
+	}
+	archive, err := openArchive(file, info.Size())
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return archive, nil
+}
+
+// compression tells how a file is compressed by its first bytes; empty: it is not.
+func compression(file io.ReaderAt) string {
+	head := make([]byte, 8)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	for kind, magic := range magics {
+		if bytes.HasPrefix(head[:n], []byte(magic)) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// read reads a small file whole.
+func read(p place, name string, limit int64) ([]byte, error) {
+	file, _, err := p.open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown(name), err)
+	}
+	defer file.Close()
+	data, err := readAtMost(file, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown(name), plain(err))
+	}
+	return data, nil
+}
+
+// outermost sorts directories and drops those below another one.
+func outermost(dirs []string) []string {
+	slices.Sort(dirs)
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		return slices.ContainsFunc(parents(dir), func(above string) bool {
+			_, found := slices.BinarySearch(dirs, above)
+			return found
+		})
+	})
+}
+
+// parents are the directories above one, "." included.
+func parents(dir string) []string {
+	var above []string
+	for dir != "." {
+		dir = path.Dir(dir)
+		above = append(above, dir)
+	}
+	return above
+}
+
+// plain takes the path out of an error: the caller has said it.
+func plain(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
