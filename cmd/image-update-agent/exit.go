@@ -66,6 +66,10 @@ func hint(err error) string {
 		return "`image-update-agent status` lists the images that are followed"
 	case errors.Is(err, state.ErrLocked):
 		return "a daemon runs already: use `image-update-agent check`, or stop it first"
+	case errors.Is(err, errApproved):
+		return "let the daemon or `image-update-agent run --once`, which ask the registry, finish the apply first"
+	case isSource(err):
+		return sourceHint(err)
 	case errors.Is(err, fs.ErrPermission):
 		return "this needs root"
 	case errors.Is(err, api.ErrNoDaemon):

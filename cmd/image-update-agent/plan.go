@@ -14,20 +14,22 @@ import (
 
 func (a *app) planCommand() *cobra.Command {
 	var offline bool
+	var source string
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what the next cycle would do, and why not more",
 		Long: `plan looks at the node and asks the source, as the next cycle will, and shows the
 steps that would follow. It changes nothing.`,
 		Example: `  image-update-agent plan
-  image-update-agent plan --offline          with the last answers, asking nobody`,
+  image-update-agent plan --offline          with the last answers, asking nobody
+  image-update-agent plan --source oci:/media/stick/images`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := a.settings()
 			if err != nil {
 				return err
 			}
-			w, err := a.wire(cmd.Context(), settings, a.quietLog())
+			w, err := a.wireFrom(cmd.Context(), settings, source)
 			if err != nil {
 				return err
 			}
@@ -44,6 +46,7 @@ steps that would follow. It changes nothing.`,
 		},
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
+	sourceFlag(cmd, &source)
 	a.outputFlag(cmd)
 	return cmd
 }

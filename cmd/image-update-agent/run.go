@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 func (a *app) runCommand() *cobra.Command {
 	var once bool
+	var source string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon, or with --once a single cycle",
@@ -29,11 +31,22 @@ interval, stages what is new, and serves the two sockets. SIGHUP reads the
 configuration anew; SIGTERM ends it between two steps.
 
 With --once it does one cycle in the foreground, asking everything, and shows
-the status.`,
+the status.
+
+With --once --source oci:PATH it asks and pulls from an OCI image layout instead
+of the registries, for nodes that none reaches: a directory, a tree of them, or
+an uncompressed tar file. It stages and offers. To apply an offer later, a
+registry or mirror has to answer for the image's tag: with the pull policy Always
+kubelet asks it at each start, and with IfNotPresent the tag is pulled once,
+before the pod is touched. See docs/air-gap.md.`,
 		Example: `  image-update-agent run
-  image-update-agent run --once`,
+  image-update-agent run --once
+  image-update-agent run --once --source oci:/media/stick/images`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if source != "" && !once {
+				return usageError{errors.New("--source needs --once")}
+			}
 			s, err := a.settings()
 			if err != nil {
 				return err
@@ -44,23 +57,27 @@ the status.`,
 			}
 			defer unlock()
 			if once {
-				return a.once(cmd.Context(), s)
+				return a.once(cmd.Context(), s, source)
 			}
 			return a.daemon(cmd.Context(), s)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "do one cycle in the foreground and end")
+	sourceFlag(cmd, &source)
 	a.outputFlag(cmd)
 	return cmd
 }
 
 // once does a single cycle.
-func (a *app) once(ctx context.Context, s settings) error {
-	w, err := a.wire(ctx, s, a.quietLog())
+func (a *app) once(ctx context.Context, s settings, source string) error {
+	w, err := a.wireFrom(ctx, s, source)
 	if err != nil {
 		return err
 	}
 	defer w.close()
+	if err := w.mayCycle(ctx); err != nil {
+		return err
+	}
 	if err := w.files.Sweep(ctx); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/layout"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -26,14 +27,26 @@ import (
 type wiring struct {
 	agent    *agent.Agent
 	registry *registry.Registry
+	layout   *layout.Layout // in the place of the registry; nil: none
 	files    *podfiles.Files
 }
 
-func (w *wiring) close() { w.registry.Close() }
+func (w *wiring) close() {
+	w.registry.Close()
+	if w.layout != nil {
+		_ = w.layout.Close() // it was only read
+	}
+}
 
 // wire builds an agent from its settings. Nothing is connected yet: what is
 // away now may be there when it is needed.
 func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, error) {
+	return a.wireTo(ctx, s, log, nil)
+}
+
+// wireTo builds an agent that asks and pulls from a layout; nil: from the
+// registries. The wiring closes the layout.
+func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *layout.Layout) (*wiring, error) {
 	// containerd's library logs through a logger of its own, in another form; what
 	// it has to say comes back as errors.
 	if err := containerdlog.SetLevel("error"); err != nil {
@@ -46,10 +59,15 @@ func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, 
 	reg := registry.New(registry.Options{
 		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
 	})
-	store, err := images.New(images.Options{
+	var source agent.Source = reg
+	storage := images.Options{
 		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace,
 		Snapshotter: s.Containerd.Snapshotter, Resolver: reg.Resolver(), Logger: log,
-	})
+	}
+	if from != nil {
+		source, storage.Resolver = from, from.Resolver()
+	}
+	store, err := images.New(storage)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -58,8 +76,8 @@ func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, 
 		return nil, usageError{err}
 	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
-	return &wiring{registry: reg, files: files, agent: &agent.Agent{
-		Source: reg, Images: store, Pods: runtime, Files: files,
+	return &wiring{registry: reg, layout: from, files: files, agent: &agent.Agent{
+		Source: source, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
 		Policy:    policy, Log: log, Now: time.Now, Version: version,

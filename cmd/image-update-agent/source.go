@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/layout"
+)
+
+// errApproved: a layout must not answer for the registry that an apply needs.
+var errApproved = errors.New("an approved apply is not finished, and it asks the registry")
+
+// sourceFlag adds --source to a verb.
+func sourceFlag(cmd *cobra.Command, source *string) {
+	cmd.Flags().StringVar(source, "source", "",
+		"ask and pull from an OCI layout instead of the registries: oci:DIR or oci:FILE.tar")
+}
+
+// openSource opens what --source names; nil where it names nothing.
+func openSource(source string, log *slog.Logger) (*layout.Layout, error) {
+	if source == "" {
+		return nil, nil //nolint:nilnil // none is what was asked for
+	}
+	path, ok := strings.CutPrefix(source, "oci:")
+	if !ok || path == "" {
+		return nil, usageError{fmt.Errorf("--source %q: neither oci:DIR nor oci:FILE.tar", source)}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--source %q: %w", source, err)
+	}
+	l, err := layout.Open(path, layout.Options{Log: log})
+	if err != nil {
+		return nil, sourceError{fmt.Errorf("--source: %w", err)}
+	}
+	return l, nil
+}
+
+// sourceError is a layout that cannot be used: the argument was wrong, or what
+// it names.
+type sourceError struct{ error }
+
+func (e sourceError) Unwrap() error { return e.error }
+
+// wireFrom builds an agent for one look or cycle, from a source or, where that
+// is empty, the registries.
+func (a *app) wireFrom(ctx context.Context, s settings, source string) (*wiring, error) {
+	log := a.quietLog()
+	from, err := openSource(source, log)
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.wireTo(ctx, s, log, from)
+	if err != nil && from != nil {
+		return nil, errors.Join(err, from.Close())
+	}
+	return w, err
+}
+
+// mayCycle refuses a layout while an approval stands: its apply would take the
+// layout's word that kubelet can pull.
+func (w *wiring) mayCycle(ctx context.Context) error {
+	if w.layout == nil {
+		return nil
+	}
+	record, err := w.agent.Recorder.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if len(record.Approved) > 0 {
+		return fmt.Errorf("%w: %w", agent.ErrHeld, errApproved)
+	}
+	return nil
+}
+
+func isSource(err error) bool {
+	_, ok := errors.AsType[sourceError](err)
+	return ok
+}
+
+// sourceHint says what to do about a source that cannot be used.
+func sourceHint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "is the stick mounted? The path ends with the directory or tar file: no :NAME follows, as it does for skopeo"
+	case errors.Is(err, layout.ErrCompressed):
+		return "decompress the file first (gunzip, unxz, zstd -d), it is read in place"
+	case errors.Is(err, layout.ErrUnnamed):
+		return "copy with the whole name: skopeo copy --all docker://REPOSITORY:TAG oci:DIR:REPOSITORY:TAG"
+	case errors.Is(err, layout.ErrNotLayout):
+		return "it wants oci-layout, index.json and blobs/, as `skopeo copy --all docker://REPOSITORY:TAG " +
+			"oci:DIR:REPOSITORY:TAG` writes them"
+	case errors.Is(err, fs.ErrPermission):
+		return "this needs root"
+	default:
+		return "copy it again: what was read is damaged"
+	}
+}
