@@ -35,7 +35,7 @@ func options(t *testing.T) map[string][]string {
 // systemd's NEWS; a misspelt key is ignored by systemd, so it must fail here.
 var since = map[string]int{
 	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Wants": 1, "Unit.StartLimitIntervalSec": 230,
-	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.EnvironmentFile": 1, "Service.ExecStart": 1, "Service.ExecReload": 1,
+	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.EnvironmentFile": 1, "Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
 	"Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
 	"Service.TimeoutStartSec": 188, "Service.WatchdogSec": 183,
 	"Service.StateDirectory": 235, "Service.StateDirectoryMode": 235, "Service.RuntimeDirectory": 211,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"time"
 
 	containerdlog "github.com/containerd/log"
@@ -56,8 +57,12 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, err
 	}
+	logins := registry.NewCredentials(registry.CredentialOptions{
+		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
+	})
 	reg := registry.New(registry.Options{
 		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
+		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
 	})
 	var source agent.Source = reg
 	storage := images.Options{

@@ -68,6 +68,24 @@ func path(text string) error {
 	return nil
 }
 
+// maybePath may be empty: not set.
+func maybePath(text string) error {
+	if text == "" {
+		return nil
+	}
+	return path(text)
+}
+
+// hosts is the grammar of a registry's host in references, with its port.
+var hosts = regexp.MustCompile(`^([A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?$`)
+
+func host(text string) error {
+	if len(text) > 255 || !hosts.MatchString(text) {
+		return errors.New("want a host, with its port where it has one: registry.example.com:5000")
+	}
+	return nil
+}
+
 func fileName(text string) error {
 	switch {
 	case text == "", strings.ContainsRune(text, '/'):

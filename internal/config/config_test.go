@@ -127,7 +127,10 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			{Match: "*", Updates: &none}, {Match: "registry.suse.com/caasp/v4/velum", Updates: &minor, Dialect: &hyphen},
 		},
 		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
-		CRI:        CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
+			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",
+		}},
+		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},
 	}

@@ -56,6 +56,10 @@ func schema() []key {
 			{name: "certsD", check: path, def: []string{"/etc/containerd/certs.d"}},
 			{name: "snapshotter", check: identifier, def: []string{"overlayfs"}},
 		}},
+		{name: "credentials", shape: section, keys: []key{
+			{name: "file", check: maybePath, def: []string{""}},
+			{name: "tokenServers", shape: table, names: host, check: host},
+		}},
 		{name: "cri", shape: section, keys: []key{
 			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
 		}},

@@ -44,6 +44,7 @@ type Settings struct {
 	// Repositories are the policies as written; Policy applies them.
 	Repositories []Repository
 	Containerd   Containerd
+	Credentials  Credentials
 	CRI          CRI
 	Grains       Grains
 	// StateDir keeps the record; it survives a reboot and a rollback of the OS.
@@ -66,6 +67,14 @@ type Containerd struct {
 	Namespace   string
 	CertsD      []string // directories of hosts.toml files, as containerd's config_path
 	Snapshotter string
+}
+
+// Credentials are where logins for registries come from, and who may see them.
+type Credentials struct {
+	// File is searched before the usual ones; empty: there is none.
+	File string
+	// TokenServers see the logins of a registry, by its host.
+	TokenServers map[string]string
 }
 
 // CRI is the container runtime as kubelet uses it.
@@ -106,6 +115,9 @@ func settings(merged fragment, root string) (Settings, error) {
 			CertsD:      r.split("containerd.certsD"),
 			Snapshotter: merged["containerd.snapshotter"].text,
 		},
+		Credentials: Credentials{
+			File: r.maybePath("credentials.file"), TokenServers: r.table("credentials.tokenServers"),
+		},
 		CRI:          CRI{Socket: r.path("cri.socket")},
 		Grains:       Grains{Enabled: merged["grains.enabled"].text == "true", Path: r.path("grains.path")},
 		StateDir:     stateDir,
@@ -126,6 +138,14 @@ type reader struct {
 }
 
 func (r *reader) path(key string) string { return filepath.Join("/", r.root, r.merged[key].text) }
+
+// maybePath is empty where no path is set.
+func (r *reader) maybePath(key string) string {
+	if r.merged[key].text == "" {
+		return ""
+	}
+	return r.path(key)
+}
 
 // split reads several directories in one text, as containerd does.
 func (r *reader) split(key string) []string {

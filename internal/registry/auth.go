@@ -3,98 +3,176 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 )
 
 // authorizer is containerd's, made fit for a process that lives for months:
 // containerd's keeps a failed token request for ever, and a token without an
 // expiry, too, unless the host calls it invalid in so many words. It is started
-// anew after a failure, and when a host refuses what it was sent.
+// anew after a failure, and when a host refuses what it was sent; and there is
+// one for each login, as two repositories may have two, and a login may change.
 //
 // One request at a time is authorized: containerd v2.4.2 reads the expiry of a
 // token while another request writes it. Waiting is short, as a token request
 // has its own time limit.
 type authorizer struct {
-	fresh func() docker.Authorizer
+	home  *url.URL // scheme and host that the logins belong to
+	login func(host, repository string) (Login, error)
+	may   func(realm *url.URL) bool
+	fresh func(Login) docker.Authorizer
+	log   *slog.Logger
 
-	mu      sync.Mutex
-	current docker.Authorizer // nil: nothing is known yet
+	mu       sync.Mutex
+	sessions map[Login]*session
 }
+
+// session is what is known with one login.
+type session struct {
+	current   docker.Authorizer // nil: nothing is known yet
+	used      Login             // the login, or none where it may not be shown
+	withheld  error             // why used is not the login
+	challenge *http.Response    // what current was started with
+}
+
+// maxSessions bounds what logins that change every hour leave behind.
+const maxSessions = 32
+
+var (
+	errRefused     = errors.New("credentials refused")
+	errForeign     = errors.New("401 from another host")
+	errPlainRealm  = errors.New("realm with plain http")
+	errForeignHost = errors.New("credentials are for the registry only: its realm is on another host")
+)
 
 // Authorize adds what the host is known to want: nothing before its first 401.
 func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
-	return a.with(func(current docker.Authorizer) error { return current.Authorize(ctx, req) })
-}
-
-// AddResponses learns from a 401 what the host wants.
-func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
-	refused := len(responses) == 1 && responses[0].Request.Header.Get("Authorization") != ""
-	if refused {
-		a.forget()
+	if !strings.EqualFold(req.URL.Host, a.home.Host) {
+		return nil
 	}
-	return a.with(func(current docker.Authorizer) error { return current.AddResponses(ctx, responses) })
-}
-
-func (a *authorizer) with(do func(docker.Authorizer) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.current == nil {
-		a.current = a.fresh()
+	login, problem := a.find(ctx)
+	s := a.session(login)
+	if s.current == nil {
+		return nil
 	}
-	err := do(a.current)
-	if err != nil {
-		a.current = nil
+	err := s.current.Authorize(ctx, req)
+	if err != nil && s.used.Optional && refusedByServer(err) {
+		if err = s.start(ctx, a.fresh(Login{}), Login{}, s.challenge); err == nil {
+			err = s.current.Authorize(ctx, req)
+		}
+	}
+	return s.ended(err, errors.Join(problem, s.withheld))
+}
+
+// AddResponses learns from a 401 what the host wants. A token that was refused
+// is renewed once, a password never: it would be wrong again, and count twice.
+func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
+	last := responses[len(responses)-1]
+	if !strings.EqualFold(last.Request.URL.Host, a.home.Host) {
+		return errForeign
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	login, problem := a.find(ctx)
+	s := a.session(login)
+	sent := last.Request.Header.Get("Authorization")
+	if s.current != nil && strings.HasPrefix(sent, "Basic ") || sent != "" && len(responses) > 1 {
+		return s.ended(errRefused, problem)
+	}
+	use := login
+	s.withheld = nil
+	if login != (Login{}) {
+		if s.withheld = a.withheld(last); s.withheld != nil {
+			use = Login{}
+			problem = s.withheld
+			a.log.WarnContext(ctx, "credentials not shown", "host", a.home.Host, "err", problem)
+		}
+	}
+	if sent == "" && s.current != nil && s.used == use {
+		return s.ended(s.current.AddResponses(ctx, responses), problem)
+	}
+	return s.ended(s.start(ctx, a.fresh(use), use, last), problem)
+}
+
+func (s *session) start(ctx context.Context, fresh docker.Authorizer, use Login, challenge *http.Response) error {
+	s.current, s.used, s.challenge = fresh, use, challenge
+	return fresh.AddResponses(ctx, []*http.Response{challenge})
+}
+
+// ended forgets what failed. problem is why there was no login.
+func (s *session) ended(err, problem error) error {
+	if err == nil {
+		return nil
+	}
+	s.current = nil
+	if problem != nil {
+		return fmt.Errorf("%w (%w)", plain(err), problem)
 	}
 	return err
 }
 
-func (a *authorizer) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.current = nil
+// find gives the login for the repository that the request is for, which
+// containerd's resolver and exchange both name in the scope.
+func (a *authorizer) find(ctx context.Context) (Login, error) {
+	if a.login == nil || a.home.Scheme != "https" {
+		return Login{}, nil
+	}
+	repository := ""
+	for _, scope := range docker.GetTokenScopes(ctx, nil) {
+		if rest, ok := strings.CutPrefix(scope, "repository:"); ok {
+			repository = rest[:max(strings.LastIndexByte(rest, ':'), 0)]
+		}
+	}
+	return a.login(a.home.Host, repository)
 }
 
-var errPlainRealm = errors.New("realm with plain http")
-
-// tokenTransport asks token servers: never over plain http where the host
-// itself is not, and with a bound on what they answer and on the time they take.
-type tokenTransport struct {
-	next  http.RoundTripper
-	plain bool // the host itself is plain http, and has no credentials
-	net   *network
+func (a *authorizer) session(login Login) *session {
+	s, ok := a.sessions[login]
+	if !ok {
+		if len(a.sessions) >= maxSessions || a.sessions == nil {
+			a.sessions = map[Login]*session{}
+		}
+		s = &session{}
+		a.sessions[login] = s
+	}
+	return s
 }
 
-func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && !t.plain {
-		return nil, errors.Join(errPlainRealm, closeBody(req))
+// withheld is why a login must not answer a 401: the 401 came over plain http,
+// or wants a token from elsewhere.
+func (a *authorizer) withheld(challenge *http.Response) error {
+	if challenge.Request.URL.Scheme != "https" {
+		return errPlainCredentials
 	}
-	t.net.counters.tokens.Add(1)
-	ctx, cancel := context.WithTimeout(req.Context(), exchangeTimeout)
-	defer cancel()
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		return nil, err
+	for _, c := range auth.ParseAuthHeader(challenge.Header) {
+		if c.Scheme != auth.BearerAuth {
+			continue
+		}
+		realm, err := url.Parse(c.Parameters["realm"])
+		if err != nil {
+			return errForeignHost
+		}
+		if !a.may(realm) {
+			return fmt.Errorf("%w: %q", errForeignHost, clip(realm.Host))
+		}
 	}
-	data, err := readAtMost(resp.Body, maxToken)
-	err = errors.Join(err, resp.Body.Close())
-	if err != nil {
-		return nil, err
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(data))
-	return resp, nil
+	return nil
 }
 
-// closeBody is a RoundTripper's duty where it sends nothing.
-func closeBody(req *http.Request) error {
-	if req.Body == nil {
-		return nil
-	}
-	return req.Body.Close()
+// refusedByServer is true where a token server did not like the login.
+func refusedByServer(err error) bool {
+	status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err)
+	return ok && status.StatusCode >= 400 && status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// tokenServer gives tokens t1, t2, ... and makes a fake want the newest.
-type tokenServer struct {
+// tokens gives tokens t1, t2, ... and makes a fake want the newest.
+type tokens struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []*http.Request
@@ -29,9 +29,9 @@ type tokenServer struct {
 	body   string // instead of a token's
 }
 
-func newTokenServer(t testing.TB, f *fake) *tokenServer {
+func newTokenServer(t testing.TB, f *fake) *tokens {
 	t.Helper()
-	s := &tokenServer{}
+	s := &tokens{}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	f.answer(func(w http.ResponseWriter, req *http.Request) {
@@ -43,13 +43,13 @@ func newTokenServer(t testing.TB, f *fake) *tokenServer {
 	return s
 }
 
-func (s *tokenServer) valid(authorization string) bool {
+func (s *tokens) valid(authorization string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.given > 0 && authorization == fmt.Sprintf("Bearer t%d", s.given)
 }
 
-func (s *tokenServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (s *tokens) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, req)
@@ -64,7 +64,7 @@ func (s *tokenServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (s *tokenServer) set(status, given int, body string) {
+func (s *tokens) set(status, given int, body string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status, s.body = status, body
@@ -168,7 +168,7 @@ func basic(w http.ResponseWriter, req *http.Request) {
 }
 
 func withCredentials(o *Options) {
-	o.Credentials = func(string) (string, string, error) { return "u", secret, nil }
+	o.Credentials = func(string, string) (Login, error) { return Login{User: "u", Secret: secret}, nil }
 }
 
 func TestBasicCredentials(t *testing.T) {

@@ -26,9 +26,10 @@
 //   - All that is read is bounded in size, count and time (limits.go), digests
 //     are computed over the bytes that came, and an ambiguous manifest
 //     (CVE-2021-41190) is refused.
-//   - Credentials go to the host they belong to, never over a redirect to
-//     another one and never over plain http. No error carries the query of a
-//     URL, for redirects are signed there.
+//   - Credentials go to the host they belong to, and to the token server that is
+//     named for it: never to a realm elsewhere, over a redirect to another host or
+//     over plain http. No error carries the query of a URL, for redirects are
+//     signed there.
 //   - The files of certs.d are read again when they change; containerd itself
 //     reads them at each pull.
 package registry

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,10 +29,12 @@ const hostsKept = 10 * time.Minute
 // hosts are the registry hosts of all namespaces, kept with their tokens until
 // the directory of certs.d that they come from changes.
 type hosts struct {
-	dir       func(namespace string) (string, error)
-	configure docker.RegistryHosts
-	creds     func(string) (string, string, error)
-	net       *network
+	dir          func(namespace string) (string, error)
+	configure    docker.RegistryHosts
+	login        func(host, repository string) (Login, error)
+	tokenServers map[string]string
+	net          *network
+	log          *slog.Logger
 
 	mu   sync.Mutex
 	kept map[string]hostSet // by namespace
@@ -42,8 +46,11 @@ type hostSet struct {
 	until time.Time
 }
 
-func newHosts(dirs []string, creds func(string) (string, string, error), n *network) *hosts {
-	h := &hosts{dir: firstDir(dirs), creds: creds, net: n, kept: map[string]hostSet{}}
+func newHosts(o Options, n *network) *hosts {
+	h := &hosts{
+		dir: firstDir(o.CertsDirs), login: o.Credentials, tokenServers: o.TokenServers,
+		net: n, log: o.Log, kept: map[string]hostSet{},
+	}
 	// The context only carries containerd's logger; the hosts outlive any request.
 	h.configure = config.ConfigureHosts(context.Background(), config.HostOptions{
 		HostDir:      h.dir,
@@ -77,18 +84,21 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 
 // finish gives a host our rules for redirects and tokens.
 func (h *hosts) finish(host *docker.RegistryHost) {
+	home := &url.URL{Scheme: host.Scheme, Host: host.Host}
+	may := mayShow(home, h.tokenServers)
 	client := *host.Client
 	client.CheckRedirect = redirects(host.Header)
 	tokens := client
-	tokens.Transport = &tokenTransport{next: client.Transport, plain: host.Scheme == "http", net: h.net}
-	options := []docker.AuthorizerOpt{docker.WithAuthClient(&tokens), docker.WithAuthHeader(host.Header)}
-	if h.creds != nil && host.Scheme != "http" {
-		options = append(options, docker.WithAuthCreds(h.creds))
+	tokens.Transport = &tokenTransport{
+		next: client.Transport, plain: host.Scheme == "http", may: may, own: host.Header, net: h.net,
 	}
+	header := host.Header
 	host.Client = &client
-	host.Authorizer = &authorizer{fresh: func() docker.Authorizer {
-		return docker.NewDockerAuthorizer(options...)
-	}}
+	fresh := func(l Login) docker.Authorizer {
+		return docker.NewDockerAuthorizer(docker.WithAuthClient(&tokens), docker.WithAuthHeader(header),
+			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
+	}
+	host.Authorizer = &authorizer{home: home, login: h.login, may: may, log: h.log, fresh: fresh}
 }
 
 // firstDir looks a namespace up in several directories as containerd's CRI
@@ -152,12 +162,7 @@ func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 		if sameOrigin(first, req.URL) {
 			return nil
 		}
-		req.Header.Del("Authorization")
-		req.Header.Del("Cookie")
-		for name := range own {
-			delete(req.Header, name)
-			req.Header.Del(name)
-		}
+		withoutSecrets(req.Header, own)
 		return nil
 	}
 }

@@ -31,9 +31,13 @@ type Options struct {
 	Version string
 	// Platform chooses from an index; nil: that of this machine.
 	Platform platforms.MatchComparer
-	// Credentials gives user and secret for a host, empty for none; nil: none.
-	// It is not asked for hosts with plain http.
-	Credentials func(host string) (user, secret string, err error)
+	// Credentials gives the login for a repository on a host, zero for none, and
+	// then why there is none where that is a problem; nil: none. It is not asked for
+	// hosts with plain http.
+	Credentials func(host, repository string) (Login, error)
+	// TokenServers are hosts that see the logins of a registry although they are
+	// another host, by the registry's host.
+	TokenServers map[string]string
 	// Proxy as in http.Transport; nil: http.ProxyFromEnvironment.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Wrap puts limits, a budget or a recorder around what goes on the wire,
@@ -77,7 +81,7 @@ func New(o Options) *Registry {
 	}
 	n := &network{userAgent: "image-update-agent/" + o.Version, proxy: o.Proxy, wrap: o.Wrap}
 	return &Registry{
-		hosts:    newHosts(o.CertsDirs, o.Credentials, n),
+		hosts:    newHosts(o, n),
 		net:      n,
 		platform: o.Platform,
 		now:      o.Now,

@@ -43,6 +43,12 @@ var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
 // returns its host:port. Pair is a certificate and key for TLS, or nothing.
 func startDistribution(t testing.TB, pair ...string) string {
 	t.Helper()
+	return startDistributionWith(t, "", pair...)
+}
+
+// startDistributionWith adds YAML to the configuration.
+func startDistributionWith(t testing.TB, more string, pair ...string) string {
+	t.Helper()
 	binary, err := exec.LookPath("docker-registry")
 	require.NoError(t, err, "install the package docker-registry")
 	dir := t.TempDir()
@@ -50,6 +56,7 @@ func startDistribution(t testing.TB, pair ...string) string {
 	if len(pair) == 2 {
 		config += "  tls: {certificate: " + pair[0] + ", key: " + pair[1] + "}\n"
 	}
+	config += more
 	path := filepath.Join(dir, "config.yml")
 	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
 	cmd := exec.Command(binary, "serve", path)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// tokenServer gives the token server that a registry is known to have beside
+// itself, and that may see its logins.
+func tokenServer(registry string) string {
+	switch registry {
+	case "registry-1.docker.io":
+		return "auth.docker.io"
+	case sccHost:
+		return "scc.suse.com"
+	case "registry.gitlab.com":
+		return "gitlab.com"
+	}
+	return ""
+}
+
+// mayShow tells whether logins for the host home may be shown to a realm: it is
+// the host itself, or its token server, and has TLS.
+func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
+	own := servers[home.Host]
+	if own == "" {
+		own = tokenServer(strings.ToLower(home.Host))
+	}
+	return func(realm *url.URL) bool {
+		if realm.Scheme != "https" || realm.User != nil || realm.Host == "" {
+			return false
+		}
+		return sameOrigin(home, realm) || own != "" && sameOrigin(&url.URL{Scheme: "https", Host: own}, realm)
+	}
+}
+
+// tokenTransport asks token servers: never over plain http where the host
+// itself is not, with no secret for a foreign one, and with a bound on what they
+// answer and on the time they take.
+type tokenTransport struct {
+	next  http.RoundTripper
+	plain bool // the host itself is plain http, and has no credentials
+	may   func(*url.URL) bool
+	own   http.Header // the host's, of hosts.toml: may be secret as well
+	net   *network
+}
+
+func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "https" && !t.plain {
+		return nil, errors.Join(errPlainRealm, closeBody(req))
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), exchangeTimeout)
+	defer cancel()
+	req = req.Clone(ctx)
+	if !t.may(req.URL) {
+		// A POST has the password in its body, which a redirect with 307 or 308 takes
+		// along.
+		if req.Method == http.MethodPost {
+			return nil, errors.Join(errForeignHost, closeBody(req))
+		}
+		withoutSecrets(req.Header, t.own)
+	}
+	t.net.counters.tokens.Add(1)
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readAtMost(resp.Body, maxToken)
+	err = errors.Join(err, resp.Body.Close())
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	return resp, nil
+}
+
+// withoutSecrets takes out of a header what another host must not see: what may
+// be secret, the host's own of hosts.toml, and where the request comes from,
+// for redirects are signed in their query.
+func withoutSecrets(header, own http.Header) {
+	for _, name := range []string{"Authorization", "Cookie", "Referer"} {
+		header.Del(name)
+	}
+	for name := range own {
+		delete(header, name)
+		header.Del(name)
+	}
+}
+
+// closeBody is a RoundTripper's duty where it sends nothing.
+func closeBody(req *http.Request) error {
+	if req.Body == nil {
+		return nil
+	}
+	return req.Body.Close()
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Login is what a host may be shown.
+type Login struct {
+	User   string // empty: Secret is an identity token
+	Secret string
+	// Optional: where a token server refuses the login, it is asked without. A node
+	// that SUSE's customer center has forgotten still gets the public images.
+	Optional bool
+}
+
+// CredentialOptions say where logins are looked for.
+type CredentialOptions struct {
+	Root string // before every path but File
+	// File is searched first; empty: none.
+	File string
+	// Getenv reads the environment: REGISTRY_AUTH_FILE and CREDENTIALS_DIRECTORY.
+	Getenv func(string) string
+	// Log is told of files that cannot be used; nil: nowhere.
+	Log *slog.Logger
+}
+
+// SystemdCredential is the name of the systemd credential with an auth.json.
+const SystemdCredential = "image-update-agent.auth"
+
+// sccHost is the only host that sees a node's login for SUSE's customer center.
+const sccHost = "registry.suse.com"
+
+// Sizes of files with logins. An auth.json of a thousand hosts has 200 kB.
+const (
+	maxAuthFile = 1 << 20
+	maxSCCFile  = 4 << 10
+)
+
+// Credentials are the logins of a node, from the files that podman, docker and
+// kubelet have: the first file with a login for a repository wins, and in it the
+// longest key. Files are read again when they change.
+type Credentials struct {
+	files []*watched[authFile]
+	scc   *watched[Login]
+	log   *slog.Logger
+}
+
+// NewCredentials knows the places; nothing is read yet.
+func NewCredentials(o CredentialOptions) *Credentials {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	fromSystemd := ""
+	if dir := o.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		fromSystemd = filepath.Join(dir, SystemdCredential)
+	}
+	c := &Credentials{log: o.Log}
+	if o.File != "" {
+		c.files = append(c.files, authFileAt(o.File))
+	}
+	for _, path := range []string{
+		o.Getenv("REGISTRY_AUTH_FILE"),
+		fromSystemd,
+		"/run/containers/0/auth.json",
+		"/root/.config/containers/auth.json",
+		"/root/.docker/config.json",
+		"/var/lib/kubelet/config.json",
+	} {
+		if path != "" {
+			c.files = append(c.files, authFileAt(filepath.Join("/", o.Root, path)))
+		}
+	}
+	c.scc = &watched[Login]{
+		path:  filepath.Join("/", o.Root, "/etc/zypp/credentials.d/SCCcredentials"),
+		limit: maxSCCFile, check: trusted, parse: parseSCC,
+	}
+	return c
+}
+
+func authFileAt(path string) *watched[authFile] {
+	return &watched[authFile]{path: path, limit: maxAuthFile, check: trusted, parse: parseAuthFile}
+}
+
+// For gives the login for a repository on a host (with its port, where it has
+// one). Without one, the error is what kept a file or an entry from being used.
+func (c *Credentials) For(host, repository string) (Login, error) {
+	var problems []error
+	for _, file := range c.files {
+		logins, changed, err := file.get()
+		if err == nil {
+			var login Login
+			if login, err = logins.find(host, repository); login != (Login{}) {
+				return login, nil
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", file.path, err)
+			}
+		}
+		problems = append(problems, c.told(changed, err))
+	}
+	if host == sccHost {
+		login, changed, err := c.scc.get()
+		if login != (Login{}) {
+			return login, nil
+		}
+		problems = append(problems, c.told(changed, err))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return Login{}, fmt.Errorf("credentials: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return Login{}, nil
+}
+
+// told logs a problem once for each change of its file.
+func (c *Credentials) told(changed bool, err error) error {
+	if changed && err != nil {
+		c.log.Warn("credentials not used", "err", err)
+	}
+	return err
+}
+
+// trusted refuses a file that somebody else than root and we could have
+// written. It may be readable: that is its owner's risk.
+func trusted(info fs.FileInfo) error {
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("mode %#o: others may write", info.Mode().Perm())
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("owned by user %d, want root", stat.Uid)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// cloud is a registry without network, and its token server: it runs on the
+// clock of a synctest bubble.
+type cloud struct {
+	expires int                      // seconds, of its tokens
+	knows   func(*http.Request) bool // whether a token request has a right login
+	given   int
+	asked   []string
+}
+
+func (c *cloud) wrap(http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp := &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{digestHeader: {testDigest}}, Request: req, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		}
+		body := ""
+		switch {
+		case req.URL.Path == "/auth":
+			c.asked = append(c.asked, req.Method)
+			if !c.knows(req) {
+				resp.StatusCode = http.StatusUnauthorized
+				break
+			}
+			c.given++
+			body = fmt.Sprintf(`{"token":"t%[1]d","access_token":"t%[1]d","expires_in":%[2]d}`, c.given, c.expires)
+		case c.given == 0 || req.Header.Get("Authorization") != fmt.Sprintf("Bearer t%d", c.given):
+			resp.StatusCode = http.StatusUnauthorized
+			resp.Header.Set("WWW-Authenticate", `Bearer realm="https://registry.suse.com/auth",service="SUSE"`)
+		}
+		resp.Body = io.NopCloser(strings.NewReader(body))
+		return resp, nil
+	})
+}
+
+var suse = agent.Reference{Repository: "registry.suse.com/app", Tag: "1"}
+
+func TestTokenIsUsedUntilItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cloud{expires: 300, knows: func(*http.Request) bool { return true }}
+		r, _ := newRegistry(t, t.TempDir(), withCredentials, func(o *Options) { o.Wrap = c.wrap })
+		poll := func(want int) {
+			t.Helper()
+			_, err := r.Resolve(t.Context(), suse)
+			require.NoError(t, err)
+			assert.Equal(t, want, c.given)
+		}
+		poll(1)
+		<-time.After(299 * time.Second)
+		poll(1)
+		before := r.Counts().Requests
+		<-time.After(2 * time.Second)
+		poll(2)
+		assert.Equal(t, uint64(2), r.Counts().Requests-before, "renewed before it is refused: a token, a HEAD")
+	})
+}
+
+// A node whose registration has ended still gets what is public.
+func TestSCCLoginThatIsRefusedIsLeftAway(t *testing.T) {
+	t.Parallel()
+	anonymous := func(req *http.Request) bool {
+		return req.Method == http.MethodGet && req.Header.Get("Authorization") == ""
+	}
+	logins := []struct {
+		login Login
+		works bool
+	}{
+		{Login{User: "SCC_1", Secret: secret, Optional: true}, true},
+		{Login{User: "someone", Secret: secret}, false},
+	}
+	for _, l := range logins {
+		c := &cloud{knows: anonymous}
+		r, _ := newRegistry(t, t.TempDir(), func(o *Options) {
+			o.Wrap = c.wrap
+			o.Credentials = func(string, string) (Login, error) { return l.login, nil }
+		})
+		_, err := r.Resolve(t.Context(), suse)
+		if !l.works {
+			require.ErrorContains(t, err, "token server: 401")
+			assert.NotContains(t, err.Error(), secret)
+			assert.Equal(t, []string{"POST", "GET"}, c.asked, "a login that somebody configured must work")
+			continue
+		}
+		require.NoError(t, err)
+		_, err = r.Resolve(t.Context(), suse)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"POST", "GET", "GET"}, c.asked, "and the token without it is used again")
+	}
+}
+
+// Why there is no login stands in the error, where it matters only.
+func TestProblemsOfCredentialsAreSaidWhereTheyMatter(t *testing.T) {
+	t.Parallel()
+	broken := func(o *Options) {
+		o.Credentials = func(string, string) (Login, error) { return Login{}, errNoAuthFile }
+	}
+	for _, public := range []bool{true, false} {
+		c := &cloud{knows: func(*http.Request) bool { return public }}
+		r, _ := newRegistry(t, t.TempDir(), broken, func(o *Options) { o.Wrap = c.wrap })
+		_, err := r.Resolve(t.Context(), suse)
+		if public {
+			require.NoError(t, err, "the login was not needed")
+			continue
+		}
+		require.ErrorContains(t, err, "token server: 401")
+		require.ErrorContains(t, err, errNoAuthFile.Error())
+	}
+}
+
+func TestTokenServersThatAreKnown(t *testing.T) {
+	t.Parallel()
+	realms := []struct {
+		registry, realm string
+		want            bool
+	}{
+		{"registry-1.docker.io", "https://auth.docker.io/token", true},
+		{"registry-1.docker.io", "https://auth.docker.io:443/token", true},
+		{"registry-1.docker.io", "https://auth.docker.io.evil.org/token", false},
+		{"registry-1.docker.io", "http://auth.docker.io/token", false},
+		{"registry.suse.com", "https://registry.suse.com/auth", true},
+		{"registry.suse.com", "https://REGISTRY.suse.com:443/auth", true},
+		{"registry.suse.com", "https://scc.suse.com/api/registry/authorize", true},
+		{"registry.suse.com", "https://registry.suse.com:8443/auth", false},
+		{"registry.suse.com", "https://user@registry.suse.com/auth", false},
+		{"mirror:5000", "https://auth.docker.io/token", false},
+		{"mirror:5000", "https://mirror:5000/token", true},
+		{"mirror:5000", "https://mirror/token", false},
+		{"own.example.org", "https://auth.example.org/token", true},
+		{"own.example.org", "https://example.org/token", false},
+		{"own.example.org", "//own.example.org/token", false},
+	}
+	for _, r := range realms {
+		may := mayShow(mustURL(t, "https://"+r.registry), map[string]string{"own.example.org": "auth.example.org"})
+		assert.Equal(t, r.want, may(mustURL(t, r.realm)), "%s %s", r.registry, r.realm)
+	}
+}
+
+func mustURL(t testing.TB, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// witness is a host that remembers every byte it was sent.
+type witness struct {
+	*httptest.Server
+	answer http.HandlerFunc // nil: a token
+	mu     sync.Mutex
+	seen   bytes.Buffer
+}
+
+func newWitness(t *testing.T, start func(http.Handler) *httptest.Server) *witness {
+	t.Helper()
+	w := &witness{}
+	w.Server = start(w)
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
+	dump, err := httputil.DumpRequest(req, true)
+	w.mu.Lock()
+	_, _ = w.seen.Write(dump)
+	answer := w.answer
+	w.mu.Unlock()
+	switch {
+	case err != nil:
+		rw.WriteHeader(http.StatusBadRequest)
+	case answer != nil:
+		answer(rw, req)
+	default:
+		rw.Header().Set(digestHeader, testDigest)
+		_, _ = rw.Write([]byte(`{"token":"any","access_token":"any"}`))
+	}
+}
+
+func (w *witness) sent() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen.String()
+}
+
+// secretIn looks for the secret in the forms in which it travels.
+func secretIn(text string) bool {
+	return strings.Contains(text, secret) || strings.Contains(text, encodedAuth("u", secret)) || strings.Contains(text, secretToken)
+}
+
+const secretToken = "t0k3n-of-the-test"
+
+// stage is a registry, a foreign host with TLS, and one without.
+type stage struct {
+	home           *fake
+	foreign, plain *witness
+}
+
+func challenge(w http.ResponseWriter, values ...string) {
+	for _, value := range values {
+		w.Header().Add("WWW-Authenticate", value)
+	}
+	w.WriteHeader(http.StatusUnauthorized)
+}
+
+func bearer(realm string) string { return `Bearer realm="` + realm + `",service="x"` }
+
+// wants makes a registry that wants any token, from a realm.
+func wants(realm func(stage) string) func(stage) http.HandlerFunc {
+	return func(s stage) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case strings.HasPrefix(req.URL.Path, "/token"):
+				_, _ = fmt.Fprintf(w, `{"token":%[1]q,"access_token":%[1]q}`, secretToken)
+			case !strings.HasPrefix(req.Header.Get("Authorization"), "Bearer "):
+				challenge(w, bearer(realm(s)))
+			}
+		}
+	}
+}
+
+// token makes a registry whose token server, itself, answers otherwise.
+func token(answer func(stage, http.ResponseWriter, *http.Request)) func(stage) http.HandlerFunc {
+	return func(s stage) http.HandlerFunc {
+		next := wants(func(s stage) string { return s.home.URL + "/token" })(s)
+		return func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/token" {
+				answer(s, w, req)
+				return
+			}
+			next(w, req)
+		}
+	}
+}
+
+// moved makes a registry that redirects whom it knows.
+func moved(code int, target func(stage) string) func(stage) http.HandlerFunc {
+	return func(s stage) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			if strings.HasSuffix(req.URL.Path, "/back") {
+				return
+			}
+			if basic(w, req); w.Header().Get("WWW-Authenticate") == "" {
+				http.Redirect(w, req, target(s), code)
+			}
+		}
+	}
+}
+
+type redirectCase struct {
+	title   string
+	home    func(stage) http.HandlerFunc
+	foreign func(stage) http.HandlerFunc // nil: gives tokens
+	asked   bool                         // the foreign host gets a request
+	want    string                       // error; empty: the poll succeeds
+	listed  bool                         // the foreign host is a token server of home
+}
+
+func realmCases() []redirectCase {
+	at := func(text func(stage) string) func(stage) http.HandlerFunc { return wants(text) }
+	second := func(s stage) http.HandlerFunc { // the realm moves away in mid-life
+		var asked atomic.Int32
+		return func(w http.ResponseWriter, req *http.Request) {
+			realm := s.home.URL + "/token"
+			if asked.Add(1) > 2 {
+				realm = s.foreign.URL + "/token"
+			}
+			if req.URL.Path == "/token" {
+				_, _ = fmt.Fprintf(w, `{"access_token":%q}`, secretToken)
+			} else if req.Header.Get("Authorization") != "Bearer any" {
+				challenge(w, bearer(realm)+`,error="invalid_token"`)
+			}
+		}
+	}
+	both := func(values ...string) func(stage) http.HandlerFunc {
+		return func(s stage) http.HandlerFunc {
+			return func(w http.ResponseWriter, req *http.Request) {
+				if req.Header.Get("Authorization") == "" {
+					challenge(w, strings.Split(strings.ReplaceAll(strings.Join(values, "|"), "FOREIGN", s.foreign.URL), "|")...)
+				}
+			}
+		}
+	}
+	return []redirectCase{
+		{title: "realm: the registry itself", home: at(func(s stage) string { return s.home.URL + "/token" })},
+		{title: "realm: another host", home: at(func(s stage) string { return s.foreign.URL + "/token" }), asked: true},
+		{title: "realm: another host that is listed", home: at(func(s stage) string { return s.foreign.URL + "/token" }), asked: true, listed: true},
+		{title: "realm: listed, but http", home: at(func(s stage) string { return "http://" + s.foreign.Listener.Addr().String() }), listed: true, want: "plain http"},
+		{title: "realm: http on another host", home: at(func(s stage) string { return s.plain.URL + "/token" }), want: "plain http"},
+		{title: "realm: http on the registry", home: at(func(s stage) string { return "http://" + s.home.host() + "/token" }), want: "plain http"},
+		{title: "realm: user in it", home: at(func(s stage) string { return strings.Replace(s.foreign.URL, "//", "//a:b@", 1) + "/token" }), asked: true},
+		{title: "realm: registry as its user", home: at(func(s stage) string {
+			return "https://" + s.home.host() + "@" + s.foreign.Listener.Addr().String() + "/token"
+		}), asked: true},
+		{title: "realm: no URL", home: at(func(stage) string { return "https://%zz" }), want: "realm"},
+		{title: "realm: no host", home: at(func(stage) string { return "/token" }), want: "plain http"},
+		{title: "realm: none", home: both("Bearer service=x"), want: "realm"},
+		{title: "realm: foreign, or a password", home: both(bearer("FOREIGN"), `Basic realm="x"`), asked: true},
+		{title: "realm: a password, or foreign", home: both(`Basic realm="x"`, bearer("FOREIGN")), asked: true},
+		{title: "realm: leaves in mid-life", home: second, asked: true},
+	}
+}
+
+func redirectCases() []redirectCase {
+	to := func(path string) func(stage) string { return func(s stage) string { return s.foreign.URL + path } }
+	answers := func(h func(stage, http.ResponseWriter)) func(stage) http.HandlerFunc {
+		return func(s stage) http.HandlerFunc { return func(w http.ResponseWriter, _ *http.Request) { h(s, w) } }
+	}
+	location := func(code int, target func(stage) string) func(stage) http.HandlerFunc {
+		return answers(func(s stage, w http.ResponseWriter) {
+			w.Header().Set("Location", target(s))
+			w.WriteHeader(code)
+		})
+	}
+	leave := func(code int) func(stage) http.HandlerFunc {
+		return token(func(s stage, w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, s.foreign.URL+"/token", code)
+		})
+	}
+	return []redirectCase{
+		{title: "token: 307 takes the body along", home: leave(http.StatusTemporaryRedirect), want: "another host"},
+		{title: "token: 308 as well", home: leave(http.StatusPermanentRedirect), want: "another host"},
+		{title: "token: 302 drops it", home: leave(http.StatusFound), asked: true},
+		{title: "token: GET with a password, 307", asked: true, home: token(func(s stage, w http.ResponseWriter, req *http.Request) {
+			if req.Method == http.MethodPost {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			http.Redirect(w, req, s.foreign.URL+"/token", http.StatusTemporaryRedirect)
+		})},
+		{title: "token: to http", want: "to http", home: token(func(s stage, w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, s.plain.URL+"/token", http.StatusFound)
+		})},
+		{title: "registry: 301", home: moved(http.StatusMovedPermanently, to("/x")), asked: true},
+		{title: "registry: 307", home: moved(http.StatusTemporaryRedirect, to("/x")), asked: true},
+		{title: "registry: to http", home: moved(http.StatusFound, func(s stage) string { return s.plain.URL }), want: "to http"},
+		{title: "registry: user in the location", asked: true, home: moved(http.StatusFound, func(s stage) string {
+			return strings.Replace(s.foreign.URL, "//", "//a:b@", 1)
+		})},
+		{
+			title: "registry: to one that wants a password", home: moved(http.StatusFound, to("/x")), asked: true, want: "401 from another host",
+			foreign: answers(func(_ stage, w http.ResponseWriter) { challenge(w, `Basic realm="x"`) }),
+		},
+		{
+			title: "registry: to one that wants a token", home: moved(http.StatusFound, to("/x")), asked: true, want: "401 from another host",
+			foreign: answers(func(s stage, w http.ResponseWriter) { challenge(w, bearer(s.foreign.URL)) }),
+		},
+		{
+			title: "registry: there and back", home: moved(http.StatusFound, to("/x")), asked: true,
+			foreign: location(http.StatusFound, func(s stage) string { return s.home.URL + "/back" }),
+		},
+		{
+			title: "registry: there and on to http", home: moved(http.StatusFound, to("/x")), asked: true, want: "to http",
+			foreign: location(http.StatusFound, func(s stage) string { return s.plain.URL }),
+		},
+		{title: "registry: a signed location, and on", home: signedChain, asked: true},
+	}
+}
+
+// Nothing that belongs to a registry reaches another host, whatever it says,
+// and no error or log has it.
+func TestCredentialsStayAtHome(t *testing.T) {
+	t.Parallel()
+	cases := append(realmCases(), redirectCases()...)
+	require.GreaterOrEqual(t, len(cases), 20)
+	for _, c := range cases {
+		t.Run(c.title, func(t *testing.T) {
+			t.Parallel()
+			s := stage{home: newTLSFake(t), foreign: newWitness(t, httptest.NewTLSServer), plain: newWitness(t, httptest.NewServer)}
+			if c.foreign != nil {
+				s.foreign.answer = c.foreign(s)
+			}
+			inner := c.home(s)
+			s.home.answer(func(w http.ResponseWriter, req *http.Request) {
+				w.Header().Set(digestHeader, testDigest)
+				if inner(w, req); !w.(*written).done {
+					w.WriteHeader(http.StatusOK)
+				}
+			})
+			logged := new(bytes.Buffer)
+			r, _ := newRegistry(t, certsD(t, s.home.host(), s.home.tlsHost(t)+"[header]\nx-api-key = \""+secret+"\"\n"), withCredentials,
+				func(o *Options) {
+					o.Log = slog.New(slog.NewTextHandler(logged, nil))
+					if c.listed {
+						o.TokenServers = map[string]string{s.home.host(): s.foreign.Listener.Addr().String()}
+					}
+				})
+			var texts string
+			var err error
+			for range 2 {
+				_, err = r.Resolve(t.Context(), agent.Reference{Repository: s.home.repository(), Tag: "1"})
+				if err != nil {
+					texts += err.Error()
+				}
+			}
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want)
+			}
+			assert.False(t, secretIn(texts+logged.String()), "errors %s\nlog %s", texts, logged)
+			assert.Equal(t, c.asked, s.foreign.sent() != "", "foreign host asked")
+			assert.Equal(t, c.listed && c.asked, secretIn(s.foreign.sent()), s.foreign.sent())
+			assert.Empty(t, s.plain.sent(), "plain http")
+		})
+	}
+}
+
+const testDigest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// signedChain redirects to a signed URL of its own, and from there away: the
+// Referer of the last request would have the signature.
+func signedChain(s stage) http.HandlerFunc {
+	first := moved(http.StatusFound, func(stage) string { return "/signed?X-Signature=" + secret })(s)
+	return func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/signed" {
+			http.Redirect(w, req, s.foreign.URL+"/x", http.StatusFound)
+			return
+		}
+		first(w, req)
+	}
+}

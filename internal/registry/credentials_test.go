@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// environ is a Getenv.
+func environ(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+// put writes a file below root, as only its owner may read it.
+func put(t testing.TB, root, path, content string) {
+	t.Helper()
+	path = filepath.Join(root, path)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// authJSONOf is an auth.json with users by key, all with the secret.
+func authJSONOf(users ...string) string {
+	var entries []string
+	for i := 0; i < len(users); i += 2 {
+		entries = append(entries, fmt.Sprintf("%q: {%q: %q}", users[i], "auth", encodedAuth(users[i+1], secret)))
+	}
+	return `{"auths": {` + strings.Join(entries, ", ") + `}}`
+}
+
+func encodedAuth(user, password string) string {
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+}
+
+const sccPath = "etc/zypp/credentials.d/SCCcredentials"
+
+// Each place wins over all that are below it.
+func TestCredentialsInTheirOrder(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	places := []string{
+		"/etc/own.json", "/etc/from-environment.json", "/run/credentials/x/" + SystemdCredential, "/run/containers/0/auth.json",
+		"/root/.config/containers/auth.json", "/root/.docker/config.json", "/var/lib/kubelet/config.json",
+	}
+	c := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, places[0]), Getenv: environ(
+		"REGISTRY_AUTH_FILE", places[1], "CREDENTIALS_DIRECTORY", "/run/credentials/x")})
+	login, err := c.For(sccHost, "app")
+	require.NoError(t, err)
+	assert.Equal(t, Login{}, login, "no file at all is no problem")
+
+	put(t, root, sccPath, "username=SCC_1\npassword="+secret+"\n")
+	login, err = c.For(sccHost, "app")
+	require.NoError(t, err)
+	assert.Equal(t, Login{User: "SCC_1", Secret: secret, Optional: true}, login)
+	for _, place := range slices.Backward(places) {
+		put(t, root, place, authJSONOf(sccHost, place))
+		login, err = c.For(sccHost, "app")
+		require.NoError(t, err)
+		assert.Equal(t, Login{User: place, Secret: secret}, login, "a new file is seen at once")
+	}
+	require.NoError(t, os.Remove(filepath.Join(root, places[0])))
+	login, err = c.For(sccHost, "app")
+	require.NoError(t, err)
+	assert.Equal(t, places[1], login.User, "and so is one that went")
+	put(t, root, places[1], authJSONOf(sccHost, "changed"))
+	login, err = c.For(sccHost, "app")
+	require.NoError(t, err)
+	assert.Equal(t, "changed", login.User)
+}
+
+func TestSCCLoginIsForItsHostOnly(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root, sccPath, "username=SCC_1\npassword="+secret+"\n")
+	c := NewCredentials(CredentialOptions{Root: root, Getenv: environ()})
+	for _, host := range []string{
+		"mirror:5000", "registry.suse.com:5000", "registry.suse.de", "registry.suse.com.evil.org", "scc.suse.com", "docker.io",
+	} {
+		login, err := c.For(host, "registry.suse.com/app")
+		require.NoError(t, err)
+		assert.Equal(t, Login{}, login, host)
+	}
+}
+
+func TestLongestKeyWins(t *testing.T) {
+	t.Parallel()
+	file, err := parseAuthFile([]byte(authJSONOf(
+		"reg:5000", "host", "reg:5000/caasp", "namespace", "reg:5000/caasp/v4/velum", "repository",
+		"https://index.docker.io/v1/", "hub", "docker.io/sles12", "hub-namespace",
+		"https://Old.example.org/v2/", "url", "http://plain.example.org", "plain", "same", "exact", "https://same", "rewritten",
+	)))
+	require.NoError(t, err)
+	lookups := []struct{ host, repository, user string }{
+		{"reg:5000", "app", "host"},
+		{"reg:5000", "caasp", "namespace"},
+		{"reg:5000", "caasp/v4/salt", "namespace"},
+		{"reg:5000", "caasp/v4/velum", "repository"},
+		{"reg:5000", "caasp/v4/velum/deeper", "repository"},
+		{"reg:5000", "caasp/v4/velum2", "namespace"},
+		{"reg:5000", "caasp2", "host"},
+		{"reg:5000", "", "host"},
+		{"reg", "caasp", ""},
+		{"reg:5001", "caasp", ""},
+		{"registry-1.docker.io", "library/app", "hub"},
+		{"index.docker.io", "library/app", "hub"},
+		{"registry-1.docker.io", "sles12/velum", "hub-namespace"},
+		{"auth.docker.io", "sles12/velum", ""},
+		{"old.example.org", "app", "url"},
+		{"OLD.example.org", "app", "url"},
+		{"plain.example.org", "app", "plain"},
+		{"same", "app", "exact"},
+		{"", "", ""},
+	}
+	for _, l := range lookups {
+		login, err := file.find(l.host, l.repository)
+		require.NoError(t, err)
+		assert.Equal(t, l.user, login.User, "%s %s", l.host, l.repository)
+	}
+}
+
+// What an auth.json can say about the repository reg/app.
+func TestAuthFileEntries(t *testing.T) {
+	t.Parallel()
+	entries := []struct {
+		title, json string
+		want        Login
+		problem     error
+	}{
+		{"auth", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "a:b") + `"}}}`, Login{User: "u", Secret: "a:b"}, nil},
+		{"zeros", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "p\x00\x00") + `"}}}`, Login{User: "u", Secret: "p"}, nil},
+		{"user and password", `{"auths":{"reg":{"username":"u","password":"p"}}}`, Login{User: "u", Secret: "p"}, nil},
+		{"identity token", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "p") + `","identitytoken":"t"}}}`, Login{Secret: "t"}, nil},
+		{"other keys", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "p") + `","email":"x"}},"HttpHeaders":{"a":"b"}}`, Login{User: "u", Secret: "p"}, nil},
+		{"empty", `{}`, Login{}, nil},
+		{"logged out", `{"auths":{"reg":{}}}`, Login{}, nil},
+		{"no colon", `{"auths":{"reg":{"auth":"` + base64.StdEncoding.EncodeToString([]byte(secret)) + `"}}}`, Login{}, errNoAuth},
+		{"no password", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "") + `"}}}`, Login{}, errNoAuth},
+		{"no base64", `{"auths":{"reg":{"auth":"` + secret + `"}}}`, Login{}, errNoAuth},
+		{"store", `{"auths":{"reg":{}},"credsStore":"pass"}`, Login{}, errHelper},
+		{"helper", `{"credHelpers":{"reg":"pass"}}`, Login{}, errHelper},
+		{"helper for another", `{"credHelpers":{"other":"pass"}}`, Login{}, nil},
+		{"broken, and one above it", `{"auths":{"reg/app":{"auth":"!"},"reg":{"username":"u","password":"p"}}}`, Login{User: "u", Secret: "p"}, nil},
+	}
+	for _, e := range entries {
+		t.Run(e.title, func(t *testing.T) {
+			t.Parallel()
+			file, err := parseAuthFile([]byte(e.json))
+			require.NoError(t, err)
+			login, err := file.find("reg", "app")
+			assert.Equal(t, e.want, login)
+			if e.problem == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, e.problem.Error())
+			assert.NotContains(t, err.Error(), secret)
+		})
+	}
+}
+
+// A file that cannot be used is said once, hides no other, and its content is
+// in no error.
+func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	faults := []struct {
+		title, want string
+		spoil       func(t *testing.T, path string)
+	}{
+		{"no JSON", "no JSON with auths", func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, []byte(`{"auths": `+secret), 0o600))
+		}},
+		{"a number", "no JSON with auths", func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, []byte(`{"auths":{"reg":{"auth":9999999999999999999999}}}`), 0o600))
+		}},
+		{"over the limit", "too large", func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte(" "), maxAuthFile+1), 0o600))
+		}},
+		{"others may write", "others may write", func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, []byte(authJSONOf("reg", "u")), 0o600))
+			require.NoError(t, os.Chmod(path, 0o622))
+		}},
+		{"a directory", "not a regular file", func(t *testing.T, path string) { require.NoError(t, os.Mkdir(path, 0o700)) }},
+		{"a FIFO", "not a regular file", func(t *testing.T, path string) { require.NoError(t, syscall.Mkfifo(path, 0o600)) }},
+	}
+	for _, f := range faults {
+		t.Run(f.title, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			logged := new(bytes.Buffer)
+			f.spoil(t, filepath.Join(root, "own.json"))
+			c := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ(), Log: slog.New(slog.NewTextHandler(logged, nil))})
+			for range 3 {
+				login, err := c.For("reg", "app")
+				require.ErrorContains(t, err, f.want)
+				assert.Equal(t, Login{}, login)
+				assert.NotContains(t, err.Error(), secret)
+				assert.NotContains(t, err.Error(), "\n")
+			}
+			assert.Equal(t, 1, strings.Count(logged.String(), "credentials not used"), logged.String())
+			assert.NotContains(t, logged.String(), secret)
+
+			put(t, root, "root/.docker/config.json", authJSONOf("reg", "u"))
+			login, err := c.For("reg", "app")
+			require.NoError(t, err)
+			assert.Equal(t, "u", login.User)
+		})
+	}
+}
+
+func TestCredentialFileAtItsLimit(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	file := authJSONOf("reg", "u")
+	put(t, root, "own.json", file+strings.Repeat(" ", maxAuthFile-len(file)))
+	login, err := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ()}).For("reg", "app")
+	require.NoError(t, err)
+	assert.Equal(t, "u", login.User)
+}
+
+func TestSCCFile(t *testing.T) {
+	t.Parallel()
+	login, err := parseSCC([]byte("# registered\nusername = SCC_1\r\npassword=a=b\n"))
+	require.NoError(t, err)
+	assert.Equal(t, Login{User: "SCC_1", Secret: "a=b", Optional: true}, login)
+	for _, bad := range []string{"", "username=x\n", "password=" + secret, "username=\npassword=" + secret} {
+		_, err := parseSCC([]byte(bad))
+		require.ErrorIs(t, err, errNoSCC)
+	}
+}
+
+func FuzzAuthFile(f *testing.F) {
+	f.Add([]byte(authJSONOf("reg", "u", "reg/app", "v", "https://index.docker.io/v1/", "w")), "reg", "app")
+	f.Add([]byte(`{"auths":{"/":{"auth":"Og=="}},"credHelpers":{"":""}}`), "", "")
+	f.Fuzz(func(t *testing.T, data []byte, host, repository string) {
+		file, err := parseAuthFile(data)
+		if err != nil {
+			return
+		}
+		login, _ := file.find(host, repository)
+		assert.False(t, login.Optional)
+		if login != (Login{}) {
+			assert.NotEmpty(t, login.Secret)
+		}
+		for key := range file {
+			assert.Equal(t, key, authKey(key), "keys are normal")
+		}
+	})
+}
