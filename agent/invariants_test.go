@@ -81,6 +81,7 @@ func (h *history) settle() {
 		h.rebuild(repository)
 	}
 	for range 3 {
+		h.Node.Sync() // kubelet tries again and again what it could not pull
 		h.cycle(agent.PollAll)
 		h.apply(h.t.Context())
 	}

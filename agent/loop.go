@@ -33,8 +33,9 @@ type Loop struct {
 	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
 	work    chan func(context.Context)
 	ended   chan struct{} // closed when Run returns
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards status
 	status  Status
+	hearing sync.Mutex // guards hearers, also while they hear
 	hearers map[int]func(Progress)
 	nextID  int
 
@@ -215,16 +216,17 @@ func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Cont
 	}
 }
 
-// listen has f hear all progress until the returned function is called.
+// listen has f hear all progress until the returned function has returned. f
+// must not wait for the loop.
 func (l *Loop) listen(f func(Progress)) (stop func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hearing.Lock()
+	defer l.hearing.Unlock()
 	id := l.nextID
 	l.nextID++
 	l.hearers[id] = f
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l.hearing.Lock()
+		defer l.hearing.Unlock()
 		delete(l.hearers, id)
 	}
 }
@@ -233,14 +235,12 @@ func (l *Loop) listen(f func(Progress)) (stop func()) {
 func (l *Loop) progress(p Progress) {
 	l.mu.Lock()
 	l.status.Progress = &p
-	hearers := make([]func(Progress), 0, len(l.hearers))
-	for _, f := range l.hearers {
-		hearers = append(hearers, f)
-	}
 	l.mu.Unlock()
-	for _, f := range hearers {
+	l.hearing.Lock()
+	for _, f := range l.hearers {
 		f(p)
 	}
+	l.hearing.Unlock()
 	l.notify.Turned()
 }
 

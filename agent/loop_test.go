@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,10 +48,10 @@ type looped struct {
 	manager *manager
 	stop    context.CancelFunc
 	ended   chan error
-	offset  time.Duration
+	offset  atomic.Int64
 }
 
-func (l *looped) now() time.Time { return time.Now().Add(l.offset) }
+func (l *looped) now() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) }
 
 func loop(t *testing.T, interval, wake time.Duration) *looped {
 	t.Helper()
@@ -242,14 +243,14 @@ func TestLoopSurvivesJumpsOfTheClock(t *testing.T) {
 				defer l.end()
 				pass(13 * time.Hour)
 				l.Registry.Counts()
-				l.offset += jump
+				l.offset.Add(int64(jump))
 				pass(10*time.Minute + time.Second)
 				next := *l.Status().NextCheck
 				assert.WithinDuration(t, l.now().Add(6*time.Hour), next, 6*time.Hour, "the slot follows the clock")
 				l.Registry.Counts()
 				pass(12 * time.Hour)
 				assert.Equal(t, 1, l.Registry.Counts().Heads, "one poll an interval")
-				l.offset -= jump
+				l.offset.Add(-int64(jump))
 				pass(10*time.Minute + time.Second)
 				l.Registry.Counts()
 				pass(12 * time.Hour)
