@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// The names of docs/air-gap.md.
+const (
+	docHost   = "registry.suse.com"
+	docMirror = "registry.mymirror.local"
+	docStick  = "/media/stick/images"
+)
+
+// page is docs/air-gap.md, or a section of it.
+type page string
+
+func airGap(t *testing.T, section string) page {
+	t.Helper()
+	text, err := os.ReadFile("../docs/air-gap.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "\n"+section+"\n")
+	require.True(t, found, "%s: no such section", section)
+	rest, _, _ = strings.Cut(rest, "\n"+section[:strings.Index(section, " ")+1])
+	return page(rest)
+}
+
+// block is the n-th code block of a kind.
+func (p page) block(t *testing.T, kind string, n int) string {
+	t.Helper()
+	parts := strings.Split(string(p), "\n```"+kind+"\n")
+	require.Greater(t, len(parts), n+1, "%s: no block %d", kind, n)
+	block, _, found := strings.Cut(parts[n+1], "\n```")
+	require.True(t, found)
+	return block
+}
+
+// skopeo runs a block of commands of the page, as they stand there. What the
+// page calls the registry is the node's own.
+func skopeo(t *testing.T, n *node.Node, dir, block string) (string, error) {
+	t.Helper()
+	conf := filepath.Join(t.TempDir(), "registries.conf")
+	require.NoError(t, os.WriteFile(conf, []byte("unqualified-search-registries = []\n[[registry]]\nprefix = \""+docHost+
+		"\"\nlocation = \""+n.Registry.Host+"\"\ninsecure = true\n"), 0o600))
+	for line := range strings.Lines(block) {
+		words := strings.Fields(line)
+		require.Equal(t, "skopeo", words[0], line)
+		argv := []string{"--insecure-policy", "--registries-conf", conf, words[1]}
+		if strings.Contains(line, " docker://127.") || words[1] == "sync" {
+			argv = append(argv, "--dest-tls-verify=false") // the mirror
+		}
+		cmd := exec.CommandContext(t.Context(), "skopeo", append(argv, words[2:]...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return string(out), err
+		}
+	}
+	return "", nil
+}
+
+// offline is a node with velum at rev1, and rev2 published behind it: as an
+// image with OCI's media types, or as an index with Docker's.
+func offline(t *testing.T, oci bool) (n *node.Node, rev2 string) {
+	t.Helper()
+	n = node.Start(t, node.Options{Containerd: node.Containerd2})
+	n.WriteHosts(docHost, n.Registry)
+	template(n, 1, docHost+"/caasp/v4/velum:__TAG__")
+	n.WriteFile(grainFile, "roles: [admin]\n")
+	image := node.Image{OCI: oci, Layers: []node.Layer{{Seed: 1, Size: 1 << 20}}}
+	if !oci {
+		image.Platforms = []string{"linux/amd64", "linux/arm64"}
+	}
+	n.Registry.Publish("caasp/v4/velum", "4.0.0-rev1-build1.1", image)
+	s := cycle(t, n, 0)
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	image.Layers = []node.Layer{{Seed: 2, Size: 1 << 20}}
+	return n, n.Registry.Publish("caasp/v4/velum", "4.0.0-rev2-build1.5", image)
+}
+
+// offered asserts that rev2 is staged and waits for approval.
+func offered(t *testing.T, n *node.Node, s agent.Status, digest string) {
+	t.Helper()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	velum := imageOf(t, s, "velum.yaml")
+	assert.Equal(t, "revision", velum.Change)
+	assert.True(t, velum.Staged)
+	require.NotNil(t, velum.Offered)
+	assert.Equal(t, "4.0.0-rev2", velum.Offered.Tag, "the long tag has not come along")
+	assert.Equal(t, digest, velum.Offered.Digest.String())
+	assert.Contains(t, n.ReadFile(waiting), "velum:4.0.0-rev2")
+	assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1")
+	assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\nimage_update_state: \"staged\"\n")
+}
+
+// packed packs a stick into a tar file as the page says.
+func packed(t *testing.T, stick string) string {
+	t.Helper()
+	tar := stick + ".tar"
+	out, err := exec.CommandContext(t.Context(), "tar", "-cf", tar, "-C", stick, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.RemoveAll(stick))
+	return tar
+}
+
+// A stick carries rev2 to a node whose registry is away, as docs/air-gap.md says.
+func TestStick(t *testing.T) {
+	t.Parallel()
+	doc := airGap(t, "## A stick")
+	copying, running := doc.block(t, "sh", 0), strings.Split(doc.block(t, "sh", 1), "\n")
+	for _, kind := range []string{"directory", "tar file"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			n, rev2 := offline(t, true)
+			stick := filepath.Join(t.TempDir(), "images")
+			out, err := skopeo(t, n, "", strings.ReplaceAll(copying, docStick, stick))
+			require.NoError(t, err, out)
+			if kind == "tar file" {
+				stick = packed(t, stick)
+			}
+			here := strings.NewReplacer(docStick, stick)
+			n.Registry.Down()
+
+			require.Equal(t, []string{"systemctl stop image-update-agent", "systemctl start image-update-agent"},
+				[]string{running[0], running[3]}, "the two that a node without systemd cannot do")
+			r := n.Agent(strings.Fields(here.Replace(running[1]))[1:]...)
+			require.Equal(t, 0, r.Code, r.Stderr)
+			assert.Contains(t, r.Stdout, "revision: 4.0.0-rev1 -> 4.0.0-rev2\n")
+			assert.NoFileExists(t, n.Path(waiting))
+			n.Registry.Forget()
+			r = n.Agent(append(strings.Fields(here.Replace(running[2]))[1:], "--output", "json")...)
+			require.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+			s := parsed(t, r)
+			offered(t, n, s, rev2)
+			assert.Equal(t, "oci:"+stick, s.Sources[0].Host)
+			assert.True(t, s.Sources[0].Mirror)
+
+			// The daemon keeps the offer without the stick; an apply waits for the registry.
+			require.NoError(t, os.RemoveAll(stick))
+			startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			node.Eventually(t, "first cycle of the daemon", ready, func() error {
+				if strings.Contains(n.Agent("status").Stdout, "4.0.0-rev2") {
+					return nil
+				}
+				return errors.New("no offer")
+			})
+			offered(t, n, status(t, n), rev2)
+			apply(t, n, 4, "velum.yaml")
+			assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1")
+			assert.Contains(t, status(t, n).Reason, "registry away")
+			assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\n")
+		})
+	}
+}
+
+// A stick that is torn changes nothing, and is named.
+func TestTornStick(t *testing.T) {
+	t.Parallel()
+	n, _ := offline(t, true)
+	stick := filepath.Join(t.TempDir(), "images")
+	out, err := skopeo(t, n, "", strings.ReplaceAll(airGap(t, "## A stick").block(t, "sh", 0), docStick, stick))
+	require.NoError(t, err, out)
+	n.Registry.Down()
+	before := look(t, n, grainFile)
+	blobs, err := filepath.Glob(filepath.Join(stick, "blobs/sha256/*"))
+	require.NoError(t, err)
+	for _, blob := range blobs {
+		info, err := os.Stat(blob)
+		require.NoError(t, err)
+		if info.Size() >= 1<<20 { // the layers
+			require.NoError(t, os.Truncate(blob, info.Size()-1))
+		}
+	}
+	r := n.Agent("run", "--once", "--source", "oci:"+stick, "--output", "json")
+	assert.Equal(t, 1, r.Code)
+	s := parsed(t, r)
+	assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "oci:"+stick)
+	assert.Contains(t, s.Reason, "bytes, not")
+	before.unchanged(t, n, grainFile)
+	require.NoError(t, os.RemoveAll(filepath.Join(stick, "blobs")))
+	r = n.Agent("run", "--once", "--source", "oci:"+stick, "--output", "json")
+	assert.Equal(t, 1, r.Code)
+	s = parsed(t, r)
+	assert.Contains(t, s.Sources[0].Error, "blob is missing")
+	assert.Equal(t, 1, s.Sources[0].Failures)
+	before.unchanged(t, n, grainFile)
+}
+
+// skopeo refuses to keep the digest of Docker's media types, and says so with
+// the word that the page has.
+func TestStickConvertsDockersTypes(t *testing.T) {
+	t.Parallel()
+	n, rev2 := offline(t, false)
+	stick := filepath.Join(t.TempDir(), "images")
+	doc := airGap(t, "## A stick")
+	copying := strings.ReplaceAll(doc.block(t, "sh", 0), docStick, stick)
+	out, err := skopeo(t, n, "", copying)
+	require.Error(t, err)
+	require.Contains(t, out, "Instructed to preserve digests")
+	require.Contains(t, string(doc), "`Instructed to preserve digests`")
+	out, err = skopeo(t, n, "", strings.ReplaceAll(copying, " --preserve-digests", ""))
+	require.NoError(t, err, out)
+	n.Registry.Down()
+	r := n.Agent("run", "--once", "--source", "oci:"+stick, "--output", "json")
+	require.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	s := parsed(t, r)
+	velum := imageOf(t, s, "velum.yaml")
+	require.NotNil(t, velum.Offered)
+	assert.NotEqual(t, rev2, velum.Offered.Digest.String())
+	offered(t, n, s, velum.Offered.Digest.String())
+}
+
+// A mirror is filled from the registry, or from a stick; the node asks it by
+// the hosts.toml of the page, while the registry is away.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	doc, sticks := airGap(t, "## A mirror"), airGap(t, "## A stick")
+	for _, way := range []string{"sync", "stick"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			n, rev2 := offline(t, true)
+			mirror := n.StartRegistry(false)
+			dir := t.TempDir()
+			here := strings.NewReplacer(docMirror, mirror.Host, docStick, filepath.Join(dir, "images"),
+				"\"https://"+docHost, "\"http://"+n.Registry.Host, "https://", "http://")
+			copying := doc.block(t, "sh", 0)
+			if way == "stick" {
+				copying = sticks.block(t, "sh", 0) + "\n" + sticks.block(t, "sh", 2)
+			}
+			list := doc.block(t, "yaml", 0)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "images.yaml"), []byte(list), 0o600))
+			out, err := skopeo(t, n, dir, here.Replace(copying))
+			require.NoError(t, err, out)
+			n.Registry.Down()
+			hosts := here.Replace(doc.block(t, "toml", 0))
+			hosts, _, found := strings.Cut(hosts, "  ca = ") // the test's mirror has no TLS
+			require.True(t, found)
+			n.WriteFile("etc/containerd/certs.d/"+docHost+"/hosts.toml", hosts)
+			n.WriteFile("etc/image-update-agent/config.d/air-gap.yaml", doc.block(t, "yaml", 1)+"\n")
+			require.Equal(t, "image-update-agent check", doc.block(t, "sh", 2))
+			startDaemonWith(t, n)
+			s := check(t, n)
+			offered(t, n, s, rev2)
+			assert.Equal(t, mirror.Host, s.Sources[0].Host)
+			assert.Nil(t, s.NextCheck, "polling is off")
+		})
+	}
+}
