@@ -63,6 +63,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	reg := registry.New(registry.Options{
 		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
 		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
+		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
 	})
 	var source agent.Source = reg
 	storage := images.Options{

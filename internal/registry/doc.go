@@ -31,5 +31,5 @@
 //     over plain http. No error carries the query of a URL, for redirects are
 //     signed there.
 //   - The files of certs.d are read again when they change; containerd itself
-//     reads them at each pull.
+//     reads them at each pull. So are logins and the system's authorities.
 package registry

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,6 +44,7 @@ type hosts struct {
 type hostSet struct {
 	hosts []docker.RegistryHost
 	stamp string
+	roots *x509.CertPool
 	until time.Time
 }
 
@@ -66,9 +68,11 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 	if err != nil {
 		return nil, err
 	}
+	roots := h.net.roots()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if set, ok := h.kept[namespace]; ok && set.stamp == stamp && time.Now().Before(set.until) {
+	set, ok := h.kept[namespace]
+	if ok && set.stamp == stamp && set.roots == roots && time.Now().Before(set.until) {
 		return set.hosts, nil
 	}
 	configured, err := h.configure(namespace)
@@ -78,7 +82,7 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 	for i := range configured {
 		h.finish(&configured[i])
 	}
-	h.kept[namespace] = hostSet{configured, stamp, time.Now().Add(hostsKept)}
+	h.kept[namespace] = hostSet{configured, stamp, roots, time.Now().Add(hostsKept)}
 	return configured, nil
 }
 

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,10 @@ type Options struct {
 	// TokenServers are hosts that see the logins of a registry although they are
 	// another host, by the registry's host.
 	TokenServers map[string]string
+	// Roots are the authorities for hosts that have no ca of their own in hosts.toml,
+	// another pool when they change; nil, or a nil pool: those that Go finds when it
+	// first needs them.
+	Roots func() *x509.CertPool
 	// Proxy as in http.Transport; nil: http.ProxyFromEnvironment.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Wrap puts limits, a budget or a recorder around what goes on the wire,
@@ -79,7 +84,10 @@ func New(o Options) *Registry {
 	if o.Version == "" {
 		o.Version = "unknown"
 	}
-	n := &network{userAgent: "image-update-agent/" + o.Version, proxy: o.Proxy, wrap: o.Wrap}
+	if o.Roots == nil {
+		o.Roots = func() *x509.CertPool { return nil }
+	}
+	n := &network{userAgent: "image-update-agent/" + o.Version, roots: o.Roots, proxy: o.Proxy, wrap: o.Wrap}
 	return &Registry{
 		hosts:    newHosts(o, n),
 		net:      n,

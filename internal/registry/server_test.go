@@ -175,6 +175,19 @@ func (r *recorder) lines() []string {
 	return lines
 }
 
+// authorized counts the requests that had something to show.
+func (r *recorder) authorized() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, req := range r.sent {
+		if req.Header.Get("Authorization") != "" {
+			n++
+		}
+	}
+	return n
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

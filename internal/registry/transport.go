@@ -5,6 +5,7 @@ package registry
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 // configuration, so that a mirror of several namespaces keeps one connection.
 type network struct {
 	userAgent string
+	roots     func() *x509.CertPool
 	proxy     func(*http.Request) (*url.URL, error)
 	wrap      func(http.RoundTripper) http.RoundTripper
 	dial      dialFunc // instead of the host's own; only tests set it
@@ -57,6 +59,9 @@ func (n *network) adopt(client *http.Client) error {
 func (n *network) share(made *http.Transport) *sharedTransport {
 	config := made.TLSClientConfig.Clone()
 	config.MinVersion = tls.VersionTLS12
+	if config.RootCAs == nil {
+		config.RootCAs = n.roots()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.shared {

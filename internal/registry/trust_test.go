@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const bundle = "etc/ssl/ca-bundle.pem"
+
+func text(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(data)
+}
+
+// An admin's `update-ca-certificates` is seen by the next poll, in both
+// directions, and a bundle that says nothing changes nothing.
+func TestAuthoritiesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	ca, cert, key := certificate(t)
+	other, _, _ := certificate(t)
+	host := startDistribution(t, cert, key)
+	root := t.TempDir()
+	logged := new(bytes.Buffer)
+	trust := NewTrust(root, environ(), slog.New(slog.NewTextHandler(logged, nil)))
+	r, _ := newRegistry(t, certsD(t, host, "server = \"https://"+host+"\"\n"), func(o *Options) { o.Roots = trust.Roots })
+	poll := func() error {
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+		return err
+	}
+	trusted := func(err error) bool { return strings.Contains(err.Error(), "404") }
+
+	require.ErrorContains(t, poll(), "unknown authority", "no bundle at all")
+	put(t, root, bundle, text(t, other))
+	require.ErrorContains(t, poll(), "unknown authority")
+	put(t, root, bundle, text(t, other)+text(t, ca))
+	require.True(t, trusted(poll()), "added in place")
+	opened := r.Counts().Connections
+	require.True(t, trusted(poll()))
+	assert.Equal(t, opened, r.Counts().Connections, "unchanged, the connection is kept")
+
+	put(t, root, bundle, "-----BEGIN CERTIFICATE-----\nMIIB")
+	require.True(t, trusted(poll()), "torn: the last that was whole")
+	require.NoError(t, os.Remove(filepath.Join(root, bundle)))
+	require.True(t, trusted(poll()), "away")
+	assert.Equal(t, 1, strings.Count(logged.String(), "certificate authorities not used"), logged)
+
+	put(t, root, "var/lib/ca-certificates/new", text(t, other))
+	require.NoError(t, os.Rename(filepath.Join(root, "var/lib/ca-certificates/new"), filepath.Join(root, "var/lib/ca-certificates/ca-bundle.pem")))
+	require.ErrorContains(t, poll(), "unknown authority", "taken away: a kept connection does not count")
+	require.NoError(t, os.Symlink("../../var/lib/ca-certificates/two.pem", filepath.Join(root, bundle)))
+	put(t, root, "var/lib/ca-certificates/two.pem", text(t, ca))
+	require.True(t, trusted(poll()), "behind a link")
+}
+
+func TestCertificateFileOfTheEnvironmentIsTheOnlyOne(t *testing.T) {
+	t.Parallel()
+	ca, _, _ := certificate(t)
+	other, _, _ := certificate(t)
+	root := t.TempDir()
+	put(t, root, bundle, text(t, other))
+	put(t, root, "own.pem", text(t, ca))
+	want, err := parseBundle([]byte(text(t, ca)))
+	require.NoError(t, err)
+	assert.True(t, want.Equal(NewTrust(root, environ("SSL_CERT_FILE", "/own.pem"), nil).Roots()))
+	assert.Nil(t, NewTrust(root, environ("SSL_CERT_FILE", "/none.pem"), nil).Roots())
+}
+
+func TestBundleAtItsLimit(t *testing.T) {
+	t.Parallel()
+	ca, _, _ := certificate(t)
+	root := t.TempDir()
+	content := text(t, ca)
+	put(t, root, bundle, content+strings.Repeat("\n", maxBundle-len(content)))
+	assert.NotNil(t, NewTrust(root, environ(), nil).Roots())
+	put(t, root, bundle, content+strings.Repeat("\n", maxBundle-len(content)+1))
+	assert.Nil(t, NewTrust(root, environ(), nil).Roots())
+}
+
+// A ca of hosts.toml is for its host, and does not come into the system's.
+func TestAuthorityOfAHostStaysWithIt(t *testing.T) {
+	t.Parallel()
+	a, b := newTLSFake(t), newFake(t)
+	ca, cert, key := certificate(t)
+	host := startDistribution(t, cert, key)
+	root := t.TempDir()
+	put(t, root, bundle, text(t, a.ca(t)))
+	trust := NewTrust(root, environ(), nil)
+	hosts := certsD(t, b.host(), "server = \"https://"+host+"\"\nca = \""+ca+"\"\n[host.\"https://"+host+"\"]\n")
+	addNamespace(t, hosts, host, "server = \"https://"+host+"\"\n")
+	r, _ := newRegistry(t, hosts, func(o *Options) { o.Roots = trust.Roots })
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: b.repository(), Tag: "1"})
+	require.ErrorContains(t, err, "404", "with its ca")
+	require.ErrorContains(t, err, "unknown authority", "the same host without")
+	_, err = r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+	require.ErrorContains(t, err, "unknown authority")
+}
