@@ -22,7 +22,7 @@ type archive struct {
 
 type member struct{ offset, size int64 }
 
-func openArchive(file *os.File, size int64) (*archive, error) {
+func openArchive(file *os.File) (*archive, error) {
 	if kind := compression(file); kind != "" {
 		return nil, fmt.Errorf("%w: with %s", ErrCompressed, kind)
 	}
@@ -42,7 +42,7 @@ func openArchive(file *os.File, size int64) (*archive, error) {
 		if seen == maxEntries {
 			return nil, fmt.Errorf("tar: %w: over %d members", errTooLarge, maxEntries)
 		}
-		if err := a.add(header, size); err != nil {
+		if err := a.add(header); err != nil {
 			return nil, fmt.Errorf("tar: %s: %w", shown(header.Name), err)
 		}
 	}
@@ -52,7 +52,7 @@ func openArchive(file *os.File, size int64) (*archive, error) {
 // more, so that the file stands at its first byte. A member that is no plain
 // file (a link, a device, a sparse one) is left out; a name that stands there
 // twice is refused, because what extracts takes the last, and a table the first.
-func (a *archive) add(header *tar.Header, size int64) error {
+func (a *archive) add(header *tar.Header) error {
 	name := path.Clean(header.Name)
 	if header.Typeflag != tar.TypeReg || !fs.ValidPath(name) || !belongs(name) {
 		return nil
@@ -60,9 +60,6 @@ func (a *archive) add(header *tar.Header, size int64) error {
 	offset, err := a.file.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return plain(err)
-	}
-	if header.Size < 0 || header.Size > size-offset {
-		return io.ErrUnexpectedEOF
 	}
 	if _, twice := a.members[name]; twice {
 		return errors.New("stands there twice")

@@ -122,6 +122,15 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// The names of a stick do not act on the terminal that shows them.
+func TestNamesAreShownQuoted(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	write(t, filepath.Join(top, "\x1b[2J", "oci-layout"), `{"imageLayoutVersion":"1.0.0"}`)
+	_, err := layout.Open(top, layout.Options{Platform: node})
+	require.ErrorContains(t, err, `"\x1b[2J/index.json": no such file`)
+}
+
 // The largest index is read, and so is one at the deepest place.
 func TestOpenTakesTheLimit(t *testing.T) {
 	t.Parallel()

@@ -67,17 +67,17 @@ func image(t *testing.T, platform string, oci bool) v1.Image {
 	return img
 }
 
-// index is one image for each platform; an empty platform is not written down.
-func index(t *testing.T, images map[string]v1.Image) v1.ImageIndex {
+// index is one image for each platform. What has no slash is not written down.
+func index[I mutate.Appendable](t *testing.T, images map[string]I) v1.ImageIndex {
 	t.Helper()
 	var idx v1.ImageIndex = empty.Index
-	for _, platform := range []string{"", "linux/arm64", "linux/amd64", "windows/amd64"} {
+	for _, platform := range []string{"", "second", "linux/arm64", "linux/amd64", "windows/amd64"} {
 		img, ok := images[platform]
 		if !ok {
 			continue
 		}
 		add := mutate.IndexAddendum{Add: img}
-		if platform != "" {
+		if strings.Contains(platform, "/") {
 			p, err := v1.ParsePlatform(platform)
 			require.NoError(t, err)
 			add.Platform = p

@@ -67,7 +67,7 @@ func openPlace(name string) (place, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	archive, err := openArchive(file, info.Size())
+	archive, err := openArchive(file)
 	if err != nil {
 		file.Close()
 		return nil, err
