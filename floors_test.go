@@ -52,6 +52,7 @@ var guests = map[string][]string{
 	"github.com/rogpeppe/go-internal/diff": {"manifests"},
 	"github.com/spf13/cobra":               {"cmd/image-update-agent"},
 	"github.com/stretchr/testify":          {"agent/agenttest"},
+	"golang.org/x/net/http/httpproxy":      {"internal/registry"},
 	"golang.org/x/net/netutil":             {"internal/api"},
 	"golang.org/x/sync":                    {"cmd/image-update-agent"},
 	"golang.org/x/sys":                     {"cmd/image-update-agent", "internal/atomicfile", "internal/state", "systemd"},

@@ -64,6 +64,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
 		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
 		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
+		Proxy: registry.NewProxies(s.root, os.Getenv).For,
 	})
 	var source agent.Source = reg
 	storage := images.Options{

@@ -88,7 +88,8 @@ func startDistributionWith(t testing.TB, more string, pair ...string) string {
 	return ""
 }
 
-// certificate makes a CA and a certificate for 127.0.0.1 from it.
+// certificate makes a CA and a certificate for 127.0.0.1 from it, and for
+// 0.0.0.0, which Linux takes for the same and a proxy is used for.
 func certificate(t testing.TB) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +111,7 @@ func issue(t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*e
 		Subject:               pkix.Name{CommonName: "mirror"},
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(time.Hour),
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4zero},
 		BasicConstraintsValid: true,
 		IsCA:                  parent == nil,
 	}

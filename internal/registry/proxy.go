@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpproxy"
+)
+
+// maxProxyFile is for a file of settings: SUSE's has 3 kB, most of it comments.
+const maxProxyFile = 64 << 10
+
+var errNoProxyURL = errors.New("want the URL of a proxy: http://proxy.example.com:3128")
+
+// Proxies choose the proxy for a request as a login shell of SUSE does: by the
+// environment, else by /etc/sysconfig/proxy, which is read again when it
+// changes. In both, a PROXY_ENABLED that is not "yes" turns the rest off.
+type Proxies struct {
+	environment proxySettings
+	file        *watched[proxySettings]
+}
+
+// proxySettings are what one place says. The zero value: no proxy.
+type proxySettings struct {
+	choose func(*url.URL) (*url.URL, error) // nil: the place says nothing
+	err    error                            // it says what nobody can follow
+}
+
+// NewProxies takes what the environment says now; the file below root is read
+// when it is needed.
+func NewProxies(root string, getenv func(string) string) *Proxies {
+	either := func(name string) string {
+		if value := getenv(name); value != "" {
+			return value
+		}
+		return getenv(strings.ToLower(name))
+	}
+	p := &Proxies{file: &watched[proxySettings]{
+		path: filepath.Join("/", root, "/etc/sysconfig/proxy"), limit: maxProxyFile, parse: parseProxyFile,
+	}}
+	if enabled := getenv("PROXY_ENABLED"); enabled == "" || isYes(enabled) {
+		p.environment = proxiesOf("environment", either)
+	}
+	return p
+}
+
+// For is the Proxy of an http.Transport. A request that should go through a
+// proxy which nobody can make out does not go at all: past it, it might tell
+// what it must not, or wait for long.
+func (p *Proxies) For(req *http.Request) (*url.URL, error) {
+	settings := p.environment
+	if settings.choose == nil && settings.err == nil {
+		var err error
+		if settings, _, err = p.file.get(); err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+	}
+	if settings.err != nil {
+		return nil, fmt.Errorf("proxy: %w", settings.err)
+	}
+	if settings.choose == nil {
+		return nil, nil
+	}
+	return settings.choose(req.URL)
+}
+
+// proxiesOf makes the choice from variables. Their values stay out of errors: a
+// proxy may want a password.
+func proxiesOf(place string, value func(string) string) proxySettings {
+	c := httpproxy.Config{HTTPProxy: value("HTTP_PROXY"), HTTPSProxy: value("HTTPS_PROXY"), NoProxy: value("NO_PROXY")}
+	if c.HTTPProxy == "" && c.HTTPSProxy == "" {
+		return proxySettings{}
+	}
+	// httpproxy takes one that it cannot read for none.
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
+		if text := value(name); text != "" && !isProxy(text) {
+			return proxySettings{err: fmt.Errorf("%s: %s: %w", place, name, errNoProxyURL)}
+		}
+	}
+	return proxySettings{choose: c.ProxyFunc()}
+}
+
+// isProxy is what httpproxy and http.Transport understand: a URL, or host:port.
+func isProxy(text string) bool {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	return err == nil && u.Hostname() != "" && slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)
+}
+
+func isYes(text string) bool { return strings.EqualFold(strings.TrimSpace(text), "yes") }
+
+// parseProxyFile reads NAME="value" as a shell would, without anything that a
+// shell would run or replace.
+func parseProxyFile(data []byte) (proxySettings, error) {
+	values := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "export ")
+		name, value, ok := strings.Cut(line, "=")
+		if ok && !strings.HasPrefix(name, "#") {
+			values[name] = unquote(value)
+		}
+	}
+	if !isYes(values["PROXY_ENABLED"]) {
+		return proxySettings{}, nil
+	}
+	settings := proxiesOf("/etc/sysconfig/proxy", func(name string) string { return values[name] })
+	return settings, nil
+}
+
+// unquote takes the first word of a value, out of its quotes.
+func unquote(value string) string {
+	value = strings.TrimSpace(value)
+	if value != "" && strings.ContainsRune(`"'`, rune(value[0])) {
+		inner, _, _ := strings.Cut(value[1:], value[:1])
+		return inner
+	}
+	word, _, _ := strings.Cut(value, " ")
+	return word
+}
