@@ -86,6 +86,11 @@ func (a *Agent) begin(ctx context.Context) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	return a.load(ctx)
+}
+
+// load reads the record, once.
+func (a *Agent) load(ctx context.Context) error {
 	if a.loaded {
 		return nil
 	}
@@ -97,6 +102,9 @@ func (a *Agent) begin(ctx context.Context) error {
 	a.loaded = true
 	return nil
 }
+
+// neverAsked reports whether no source has ever been asked from this node.
+func (a *Agent) neverAsked() bool { return a.loaded && a.record.LastCheck.IsZero() }
 
 // do carries out a step. Its failure is noted where it belongs and leaves the
 // node as it was before the step.

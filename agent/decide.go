@@ -173,7 +173,9 @@ func (p *PodPlan) offerNothing() {
 func (d *decider) render(v podView, p *PodPlan) {
 	tag := map[string]string{}
 	for _, i := range p.Images {
-		tag[i.Want.Image.Path] = i.Target.Tag
+		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
+			tag[i.Want.Image.Path] = i.Target.Tag
+		}
 	}
 	out, err := manifests.Render(v.source().Data, manifests.Overrides{
 		Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy,

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -15,6 +14,11 @@ import (
 // request, notices what kubelet or a person did, and sets the grain again
 // after somebody rewrote the file. Salt refreshes grains every ten minutes.
 const lookInterval = 10 * time.Minute
+
+// firstInterval is what the first poll of a new node is spread over: short for
+// the person who has just installed it, long for a registry whose thousand nodes
+// were installed together.
+const firstInterval = 10 * time.Minute
 
 // Notifier tells the service manager how the loop is doing.
 type Notifier interface {
@@ -67,13 +71,16 @@ func (l *Loop) adopt(a *Agent, interval time.Duration) {
 // finished or left whole. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.ended)
+	if err := l.agent.load(ctx); err != nil {
+		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
+	}
 	l.next(l.now())
 	look := time.Time{} // at once: the node may have changed while we were off
 	for {
 		now := l.now()
 		switch {
 		case !l.poll.IsZero() && !now.Before(l.poll):
-			l.next(now)
+			l.schedule(now, l.interval)
 			_, _ = l.turn(ctx, PollDue)
 			look = l.now().Add(lookInterval)
 		case !now.Before(look):
@@ -94,9 +101,18 @@ func (l *Loop) Run(ctx context.Context) error {
 // seen to be before another when the clock was set back.
 func (l *Loop) now() time.Time { return l.agent.Now().Round(0) }
 
-// next finds the next slot and lets the status name it.
+// next finds the next slot and lets the status name it. A node that has never
+// asked does so soon: a new pod waits for it.
 func (l *Loop) next(now time.Time) {
-	l.poll = NextSlot(now, l.interval, l.machineID)
+	interval := l.interval
+	if l.agent.neverAsked() {
+		interval = min(interval, firstInterval)
+	}
+	l.schedule(now, interval)
+}
+
+func (l *Loop) schedule(now time.Time, interval time.Duration) {
+	l.poll = NextSlot(now, interval, l.machineID)
 	l.agent.nextCheck = when(l.poll)
 }
 
@@ -138,8 +154,6 @@ func (l *Loop) keep(s Status) {
 	l.mu.Unlock()
 	l.notify.Status(Sentence(s))
 	l.notify.Turned()
-	// Ten minutes of rest follow: what the cycle used goes back to the node.
-	debug.FreeOSMemory()
 }
 
 // Status is the node as of the last cycle, with the progress of the one that

@@ -58,6 +58,12 @@ func loop(t *testing.T, interval, wake time.Duration) *looped {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	return start(t, w, interval, wake)
+}
+
+// start starts a daemon on the node, the first one or another.
+func start(t *testing.T, w *world, interval, wake time.Duration) *looped {
+	t.Helper()
 	l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
 	a := w.Agent()
 	a.Now = l.now
@@ -91,21 +97,43 @@ func TestLoopPollsInItsSlotAndNamesIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()
-		assert.Zero(t, l.Registry.Counts(), "not at the start")
+		pass(10 * time.Minute) // the first poll of a new node
 		slot := agent.NextSlot(l.now(), 12*time.Hour, "machine")
 		require.NotNil(t, l.Status().NextCheck)
 		assert.Equal(t, slot, *l.Status().NextCheck)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, "not asked yet is no hold")
-		assert.Contains(t, l.Status().Reason, "not asked yet")
+		l.Registry.Counts()
 		pass(slot.Sub(l.now()) - time.Second)
 		assert.Zero(t, l.Registry.Counts())
 		pass(2 * time.Second)
-		assert.Equal(t, 1, l.Registry.Counts().Lists)
+		assert.Equal(t, agenttest.Counts{Heads: 1}, l.Registry.Counts())
 		assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck)
-		l.Registry.Counts()
 		pass(12 * time.Hour)
 		assert.Equal(t, agenttest.Counts{Heads: 1}, l.Registry.Counts(), "once an interval")
 		assert.Contains(t, l.manager.said, "next check")
+	})
+}
+
+// A node that has never asked does so within ten minutes, at a moment of its
+// own; one that has does not, however often it is started.
+func TestLoopPollsANewNodeSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		assert.Zero(t, l.Registry.Counts(), "not at the start")
+		first := agent.NextSlot(l.now(), 10*time.Minute, "machine")
+		assert.Equal(t, first, *l.Status().NextCheck)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, "not asked yet is no hold")
+		assert.Contains(t, l.Status().Reason, "not asked yet")
+		pass(first.Sub(l.now()) - time.Second)
+		assert.Zero(t, l.Registry.Counts())
+		pass(2 * time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Lists)
+		l.end()
+
+		again := start(t, l.world, 12*time.Hour, 0)
+		defer again.end()
+		assert.Equal(t, agent.NextSlot(again.now(), 12*time.Hour, "machine"), *again.Status().NextCheck)
+		pass(10 * time.Minute)
+		assert.Zero(t, again.Registry.Counts())
 	})
 }
 

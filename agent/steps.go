@@ -145,6 +145,8 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		for _, i := range p.Images {
 			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
+			// What the pod manifest on disk follows: kubelet starts it at any time.
+			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
 	for _, i := range plan.Tracked {
