@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -116,7 +117,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err := w.files.Sweep(ctx); err != nil {
 		return err
 	}
-	loop := agent.NewLoop(w.agent, notify, s.Interval, notify.Every(), s.machineID())
+	loop := agent.NewLoop(w.agent, frugal{notify}, s.Interval, notify.Every(), s.machineID())
 	acting, err := api.Listen(ctx, s.socket("agent.sock"), false, loop, log)
 	if err != nil {
 		return err
@@ -139,6 +140,16 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	log.Info("started", "version", version, "interval", s.Interval)
 	notify.Ready(agent.Sentence(loop.Status()))
 	return group.Wait()
+}
+
+// frugal gives the heap back whenever the daemon says how it stands: at the end
+// of a cycle, with ten minutes of rest ahead. It is 26 MB at rest instead of 30
+// (BenchmarkIdle).
+type frugal struct{ *systemd.Notifier }
+
+func (f frugal) Status(text string) {
+	f.Notifier.Status(text)
+	debug.FreeOSMemory()
 }
 
 func closeAll(servers ...*api.Server) error {
