@@ -51,10 +51,10 @@ func (c *Client) Status(ctx context.Context) (agent.Status, error) {
 // Check has the daemon poll now. hear may be nil.
 func (c *Client) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
 	res, err := c.stream(ctx, "/v1/check", struct{}{}, hear)
-	if err != nil || res.Status == nil {
+	if res.Status == nil {
 		return agent.Status{}, err
 	}
-	return *res.Status, nil
+	return *res.Status, err // a check that failed shows what is known all the same
 }
 
 // Apply has the daemon approve and apply what is staged for the named images.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -119,6 +120,12 @@ func (s *Server) stream(
 	w http.ResponseWriter, r *http.Request,
 	work func(context.Context, func(agent.Progress)) ResultEvent,
 ) {
+	// Only behind a body that was read to its end does the server notice that the
+	// client has hung up.
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
+		http.Error(w, "request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	progress := make(chan agent.Progress, 16)
 	result := make(chan ResultEvent, 1)

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestMain(m *testing.M) {
+	// net/http waits half a second before it closes a connection whose request it did not read.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+// daemon is a Daemon whose answers a test gives.
+type daemon struct {
+	status  agent.Status
+	check   func(hear func(agent.Progress)) (agent.Status, error)
+	apply   func(names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	context func(context.Context)
+}
+
+func (d *daemon) Status() agent.Status { return d.status }
+
+func (d *daemon) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
+	if d.context != nil {
+		d.context(ctx)
+	}
+	return d.check(hear)
+}
+
+func (d *daemon) Apply(
+	_ context.Context, names []string, hear func(agent.Progress),
+) ([]agent.Outcome, error) {
+	return d.apply(names, hear)
+}
+
+// serve opens a socket for the length of the test.
+func serve(t *testing.T, readOnly bool, d Daemon) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s")
+	serveAt(t, path, readOnly, d)
+	return path
+}
+
+func serveAt(t *testing.T, path string, readOnly bool, d Daemon) {
+	t.Helper()
+	s, err := Listen(t.Context(), path, readOnly, d, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve() }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.NoError(t, <-ended)
+	})
+}
+
+func TestStatusIsForBothSockets(t *testing.T) {
+	t.Parallel()
+	want := agent.Status{SchemaVersion: 1, State: agent.StateStaged, Reason: "because", Images: []agent.ImageStatus{{Image: "a"}}}
+	for _, readOnly := range []bool{false, true} {
+		got, err := NewClient(serve(t, readOnly, &daemon{status: want})).Status(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestTheActingSocketIsRootsAlone(t *testing.T) {
+	t.Parallel()
+	for readOnly, want := range map[bool]fs.FileMode{false: 0o600, true: 0o666} {
+		info, err := os.Stat(serve(t, readOnly, &daemon{}))
+		require.NoError(t, err)
+		assert.Equal(t, want, info.Mode().Perm())
+	}
+}
+
+func TestTheStatusSocketOnlyReads(t *testing.T) {
+	t.Parallel()
+	c := NewClient(serve(t, true, &daemon{})) // a call of check or apply would panic
+	_, err := c.Check(t.Context(), nil)
+	require.ErrorContains(t, err, "404")
+	_, err = c.Apply(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "404")
+}
+
+func TestCheckStreamsProgressAndThenTheStatus(t *testing.T) {
+	t.Parallel()
+	want := agent.Status{SchemaVersion: 1, State: agent.StateCurrent}
+	c := NewClient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
+		hear(agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2})
+		return want, nil
+	}}))
+	var heard []agent.Progress
+	got, err := c.Check(t.Context(), func(p agent.Progress) { heard = append(heard, p) })
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	// The result may overtake progress: that is only for the eye.
+	for _, p := range heard {
+		assert.Equal(t, agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2}, p)
+	}
+}
+
+func TestAFloodOfProgressLosesNoResult(t *testing.T) {
+	t.Parallel()
+	c := NewClient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
+		for range 100_000 {
+			hear(agent.Progress{Phase: "downloading"})
+		}
+		return agent.Status{SchemaVersion: 1}, errors.New("the registry is away")
+	}}))
+	s, err := c.Check(t.Context(), nil)
+	require.EqualError(t, err, "the registry is away")
+	assert.Equal(t, 1, s.SchemaVersion, "a failed check shows what is known all the same")
+}
+
+func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
+	t.Parallel()
+	want := []agent.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultHeld, Reason: "busy"}}
+	var names []string
+	c := NewClient(serve(t, false, &daemon{apply: func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
+		names = n
+		return want, nil
+	}}))
+	got, err := c.Apply(t.Context(), []string{"velum"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.Equal(t, []string{"velum"}, names)
+}
+
+func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
+	t.Parallel()
+	c := NewClient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
+		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
+	}}))
+	_, err := c.Apply(t.Context(), []string{"frob"}, nil)
+	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	assert.EqualError(t, err, "frob: "+agent.ErrUnknownImage.Error())
+}
+
+// badRequests are bodies of /v1/apply that are refused before anything is done.
+var badRequests = map[string]string{
+	"no JSON":        "velum",
+	"another type":   `{"images": 1}`,
+	"an unknown key": `{"images": [], "force": true}`,
+	"too large":      `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	path := serve(t, false, &daemon{}) // a call of apply would panic
+	for name, body := range badRequests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := NewClient(path).do(t.Context(), http.MethodPost, "/v1/apply", []byte(body))
+			require.ErrorContains(t, err, "400")
+		})
+	}
+}
+
+func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
+	t.Parallel()
+	begun, gone, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	path := serve(t, false, &daemon{
+		context: func(ctx context.Context) {
+			close(begun)
+			<-ctx.Done() // the server has noticed
+			close(gone)
+		},
+		check: func(func(agent.Progress)) (agent.Status, error) {
+			close(done)
+			return agent.Status{}, nil
+		},
+	})
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() { <-begun; hangUp() }()
+	_, err := NewClient(path).Check(ctx, nil)
+	require.Error(t, err)
+	<-gone
+	<-done
+}
+
+func TestNobodyThere(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	_, err := NewClient(path).Status(t.Context())
+	require.ErrorIs(t, err, ErrNoDaemon)
+	assert.Contains(t, err.Error(), path)
+
+	// A socket that a killed daemon left behind.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	_, err = NewClient(path).Status(t.Context())
+	require.ErrorIs(t, err, ErrNoDaemon)
+
+	serveAt(t, path, true, &daemon{status: agent.Status{SchemaVersion: 1}})
+	s, err := NewClient(path).Status(t.Context())
+	require.NoError(t, err, "the next daemon takes its place")
+	assert.Equal(t, 1, s.SchemaVersion)
+}
+
+func TestADaemonThatEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	var server *Server
+	begun, free := make(chan struct{}), make(chan struct{})
+	server, err := Listen(t.Context(), path, false, &daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+		close(begun)
+		<-free
+		return agent.Status{}, nil
+	}}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve() }()
+	go func() { <-begun; _ = server.Close() }()
+	_, err = NewClient(path).Check(t.Context(), nil)
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, ErrNoDaemon)
+	close(free)
+	require.NoError(t, <-ended)
+}
