@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+func TestStoreConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestRecorder(t, func(t *testing.T) (agent.Recorder, func() agent.Recorder) {
+		root := t.TempDir()
+		open := func() agent.Recorder {
+			return New(filepath.Join(root, "lib"), filepath.Join(root, "run"), slog.New(slog.DiscardHandler))
+		}
+		return open(), open
+	})
+}
