@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/pods"
+	"github.com/kubic-project/image-update-agent/internal/registry"
+)
+
+// The suites that the fakes of agenttest pass, on the adapters and the real
+// registry, containerd and kubelet.
+
+func TestRegistryConforms(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{})
+	agenttest.TestSource(t, func(t *testing.T) agenttest.SourceUnderTest {
+		reg := n.StartRegistry(false)
+		source := registry.New(registry.Options{CertsDirs: []string{n.Path("etc/containerd/certs.d")}})
+		t.Cleanup(source.Close)
+		count := 0
+		push := func(image node.Image, tags []string) digest.Digest {
+			count++
+			image.Answer = fmt.Sprint(count)
+			return digest.Digest(reg.Push("app", image, tags...))
+		}
+		return agenttest.SourceUnderTest{
+			Source: source, Repository: reg.Ref("app"),
+			Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
+				t.Helper()
+				d := push(node.Image{}, tags)
+				return d, buildOf(t, reg.Ref("app@"+d.String()))
+			},
+			PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {
+				return push(node.Image{Platforms: []string{"linux/s390x"}}, tags)
+			},
+			Down: func(*testing.T) { reg.Down() },
+		}
+	})
+}
+
+func TestStoreConforms(t *testing.T) {
+	t.Parallel()
+	r := newImagesRig(t, node.Containerd2)
+	count := 0
+	agenttest.TestImages(t, func(t *testing.T) agenttest.ImagesUnderTest {
+		r.t = t
+		require.NoError(t, r.store.Pins(t.Context(), nil)) // the node is one for all, the pins are each test's own
+		publish := func(t *testing.T, image node.Image) agent.Release {
+			t.Helper()
+			count++
+			rel := r.publish(fmt.Sprintf("conform/app%d", count), "1.0.0-rev1-build1.1", image)
+			rel.Config = buildOf(t, rel.Repository+"@"+rel.Digest.String()).Config
+			return rel
+		}
+		return agenttest.ImagesUnderTest{
+			Images:  r.store,
+			Publish: func(t *testing.T) agent.Release { t.Helper(); return publish(t, node.Image{}) },
+			PublishForeign: func(t *testing.T) agent.Release {
+				t.Helper()
+				return publish(t, node.Image{Platforms: []string{"linux/s390x"}})
+			},
+			Vanish: func(_ *testing.T, rel agent.Release) {
+				r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
+			},
+			PullFloating: func(t *testing.T, rel agent.Release) {
+				t.Helper()
+				_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)
+				require.NoError(t, err)
+			},
+		}
+	})
+}
+
+func TestRuntimeConforms(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	runtime, err := pods.New(pods.Options{Socket: n.Containerd.Socket})
+	require.NoError(t, err)
+	count := 0
+	agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {
+		count++
+		pod, repository := fmt.Sprintf("conform%d", count), fmt.Sprintf("conform/pod%d", count)
+		ref := agent.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
+		build := 0
+		move := func(t *testing.T, _ agent.Reference) digest.Digest {
+			t.Helper()
+			build++
+			d := release(n, repository, fmt.Sprintf("1.0.0-rev1-build1.%d", build))
+			return buildOf(t, ref.Repository+"@"+d).Config
+		}
+		return agenttest.PodsUnderTest{
+			Pods: runtime, Move: move, Wait: time.Minute,
+			Run: func(t *testing.T) agenttest.RunningPod {
+				t.Helper()
+				image := move(t, ref)
+				n.WriteFile(manifestDir+pod+".yaml", podWithInit(pod, ref.String(), n.FreePort()))
+				return agenttest.RunningPod{
+					Name: pod + "-node1", Namespace: "kube-system", Container: "main", Init: "prepare", Ref: ref, Image: image,
+				}
+			},
+		}
+	})
+}
+
+func podWithInit(pod, image string, port int) string {
+	return `apiVersion: v1
+kind: Pod
+metadata:
+  name: ` + pod + `
+  namespace: kube-system
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  terminationGracePeriodSeconds: 5
+  initContainers:
+  - name: prepare
+    image: ` + image + `
+    imagePullPolicy: Always
+    args: ["end"]
+  containers:
+  - name: main
+    image: ` + image + `
+    imagePullPolicy: Always
+    args: ["` + address(port) + `"]
+`
+}
+
+// buildOf asks the registry, past the adapter, what an image is.
+func buildOf(t *testing.T, reference string) agent.Build {
+	t.Helper()
+	ref, err := name.ParseReference(reference, name.Insecure)
+	require.NoError(t, err)
+	image, err := remote.Image(ref, remote.WithContext(t.Context()))
+	require.NoError(t, err)
+	config, err := image.ConfigName()
+	require.NoError(t, err)
+	file, err := image.ConfigFile()
+	require.NoError(t, err)
+	manifest, err := image.Manifest()
+	require.NoError(t, err)
+	b := agent.Build{Config: digest.Digest(config.String()), Size: manifest.Config.Size}
+	if !file.Created.IsZero() {
+		b.Created = file.Created.UTC()
+	}
+	for _, l := range manifest.Layers {
+		b.Size += l.Size
+	}
+	return b
+}
