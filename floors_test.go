@@ -40,14 +40,14 @@ const (
 
 // guests lists, by module, who may import it outside of tests. A new one also wants a file in docs/decisions.
 var guests = map[string][]string{
-	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/registry"},
+	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/containerd/errdefs":        {"internal/images", "internal/layout", "internal/registry"},
 	"github.com/containerd/log":            {"cmd/image-update-agent"},
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/registry"},
 	"github.com/coreos/go-systemd/v22":     {"systemd"},
 	"github.com/distribution/reference":    {"agent", "internal/images", "internal/layout", "internal/registry"},
 	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "internal/images", "internal/layout", "internal/pods", "internal/registry", "internal/state"},
-	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/registry"},
+	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/pelletier/go-toml/v2":      {"internal/config"},
 	"github.com/rogpeppe/go-internal/diff": {"manifests"},
 	"github.com/spf13/cobra":               {"cmd/image-update-agent"},

@@ -17,6 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // Describe reads what a digest is, for the node's platform: the manifest (of an
@@ -46,7 +47,7 @@ func (l *Layout) find(repository string, d digest.Digest) (home, ocispec.Descrip
 			return at, desc, nil
 		}
 	}
-	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", clip(d.String()), agent.ErrNotFound)
+	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", ocimanifest.Clip(d.String()), agent.ErrNotFound)
 }
 
 func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error) {
@@ -54,7 +55,7 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error)
 	if err != nil {
 		return agent.Build{}, err
 	}
-	if !top.isIndex() {
+	if !top.IsIndex() {
 		return l.image(at, desc.Digest, top)
 	}
 	for _, child := range l.fitting(top.Manifests) {
@@ -62,7 +63,7 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error)
 		if err != nil {
 			return agent.Build{}, err
 		}
-		if m.isIndex() {
+		if m.IsIndex() {
 			return agent.Build{}, fmt.Errorf("index %s: has an index where a manifest is due", desc.Digest)
 		}
 		build, err := l.image(at, child.Digest, m)
@@ -102,11 +103,11 @@ func (l *Layout) fitting(manifests []ocispec.Descriptor) []ocispec.Descriptor {
 
 // image reads the config of a manifest and checks that it runs here: the
 // platform that an index names is only what its publisher wrote there.
-func (l *Layout) image(at home, d digest.Digest, m document) (agent.Build, error) {
+func (l *Layout) image(at home, d digest.Digest, m ocimanifest.Document) (agent.Build, error) {
 	if !images.IsConfigType(m.Config.MediaType) {
-		return agent.Build{}, fmt.Errorf("manifest %s: config %q: not an image", d, clip(m.Config.MediaType))
+		return agent.Build{}, fmt.Errorf("manifest %s: config %q: not an image", d, ocimanifest.Clip(m.Config.MediaType))
 	}
-	size, err := m.size()
+	size, err := m.Size()
 	if err != nil {
 		return agent.Build{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -61,7 +62,7 @@ func readIndex(p place, dir string) ([]ocispec.Descriptor, int64, error) {
 	var layout ocispec.ImageLayout
 	if err := json.Unmarshal(marker, &layout); err != nil || layout.Version != ocispec.ImageLayoutVersion {
 		return nil, 0, fmt.Errorf("%w: %s: version %q, not %s",
-			ErrNotLayout, shown(path.Join(dir, markerFile)), clip(layout.Version), ocispec.ImageLayoutVersion)
+			ErrNotLayout, shown(path.Join(dir, markerFile)), ocimanifest.Clip(layout.Version), ocispec.ImageLayoutVersion)
 	}
 	data, err := read(p, path.Join(dir, indexFile), maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +71,7 @@ func readIndex(p place, dir string) ([]ocispec.Descriptor, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	d, err := parseManifest(ocispec.MediaTypeImageIndex, data)
+	d, err := ocimanifest.Parse(ocispec.MediaTypeImageIndex, data)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", shown(path.Join(dir, indexFile)), err)
 	}

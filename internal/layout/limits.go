@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // Sizes for places that somebody else has written. A manifest's is what
@@ -52,13 +54,5 @@ func shown(name string) string {
 	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		name = strconv.Quote(name)
 	}
-	return clip(name)
-}
-
-// clip bounds a text from outside for an error.
-func clip(text string) string {
-	if len(text) > maxVersion {
-		return text[:maxVersion] + "..."
-	}
-	return text
+	return ocimanifest.Clip(name)
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // authorizer is containerd's, made fit for a process that lives for months:
@@ -165,7 +167,7 @@ func (a *authorizer) withheld(challenge *http.Response) error {
 			return errForeignHost
 		}
 		if !a.may(realm) {
-			return fmt.Errorf("%w: %q", errForeignHost, clip(realm.Host))
+			return fmt.Errorf("%w: %q", errForeignHost, ocimanifest.Clip(realm.Host))
 		}
 	}
 	return nil

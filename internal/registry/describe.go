@@ -18,13 +18,14 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // Describe fetches what a digest is, for the node's platform: the manifest (of
 // an index the one that fits) and the image config, two or three requests.
 func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
 	if err := d.Validate(); err != nil {
-		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, clip(d.String()), err)
+		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(d.String()), err)
 	}
 	var build agent.Build
 	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
@@ -40,7 +41,7 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 	if err != nil {
 		return agent.Build{}, err
 	}
-	if !top.isIndex() {
+	if !top.IsIndex() {
 		return r.image(ctx, e, d, top)
 	}
 	for _, child := range r.fitting(top.Manifests) {
@@ -48,7 +49,7 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 		if err != nil {
 			return agent.Build{}, err
 		}
-		if m.isIndex() {
+		if m.IsIndex() {
 			return agent.Build{}, e.failed(fmt.Errorf("index %s: has an index where a manifest is due", d))
 		}
 		build, err := r.image(ctx, e, child.Digest, m)
@@ -87,29 +88,32 @@ func (r *Registry) fitting(manifests []ocispec.Descriptor) []ocispec.Descriptor 
 }
 
 // manifest fetches a manifest or index by digest. A size below zero is unknown.
-func (r *Registry) manifest(ctx context.Context, e endpoint, desc ocispec.Descriptor) (document, error) {
+func (r *Registry) manifest(ctx context.Context, e endpoint, desc ocispec.Descriptor) (ocimanifest.Document, error) {
 	u := e.url("manifests", desc.Digest.String())
 	a, err := r.exchange(ctx, e, question{http.MethodGet, u, acceptManifests, maxManifest})
 	if err != nil {
-		return document{}, err
+		return ocimanifest.Document{}, err
 	}
 	if err := verifySized(desc, a.body); err != nil {
-		return document{}, e.failed(err)
+		return ocimanifest.Document{}, e.failed(err)
 	}
 	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
 	if err != nil {
-		return document{}, e.failed(err)
+		return ocimanifest.Document{}, e.failed(err)
 	}
 	return doc, nil
 }
 
 // image fetches the config of a manifest and checks that it runs here: the
 // platform that an index names is only what its publisher wrote there.
-func (r *Registry) image(ctx context.Context, e endpoint, d digest.Digest, m document) (agent.Build, error) {
+func (r *Registry) image(
+	ctx context.Context, e endpoint, d digest.Digest, m ocimanifest.Document,
+) (agent.Build, error) {
 	if !images.IsConfigType(m.Config.MediaType) {
-		return agent.Build{}, e.failed(fmt.Errorf("manifest %s: config %q: not an image", d, clip(m.Config.MediaType)))
+		return agent.Build{}, e.failed(
+			fmt.Errorf("manifest %s: config %q: not an image", d, ocimanifest.Clip(m.Config.MediaType)))
 	}
-	size, err := m.size()
+	size, err := m.Size()
 	if err != nil {
 		return agent.Build{}, e.failed(err)
 	}

@@ -285,7 +285,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d.isIndex() {
+		if d.IsIndex() {
 			assert.Empty(t, d.Layers)
 			assert.Empty(t, d.Config.Digest)
 		} else {
@@ -295,7 +295,7 @@ func FuzzManifest(f *testing.F) {
 		for _, m := range append(d.Manifests, d.Layers...) {
 			assert.NoError(t, m.Digest.Validate())
 		}
-		if size, err := d.size(); err == nil {
+		if size, err := d.Size(); err == nil {
 			assert.GreaterOrEqual(t, size, int64(0))
 		}
 	})

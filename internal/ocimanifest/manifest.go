@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ocimanifest reads OCI and Docker image manifests and indexes that come
+// from outside, a registry or a stick, and refuses what could be read in two
+// ways. It is given bytes, bounded by its caller, and gives values.
+package ocimanifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// maxText bounds a text of a manifest in an error, in bytes: the length of a tag.
+const maxText = 128
+
+// Document is a manifest or an index: Manifests is set in an index only, Config
+// and Layers in a manifest only.
+type Document struct {
+	SchemaVersion int                  `json:"schemaVersion"`
+	MediaType     string               `json:"mediaType"`
+	Manifests     []ocispec.Descriptor `json:"manifests"`
+	Config        ocispec.Descriptor   `json:"config"`
+	Layers        []ocispec.Descriptor `json:"layers"`
+}
+
+// IsIndex tells an index from the manifest of one image.
+func (d Document) IsIndex() bool { return images.IsIndexType(d.MediaType) }
+
+// Size is what an image takes compressed, in bytes: config and layers.
+func (d Document) Size() (int64, error) {
+	total := d.Config.Size
+	for _, layer := range d.Layers {
+		if total > math.MaxInt64-layer.Size {
+			return 0, errors.New("manifest: sizes overflow")
+		}
+		total += layer.Size
+	}
+	return total, nil
+}
+
+// Parse reads a manifest or an index of the kind that its descriptor
+// names. What could be read as either, or as another kind, is refused: a
+// signature over it would cover one reading, and a client run the other
+// (CVE-2021-41190).
+func Parse(kind string, body []byte) (Document, error) {
+	if !images.IsManifestType(kind) && !images.IsIndexType(kind) {
+		return Document{}, fmt.Errorf("manifest: media type %q: not an image", Clip(kind))
+	}
+	if err := checkKeys(images.IsIndexType(kind), body); err != nil {
+		return Document{}, err
+	}
+	var d Document
+	if err := json.Unmarshal(body, &d); err != nil {
+		return Document{}, fmt.Errorf("manifest: %w", err)
+	}
+	if d.SchemaVersion != 2 {
+		return Document{}, fmt.Errorf("manifest: schema version %d, not 2", d.SchemaVersion)
+	}
+	if d.MediaType != "" && d.MediaType != kind {
+		return Document{}, fmt.Errorf("manifest: media type %q came as %q", Clip(d.MediaType), kind)
+	}
+	d.MediaType = kind
+	return d, d.checkDescriptors()
+}
+
+// checkKeys refuses keys of the other kind. Go matches keys of any case, so
+// they are compared in the same way.
+func checkKeys(index bool, body []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(body, &keys); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	foreign := []string{"manifests", "fsLayers"}
+	if index {
+		foreign = []string{"config", "layers", "fsLayers"}
+	}
+	for key := range keys {
+		same := func(name string) bool { return strings.EqualFold(name, key) }
+		if slices.ContainsFunc(foreign, same) {
+			return fmt.Errorf("manifest: ambiguous: has %q", Clip(key))
+		}
+	}
+	return nil
+}
+
+// checkDescriptors guards what becomes a path: a valid digest is an algorithm
+// that is known and as many hexadecimal digits as it has.
+func (d Document) checkDescriptors() error {
+	all := slices.Concat(d.Manifests, d.Layers)
+	if !d.IsIndex() {
+		all = append(all, d.Config)
+	}
+	for _, each := range all {
+		if err := each.Digest.Validate(); err != nil {
+			return fmt.Errorf("manifest: digest %q: %w", Clip(each.Digest.String()), err)
+		}
+		if each.Size < 0 {
+			return fmt.Errorf("manifest: %s: size %d", each.Digest, each.Size)
+		}
+	}
+	return nil
+}
+
+// Clip bounds a text from outside for an error.
+func Clip(text string) string {
+	if len(text) > maxText {
+		return text[:maxText] + "..."
+	}
+	return text
+}
