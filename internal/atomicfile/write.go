@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -101,7 +102,12 @@ func expected(now File, expect *File) error {
 
 // writeTemporary writes the synced file that will take the name, with the
 // attributes of old, and returns its own name. On error it is gone again.
+//
+// This process does not fork meanwhile: until its exec, the child would have
+// the file open for writing, and the next lease on it would be refused.
 func (d *Dir) writeTemporary(name string, data []byte, old File) (string, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	temp := temporaryName(name)
 	// O_EXCL never follows a symlink; closed to others until it is whole.
 	handle, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

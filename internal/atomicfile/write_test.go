@@ -4,8 +4,10 @@ package atomicfile
 
 import (
 	"bytes"
+	"context"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -337,4 +339,33 @@ func TestOneOfManySwapsWins(t *testing.T) {
 		was, err = d.Read("file", 1<<20)
 		require.NoError(t, err)
 	}
+}
+
+// A child between fork and exec still holds what its parent had open: a
+// temporary file it inherited would look like a writer of the finished file.
+func TestAForkMeanwhileIsNoWriter(t *testing.T) {
+	t.Parallel()
+	d := openDir(t, t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	var forks sync.WaitGroup
+	for range 2 {
+		forks.Go(func() {
+			for ctx.Err() == nil {
+				assert.NoError(t, exec.Command("true").Run())
+			}
+		})
+	}
+	for n := range 3000 {
+		_, err := d.Write("file", version(n), Options{Expect: &File{}})
+		if !assert.NoError(t, err) {
+			break
+		}
+		file, err := d.Read("file", 1<<20)
+		assert.NoError(t, err)
+		if !assert.NoError(t, d.Remove("file", &file), "round %d", n) {
+			break
+		}
+	}
+	stop()
+	forks.Wait()
 }
