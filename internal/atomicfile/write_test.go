@@ -355,7 +355,7 @@ func TestAForkMeanwhileIsNoWriter(t *testing.T) {
 			}
 		})
 	}
-	for n := range 3000 {
+	for n := range 400 {
 		_, err := d.Write("file", version(n), Options{Expect: &File{}})
 		if !assert.NoError(t, err) {
 			break
