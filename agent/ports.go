@@ -33,7 +33,10 @@ type SourceError struct {
 	Mirror     bool
 	Status     int       // HTTP status, 0 where there was none
 	RetryAt    time.Time // zero, or when the host wants to be asked again
-	Err        error
+	// Unasked: no request was made, as the host asked to be left alone, has just
+	// failed others, or the budget is spent. Err says which.
+	Unasked bool
+	Err     error
 }
 
 // Error names side, host and cause, as in
@@ -62,6 +65,38 @@ type Source interface {
 	// Describe fetches what a digest is, for the node's platform: ErrPlatform
 	// where there is none, ErrNotFound where the digest has vanished.
 	Describe(ctx context.Context, repository string, d digest.Digest) (Build, error)
+}
+
+// Pacer is how fast the hosts may be asked: what must survive a restart, so
+// that one never becomes a way around it.
+type Pacer interface {
+	// Pace is how it stands now.
+	Pace() Pace
+	// Resume takes up what was kept. Waits that are there already and later stay.
+	Resume(p Pace)
+}
+
+// Pace is what hosts and the budget of requests leave for later.
+type Pace struct {
+	// Waits are the hosts that asked to be left alone (429 or 503 with
+	// Retry-After), by host[:port].
+	Waits map[string]Wait `json:"waits,omitempty"`
+	// Budget is what is left to ask with.
+	Budget Budget `json:"budget,omitzero"`
+}
+
+// Wait is a host's wish to be left alone.
+type Wait struct {
+	Until  time.Time `json:"until"`
+	Status int       `json:"status"` // the HTTP status that it came with
+}
+
+// Budget bounds the requests of this node to all registries. It refills evenly
+// over the hour.
+type Budget struct {
+	PerHour int       `json:"perHour"` // 0: there is none
+	Left    int       `json:"left"`    // requests, at the time At
+	At      time.Time `json:"at,omitzero"`
 }
 
 // Images is the node's image store.

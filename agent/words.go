@@ -62,6 +62,10 @@ type Build struct {
 	Created time.Time     `json:"created,omitzero"`  // from the image config; zero where the builder left it out
 	Size    int64         `json:"size"`              // compressed bytes of config and layers
 	Version string        `json:"version,omitempty"` // label org.opencontainers.image.version, for people only
+	// Origin is the repository that the image's own label names as its home
+	// (org.opensuse.reference), without host and tag; empty where there is none. A
+	// build that was tagged into a foreign repository by mistake gives itself away.
+	Origin string `json:"origin,omitempty"`
 }
 
 // Release is one published build of a repository. Tag is the floating tag that
