@@ -8,12 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // check tells what is wrong with a scalar and what is allowed.
@@ -26,6 +24,9 @@ const (
 
 // shortest is the shortest time there is: below it, a unit was mistaken.
 const shortest = time.Second
+
+// maxRequests bounds requestsPerHour: 10,000 in a second are no budget.
+const maxRequests = 36_000_000
 
 func duration(zero bool) check {
 	want := "want a duration such as 12h or 30m"
@@ -44,6 +45,18 @@ func duration(zero bool) check {
 		default:
 			return fmt.Errorf("shorter than %s, %s", shortest, want)
 		}
+	}
+}
+
+// number takes whole numbers as people write them; 010 could be meant as an octal
+// one.
+func number(least, most int) check {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || strconv.Itoa(n) != text || n < least || n > most {
+			return fmt.Errorf("want a whole number from %d to %d", least, most)
+		}
+		return nil
 	}
 }
 
@@ -94,79 +107,6 @@ func fileName(text string) error {
 		return errors.New("kubelet ignores names with a leading dot")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return errors.New("control character in a file name")
-	}
-	return nil
-}
-
-func image(text string) error {
-	ref, err := agent.ParseReference(text)
-	switch {
-	case err != nil:
-		return fmt.Errorf("want repository:tag: %w", errors.Unwrap(err))
-	case strings.Contains(text, "@"):
-		return errors.New("want repository:tag: a digest cannot be followed")
-	case ref.Tag == "":
-		return errors.New("want repository:tag: the tag is missing")
-	}
-	return nil
-}
-
-func repository(text string) error {
-	ref, err := agent.ParseReference(text)
-	switch {
-	case err != nil:
-		return fmt.Errorf("want a repository: %w", errors.Unwrap(err))
-	case ref.Tag != "" || strings.Contains(text, "@"):
-		return errors.New("want a repository, without tag or digest")
-	}
-	return nil
-}
-
-// prefix is the beginning of repositories up to a slash: registry, or registry
-// and path. It is checked as what it is for: with a name behind it.
-func prefix(text string) error {
-	if repository(text+"/name") != nil {
-		return errors.New("want the beginning of repositories, such as sles12 or registry.suse.com/caasp/v4")
-	}
-	return nil
-}
-
-// anywhere is the pattern of all repositories.
-const anywhere = "*"
-
-func pattern(text string) error {
-	if text == anywhere {
-		return nil
-	}
-	if below, ok := strings.CutSuffix(text, "/*"); ok && prefix(below) == nil {
-		return nil
-	}
-	if !strings.Contains(text, "*") && repository(text) == nil {
-		return nil
-	}
-	return errors.New("want a repository, prefix/* or *")
-}
-
-func tag(text string) error {
-	// Classify takes what is not an OCI tag out; a foreign tag is allowed, for an
-	// admin may know better.
-	if tags.Classify(text) == tags.ClassInvalid {
-		return errors.New("want a tag: at most 128 of A-Z a-z 0-9 _ . -, not beginning with . or -")
-	}
-	return nil
-}
-
-func updates(text string) error {
-	if _, err := tags.ParseChange(text); err != nil {
-		return errors.New("want one of none, rebuild, revision, patch, minor, major")
-	}
-	return nil
-}
-
-func dialect(text string) error {
-	_, err := tags.ParseDialect(text)
-	if err != nil || text == "" {
-		return errors.New("want one of core, hyphen, hyphen-dash, short-b, plus")
 	}
 	return nil
 }

@@ -109,13 +109,19 @@ func withRoot(t *testing.T, root string, change func(*Settings)) Settings {
 	return s
 }
 
+// digestOfAll is the one in testdata/good/all.yaml.
+const digestOfAll = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
 func TestEveryKeyReachesItsSetting(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/good/all.yaml")
 	require.NoError(t, err)
-	none, minor, hyphen := tags.Same, tags.Minor, tags.Hyphen
+	none, minor, hyphen, yes := tags.Same, tags.Minor, tags.Hyphen, true
+	most, err := tags.Hyphen.Parse("4.1-2")
+	require.NoError(t, err)
 	want := Settings{
 		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent",
+		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 1,
 		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
 		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
 		Images: []agent.Reference{
@@ -124,7 +130,12 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Values:   map[string]string{"sles12/velum": "4.0.0-rev1", "mariadb": "10.0", "sles12/haproxy": "null-1"},
 		Rewrites: []Rewrite{{From: "sles12", To: "registry.suse.com/caasp/v4"}, {From: "docker.io", To: "mirror:5000"}},
 		Repositories: []Repository{
-			{Match: "*", Updates: &none}, {Match: "registry.suse.com/caasp/v4/velum", Updates: &minor, Dialect: &hyphen},
+			{Match: "*", Updates: &none, Deny: []string{}},
+			{
+				Match: "registry.suse.com/caasp/v4/velum", Follow: "4.0", Updates: &minor, Dialect: &hyphen,
+				Allow: []string{"4.*", "[5-6].[^0]*"}, Deny: []string{"4.0.1", digestOfAll}, Max: most, Older: &yes,
+				Hold: "no: cluster is moved", HoldUntil: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
+			},
 		},
 		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
 		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
@@ -139,8 +150,13 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 	got, err := settings(merge(defaults(), f), "/root")
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
-	leaves(schema(), "", func(path string, _ key) {
-		assert.Contains(t, f, path, "testdata/good/all.yaml sets every key")
+	leaves(schema(), "", func(path string, k key) {
+		require.Contains(t, f, path, "testdata/good/all.yaml sets every key")
+		if k.shape == records {
+			for _, inner := range k.keys {
+				assert.Contains(t, f[path].list[1].named, inner.name, "and every key of records")
+			}
+		}
 	})
 }
 
@@ -149,9 +165,10 @@ func TestLaterFragmentsWin(t *testing.T) {
 	root := tree(t, map[string]string{
 		"usr/share/image-update-agent/config.yaml": "interval: 1h\nnodeName: vendor\nmanage: [a.yaml]\nlog: {level: debug}\n" +
 			"values: {a: '1', b: '1'}\nrepositories: [{match: a, updates: none}, {match: b, updates: none}]\n",
-		"etc/image-update-agent/config.yaml":          "interval: 2h\nnodeName: admin\nmanage: [b.yaml, c.yaml]\n",
+		"etc/image-update-agent/config.yaml": "interval: 2h\nnodeName: admin\nmanage: [b.yaml, c.yaml]\n" +
+			"repositories: [{match: b, deny: [1, 2], hold: h, until: 2026-12-24}]\n",
 		"etc/image-update-agent/config.d/20-b.yaml":   "interval: 4h\nlog: {format: json}\nvalues: {c: '3', a: '3'}\n",
-		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, dialect: plus}, {match: c}]\n",
+		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, dialect: plus, deny: [3]}, {match: c}]\n",
 		"etc/image-update-agent/config.d/.#x.yaml":    "nonsense",
 		"etc/image-update-agent/config.d/.20-b.swp":   "nonsense",
 		"etc/image-update-agent/other/config.d/x.yml": "nonsense",
@@ -169,7 +186,8 @@ func TestLaterFragmentsWin(t *testing.T) {
 	}
 	assert.Equal(t, "1", shown["values.b"], "what is below is shown too")
 	none, plus := tags.Same, tags.Plus
-	assert.Equal(t, []Repository{{Match: "a", Updates: &none}, {Match: "b", Dialect: &plus}, {Match: "c"}}, s.Repositories)
+	assert.Equal(t, []Repository{{Match: "a", Updates: &none}, {Match: "b", Dialect: &plus, Deny: []string{"3"}}, {Match: "c"}}, s.Repositories,
+		"an entry of the same match is replaced as a whole")
 	at := func(name string) string { return filepath.Join(root, name) }
 	assert.Equal(t, []string{
 		at("usr/share/image-update-agent/config.yaml"), at("etc/image-update-agent/config.yaml"),

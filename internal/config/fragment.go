@@ -36,6 +36,15 @@ type input struct {
 	named map[string]input
 }
 
+// texts are those of a list; not nil, for a list that was written.
+func (in input) texts() []string {
+	texts := make([]string, 0, len(in.list))
+	for _, item := range in.list {
+		texts = append(texts, item.text)
+	}
+	return texts
+}
+
 // fragment is what one place says: inputs by the dotted path of their key.
 type fragment map[string]input
 
@@ -101,16 +110,19 @@ func (p *parser) syntax(err error) {
 	p.report(line, "not YAML: %s", cause)
 }
 
-// mapping visits the keys of a mapping that may stand there, sections opened.
+// mapping visits the keys of a mapping that may stand there, sections opened. A
+// key that takes more than a text, and has no value, says nothing: all its lines
+// may be commented out.
 func (p *parser) mapping(node *yaml.Node, keys []key, prefix string, visit func(string, key, *yaml.Node)) {
 	p.pairs(node, strings.TrimSuffix(prefix, "."), func(name, value *yaml.Node) {
 		k, known := find(keys, name.Value)
 		switch {
 		case !known:
 			p.report(name.Line, "unknown key %q, %s", prefix+name.Value, suggest(name.Value, keys, prefix))
-		case k.shape == section && value.Tag != "!!null":
+		case k.shape != text && value.Tag == "!!null":
+		case k.shape == section:
 			p.mapping(value, k.keys, prefix+k.name+".", visit)
-		case k.shape != section:
+		default:
 			visit(prefix+k.name, k, value)
 		}
 	})

@@ -2,25 +2,24 @@
 
 package config
 
-import "gopkg.in/yaml.v3"
+import (
+	"fmt"
+
+	"gopkg.in/yaml.v3"
+)
 
 // maxItems bounds a list, a table, and a list of records. A node has some
 // dozens of images.
 const maxItems = 1024
 
-// leaf reads what stands behind a key that is no section. A list or a table
-// without value says nothing: all its lines may be commented out.
+// leaf reads what stands behind a key that is no section. It is false where
+// something was wrong.
 func (p *parser) leaf(path string, k key, node *yaml.Node) (input, bool) {
 	before := p.problems.count()
 	in := input{from: origin{p.place, node.Line}}
-	if k.shape != text {
-		if node.Tag == "!!null" {
-			return input{}, false
-		}
-		if len(node.Content) > 2*maxItems {
-			p.report(node.Line, "%s: more than %d entries", path, maxItems)
-			return input{}, false
-		}
+	if k.shape != text && len(node.Content) > 2*maxItems {
+		p.report(node.Line, "%s: more than %d entries", path, maxItems)
+		return in, false
 	}
 	switch k.shape {
 	case text:
@@ -63,6 +62,9 @@ func (p *parser) scalar(path string, k key, node *yaml.Node) string {
 		p.report(node.Line, "%s: %s, want a single value", path, kindName(node))
 		return ""
 	}
+	if k.check == nil {
+		return node.Value
+	}
 	if err := k.check(node.Value); err != nil {
 		p.report(node.Line, "%s: %.200q: %w", path, node.Value, err)
 	}
@@ -79,8 +81,10 @@ func (p *parser) items(path string, node *yaml.Node, visit func(*yaml.Node)) {
 	}
 }
 
-// record reads one entry of a list of records.
+// record reads one entry of a list of records. What its keys ask of one another
+// is looked at where each of them is right.
 func (p *parser) record(path string, k key, node *yaml.Node) input {
+	before := p.problems.count()
 	in := input{from: origin{p.place, node.Line}, named: map[string]input{}}
 	if node.Kind != yaml.MappingNode {
 		p.report(node.Line, "%s: %s, want a mapping (name: value)", path, kindName(node))
@@ -88,12 +92,18 @@ func (p *parser) record(path string, k key, node *yaml.Node) input {
 	}
 	p.mapping(node, k.keys, path+".", func(path string, k key, value *yaml.Node) {
 		in.names = append(in.names, k.name)
-		in.named[k.name] = p.input(path, k, value)
+		in.named[k.name], _ = p.leaf(path, k, value)
 	})
 	for _, k := range k.keys {
 		if _, there := in.named[k.name]; !there && !k.optional {
 			p.report(node.Line, "%s: %q is missing", path, k.name)
 		}
+	}
+	if k.fits != nil && p.problems.count() == before {
+		k.fits(in.named, func(name string, err error) {
+			wrong := in.named[name]
+			p.problems.add(wrong.from, fmt.Errorf("%s.%s: %.200q: %w", path, name, wrong.text, err))
+		})
 	}
 	return in
 }

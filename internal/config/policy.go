@@ -3,7 +3,10 @@
 package config
 
 import (
+	"cmp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -14,40 +17,101 @@ import (
 const defaultUpdates = tags.Revision
 
 // Repository is what is written about the repositories that Match names: one,
-// all below a prefix ("prefix/*"), or all ("*").
+// all below a prefix ("prefix/*"), or all ("*"). What is nil or zero is not
+// written there; a list without items is.
 type Repository struct {
-	Match   string
-	Updates *tags.Change  // nil: not written here
-	Dialect *tags.Dialect // nil: not written here
+	Match     string
+	Follow    string
+	Updates   *tags.Change
+	Dialect   *tags.Dialect
+	Allow     []string
+	Deny      []string
+	Max       tags.Tag
+	Older     *bool
+	Hold      string
+	HoldUntil time.Time
 }
 
 // RepositoryPolicy is what may be offered for one repository, and how its tags
 // are spelt.
 type RepositoryPolicy struct {
+	// Follow is the floating tag to follow; empty: the one in template or pod
+	// manifest.
+	Follow  string
 	Updates tags.Change  // the largest change
 	Dialect tags.Dialect // core where nothing is written
+	// Allow are patterns (path.Match); a tag matches one of them, or is not
+	// offered. Empty: every tag may be.
+	Allow []string
+	// Deny are patterns of tags, and digests, that are not offered.
+	Deny []string
+	// Max is the highest release, as far as it is written: 4.1 has room for
+	// 4.1.9-rev3. The zero tag: there is none.
+	Max tags.Tag
+	// Older: a tag that goes back to an older build is followed.
+	Older bool
+	// Hold is why nothing is applied; empty: nothing holds.
+	Hold string
+	// HoldUntil is when the hold ends; zero: it has no end.
+	HoldUntil time.Time
 }
 
 // Policy gives the policy of a repository. Each of its fields comes from the
 // most specific entry that writes it: the repository's own, then the longest
-// prefix, then "*". Names are compared as CRI normalises them.
+// prefix, then "*"; of two spellings of one repository, the later. A hold has its
+// end from its own entry. Names are compared as CRI normalises them.
 func (s Settings) Policy(repository string) RepositoryPolicy {
 	policy := RepositoryPolicy{Updates: defaultUpdates, Dialect: tags.Core}
 	name, err := agent.NormalizeRepository(repository)
 	if err != nil {
 		name = repository
 	}
-	updates, dialect := -1, -1
-	for _, entry := range s.Repositories {
-		rank := specificity(entry.Match, name)
-		if entry.Updates != nil && rank > updates {
-			policy.Updates, updates = *entry.Updates, rank
-		}
-		if entry.Dialect != nil && rank > dialect {
-			policy.Dialect, dialect = *entry.Dialect, rank
-		}
+	for _, entry := range mostSpecificLast(s.Repositories, name) {
+		entry.over(&policy)
 	}
 	return policy
+}
+
+// mostSpecificLast gives the entries that name a repository.
+func mostSpecificLast(all []Repository, name string) []Repository {
+	var found []Repository
+	for _, entry := range all {
+		if specificity(entry.Match, name) >= 0 {
+			found = append(found, entry)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Repository) int {
+		return cmp.Compare(specificity(a.Match, name), specificity(b.Match, name))
+	})
+	return found
+}
+
+// over lays what is written over the policy.
+func (r Repository) over(policy *RepositoryPolicy) {
+	if r.Follow != "" {
+		policy.Follow = r.Follow
+	}
+	if r.Updates != nil {
+		policy.Updates = *r.Updates
+	}
+	if r.Dialect != nil {
+		policy.Dialect = *r.Dialect
+	}
+	if r.Allow != nil {
+		policy.Allow = r.Allow
+	}
+	if r.Deny != nil {
+		policy.Deny = r.Deny
+	}
+	if !r.Max.IsZero() {
+		policy.Max = r.Max
+	}
+	if r.Older != nil {
+		policy.Older = *r.Older
+	}
+	if r.Hold != "" {
+		policy.Hold, policy.HoldUntil = r.Hold, r.HoldUntil
+	}
 }
 
 // exact is above the length of every prefix.
@@ -76,4 +140,47 @@ func specificity(pattern, name string) int {
 		return len(full)
 	}
 	return -1
+}
+
+func (r *reader) repositories(key string) []Repository {
+	var found []Repository
+	for _, item := range r.merged[key].list {
+		found = append(found, r.repository(item.named, key))
+	}
+	return found
+}
+
+func (r *reader) repository(entry map[string]input, key string) Repository {
+	found := Repository{Match: entry["match"].text, Follow: entry["follow"].text, Hold: entry["hold"].text}
+	if in, there := entry["updates"]; there {
+		change, err := tags.ParseChange(in.text)
+		r.check(in, key, err)
+		found.Updates = &change
+	}
+	if in, there := entry["dialect"]; there {
+		dialect, err := tags.ParseDialect(in.text)
+		r.check(in, key, err)
+		found.Dialect = &dialect
+	}
+	if in, there := entry["allow"]; there {
+		found.Allow = in.texts()
+	}
+	if in, there := entry["deny"]; there {
+		found.Deny = in.texts()
+	}
+	if in, there := entry["max"]; there {
+		var err error
+		found.Max, err = parseMax(in.text, entry["dialect"].text)
+		r.check(in, key, err)
+	}
+	if in, there := entry["older"]; there {
+		older := in.text == "true"
+		found.Older = &older
+	}
+	if in, there := entry["until"]; there {
+		var err error
+		found.HoldUntil, err = ParseTime(in.text)
+		r.check(in, key, err)
+	}
+	return found
 }

@@ -3,7 +3,11 @@
 package config
 
 import (
+	"fmt"
+	slashed "path"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,19 +18,19 @@ import (
 
 // policies are repositories and what the file below says about them.
 var policies = map[string]RepositoryPolicy{
-	"registry.suse.com/caasp/v4/velum":       {tags.Minor, tags.Hyphen},
-	"registry.suse.com/caasp/v4/etcd":        {tags.Patch, tags.Core},
-	"registry.suse.com/caasp/v4.5/etcd":      {tags.Rebuild, tags.Plus},
-	"registry.suse.com/other":                {tags.Rebuild, tags.Plus},
-	"registry.suse.com.evil.example/other":   {tags.Same, tags.Plus},
-	"quay.io/coreos/etcd":                    {tags.Same, tags.Plus},
-	"sles12/velum":                           {tags.Major, tags.Plus},
-	"docker.io/sles12/velum":                 {tags.Major, tags.Plus},
-	"docker.io/sles12/deep/velum":            {tags.Major, tags.Plus},
-	"mariadb":                                {tags.Revision, tags.Plus},
-	"docker.io/library/mariadb":              {tags.Revision, tags.Plus},
-	"docker.io/someone/mariadb":              {tags.Patch, tags.Plus},
-	"registry.suse.com/caasp/v4/velum/child": {tags.Patch, tags.Core},
+	"registry.suse.com/caasp/v4/velum":       {Updates: tags.Minor, Dialect: tags.Hyphen},
+	"registry.suse.com/caasp/v4/etcd":        {Updates: tags.Patch, Dialect: tags.Core},
+	"registry.suse.com/caasp/v4.5/etcd":      {Updates: tags.Rebuild, Dialect: tags.Plus},
+	"registry.suse.com/other":                {Updates: tags.Rebuild, Dialect: tags.Plus},
+	"registry.suse.com.evil.example/other":   {Updates: tags.Same, Dialect: tags.Plus},
+	"quay.io/coreos/etcd":                    {Updates: tags.Same, Dialect: tags.Plus},
+	"sles12/velum":                           {Updates: tags.Major, Dialect: tags.Plus},
+	"docker.io/sles12/velum":                 {Updates: tags.Major, Dialect: tags.Plus},
+	"docker.io/sles12/deep/velum":            {Updates: tags.Major, Dialect: tags.Plus},
+	"mariadb":                                {Updates: tags.Revision, Dialect: tags.Plus},
+	"docker.io/library/mariadb":              {Updates: tags.Revision, Dialect: tags.Plus},
+	"docker.io/someone/mariadb":              {Updates: tags.Patch, Dialect: tags.Plus},
+	"registry.suse.com/caasp/v4/velum/child": {Updates: tags.Patch, Dialect: tags.Core},
 }
 
 func TestTheMostSpecificMatchWins(t *testing.T) {
@@ -59,4 +63,124 @@ func TestWithoutAnEntryARevisionIsTheLargestChange(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, RepositoryPolicy{Updates: tags.Revision, Dialect: tags.Core}, Settings{}.Policy("a/b"))
 	assert.Equal(t, RepositoryPolicy{Updates: tags.Revision}, Settings{}.Policy("not a repository"))
+}
+
+// readPolicies are those of a file.
+func readPolicies(t *testing.T, text string) Settings {
+	t.Helper()
+	f, err := parse("x", []byte(text))
+	require.NoError(t, err)
+	s, err := settings(merge(defaults(), f), "")
+	require.NoError(t, err)
+	return s
+}
+
+func TestEachFieldComesFromTheMostSpecificEntryThatWritesIt(t *testing.T) {
+	t.Parallel()
+	s := readPolicies(t, `repositories:
+- {match: quay.io/own/image, updates: minor}
+- {match: 'quay.io/own/*', hold: own, allow: [], deny: [], max: 4.1-rev2, older: false}
+- {match: 'quay.io/*', follow: "5", deny: [b, c], hold: all of quay, until: 2026-12-24T00:00:00Z, older: true}
+- {match: '*', follow: "4", allow: [4.*], deny: [a], max: 4, hold: all, until: 2026-12-31}
+`)
+	end := time.Date(2026, time.December, 24, 0, 0, 0, 0, time.UTC)
+	core := func(text string) tags.Tag { tag, err := tags.Parse(text); require.NoError(t, err); return tag }
+	assert.Equal(t, RepositoryPolicy{
+		Follow: "5", Updates: tags.Minor, Allow: []string{}, Deny: []string{}, Max: core("4.1-rev2"), Hold: "own",
+	}, s.Policy("quay.io/own/image"), "a list without items was written, and a hold brings its own end: none")
+	assert.Equal(t, RepositoryPolicy{
+		Follow: "5", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"b", "c"}, Max: core("4"), Older: true,
+		Hold: "all of quay", HoldUntil: end,
+	}, s.Policy("quay.io/other"))
+	assert.Equal(t, RepositoryPolicy{
+		Follow: "4", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"a"}, Max: core("4"), Hold: "all",
+		HoldUntil: time.Date(2026, time.December, 31, 0, 0, 0, 0, time.Local),
+	}, s.Policy("docker.io/a/b"))
+}
+
+func TestOfTwoSpellingsOfARepositoryTheLaterWins(t *testing.T) {
+	t.Parallel()
+	s := readPolicies(t, "repositories: [{match: docker.io/library/mariadb, follow: a}, {match: mariadb, follow: b}]\n")
+	assert.Equal(t, "b", s.Policy("mariadb").Follow)
+}
+
+// times are moments as people write them, and what is meant; nil: refused.
+var times = map[string]*time.Time{
+	"2026-12-24":                new(time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local)),
+	"2026-12-24T18:00:00+01:00": new(time.Date(2026, time.December, 24, 17, 0, 0, 0, time.UTC)),
+	"2026-12-24T17:00:00Z":      new(time.Date(2026, time.December, 24, 17, 0, 0, 0, time.UTC)),
+	"2000-01-01T00:00:00Z":      new(time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)),
+	"1999-12-31T23:59:59Z":      nil,
+	"0001-01-01T00:00:00Z":      nil,
+	"2026-02-30":                nil,
+	"2026-12-24 17:00:00":       nil,
+	"2026-12-24T17:00:00":       nil,
+	"24.12.2026":                nil,
+	"72h":                       nil,
+	"":                          nil,
+}
+
+func TestParseTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range times {
+		got, err := ParseTime(text)
+		if want == nil {
+			assert.ErrorContains(t, err, "want a time such as", text)
+			assert.Zero(t, got)
+			continue
+		}
+		require.NoError(t, err, text)
+		assert.True(t, want.Equal(got), "%s is %s, want %s", text, got, want)
+	}
+}
+
+// TestAPatternThatIsTakenMatchesWithoutError: what path.Match would call
+// malformed is refused with its line, for whatever tag it meets first.
+func TestAPatternThatIsTakenMatchesWithoutError(t *testing.T) {
+	t.Parallel()
+	text := rapid.StringMatching(`[a-b0-1.*?\[\]^\\!{-]{0,12}`)
+	name := rapid.StringMatching(`[a-b0-1._-]{1,6}`)
+	taken := 0
+	rapid.Check(t, func(t *rapid.T) {
+		text, name := text.Draw(t, "pattern"), name.Draw(t, "tag")
+		if tagPattern(text) != nil {
+			return
+		}
+		taken++
+		_, err := slashed.Match(text, name)
+		require.NoError(t, err)
+		require.NotEmpty(t, text)
+	})
+	assert.Positive(t, taken)
+	rapid.Check(t, func(t *rapid.T) {
+		name := name.Draw(t, "tag")
+		require.NoError(t, tagPattern(name), "a tag is a pattern of itself")
+		itself, err := slashed.Match(name, name)
+		require.NoError(t, err)
+		require.True(t, itself)
+	})
+}
+
+func TestNumbersAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	for key, ends := range map[string]struct{ least, most int }{
+		"requestsPerHour": {0, 36_000_000}, "connectionsPerHost": {1, 64},
+	} {
+		for n, right := range map[int]bool{ends.least: true, ends.most: true, ends.least - 1: false, ends.most + 1: false} {
+			_, err := parse("x", fmt.Appendf(nil, "%s: %d\n", key, n))
+			assert.Equal(t, right, err == nil, "%s: %d: %v", key, n, err)
+		}
+	}
+}
+
+func TestTheLengthOfAReason(t *testing.T) {
+	t.Parallel()
+	assert.NoError(t, reason(strings.Repeat("x", 200)))
+	assert.ErrorContains(t, reason(strings.Repeat("x", 201)), "201 bytes, want at most 200")
+}
+
+func TestTheLengthOfAPattern(t *testing.T) {
+	t.Parallel()
+	assert.NoError(t, tagPattern(strings.Repeat("x", 256)))
+	assert.Error(t, tagPattern(strings.Repeat("x", 257)))
 }

@@ -18,9 +18,10 @@ const (
 type key struct {
 	name     string
 	shape    shape
-	check    check // of the scalar, the list's items, the table's values
+	check    check // of the scalar, the list's items, the table's values; nil: fits looks
 	names    check // of the table's names
 	keys     []key // of the section or of each record; a record's first key is its name
+	fits     fits  // of each record, what its keys ask of one another; nil: nothing
 	boolean  bool  // the scalar is true or false
 	optional bool  // of a record's key
 	def      []string
@@ -32,6 +33,10 @@ func schema() []key {
 	return []key{
 		{name: "interval", check: duration(zeroIsOff), def: []string{"12h"}},
 		{name: "tagListInterval", check: duration(zeroIsRefused), def: []string{"24h"}},
+		{name: "confirmAfter", check: duration(zeroIsOff), def: []string{"30s"}},
+		{name: "stagingSpread", check: duration(zeroIsOff), def: []string{"0"}},
+		{name: "requestsPerHour", check: number(0, maxRequests), def: []string{"3600"}},
+		{name: "connectionsPerHost", check: number(1, 64), def: []string{"4"}},
 		{name: "pullPolicy", check: oneOf("Always", "IfNotPresent"), def: []string{"Always"}},
 		{name: "templates", check: path, def: []string{"/usr/share/caasp-container-manifests/manifests"}},
 		{name: "podManifests", check: path, def: []string{"/etc/kubernetes/manifests"}},
@@ -45,11 +50,7 @@ func schema() []key {
 			{name: "from", check: prefix},
 			{name: "to", check: prefix},
 		}},
-		{name: "repositories", shape: records, keys: []key{
-			{name: "match", check: pattern},
-			{name: "updates", check: updates, optional: true},
-			{name: "dialect", check: dialect, optional: true},
-		}},
+		{name: "repositories", shape: records, keys: repositoryKeys(), fits: repositoryFits},
 		{name: "containerd", shape: section, keys: []key{
 			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
 			{name: "namespace", check: identifier, def: []string{"k8s.io"}},
@@ -75,6 +76,22 @@ func schema() []key {
 			{name: "level", check: oneOf("debug", "info", "warn", "error"), def: []string{"info"}},
 			{name: "format", check: oneOf("text", "json"), def: []string{"text"}},
 		}},
+	}
+}
+
+// repositoryKeys are those of an entry of repositories.
+func repositoryKeys() []key {
+	return []key{
+		{name: "match", check: pattern},
+		{name: "follow", check: tag, optional: true},
+		{name: "updates", check: updates, optional: true},
+		{name: "dialect", check: dialect, optional: true},
+		{name: "allow", shape: list, check: tagPattern, optional: true},
+		{name: "deny", shape: list, check: denial, optional: true},
+		{name: "max", optional: true},
+		{name: "older", check: boolean, boolean: true, optional: true},
+		{name: "hold", check: reason, optional: true},
+		{name: "until", check: moment, optional: true},
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Settings are the whole configuration, validated. Each field is the key of
@@ -21,6 +21,17 @@ type Settings struct {
 	Interval time.Duration
 	// TagListInterval is the least time between two lists of a repository's tags.
 	TagListInterval time.Duration
+	// ConfirmAfter is how long after the first reading of a changed digest it is
+	// read again before it counts; 0: one reading is enough.
+	ConfirmAfter time.Duration
+	// StagingSpread is the time over which the nodes of a fleet begin to stage
+	// what a poll has found; 0: at once.
+	StagingSpread time.Duration
+	// RequestsPerHour bounds the requests to all registries together; 0: nothing
+	// does.
+	RequestsPerHour int
+	// ConnectionsPerHost bounds the connections to one registry host.
+	ConnectionsPerHost int
 	// PullPolicy is what rendering writes: "Always" or "IfNotPresent".
 	PullPolicy string
 	// Templates is the directory of the packages' pod manifests.
@@ -97,18 +108,22 @@ func settings(merged fragment, root string) (Settings, error) {
 	r := reader{merged: merged, root: root}
 	stateDir := r.path("stateDir")
 	s := Settings{
-		Interval:        r.duration("interval"),
-		TagListInterval: r.duration("tagListInterval"),
-		PullPolicy:      merged["pullPolicy"].text,
-		Templates:       r.path("templates"),
-		PodManifests:    r.path("podManifests"),
-		Rendered:        filepath.Join(stateDir, "rendered"),
-		Manage:          r.texts("manage"),
-		Images:          r.images("images"),
-		Values:          r.table("values"),
-		TagFiles:        r.paths("tagFiles"),
-		Rewrites:        r.rewrites("rewrites"),
-		Repositories:    r.repositories("repositories"),
+		Interval:           r.duration("interval"),
+		TagListInterval:    r.duration("tagListInterval"),
+		ConfirmAfter:       r.duration("confirmAfter"),
+		StagingSpread:      r.duration("stagingSpread"),
+		RequestsPerHour:    r.number("requestsPerHour"),
+		ConnectionsPerHost: r.number("connectionsPerHost"),
+		PullPolicy:         merged["pullPolicy"].text,
+		Templates:          r.path("templates"),
+		PodManifests:       r.path("podManifests"),
+		Rendered:           filepath.Join(stateDir, "rendered"),
+		Manage:             r.texts("manage"),
+		Images:             r.images("images"),
+		Values:             r.table("values"),
+		TagFiles:           r.paths("tagFiles"),
+		Rewrites:           r.rewrites("rewrites"),
+		Repositories:       r.repositories("repositories"),
 		Containerd: Containerd{
 			Socket:      r.path("containerd.socket"),
 			Namespace:   merged["containerd.namespace"].text,
@@ -164,13 +179,7 @@ func (r *reader) paths(key string) []string {
 	return paths
 }
 
-func (r *reader) texts(key string) []string {
-	var texts []string
-	for _, item := range r.merged[key].list {
-		texts = append(texts, item.text)
-	}
-	return texts
-}
+func (r *reader) texts(key string) []string { return r.merged[key].texts() }
 
 func (r *reader) table(key string) map[string]string {
 	texts := map[string]string{}
@@ -185,6 +194,13 @@ func (r *reader) duration(key string) time.Duration {
 	d, err := time.ParseDuration(in.text)
 	r.check(in, key, err)
 	return d
+}
+
+func (r *reader) number(key string) int {
+	in := r.merged[key]
+	n, err := strconv.Atoi(in.text)
+	r.check(in, key, err)
+	return n
 }
 
 func (r *reader) level(key string) slog.Level {
@@ -210,25 +226,6 @@ func (r *reader) rewrites(key string) []Rewrite {
 		rewrites = append(rewrites, Rewrite{From: item.named["from"].text, To: item.named["to"].text})
 	}
 	return rewrites
-}
-
-func (r *reader) repositories(key string) []Repository {
-	var found []Repository
-	for _, item := range r.merged[key].list {
-		repository := Repository{Match: item.named["match"].text}
-		if in, there := item.named["updates"]; there {
-			change, err := tags.ParseChange(in.text)
-			r.check(in, key, err)
-			repository.Updates = &change
-		}
-		if in, there := item.named["dialect"]; there {
-			dialect, err := tags.ParseDialect(in.text)
-			r.check(in, key, err)
-			repository.Dialect = &dialect
-		}
-		found = append(found, repository)
-	}
-	return found
 }
 
 func (r *reader) check(in input, key string, err error) {

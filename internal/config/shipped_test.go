@@ -92,7 +92,7 @@ func TestEntriesSayWhereValuesAreFrom(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
 		"etc/image-update-agent/config.yaml": "log:\n  level: debug\nvalues:\n  sles12/velum: 4.0.0\n" +
-			"repositories:\n  - match: '*'\n    updates: none\n  - match: a/b\n",
+			"repositories:\n  - match: '*'\n    updates: none\n    deny:\n    - '4'\n    - '5'\n  - match: a/b\n",
 		"etc/image-update-agent/config.d/a.yaml": "manage:\n  - etcd.yaml\n",
 	})
 	c := load(t, Sources{Root: root, Env: env(map[string]string{IntervalVariable: "0"})})
@@ -108,7 +108,8 @@ func TestEntriesSayWhereValuesAreFrom(t *testing.T) {
 		{"log.format", "text", "default"},
 		{"values.sles12/velum", "4.0.0", admin + ":4"},
 		{"repositories[0].updates", "none", admin + ":7"},
-		{"repositories[1].match", "a/b", admin + ":8"},
+		{"repositories[0].deny[1]", "5", admin + ":10"},
+		{"repositories[1].match", "a/b", admin + ":11"},
 		{"manage[0]", "etcd.yaml", root + dropIns + "/a.yaml:2"},
 		{"tagFiles[1]", "/usr/share/suse-containermetadata-images", "default"},
 	} {

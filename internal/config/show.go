@@ -12,7 +12,9 @@ import (
 
 // Entry is one merged value and where it comes from.
 type Entry struct {
-	Key    string `json:"key"`    // "log.level", "manage[0]", "values.sles12/velum", "repositories[0].match"
+	// Key is as "log.level", "manage[0]", "values.sles12/velum" or
+	// "repositories[0].deny[1]".
+	Key    string `json:"key"`
 	Value  string `json:"value"`  // as written, without the root
 	Origin string `json:"origin"` // "file:line", "environment NAME" or "default"
 }
@@ -24,24 +26,31 @@ func (c *Config) Entries() []Entry {
 	add := func(key string, in input) {
 		found = append(found, Entry{Key: key, Value: in.text, Origin: in.from.String()})
 	}
-	leaves(schema(), "", func(path string, k key) {
-		in := c.merged[path]
-		if k.shape == text {
-			add(path, in)
-		}
-		for _, name := range in.names {
-			add(path+"."+name, in.named[name])
-		}
-		for i, item := range in.list {
-			if k.shape == list {
-				add(fmt.Sprintf("%s[%d]", path, i), item)
-			}
-			for _, name := range item.names {
-				add(fmt.Sprintf("%s[%d].%s", path, i, name), item.named[name])
-			}
-		}
-	})
+	leaves(schema(), "", func(path string, k key) { c.merged[path].each(path, k, add) })
 	return found
+}
+
+// each visits the texts of an input, with the path of each.
+func (in input) each(path string, k key, visit func(path string, in input)) {
+	switch k.shape {
+	case list:
+		for i, item := range in.list {
+			visit(fmt.Sprintf("%s[%d]", path, i), item)
+		}
+	case table:
+		for _, name := range in.names {
+			visit(path+"."+name, in.named[name])
+		}
+	case records:
+		for i, item := range in.list {
+			for _, name := range item.names {
+				inner, _ := find(k.keys, name)
+				item.named[name].each(fmt.Sprintf("%s[%d].%s", path, i, name), inner, visit)
+			}
+		}
+	default:
+		visit(path, in)
+	}
 }
 
 // YAML gives the merged configuration as one file, each value with its origin
@@ -67,17 +76,21 @@ func (c *Config) YAML() ([]byte, error) {
 func (in input) node(k key) *yaml.Node {
 	var node *yaml.Node
 	switch k.shape {
-	case list, records:
+	case list:
 		node = &yaml.Node{Kind: yaml.SequenceNode}
 		for _, item := range in.list {
-			if k.shape == list {
-				node.Content = append(node.Content, item.scalarNode(k))
-				continue
-			}
-			node.Content = append(node.Content, item.mappingNode(k))
+			node.Content = append(node.Content, item.scalarNode(k))
+		}
+	case records:
+		node = &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range in.list {
+			node.Content = append(node.Content, item.recordNode(k))
 		}
 	case table:
-		node = in.mappingNode(k)
+		node = mappingNode()
+		for _, name := range in.names {
+			put(node, name, in.named[name].scalarNode(k))
+		}
 	default:
 		return in.scalarNode(k)
 	}
@@ -88,10 +101,11 @@ func (in input) node(k key) *yaml.Node {
 	return node
 }
 
-func (in input) mappingNode(k key) *yaml.Node {
+func (in input) recordNode(k key) *yaml.Node {
 	node := mappingNode()
 	for _, name := range in.names {
-		put(node, name, in.named[name].scalarNode(k))
+		inner, _ := find(k.keys, name)
+		put(node, name, in.named[name].node(inner))
 	}
 	return node
 }

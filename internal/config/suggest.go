@@ -25,6 +25,8 @@ func suggest(unknown string, keys []key, prefix string) string {
 	leaves(schema(), "", func(path string, k key) {
 		if k.name == unknown {
 			elsewhere = path
+		} else if _, within := find(k.keys, unknown); within {
+			elsewhere = path + "." + unknown
 		}
 	})
 	if elsewhere != "" {
