@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// tokens gives tokens t1, t2, ... and makes a fake want the newest.
+// tokens gives tokens anonymous-1, anonymous-2, ... and makes a fake want the newest.
 type tokens struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -46,7 +46,7 @@ func newTokenServer(t testing.TB, f *fake) *tokens {
 func (s *tokens) valid(authorization string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.given > 0 && authorization == fmt.Sprintf("Bearer t%d", s.given)
+	return s.given > 0 && authorization == fmt.Sprintf("Bearer anonymous-%d", s.given)
 }
 
 func (s *tokens) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -60,7 +60,7 @@ func (s *tokens) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		_, _ = w.Write([]byte(s.body))
 	default:
 		s.given++
-		_, _ = fmt.Fprintf(w, `{"token":"t%d"}`, s.given)
+		_, _ = fmt.Fprintf(w, `{"token":"anonymous-%d"}`, s.given)
 	}
 }
 
@@ -153,11 +153,9 @@ func TestTokenServerFails(t *testing.T) {
 }
 
 func tokenOfSize(n int) string {
-	const frame = `{"token":"x","pad":""}`
-	return `{"token":"x","pad":"` + strings.Repeat("p", n-len(frame)) + `"}`
+	const frame = `{"token":"anonymous","pad":""}`
+	return `{"token":"anonymous","pad":"` + strings.Repeat("p", n-len(frame)) + `"}`
 }
-
-const secret = "s3cr3t-of-the-test"
 
 // basic makes a fake want the user u with the secret.
 func basic(w http.ResponseWriter, req *http.Request) {

@@ -41,8 +41,8 @@ func (c *cloud) wrap(http.RoundTripper) http.RoundTripper {
 				break
 			}
 			c.given++
-			body = fmt.Sprintf(`{"token":"t%[1]d","access_token":"t%[1]d","expires_in":%[2]d}`, c.given, c.expires)
-		case c.given == 0 || req.Header.Get("Authorization") != fmt.Sprintf("Bearer t%d", c.given):
+			body = fmt.Sprintf(`{"token":"of-cloud-%[1]d","access_token":"of-cloud-%[1]d","expires_in":%[2]d}`, c.given, c.expires)
+		case c.given == 0 || req.Header.Get("Authorization") != fmt.Sprintf("Bearer of-cloud-%d", c.given):
 			resp.StatusCode = http.StatusUnauthorized
 			resp.Header.Set("WWW-Authenticate", `Bearer realm="https://registry.suse.com/auth",service="SUSE"`)
 		}

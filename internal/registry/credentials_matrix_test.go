@@ -49,7 +49,7 @@ func (w *witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		answer(rw, req)
 	default:
 		rw.Header().Set(digestHeader, testDigest)
-		_, _ = rw.Write([]byte(`{"token":"any","access_token":"any"}`))
+		_, _ = rw.Write([]byte(`{"token":"any-token","access_token":"any-token"}`))
 	}
 }
 
@@ -63,8 +63,6 @@ func (w *witness) sent() string {
 func secretIn(text string) bool {
 	return strings.Contains(text, secret) || strings.Contains(text, encodedAuth("u", secret)) || strings.Contains(text, secretToken)
 }
-
-const secretToken = "t0k3n-of-the-test"
 
 // stage is a registry, a foreign host with TLS, and one without.
 type stage struct {
@@ -143,7 +141,7 @@ func realmCases() []redirectCase {
 			}
 			if req.URL.Path == "/token" {
 				_, _ = fmt.Fprintf(w, `{"access_token":%q}`, secretToken)
-			} else if req.Header.Get("Authorization") != "Bearer any" {
+			} else if req.Header.Get("Authorization") != "Bearer any-token" {
 				challenge(w, bearer(realm)+`,error="invalid_token"`)
 			}
 		}
@@ -164,7 +162,9 @@ func realmCases() []redirectCase {
 		{title: "realm: listed, but http", home: at(func(s stage) string { return "http://" + s.foreign.Listener.Addr().String() }), listed: true, want: "plain http"},
 		{title: "realm: http on another host", home: at(func(s stage) string { return s.plain.URL + "/token" }), want: "plain http"},
 		{title: "realm: http on the registry", home: at(func(s stage) string { return "http://" + s.home.host() + "/token" }), want: "plain http"},
-		{title: "realm: user in it", home: at(func(s stage) string { return strings.Replace(s.foreign.URL, "//", "//a:b@", 1) + "/token" }), asked: true},
+		{title: "realm: user in it", home: at(func(s stage) string {
+			return strings.Replace(s.foreign.URL, "//", "//a:password-elsewhere@", 1) + "/token"
+		}), asked: true},
 		{title: "realm: registry as its user", home: at(func(s stage) string {
 			return "https://" + s.home.host() + "@" + s.foreign.Listener.Addr().String() + "/token"
 		}), asked: true},
@@ -211,7 +211,7 @@ func redirectCases() []redirectCase {
 		{title: "registry: 307", home: moved(http.StatusTemporaryRedirect, to("/x")), asked: true},
 		{title: "registry: to http", home: moved(http.StatusFound, func(s stage) string { return s.plain.URL }), want: "to http"},
 		{title: "registry: user in the location", asked: true, home: moved(http.StatusFound, func(s stage) string {
-			return strings.Replace(s.foreign.URL, "//", "//a:b@", 1)
+			return strings.Replace(s.foreign.URL, "//", "//a:password-elsewhere@", 1)
 		})},
 		{
 			title: "registry: to one that wants a password", home: moved(http.StatusFound, to("/x")), asked: true, want: "401 from another host",
@@ -228,6 +228,10 @@ func redirectCases() []redirectCase {
 		{
 			title: "registry: there and on to http", home: moved(http.StatusFound, to("/x")), asked: true, want: "to http",
 			foreign: location(http.StatusFound, func(s stage) string { return s.plain.URL }),
+		},
+		{
+			title: "registry: a signed location that is none", want: "Location",
+			home: moved(http.StatusFound, func(stage) string { return "https://%zz/?X-Signature=" + secret }),
 		},
 		{title: "registry: a signed location, and on", home: signedChain, asked: true},
 	}

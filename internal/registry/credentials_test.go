@@ -61,7 +61,7 @@ func TestCredentialsInTheirOrder(t *testing.T) {
 		"/etc/own.json", "/etc/from-environment.json", "/run/credentials/x/" + SystemdCredential, "/run/containers/0/auth.json",
 		"/root/.config/containers/auth.json", "/root/.docker/config.json", "/var/lib/kubelet/config.json",
 	}
-	c := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, places[0]), Getenv: environ(
+	c := newCredentials(t, CredentialOptions{Root: root, File: filepath.Join(root, places[0]), Getenv: environ(
 		"REGISTRY_AUTH_FILE", places[1], "CREDENTIALS_DIRECTORY", "/run/credentials/x")})
 	login, err := c.For(sccHost, "app")
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestSCCLoginIsForItsHostOnly(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	put(t, root, sccPath, "username=SCC_1\npassword="+secret+"\n")
-	c := NewCredentials(CredentialOptions{Root: root, Getenv: environ()})
+	c := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()})
 	for _, host := range []string{
 		"mirror:5000", "registry.suse.com:5000", "registry.suse.de", "registry.suse.com.evil.org", "scc.suse.com", "docker.io",
 	} {
@@ -207,7 +207,7 @@ func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 			root := t.TempDir()
 			logged := new(bytes.Buffer)
 			f.spoil(t, filepath.Join(root, "own.json"))
-			c := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ(), Log: slog.New(slog.NewTextHandler(logged, nil))})
+			c := newCredentials(t, CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ(), Log: slog.New(slog.NewTextHandler(logged, nil))})
 			for range 3 {
 				login, err := c.For("reg", "app")
 				require.ErrorContains(t, err, f.want)
@@ -231,7 +231,7 @@ func TestCredentialFileAtItsLimit(t *testing.T) {
 	root := t.TempDir()
 	file := authJSONOf("reg", "u")
 	put(t, root, "own.json", file+strings.Repeat(" ", maxAuthFile-len(file)))
-	login, err := NewCredentials(CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ()}).For("reg", "app")
+	login, err := newCredentials(t, CredentialOptions{Root: root, File: filepath.Join(root, "own.json"), Getenv: environ()}).For("reg", "app")
 	require.NoError(t, err)
 	assert.Equal(t, "u", login.User)
 }

@@ -226,7 +226,7 @@ func TestConfigBehindARedirect(t *testing.T) {
 	f.answer(func(w http.ResponseWriter, req *http.Request) {
 		basic(w, req)
 		if w.Header().Get("WWW-Authenticate") == "" && strings.Contains(req.URL.Path, "/blobs/") {
-			http.Redirect(w, req, store.URL+req.URL.Path+"?sig=x", http.StatusTemporaryRedirect)
+			http.Redirect(w, req, store.URL+req.URL.Path+"?sig=signature-of-the-store", http.StatusTemporaryRedirect)
 		}
 	})
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)

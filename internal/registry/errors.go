@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,18 @@ func statusError(code int) error {
 	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
 }
 
+// query is that of a URL in the text of an error.
+var query = regexp.MustCompile(`\?[^\s"]+`)
+
+// withoutQuery words an error without what may be secret in it.
+type withoutQuery struct {
+	text string
+	err  error
+}
+
+func (e *withoutQuery) Error() string { return e.text }
+func (e *withoutQuery) Unwrap() error { return e.err }
+
 // plain takes the URL out of an error of the HTTP client or the authorizer: the
 // query of a redirect's or a realm's URL may be a secret.
 func plain(err error) error {
@@ -72,7 +85,10 @@ func plain(err error) error {
 		return fmt.Errorf("token server: %w", statusError(status.StatusCode))
 	}
 	if withURL, ok := errors.AsType[*url.Error](err); ok {
-		return withURL.Err
+		err = withURL.Err
+	}
+	if text := err.Error(); query.MatchString(text) {
+		return &withoutQuery{query.ReplaceAllString(text, "?..."), err} // a Location that is no URL
 	}
 	return err
 }

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"bufio"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"net"
@@ -66,6 +67,13 @@ func (f *fake) ca(t testing.TB) string {
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})
 	require.NoError(t, os.WriteFile(path, block, 0o600))
 	return path
+}
+
+// pool are the authorities that know a TLS fake.
+func (f *fake) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(f.Certificate())
+	return pool
 }
 
 // tlsHost is the hosts.toml of a namespace that is a TLS fake.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -90,16 +89,13 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 func (h *hosts) finish(host *docker.RegistryHost) {
 	home := &url.URL{Scheme: host.Scheme, Host: host.Host}
 	may := mayShow(home, h.tokenServers)
-	client := *host.Client
-	client.CheckRedirect = redirects(host.Header)
-	tokens := client
-	tokens.Transport = &tokenTransport{
-		next: client.Transport, plain: host.Scheme == "http", may: may, own: host.Header, net: h.net,
-	}
 	header := host.Header
-	host.Client = &client
+	tokens := following(&tokenTransport{
+		next: host.Client.Transport, plain: host.Scheme == "http", may: may, own: header, net: h.net,
+	}, header)
+	host.Client = following(host.Client.Transport, header)
 	fresh := func(l Login) docker.Authorizer {
-		return docker.NewDockerAuthorizer(docker.WithAuthClient(&tokens), docker.WithAuthHeader(header),
+		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthHeader(header),
 			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
 	}
 	host.Authorizer = &authorizer{home: home, login: h.login, may: may, log: h.log, fresh: fresh}
@@ -149,24 +145,4 @@ func (h *hosts) stamp(namespace string) (string, error) {
 		fmt.Fprintf(stamp, "\n%s %d %d", entry.Name(), info.Size(), info.ModTime().UnixNano())
 	}
 	return stamp.String(), nil
-}
-
-// redirects follows up to five redirects as containerd does, but never from
-// https to http, and takes what may be secret along to no other host. Go itself
-// would keep Authorization for a subdomain, and any other header for anybody.
-func redirects(own http.Header) func(*http.Request, []*http.Request) error {
-	return func(req *http.Request, via []*http.Request) error {
-		first := via[0].URL
-		if len(via) > 5 {
-			return errors.New("redirected more than 5 times")
-		}
-		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
-			return errors.New("redirected from https to http")
-		}
-		if sameOrigin(first, req.URL) {
-			return nil
-		}
-		withoutSecrets(req.Header, own)
-		return nil
-	}
 }

@@ -16,6 +16,7 @@ const (
 	tlsTimeout      = 10 * time.Second
 	headerTimeout   = 30 * time.Second
 	exchangeTimeout = 60 * time.Second // one request for metadata with its token and body
+	listTimeout     = 5 * time.Minute  // all pages of a tag list: three seconds for each that maxTags wants
 	stallTimeout    = 60 * time.Second // no byte of a layer; a slow link brings some
 )
 
@@ -23,15 +24,18 @@ const (
 // specification's: "MUST support at least 4 megabytes", which is what
 // containerd reads at most.
 const (
-	maxManifest = 4 << 20
-	maxConfig   = 4 << 20
-	maxTagPage  = 1 << 20
-	maxPages    = 200
-	maxToken    = 64 << 10
-	maxHeader   = 64 << 10
-	maxVersion  = 128 // bytes of a version label, the length of a tag
-	pageSize    = 1000
-	maxChildren = 16 // manifests of an index that match the platform and are looked at
+	maxManifest  = 4 << 20
+	maxConfig    = 4 << 20
+	maxTagPage   = 1 << 20
+	maxPages     = 200
+	maxTags      = 100_000  // of a repository; docker.io/library/node has 9,000
+	maxTagList   = 16 << 20 // bytes of all its pages: that many tags of the greatest length, and JSON around them
+	maxToken     = 64 << 10
+	maxHeader    = 64 << 10
+	maxVersion   = 128 // bytes of a version label, the length of a tag
+	pageSize     = 1000
+	maxRedirects = 5  // containerd follows ten
+	maxChildren  = 16 // manifests of an index that match the platform and are looked at
 )
 
 // maxRetryAfter is how long a host may silence the agent; more is cut, so that

@@ -3,9 +3,28 @@
 package registry
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/containerd/log"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain reads what containerd's library logs by itself, at the level that the
+// agent has for it.
+func TestMain(m *testing.M) {
+	logged := new(bytes.Buffer)
+	log.L.Logger.SetOutput(logged)
+	if err := log.SetLevel("error"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if secretIn(logged.String()) {
+			fmt.Println("FAIL: containerd logged a secret:", logged)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}

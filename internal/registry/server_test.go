@@ -193,20 +193,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// newRegistry makes a registry for the test's node that asks the hosts of a
-// certs.d; adjust may change the options.
-func newRegistry(t testing.TB, certsDir string, adjust ...func(*Options)) (*Registry, *recorder) {
-	t.Helper()
-	rec := &recorder{}
-	o := Options{CertsDirs: []string{certsDir}, Version: "1.2.3", Platform: node, Wrap: rec.wrap}
-	for _, a := range adjust {
-		a(&o)
-	}
-	r := New(o)
-	t.Cleanup(r.Close)
-	return r, rec
-}
-
 // testImage is a random image for a platform, such as "linux/amd64".
 func testImage(t testing.TB, platform string) v1.Image {
 	t.Helper()

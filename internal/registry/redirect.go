@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// following makes a client that follows redirects by our rules. own are the
+// host's headers of hosts.toml.
+func following(next http.RoundTripper, own http.Header) *http.Client {
+	return &http.Client{
+		Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}},
+		// Also keeps containerd from following by its own rules.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// follower follows redirects below the client that asks, which so never learns
+// where they lead to: containerd puts the URL that a pull was led to into its
+// errors, and blob stores have their signature in it.
+type follower struct{ client http.Client }
+
+func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := f.client.Do(req) //nolint:gosec // where requests may go is what redirects decides
+	if err != nil {
+		return nil, plain(err)
+	}
+	if resp.Request.Response != nil {
+		shown, u := *resp.Request, *resp.Request.URL
+		u.RawQuery, u.User = "", nil
+		shown.URL = &u
+		resp.Request = &shown
+	}
+	return resp, nil
+}
+
+// redirects follows up to five redirects as containerd does, but never from
+// https to http, and takes what may be secret along to no other host. Go itself
+// would keep Authorization for a subdomain, and any other header for anybody.
+func redirects(own http.Header) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		first := via[0].URL
+		if len(via) > maxRedirects {
+			return fmt.Errorf("redirected more than %d times", maxRedirects)
+		}
+		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
+			return errors.New("redirected from https to http")
+		}
+		if sameOrigin(first, req.URL) {
+			return nil
+		}
+		withoutSecrets(req.Header, own)
+		return nil
+	}
+}

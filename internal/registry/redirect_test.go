@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Blob stores sign the URLs that registries lead to, and containerd puts the
+// URL that failed into its error: the guard of the test reads it.
+func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
+	t.Parallel()
+	stores := []struct {
+		title, query string
+		answer       http.HandlerFunc
+		want         string
+		notFound     bool
+	}{
+		{title: "no longer allowed", query: "X-Signature=" + secret, want: "403 Forbidden", answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+		}},
+		{title: "vanished", query: "X-Signature=" + secret, want: "not found", notFound: true},
+		{title: "no answer", query: "X-Signature=" + secret, want: "EOF", answer: func(w http.ResponseWriter, _ *http.Request) {
+			if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				_ = conn.Close()
+			}
+		}},
+		{title: "on to nowhere", query: "X-Signature=" + secret, want: "Location", answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://%zz/?X-Signature="+secret)
+			w.WriteHeader(http.StatusFound)
+		}},
+	}
+	for _, s := range stores {
+		t.Run(s.title, func(t *testing.T) {
+			t.Parallel()
+			f, store := newTLSFake(t), newTLSFake(t)
+			store.answer(s.answer)
+			f.answer(func(w http.ResponseWriter, req *http.Request) {
+				http.Redirect(w, req, store.URL+req.URL.Path+"?"+s.query, http.StatusTemporaryRedirect)
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
+			fetcher, err := r.Resolver().Fetcher(t.Context(), f.repository()+":1")
+			require.NoError(t, err)
+			body, err := fetcher.Fetch(t.Context(), ocispec.Descriptor{
+				MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: 5,
+			})
+			if err == nil { // the request goes out with the first Read
+				_, err = io.ReadAll(body)
+				require.NoError(t, body.Close())
+			}
+			require.ErrorContains(t, err, s.want)
+			assert.Equal(t, s.notFound, errdefs.IsNotFound(err))
+			require.NotEmpty(t, store.log())
+			assert.Contains(t, store.log()[0], secret, "the store itself must see it")
+		})
+	}
+}
+
+// What a client is told of a redirect is where it ended, without its query.
+func TestWhereARequestEnded(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.tag("there", f.image(t, "linux", "amd64", nil))
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/here") {
+			http.Redirect(w, req, "https://u:"+secret+"@"+f.host()+"/v2/app/manifests/there?X-Signature="+secret, http.StatusFound)
+		}
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
+	hosts, err := r.hosts.of(f.host())
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, f.URL+"/v2/app/manifests/here?ns=x", nil)
+	require.NoError(t, err)
+	resp, err := hosts[0].Client.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, f.URL+"/v2/app/manifests/there", resp.Request.URL.String())
+	assert.False(t, insecure(resp), "both hops count")
+
+	got, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "here"})
+	require.NoError(t, err)
+	assert.Equal(t, f.host(), got.Host)
+	assert.False(t, got.Insecure)
+}
+
+// One hop without TLS or without a proven certificate spoils the answer.
+func TestRedirectsThatAreInsecure(t *testing.T) {
+	t.Parallel()
+	secure, open := newTLSFake(t), newFake(t)
+	desc := secure.image(t, "linux", "amd64", nil)
+	secure.tag("1", desc)
+	open.answer(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, secure.URL+req.URL.Path, http.StatusTemporaryRedirect)
+	})
+	// containerd gives http hosts with a ca the scheme https first; without one, the
+	// target cannot be proven.
+	r, _ := newRegistry(t, certsD(t, open.host(), plainHTTP(open.host())), func(o *Options) { o.Roots = secure.pool })
+	got, err := r.Resolve(t.Context(), agent.Reference{Repository: open.repository(), Tag: "1"})
+	require.NoError(t, err)
+	assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: open.host(), Insecure: true}, got)
+}
