@@ -41,14 +41,17 @@ func RetryTime(now, wish time.Time, failures int, jitter float64) time.Time {
 // sources failed, the earliest retry. With polling off (interval 0) there is
 // neither, and the time is zero.
 func NextPoll(now time.Time, interval time.Duration, machineID string, retries []time.Time) time.Time {
-	next := NextSlot(now, interval, machineID)
-	if next.IsZero() {
-		return next
+	return earliest(NextSlot(now, interval, machineID), retries)
+}
+
+func earliest(slot time.Time, retries []time.Time) time.Time {
+	if slot.IsZero() {
+		return slot
 	}
 	for _, r := range retries {
-		if r.Before(next) {
-			next = r
+		if r.Before(slot) {
+			slot = r
 		}
 	}
-	return next
+	return slot
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Progress. It is not safe for concurrent use: Loop serialises.
+// required but Pacer, Progress and Jitter. It is not safe for concurrent use: Loop serialises.
 type Agent struct {
 	Source    Source
 	Images    Images
@@ -20,20 +20,23 @@ type Agent struct {
 	Files     PodFiles
 	Announcer Announcer
 	Recorder  Recorder
+	Pacer     Pacer // of Source; nil: it has none
 	Policy    Policy
 	Log       *slog.Logger
 	Now       func() time.Time
 	// Progress hears of long work and of each step; may be nil.
 	Progress func(Progress)
-	Version  string // of the agent, for the status
+	// Jitter gives numbers from [0,1), another one each time; nil: at random.
+	Jitter  func() float64
+	Version string // of the agent, for the status
 
-	record    Record
-	loaded    bool
-	nextCheck *time.Time
-	cycle     string           // the running cycle's id, in every line of the log
-	count     uint64           // of cycles since the start
-	applied   map[string]bool  // pod manifests applied in this cycle
-	errs      map[string]error // what did not work in this cycle, by pod manifest or release
+	record   Record
+	loaded   bool
+	schedule func(retries []time.Time) time.Time // the loop's; nil: nobody polls
+	cycle    string                              // the running cycle's id, in every line of the log
+	count    uint64                              // of cycles since the start
+	applied  map[string]bool                     // pod manifests applied in this cycle
+	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
 }
 
 // Cycle looks, asks, decides and does, once. It returns what the node is like
@@ -48,7 +51,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	if err != nil {
 		return a.unseen(ctx, err)
 	}
-	offers := a.offers(ctx, questions(survey(inv, a.Policy), a.Policy), poll)
+	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, true)
 	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
 	for _, step := range plan.Steps {
 		if ctx.Err() != nil {
@@ -77,7 +80,7 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	offers := a.offers(ctx, questions(survey(inv, a.Policy), a.Policy), poll)
+	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, false)
 	return Decide(inv, offers, a.record, a.Policy, a.Now()), nil
 }
 
@@ -99,6 +102,9 @@ func (a *Agent) load(ctx context.Context) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	a.record.Version = RecordVersion
+	if a.Pacer != nil {
+		a.Pacer.Resume(a.record.Pace)
+	}
 	a.loaded = true
 	return nil
 }
@@ -192,6 +198,9 @@ func (a *Agent) remove(ctx context.Context, s Step) error {
 }
 
 func (a *Agent) save(ctx context.Context) error {
+	if a.Pacer != nil {
+		a.record.Pace = a.Pacer.Pace()
+	}
 	// What was done is kept also when the agent has been asked to stop.
 	if err := a.Recorder.Save(context.WithoutCancel(ctx), a.record); err != nil {
 		return fmt.Errorf("record: %w", err)

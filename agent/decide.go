@@ -25,6 +25,7 @@ const (
 	HoldBusy      = "busy"      // another operation owns the node
 	HoldUnmanaged = "unmanaged" // the pod manifest is not ours to change
 	HoldEdited    = "edited"    // somebody edited a file of ours whose template is gone
+	HoldAsked     = "hold"      // a person, or the configuration, wants nothing applied
 )
 
 // Decide makes the plan of one cycle. It is pure: the same arguments give the
@@ -102,8 +103,11 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		return i
 	}
 	rule := d.policy.rule(w.Ask.Repository)
-	i.Target = i.Offer.Newest
 	good := d.rec.Good[goodKey(v.file, w.Image.Container)]
+	d.target(w, &i, rule, d.running(w, c, good))
+	if i.Offer.Unresolved() {
+		return i
+	}
 	var same bool
 	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
 	known := c != nil && c.Image != ""
@@ -117,7 +121,24 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	i.Staged = d.inv.staged(i.Target)
+	if i.Change != "" && d.waits(i) {
+		i.note("staging begins at " + i.Offer.StageFrom.UTC().Format(time.RFC3339))
+	}
 	return i
+}
+
+// running is the digest that a container runs, or ran last.
+func (d *decider) running(w Want, c *Container, good Good) digest.Digest {
+	switch {
+	case !isContainer(w.Image):
+		return ""
+	case c != nil && c.Image != "":
+		return digestOf(c, d.inv.Held)
+	case good.Repository == w.Ask.Repository:
+		return good.Running
+	default:
+		return ""
+	}
 }
 
 // sameImage compares what last ran with the target, where CRI shows nothing.
@@ -222,6 +243,7 @@ func (d *decider) sum(p *PodPlan) {
 		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})
 	}
 	if p.Change != "" {
+		d.holds(p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == ChangeRemove
 	}

@@ -25,13 +25,22 @@ type inquiry struct {
 	listed map[string]bool       // repositories whose list was asked for in this round
 	full   map[string][]tags.Tag // and what was listed, whole
 	last   Resolved              // who answered last
+
+	results map[Question]result
+	held    map[digest.Digest]bool     // what the node has
+	runs    map[Question]digest.Digest // what runs, where that is known
 }
 
-func newInquiry(a *Agent, poll Poll) *inquiry {
-	return &inquiry{
+func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
+	i := &inquiry{
 		agent: a, poll: poll,
 		heads: map[Reference]head{}, listed: map[string]bool{}, full: map[string][]tags.Tag{},
+		results: map[Question]result{}, held: map[digest.Digest]bool{}, runs: inv.runs(),
 	}
+	for _, h := range inv.Held {
+		i.held[h.Digest] = true
+	}
+	return i
 }
 
 type head struct {
@@ -46,6 +55,8 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 	if err != nil {
 		return offer, err
 	}
+	answered := i.heads[Reference{q.Repository, follow}].Resolved
+	offer.Host, offer.Mirror = answered.Host, answered.Mirror
 	offer.Follow, err = i.release(ctx, q, follow, d)
 	if errors.Is(err, ErrNotFound) {
 		// OBS deletes tags by moving them to a digest that it deletes next: the tag
@@ -59,6 +70,9 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
 	}
 	offer.Newest = offer.Follow
+	if err := i.anchor(ctx, q, offer.Follow); err != nil {
+		return offer, err
+	}
 	return offer, i.newest(ctx, &offer)
 }
 
@@ -134,7 +148,8 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	}
 	last := i.agent.record.Offers[q.String()].Follow
 	seen := last.Digest == want
-	if seen && last.Tag != q.Tag && i.isForm(q, last.Tag, tags.Intermediate) {
+	known := last.Tag != q.Tag && i.isForm(q, last.Tag, tags.Intermediate)
+	if seen && known {
 		d, err := i.head(ctx, q.Repository, last.Tag)
 		switch {
 		case err == nil && d == want:
@@ -162,6 +177,12 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 			return t.Wire(), want, nil
 		} else if err != nil && !errors.Is(err, ErrNotFound) {
 			return "", "", err
+		}
+	}
+	if known {
+		// The short tag is ahead of every intermediate one: they are being published.
+		if d, err := i.head(ctx, q.Repository, last.Tag); err == nil {
+			return last.Tag, d, nil
 		}
 	}
 	return q.Tag, want, nil
@@ -197,10 +218,7 @@ func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.
 			return Release{}, err
 		}
 	}
-	if i.agent.record.Releases == nil {
-		i.agent.record.Releases = map[string]Release{}
-	}
-	i.agent.record.Releases[key] = r
+	i.agent.record.learn(r)
 	return r, nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // Inventory is what the pod manifests ask for and what really is on the node.
@@ -117,4 +119,27 @@ func container(all []Container, name string) *Container {
 		}
 	}
 	return best
+}
+
+// runs is what each question's images run, where one digest is known of them.
+func (inv Inventory) runs() map[Question]digest.Digest {
+	var names []string
+	for _, v := range inv.views {
+		if v.err == nil {
+			names = append(names, v.pod.Name)
+		}
+	}
+	out := map[Question]digest.Digest{}
+	for _, v := range inv.views {
+		if v.err != nil {
+			continue
+		}
+		containers := inv.podContainers(v.pod.Namespace, v.pod.Name, names)
+		for _, w := range v.wants {
+			if c := container(containers, w.Image.Container); c != nil && isContainer(w.Image) && c.Image != "" {
+				out[w.Ask] = digestOf(c, inv.Held)
+			}
+		}
+	}
+	return out
 }

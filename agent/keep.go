@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +52,7 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	deleteUnless(r.Sources, asked)
 	deleteUnless(r.Lists, asked)
 	deleteUnless(r.Releases, keep)
+	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.stands(now) })
 }
 
 // forgetPods drops what is kept by pod manifest. Of one that cannot be read now

@@ -20,6 +20,10 @@ const lookInterval = 10 * time.Minute
 // were installed together.
 const firstInterval = 10 * time.Minute
 
+// restInterval is the least time between two retries, for nodes that cannot even
+// be looked at: they never come to asking.
+const restInterval = time.Minute
+
 // Notifier tells the service manager how the loop is doing.
 type Notifier interface {
 	// Status is a sentence for `systemctl status`.
@@ -47,7 +51,8 @@ type Loop struct {
 	agent     *Agent
 	interval  time.Duration
 	machineID string
-	poll      time.Time // the next slot; zero: polling is off
+	slot      time.Time // the next poll of everything; zero: polling is off
+	rested    time.Time // no retry before
 }
 
 // NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
@@ -64,6 +69,7 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 
 func (l *Loop) adopt(a *Agent, interval time.Duration) {
 	a.Progress = l.progress
+	a.schedule = l.due
 	l.agent, l.interval = a, interval
 }
 
@@ -79,10 +85,14 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		now := l.now()
 		switch {
-		case !l.poll.IsZero() && !now.Before(l.poll):
-			l.schedule(now, l.interval)
+		case !l.slot.IsZero() && !now.Before(l.slot):
+			l.slot = NextSlot(now, l.interval, l.machineID)
 			_, _ = l.turn(ctx, PollDue)
 			look = l.now().Add(lookInterval)
+		case !l.slot.IsZero() && !now.Before(l.due(l.agent.retries())):
+			_, _ = l.turn(ctx, PollFailed)
+			look = l.now().Add(lookInterval)
+			l.rested = l.now().Add(restInterval)
 		case !now.Before(look):
 			_, _ = l.turn(ctx, PollNone)
 			look = l.now().Add(lookInterval)
@@ -108,20 +118,26 @@ func (l *Loop) next(now time.Time) {
 	if l.agent.neverAsked() {
 		interval = min(interval, firstInterval)
 	}
-	l.schedule(now, interval)
+	l.slot = NextSlot(now, interval, l.machineID)
 }
 
-func (l *Loop) schedule(now time.Time, interval time.Duration) {
-	l.poll = NextSlot(now, interval, l.machineID)
-	l.agent.nextCheck = when(l.poll)
+// due is when anything is asked next: at the slot, or where sources have
+// failed, at the earliest retry. Without an interval, never.
+func (l *Loop) due(retries []time.Time) time.Time {
+	for n, r := range retries {
+		if r.Before(l.rested) {
+			retries[n] = l.rested
+		}
+	}
+	return earliest(l.slot, retries)
 }
 
 // wait sleeps until something is due or somebody asks; false: the end.
 func (l *Loop) wait(ctx context.Context, look time.Time) bool {
 	now := l.now()
 	d := look.Sub(now)
-	if !l.poll.IsZero() {
-		d = min(d, l.poll.Sub(now))
+	if due := l.due(l.agent.retries()); !due.IsZero() {
+		d = min(d, due.Sub(now))
 	}
 	if l.wake > 0 {
 		d = min(d, l.wake)
@@ -162,51 +178,6 @@ func (l *Loop) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
-}
-
-// Check polls now, all of it, and returns what was found.
-func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
-	var s Status
-	var err error
-	e := l.run(ctx, hear, func(ctx context.Context) { s, err = l.turn(ctx, PollAll) })
-	return s, errors.Join(err, e)
-}
-
-// Apply approves and applies what is staged for the named images.
-func (l *Loop) Apply(ctx context.Context, names []string, hear func(Progress)) ([]Outcome, error) {
-	var out []Outcome
-	var err error
-	e := l.run(ctx, hear, func(ctx context.Context) {
-		l.say(StateApplying, "applying what was approved")
-		var s Status
-		out, s, err = l.agent.Apply(ctx, names)
-		if s.SchemaVersion == 0 {
-			s, _ = l.agent.Cycle(ctx, PollNone) // nothing was done: say again what is
-		}
-		l.keep(s)
-	})
-	return out, errors.Join(err, e)
-}
-
-// say changes the state in the status while something is under way.
-func (l *Loop) say(state State, reason string) {
-	l.mu.Lock()
-	if l.status.State != state {
-		l.status.State, l.status.Since = state, l.now().UTC()
-	}
-	l.status.Reason = reason
-	s := l.status
-	l.mu.Unlock()
-	l.notify.Status(Sentence(s))
-}
-
-// Reconfigure goes on with another agent, after the cycle that runs.
-func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
-	return l.run(ctx, nil, func(ctx context.Context) {
-		l.adopt(a, interval)
-		l.next(l.now())
-		_, _ = l.turn(ctx, PollNone)
-	})
 }
 
 // run has the loop's goroutine do f, and waits for it.

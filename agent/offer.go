@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,10 +17,49 @@ type Offer struct {
 	Question
 	Follow Release // what the followed tag names now
 	Newest Release // the newest release that policy allows; Follow where none is newer
-	Notes  []string
+	// Host answered; Mirror: it is not the one that the repository names.
+	Host   string
+	Mirror bool
+	// Refused are the tags that might have been offered, and by which rule they
+	// are not: the highest first, at most maxRefused.
+	Refused []Refusal
+	Notes   []string
+	// StageFrom is when staging may begin on this node.
+	StageFrom time.Time
 	// Err with a zero Follow: unresolved, the pod is withheld. Err with a
 	// Follow: remembered.
 	Err error
+}
+
+// Refusal is a tag that is not offered, and why.
+type Refusal struct {
+	Tag    string `json:"tag"`
+	Rule   string `json:"rule"` // stable word, see the constants
+	Reason string `json:"reason"`
+}
+
+// The rules that refuse a release. They are an interface, as holds are.
+const (
+	RuleUpdates    = "updates"      // a larger change than the policy allows
+	RuleAllow      = "allow"        // matches none of the allowed patterns
+	RuleDeny       = "deny"         // matches a denied pattern or digest
+	RuleMax        = "max"          // above the highest that may be offered
+	RuleMissing    = "missing"      // listed, but not served
+	RulePlatform   = "platform"     // not for this node
+	RuleOrigin     = "origin"       // an image of another application, by its own label
+	RuleOlder      = "older"        // the tag went back to an older build
+	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
+	RuleConfirm    = "confirmAfter" // the second reading named another digest
+)
+
+// maxRefused bounds what is kept of refusals: a person reads the highest.
+const maxRefused = 16
+
+// refuse notes a refusal.
+func (o *Offer) refuse(tag, rule, format string, args ...any) {
+	if len(o.Refused) < maxRefused {
+		o.Refused = append(o.Refused, Refusal{tag, rule, fmt.Sprintf(format, args...)})
+	}
 }
 
 // Unresolved reports that nothing is known of the image.
@@ -29,82 +67,6 @@ func (o Offer) Unresolved() bool { return o.Follow.Digest == "" }
 
 // errNotAsked stands in an offer that no poll has answered yet.
 var errNotAsked = errors.New("not asked yet")
-
-// maxRetryWait bounds how long a source may ask us to wait. A later time was
-// heard when the clock was wrong, or from a host that is.
-const maxRetryWait = 24 * time.Hour
-
-// Poll says how much a cycle asks.
-type Poll int
-
-const (
-	// PollNone asks nothing: the cycle works with the last answers.
-	PollNone Poll = iota
-	// PollDue asks for the followed tags, and for tag lists where they are due.
-	PollDue
-	// PollAll asks for everything, also before its time: a person wants to know.
-	PollAll
-)
-
-// offers asks the source about every question, as cheaply as it allows.
-func (a *Agent) offers(ctx context.Context, qs []Question, poll Poll) map[Question]Offer {
-	asked := newInquiry(a, poll)
-	out := make(map[Question]Offer, len(qs))
-	var early []Question // answered before their repository was listed anew
-	for _, q := range qs {
-		if poll == PollNone || ctx.Err() != nil {
-			out[q] = a.remembered(q, errNotAsked)
-			continue
-		}
-		if !asked.listed[q.Repository] {
-			early = append(early, q)
-		}
-		out[q] = a.ask(ctx, asked, q)
-	}
-	for _, q := range early {
-		if asked.full[q.Repository] != nil && ctx.Err() == nil {
-			out[q] = a.ask(ctx, asked, q) // what was asked before is not asked again
-		}
-	}
-	if poll != PollNone {
-		a.record.LastCheck = a.Now()
-	}
-	// What nobody asks any more must not answer a later question.
-	asks := map[string]bool{}
-	for _, q := range qs {
-		asks[q.String()] = true
-	}
-	deleteUnless(a.record.Offers, asks)
-	return out
-}
-
-// ask puts one question, and falls back on the last answer where there is none.
-func (a *Agent) ask(ctx context.Context, asked *inquiry, q Question) Offer {
-	wait := a.record.Sources[q.Repository].RetryAt.Sub(a.Now())
-	if asked.poll != PollAll && wait > 0 && wait <= maxRetryWait {
-		until := a.Now().Add(wait).UTC().Format(time.RFC3339)
-		return a.remembered(q, fmt.Errorf("%s: asked to wait until %s", q.Repository, until))
-	}
-	a.tell(Progress{Reference: q.String(), Phase: "asking"})
-	offer, err := asked.answer(ctx, q)
-	switch {
-	case err == nil:
-		a.record.noteAnswer(q.Repository, asked.last, a.Now())
-		a.record.remember(q, Remembered{At: a.Now(), Follow: offer.Follow, Newest: offer.Newest, Notes: offer.Notes})
-		return offer
-	case ctx.Err() != nil:
-		return a.remembered(q, errNotAsked) // asked to stop: nobody's failure
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrPlatform):
-		// The source did answer, and what it says leaves nothing to offer.
-		a.record.noteAnswer(q.Repository, answerer(err, asked.last), a.Now())
-		a.record.remember(q, Remembered{At: a.Now(), Refused: err.Error(), Gone: errors.Is(err, ErrNotFound)})
-		return Offer{Question: q, Err: err}
-	default:
-		a.Log.Warn("source does not answer", "cycle", a.cycle, "image", q.String(), "err", err)
-		a.record.noteFailure(q.Repository, err)
-		return a.remembered(q, err)
-	}
-}
 
 // remembered is the last answer. err says why there is no newer one; an answer
 // that nobody was to renew is not a failure.
@@ -125,7 +87,18 @@ func (a *Agent) remembered(q Question, err error) Offer {
 	case errors.Is(err, errNotAsked):
 		err = nil
 	}
-	return Offer{Question: q, Follow: m.Follow, Newest: m.Newest, Notes: m.Notes, Err: err}
+	return Offer{
+		Question: q, Follow: m.Follow, Newest: m.Newest, Host: m.Host, Mirror: m.Mirror,
+		Refused: m.RefusedTags, Notes: m.Notes, StageFrom: m.StageFrom, Err: err,
+	}
+}
+
+// remembered is the offer as the record keeps it.
+func (o Offer) remembered(now time.Time) Remembered {
+	return Remembered{
+		At: now, Follow: o.Follow, Newest: o.Newest, Host: o.Host, Mirror: o.Mirror,
+		RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
+	}
 }
 
 // refusal is a source's answer as the record keeps it.
@@ -160,7 +133,7 @@ func (r *Record) recall(q Question) (Remembered, bool) {
 		}
 		for _, f := range []Release{m.Follow, m.Newest} {
 			if f.Tag == q.Tag && m.At.After(best.At) {
-				best = Remembered{At: m.At, Follow: f, Newest: m.Newest}
+				best = Remembered{At: m.At, Follow: f, Newest: m.Newest, Host: m.Host, Mirror: m.Mirror, StageFrom: m.StageFrom}
 			}
 		}
 	}

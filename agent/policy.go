@@ -27,6 +27,12 @@ type Policy struct {
 	Rule func(repository string) Rule
 	// ListEvery is how often a tag list is asked for, at most.
 	ListEvery time.Duration
+	// ConfirmAfter is the time between the two readings of a digest that is new to
+	// the node; 0: one is enough.
+	ConfirmAfter time.Duration
+	// StageDelay is this node's own part of the spread of staging: so long after a
+	// poll has found something its pull begins. A person does not wait for it.
+	StageDelay time.Duration
 	// ApplyTimeout bounds the wait for CRI to show the applied digest.
 	ApplyTimeout time.Duration
 }
@@ -35,6 +41,21 @@ type Policy struct {
 type Rule struct {
 	Updates tags.Change  // the largest change that may be offered
 	Dialect tags.Dialect // how its tags are spelt
+	// Follow is the floating tag to follow instead of the one that is written in a
+	// file of ours; empty: that one.
+	Follow string
+	// Allow and Deny are shell patterns (path.Match) for tags; one of Deny may be a
+	// digest. What Allow does not match, if it is not empty, or Deny does, is not
+	// offered.
+	Allow, Deny []string
+	// Max is the highest release that may be offered (tags.Tag.Exceeds); zero: none.
+	Max tags.Tag
+	// Older: a tag that goes back to an older build is followed.
+	Older bool
+	// Hold is why nothing of the repository is applied; empty: it may be. It ends
+	// at HoldUntil; zero: never.
+	Hold      string
+	HoldUntil time.Time
 }
 
 func (p Policy) rule(repository string) Rule {

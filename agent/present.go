@@ -27,9 +27,29 @@ func (a *Agent) blank(state State, reason string) Status {
 		SchemaVersion: StatusSchemaVersion, Version: a.Version,
 		State: state, Reason: reason, Since: since, Written: now,
 		LastCheck: when(a.record.LastCheck),
-		NextCheck: a.nextCheck,
-		Sources:   []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
+		NextCheck: a.nextCheck(), Budget: a.budget(),
+		Sources: []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
 	}
+}
+
+// nextCheck is when the node asks next; nil: polling is off.
+func (a *Agent) nextCheck() *time.Time {
+	if a.schedule == nil {
+		return nil
+	}
+	return when(a.schedule(a.retries()))
+}
+
+// budget is what is left of the requests; nil: all, or there is no limit.
+func (a *Agent) budget() *BudgetStatus {
+	if a.Pacer == nil {
+		return nil
+	}
+	b := a.Pacer.Pace().Budget
+	if b.PerHour == 0 {
+		return nil
+	}
+	return &BudgetStatus{PerHour: b.PerHour, Left: b.Left}
 }
 
 func (a *Agent) publish(ctx context.Context, s Status) error {
@@ -60,6 +80,8 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: orEmpty(p.Holds),
 		Staged: i.Staged, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
+		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
+		Refused: append([]Refusal{}, i.Offer.Refused...), Notes: append([]string{}, i.Offer.Notes...),
 	}
 	if s.Follow == "" {
 		s.Follow = i.Want.Ask.Tag

@@ -41,6 +41,10 @@ type Record struct {
 	// Approved are the offers that a person said yes to and that are not applied
 	// yet, by pod manifest.
 	Approved map[string]Approval `json:"approved,omitempty"`
+	// Holds are the holds of persons, by repository; "*" is all of them.
+	Holds map[string]PersonHold `json:"holds,omitempty"`
+	// Pace is what hosts and the request budget leave for later.
+	Pace Pace `json:"pace,omitzero"`
 	// Failed are the last apply's failures, by pod manifest.
 	Failed map[string]Failure `json:"failed,omitempty"`
 }
@@ -61,7 +65,13 @@ type Remembered struct {
 	At     time.Time `json:"at"`
 	Follow Release   `json:"follow"`
 	Newest Release   `json:"newest"`
-	Notes  []string  `json:"notes,omitempty"`
+	Host   string    `json:"host,omitempty"` // that answered
+	Mirror bool      `json:"mirror,omitempty"`
+	// RefusedTags are those of the list that are not offered, and why.
+	RefusedTags []Refusal `json:"refusedTags,omitempty"`
+	Notes       []string  `json:"notes,omitempty"`
+	// StageFrom is when this node's pull of Newest may begin.
+	StageFrom time.Time `json:"stageFrom,omitzero"`
 	// Refused is why there is nothing to offer, in the source's own answer; Gone
 	// that the followed tag is not there. Follow and Newest are empty then.
 	Refused string `json:"refused,omitempty"`
@@ -94,6 +104,13 @@ type Good struct {
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
+}
+
+// PersonHold is a person's word that nothing of a repository is to be applied.
+type PersonHold struct {
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Failure is an apply that did not end well.

@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -130,37 +129,6 @@ func TestNewestOfAnOldLineIsFoundAmongManyNewerTags(t *testing.T) {
 	want := w.Registry.Release(velum, "4.0.0", 2, "1.1")
 	s := w.check()
 	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
-}
-
-func TestSourceThatAsksToWaitIsLeftInPeace(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		wait  time.Duration
-		heads int
-	}{
-		"for an hour":               {time.Hour, 0},
-		"until a time that is past": {-time.Hour, 1},
-		"for ten years":             {10 * 365 * 24 * time.Hour, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, _ := running(t)
-			w.Registry.Down(&agent.SourceError{
-				Repository: velum, Host: agenttest.Host, Status: 429, RetryAt: w.Clock.Now().Add(c.wait),
-				Err: errors.New("429 Too Many Requests"),
-			})
-			w.poll()
-			w.Registry.Counts()
-
-			s := w.poll()
-
-			assert.Equal(t, c.heads, w.Registry.Counts().Heads)
-			assert.Equal(t, agent.StateStale, s.State)
-			assert.Contains(t, s.Reason, "429")
-			w.check()
-			assert.Equal(t, 1, w.Registry.Counts().Heads, "a person may ask at any time")
-		})
-	}
 }
 
 func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {

@@ -14,14 +14,22 @@ func (r *Record) noteAnswer(repository string, last Resolved, now time.Time) {
 	})
 }
 
-// noteFailure keeps that it did not, and what it said instead.
-func (r *Record) noteFailure(repository string, err error) {
+// noteFailure keeps that it did not, what it said instead, and when it is asked
+// again. A source that was not even asked has not failed once more.
+func (r *Record) noteFailure(repository string, err error, now time.Time, jitter float64) {
 	s := r.Sources[repository]
-	s.Failures++
-	s.Error, s.RetryAt = err.Error(), time.Time{}
-	if se, ok := errors.AsType[*SourceError](err); ok {
-		s.Host, s.Mirror, s.RetryAt = se.Host, se.Mirror, se.RetryAt
+	se, ok := errors.AsType[*SourceError](err)
+	if !ok {
+		se = &SourceError{}
 	}
+	if !se.Unasked || s.Failures == 0 {
+		s.Failures++
+	}
+	s.Error = err.Error()
+	if se.Host != "" {
+		s.Host, s.Mirror = se.Host, se.Mirror
+	}
+	s.RetryAt = RetryTime(now, se.RetryAt, s.Failures, jitter)
 	r.source(repository, s)
 }
 

@@ -102,13 +102,12 @@ func TestNewestThatIsNotThereOrNotForThisPlatformIsPassedOver(t *testing.T) {
 	s := w.check()
 
 	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
-	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
-	require.NoError(t, err)
-	notes := plan.Pods[0].Images[0].Offer.Notes
-	require.Len(t, notes, 2)
-	assert.Contains(t, notes[0], "4.0.0-rev4 not offered")
-	assert.Contains(t, notes[0], "not for this platform")
-	assert.Contains(t, notes[1], "4.0.0-rev3 not offered")
+	refused := image(s, "velum.yaml", "velum").Refused
+	require.Len(t, refused, 2)
+	assert.Equal(t, "4.0.0-rev4", refused[0].Tag)
+	assert.Equal(t, agent.RulePlatform, refused[0].Rule)
+	assert.Equal(t, "4.0.0-rev3", refused[1].Tag)
+	assert.Equal(t, agent.RuleMissing, refused[1].Rule)
 }
 
 func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {

@@ -37,9 +37,16 @@ type Status struct {
 	LastCheck     *time.Time     `json:"lastCheck"`
 	NextCheck     *time.Time     `json:"nextCheck"` // null: polling is off
 	Progress      *Progress      `json:"progress,omitempty"`
+	Budget        *BudgetStatus  `json:"budget"` // null: nothing of it is spent, or there is none
 	Sources       []SourceStatus `json:"sources"`
 	Images        []ImageStatus  `json:"images"`
 	PodManifests  []PodStatus    `json:"podManifests"`
+}
+
+// BudgetStatus is what is left of the hour's requests to registries.
+type BudgetStatus struct {
+	PerHour int `json:"perHour"`
+	Left    int `json:"left"`
 }
 
 // SourceStatus is one repository's source.
@@ -66,6 +73,8 @@ type ImageStatus struct {
 	Container   string     `json:"container"`
 	PodManifest string     `json:"podManifest"`
 	Follow      string     `json:"follow"` // floating tag
+	Host        string     `json:"host"`   // that answered for it
+	Mirror      bool       `json:"mirror"`
 	Running     *Named     `json:"running"`
 	LastGood    *Named     `json:"lastGood"`
 	Offered     *Named     `json:"offered"`
@@ -74,6 +83,8 @@ type ImageStatus struct {
 	Staged      bool       `json:"staged"`
 	Adopted     bool       `json:"adopted"`
 	Holds       []Hold     `json:"holds"`
+	Refused     []Refusal  `json:"refused"` // what is not offered, and by which rule
+	Notes       []string   `json:"notes"`
 	Error       string     `json:"error"`
 }
 

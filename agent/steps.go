@@ -48,16 +48,34 @@ func (d *decider) stage(plan Plan) []Step {
 		steps = append(steps, Step{Do: StepStage, Release: i.Target})
 	}
 	for _, p := range plan.Pods {
-		if d.wantsStaged(p) {
+		if d.wantsStaged(p) && !d.isLater(p) {
 			for _, i := range p.Images {
 				add(i)
 			}
 		}
 	}
 	for _, i := range plan.Tracked {
-		add(i)
+		if !d.waits(i) {
+			add(i)
+		}
 	}
 	return steps
+}
+
+// isLater reports whether the pod's pulls wait for this node's moment. A new pod
+// does not wait: kubelet will pull for it as soon as it is written.
+func (d *decider) isLater(p PodPlan) bool {
+	if p.Ready || find(d.inv.PodManifests, p.File) == nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Images, d.waits)
+}
+
+// waits reports whether an image's pull waits for this node's moment. One that
+// lies beyond the whole spread was kept under a wrong clock.
+func (d *decider) waits(i ImagePlan) bool {
+	wait := i.Offer.StageFrom.Sub(d.now)
+	return i.Target.Digest != "" && !i.Staged && wait > 0 && wait <= d.policy.StageDelay
 }
 
 // wantsStaged reports whether the pod's targets have to be on the node: they are
@@ -85,6 +103,8 @@ func (d *decider) files(v podView, p PodPlan) []Step {
 	switch {
 	case p.Change == ChangeRemove && !d.alive(v) && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.file, Was: was})
+	case p.Waiting && d.isLater(p):
+		// Nothing is kept for approval before its images are on their way.
 	case p.Waiting && (v.waiting == nil || !bytes.Equal(v.waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.file, Data: p.Wanted, Needs: p.needs()})
 	case p.Wanted != nil && !p.Waiting && !p.same(v.disk) && !busy:
@@ -143,7 +163,7 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	for _, p := range plan.Pods {
 		unclear = unclear || p.Err != nil || p.withheld()
 		for _, i := range p.Images {
-			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p))
+			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
 			// What the pod manifest on disk follows: kubelet starts it at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
@@ -151,7 +171,7 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	}
 	for _, i := range plan.Tracked {
 		unclear = unclear || i.Target.Digest == ""
-		add(i.Target.Repository, i.Target.Digest, true)
+		add(i.Target.Repository, i.Target.Digest, !d.waits(i))
 	}
 	for _, g := range d.rec.Good {
 		add(g.Repository, g.Running, false)

@@ -160,7 +160,8 @@ func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
 	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"4.0.1-rev1 not offered: patch is more than updates: revision"}, plan.Pods[0].Images[0].Offer.Notes)
+	assert.Equal(t, []agent.Refusal{{Tag: "4.0.1-rev1", Rule: agent.RuleUpdates, Reason: "patch is more than revision"}},
+		plan.Pods[0].Images[0].Offer.Refused)
 
 	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
 	w.restart()

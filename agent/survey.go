@@ -178,8 +178,12 @@ func (w *Want) ask(p Policy, managed bool) error {
 		tag = "latest" // what kubelet makes of it
 	}
 	// A placeholder that was copied as it is never was a tag.
-	if w.OnDisk.Repository == repository && !IsPlaceholder(w.OnDisk.Tag) {
-		tag = higher(tag, w.OnDisk.Tag, p.rule(repository).Dialect)
+	rule := p.rule(repository)
+	switch {
+	case editable && rule.Follow != "":
+		tag = rule.Follow
+	case w.OnDisk.Repository == repository && !IsPlaceholder(w.OnDisk.Tag):
+		tag = higher(tag, w.OnDisk.Tag, rule.Dialect)
 	}
 	if !editable {
 		w.Left = w.Image.Reason

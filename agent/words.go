@@ -137,7 +137,7 @@ type PodFile struct {
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`
-	Phase     string `json:"phase"`           // "asking", "resolving", "downloading", "unpacking", "done", "waiting"
+	Phase     string `json:"phase"`           // "asking", "confirming", "resolving", "downloading", "unpacking", "done", "waiting"
 	Done      int64  `json:"done,omitempty"`  // bytes
 	Total     int64  `json:"total,omitempty"` // bytes
 }

@@ -183,6 +183,13 @@ func (d *Disk) Publish(_ context.Context, s agent.Status) error {
 	return err
 }
 
+// Lose takes the record away: somebody deleted the state directory.
+func (d *Disk) Lose() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.record = nil
+}
+
 // Fail makes every call fail, until nil: the disk is full.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()

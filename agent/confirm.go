@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// maxReadings bounds how often a tag is read in one round until two readings in
+// a row agree.
+const maxReadings = 4
+
+// pauseStep is how often a pause says that it is still going on: the watchdog
+// of systemd is served by that.
+const pauseStep = 10 * time.Second
+
+// result is what a round has found for a question.
+type result struct {
+	offer     Offer
+	err       error
+	by        Resolved // who answered
+	confirmed bool     // all that is new in it was read twice, or nothing is
+}
+
+// failed tells no answer from one that leaves nothing to offer.
+func (r result) failed() bool {
+	return r.err != nil && !errors.Is(r.err, ErrNotFound) && !errors.Is(r.err, ErrPlatform)
+}
+
+// ask puts a question.
+func (i *inquiry) ask(ctx context.Context, q Question) {
+	i.agent.tell(Progress{Reference: q.String(), Phase: "asking"})
+	offer, err := i.answer(ctx, q)
+	i.results[q] = result{offer: offer, err: err, by: i.last, confirmed: true}
+}
+
+// confirm reads what is new to the node a second time. Registries show digests
+// that are gone seconds later: where OBS cannot delete a tag it moves it to a
+// mangled manifest first, and mirrors swap their tags one by one.
+func (i *inquiry) confirm(ctx context.Context) {
+	settled := map[Reference]digest.Digest{}
+	for range maxReadings - 1 {
+		fresh := i.fresh(settled)
+		if len(fresh) == 0 || i.agent.pause(ctx, i.agent.Policy.ConfirmAfter, fresh) != nil {
+			break
+		}
+		moved := map[string]bool{}
+		for _, ref := range fresh {
+			was := i.heads[ref].Digest
+			var again head
+			again.Resolved, again.err = i.agent.Source.Resolve(ctx, ref)
+			if again.err == nil && again.Digest == was {
+				settled[ref] = was
+				continue
+			}
+			i.heads[ref] = again
+			moved[ref.Repository] = true
+		}
+		for _, q := range i.questions() {
+			if moved[q.Repository] && ctx.Err() == nil {
+				i.ask(ctx, q)
+			}
+		}
+	}
+	for _, ref := range i.fresh(settled) {
+		i.unsettled(ref)
+	}
+}
+
+// fresh are the tags whose digests are offered, and new: not on the node, not
+// offered before, and not read twice yet. Sorted.
+func (i *inquiry) fresh(settled map[Reference]digest.Digest) []Reference {
+	if i.agent.Policy.ConfirmAfter <= 0 {
+		return nil
+	}
+	out := map[Reference]bool{}
+	for q, r := range i.results {
+		if r.err != nil {
+			continue
+		}
+		last := i.agent.record.Offers[q.String()]
+		for _, o := range []Release{r.offer.Follow, r.offer.Newest} {
+			ref := Reference{Repository: o.Repository, Tag: o.Tag}
+			if !i.held[o.Digest] && settled[ref] != o.Digest && !isOffered(last, o) {
+				out[ref] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(out), func(x, y Reference) int { return cmp.Compare(x.String(), y.String()) })
+}
+
+func isOffered(last Remembered, r Release) bool {
+	for _, o := range []Release{last.Follow, last.Newest} {
+		if o.Tag == r.Tag && o.Digest == r.Digest {
+			return true
+		}
+	}
+	return false
+}
+
+// unsettled takes back what a tag seemed to name.
+func (i *inquiry) unsettled(ref Reference) {
+	for q, r := range i.results {
+		follows := q.Repository == ref.Repository && r.offer.Follow.Tag == ref.Tag
+		switch {
+		case r.err != nil || q.Repository != ref.Repository || (!follows && r.offer.Newest.Tag != ref.Tag):
+			continue
+		case follows:
+			r.err = fmt.Errorf("%s: named another digest at each of %d readings", ref, maxReadings)
+		default:
+			r.offer.refuse(ref.Tag, RuleConfirm, "named another digest at each of %d readings", maxReadings)
+			r.offer.Newest = r.offer.Follow
+		}
+		r.confirmed = false
+		i.results[q] = r
+	}
+}
+
+// pause waits before a second reading.
+func (a *Agent) pause(ctx context.Context, d time.Duration, refs []Reference) error {
+	a.Log.Info("new digests are read again", "cycle", a.cycle, "tags", len(refs), "after", d)
+	for d > 0 {
+		a.tell(Progress{Reference: refs[0].String(), Phase: "confirming"})
+		step := min(d, pauseStep)
+		timer := time.NewTimer(step)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		d -= step
+	}
+	return nil
+}
+
+// jitter is another number from [0,1) each time.
+func (a *Agent) jitter() float64 {
+	if a.Jitter != nil {
+		return a.Jitter()
+	}
+	return rand.Float64() //nolint:gosec // spreads load, guards nothing
+}

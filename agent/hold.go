@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// everything is the key of a hold on all images.
+const everything = "*"
+
+// maxReason bounds a person's reason, in bytes.
+const maxReason = 200
+
+var (
+	// ErrHoldEnds: a hold that has ended before it begins.
+	ErrHoldEnds = errors.New("the hold's end is not in the future")
+	// ErrReason: the reason is too long.
+	ErrReason = fmt.Errorf("reason: more than %d bytes", maxReason)
+)
+
+// holds adds what persons and the configuration hold a pod back with.
+func (d *decider) holds(p *PodPlan) {
+	if h, ok := d.rec.Holds[everything]; ok && h.stands(d.now) {
+		p.hold("everything", h.Reason, h.Until)
+	}
+	for _, i := range p.Images {
+		repository := i.Want.Ask.Repository
+		if h, ok := d.rec.Holds[repository]; ok && h.stands(d.now) {
+			p.hold(repository, h.Reason, h.Until)
+		}
+		rule := d.policy.rule(repository)
+		if rule.Hold != "" && (rule.HoldUntil.IsZero() || d.now.Before(rule.HoldUntil)) {
+			p.hold(repository, rule.Hold+" (configuration)", rule.HoldUntil)
+		}
+	}
+}
+
+func (p *PodPlan) hold(what, reason string, until time.Time) {
+	text := what
+	if reason != "" {
+		text += ": " + reason
+	}
+	if !until.IsZero() {
+		text += ", until " + until.UTC().Format(time.RFC3339)
+	}
+	if h := (Hold{HoldAsked, text}); !slices.Contains(p.Holds, h) {
+		p.Holds = append(p.Holds, h)
+	}
+}
+
+func (h PersonHold) stands(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
+
+// Hold keeps the named images (repositories, ends of them, or file names of pod
+// manifests), or all, from being applied until a time; zero: until Unhold. It
+// returns what is held: repositories, or "*".
+func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold) ([]string, Status, error) {
+	switch {
+	case len(h.Reason) > maxReason:
+		return nil, Status{}, ErrReason
+	case !h.Until.IsZero() && !h.Until.After(a.Now()):
+		return nil, Status{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
+	}
+	keys, err := a.held(ctx, names, all)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	if a.record.Holds == nil {
+		a.record.Holds = map[string]PersonHold{}
+	}
+	h.At = a.Now().UTC()
+	for _, k := range keys {
+		a.record.Holds[k] = h
+	}
+	s, err := a.kept(ctx)
+	return keys, s, err
+}
+
+// Unhold takes back the holds of persons on the named images, or all of them.
+// It returns those that were there.
+func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, Status, error) {
+	keys, err := a.held(ctx, names, all)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	if all {
+		for k := range a.record.Holds {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool {
+		_, ok := a.record.Holds[k]
+		delete(a.record.Holds, k)
+		return !ok
+	})
+	s, err := a.kept(ctx)
+	return keys, s, err
+}
+
+// kept keeps a changed hold before the cycle that shows it.
+func (a *Agent) kept(ctx context.Context) (Status, error) {
+	if err := a.save(ctx); err != nil {
+		return Status{}, err
+	}
+	return a.Cycle(ctx, PollNone)
+}
+
+// held finds the keys that names stand for.
+func (a *Agent) held(ctx context.Context, names []string, all bool) ([]string, error) {
+	plan, err := a.Plan(ctx, PollNone) // also reads the record
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		return []string{everything}, nil
+	}
+	pods, err := pick(plan, names)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for _, p := range pods {
+		for _, i := range p.Images {
+			if slices.Contains(names, p.File) || slices.ContainsFunc(names, func(n string) bool { return isNamed(i, n) }) {
+				keys = append(keys, i.Want.Ask.Repository)
+			}
+		}
+	}
+	slices.Sort(keys)
+	keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return k == "" })
+	return keys, nil
+}

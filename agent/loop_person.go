@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// What persons ask of the loop. Each waits for the cycle that runs, and for its
+// own.
+
+// Check polls now, all of it, and returns what was found.
+func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
+	var s Status
+	var err error
+	e := l.run(ctx, hear, func(ctx context.Context) { s, err = l.turn(ctx, PollAll) })
+	return s, errors.Join(err, e)
+}
+
+// Apply approves and applies what is staged for the named images.
+func (l *Loop) Apply(ctx context.Context, names []string, hear func(Progress)) ([]Outcome, error) {
+	var out []Outcome
+	var err error
+	e := l.run(ctx, hear, func(ctx context.Context) {
+		l.say(StateApplying, "applying what was approved")
+		var s Status
+		out, s, err = l.agent.Apply(ctx, names)
+		if s.SchemaVersion == 0 {
+			s, _ = l.agent.Cycle(ctx, PollNone) // nothing was done: say again what is
+		}
+		l.keep(s)
+	})
+	return out, errors.Join(err, e)
+}
+
+// Hold keeps images from being applied; see Agent.Hold.
+func (l *Loop) Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error) {
+	return l.change(ctx, func(ctx context.Context) ([]string, Status, error) {
+		return l.agent.Hold(ctx, names, all, PersonHold{Reason: reason, Until: until})
+	})
+}
+
+// Unhold takes holds back; see Agent.Unhold.
+func (l *Loop) Unhold(ctx context.Context, names []string, all bool) ([]string, error) {
+	return l.change(ctx, func(ctx context.Context) ([]string, Status, error) {
+		return l.agent.Unhold(ctx, names, all)
+	})
+}
+
+// change has the loop's goroutine change what is kept, and keeps the status.
+func (l *Loop) change(ctx context.Context, f func(context.Context) ([]string, Status, error)) ([]string, error) {
+	var out []string
+	var err error
+	e := l.run(ctx, nil, func(ctx context.Context) {
+		var s Status
+		if out, s, err = f(ctx); s.SchemaVersion != 0 {
+			l.keep(s)
+		}
+	})
+	return out, errors.Join(err, e)
+}
+
+// say changes the state in the status while something is under way.
+func (l *Loop) say(state State, reason string) {
+	l.mu.Lock()
+	if l.status.State != state {
+		l.status.State, l.status.Since = state, l.now().UTC()
+	}
+	l.status.Reason = reason
+	s := l.status
+	l.mu.Unlock()
+	l.notify.Status(Sentence(s))
+}
+
+// Reconfigure goes on with another agent, after the cycle that runs.
+func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
+	return l.run(ctx, nil, func(ctx context.Context) {
+		l.adopt(a, interval)
+		l.next(l.now())
+		_, _ = l.turn(ctx, PollNone)
+	})
+}

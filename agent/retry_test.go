@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+func refuses(status int, retryAt time.Time) error {
+	return &agent.SourceError{
+		Repository: velum, Host: agenttest.Host, Status: status, RetryAt: retryAt, Err: errors.New("refused"),
+	}
+}
+
+func TestFailedSourceIsRetriedAfterItsBackoffAndNotBefore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wish time.Duration // of the host
+		want time.Duration
+	}{
+		"at its own time":                   {0, 5 * time.Minute},
+		"when the host wishes, spread":      {time.Hour, time.Hour + 150*time.Second},
+		"a wish that is past is none":       {-time.Hour, 5 * time.Minute},
+		"ten years were said by a mad host": {10 * 365 * 24 * time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := running(t)
+			w.agent.Jitter = func() float64 { return 0.5 }
+			w.Registry.Down(refuses(503, w.Clock.Now().Add(c.wish)))
+			s := w.poll()
+			assert.Equal(t, agent.StateStale, s.State)
+			require.NotNil(t, s.Sources[0].RetryAt)
+			w.Registry.Counts()
+			if c.want > 0 {
+				assert.Equal(t, w.Clock.Now().Add(c.want), *s.Sources[0].RetryAt)
+				w.Clock.Add(c.want - time.Second)
+				w.cycle(agent.PollFailed)
+				assert.Zero(t, w.Registry.Counts(), "a second too early")
+				w.restart()
+				w.cycle(agent.PollFailed)
+				assert.Zero(t, w.Registry.Counts(), "and after a restart")
+				w.Clock.Add(time.Second)
+			}
+			w.Registry.Down(nil)
+			s = w.cycle(agent.PollFailed)
+			assert.Equal(t, 1, w.Registry.Counts().Heads)
+			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			assert.Nil(t, s.Sources[0].RetryAt)
+			w.cycle(agent.PollFailed)
+			assert.Zero(t, w.Registry.Counts(), "what answered is not retried")
+		})
+	}
+}
+
+func TestOnlyWhatFailedIsRetried(t *testing.T) {
+	t.Parallel()
+	w := twenty(t)
+	w.poll()
+	w.Registry.Counts()
+	n := 0
+	w.Registry.OnAsk = func(string, string) {
+		if n++; n == 7 {
+			w.Registry.Down(refuses(500, time.Time{}))
+		} else {
+			w.Registry.Down(nil)
+		}
+	}
+	w.poll()
+	w.Registry.OnAsk = nil
+	w.Registry.Down(nil)
+	w.Registry.Counts()
+	w.Clock.Add(10 * time.Minute)
+	w.cycle(agent.PollFailed)
+	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
+}
+
+func TestSourceThatWasNotAskedHasNotFailedAgain(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Registry.Down(refuses(503, time.Time{}))
+	w.poll()
+	unasked := &agent.SourceError{
+		Repository: velum, Host: agenttest.Host, Unasked: true, RetryAt: w.Clock.Now().Add(time.Minute), Err: errors.New("left alone"),
+	}
+	w.Registry.Down(unasked)
+	s := w.poll()
+	assert.Equal(t, 1, s.Sources[0].Failures)
+	assert.Contains(t, s.Sources[0].Error, "left alone")
+}
+
+// A repository that always fails must not keep those after it from their turn
+// when its host is left alone for its sake.
+func TestThoseThatFailedLeastAreAskedFirst(t *testing.T) {
+	t.Parallel()
+	w := twenty(t)
+	w.poll()
+	bad := "registry.suse.com/caasp/v4/app03"
+	asked := []string{}
+	w.Registry.OnAsk = func(_, name string) {
+		asked = append(asked, name)
+		w.Registry.Down(nil)
+		if name == bad+":1.0.0-rev1" {
+			w.Registry.Down(refuses(500, time.Time{}))
+		}
+	}
+	w.poll()
+	assert.Equal(t, bad+":1.0.0-rev1", asked[3])
+	asked = nil
+	w.poll()
+	assert.Equal(t, bad+":1.0.0-rev1", asked[19])
+}
+
+func TestPaceIsKeptAndTakenUp(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	until := w.Clock.Now().Add(time.Hour)
+	p := &pacer{pace: agent.Pace{
+		Waits:  map[string]agent.Wait{"m1:5000": {Until: until, Status: 429}},
+		Budget: agent.Budget{PerHour: 100, Left: 7, At: w.Clock.Now()},
+	}}
+	w.agent.Pacer = p
+	s := w.poll()
+	assert.Equal(t, &agent.BudgetStatus{PerHour: 100, Left: 7}, s.Budget)
+
+	w.restart()
+	again := &pacer{}
+	w.agent.Pacer = again
+	w.look()
+	assert.Equal(t, p.pace, again.pace)
+}
+
+type pacer struct{ pace agent.Pace }
+
+func (p *pacer) Pace() agent.Pace    { return p.pace }
+func (p *pacer) Resume(x agent.Pace) { p.pace = x }
+
+func TestPropertyBackoff(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		failures := rapid.IntRange(-3, 10_000).Draw(t, "failures")
+		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
+		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "now"), 0)
+		wish := now.Add(time.Duration(rapid.Int64Range(-1<<45, 1<<45).Draw(t, "wish")))
+		at := agent.RetryTime(now, wish, failures, jitter)
+		require.False(t, at.Before(wish), "before the host's wish")
+		require.False(t, at.Before(now))
+		if failures > 0 {
+			require.GreaterOrEqual(t, agent.Backoff(failures, jitter), 150*time.Second)
+			require.GreaterOrEqual(t, agent.Backoff(failures+1, jitter), agent.Backoff(failures, jitter), "it doubles")
+		}
+		require.LessOrEqual(t, agent.Backoff(failures, jitter), 24*time.Hour)
+	})
+}
+
+func TestPropertyNextPollIsTheSlotOrEarlier(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "now"), 0)
+		interval := time.Duration(rapid.Int64Range(1, int64(48*time.Hour)).Draw(t, "interval"))
+		var retries []time.Time
+		for range rapid.IntRange(0, 4).Draw(t, "retries") {
+			retries = append(retries, now.Add(time.Duration(rapid.Int64Range(0, int64(96*time.Hour)).Draw(t, "in"))))
+		}
+		got := agent.NextPoll(now, interval, "machine", retries)
+		slot := agent.NextSlot(now, interval, "machine")
+		require.False(t, got.After(slot))
+		require.Equal(t, slot, agent.NextPoll(now, interval, "machine", nil))
+		require.True(t, agent.NextPoll(now, 0, "machine", retries).IsZero(), "polling is off")
+		for _, r := range retries {
+			require.False(t, got.After(r))
+		}
+	})
+}
+
+func TestLoopRetriesWhatFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		pass(10 * time.Minute)
+		slot := *l.Status().NextCheck
+		pass(slot.Sub(l.now()) - time.Second)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(2 * time.Second)
+		first := *l.Status().NextCheck
+		assert.WithinDuration(t, l.now().Add(5*time.Minute), first, 151*time.Second)
+		l.Registry.Counts()
+		pass(first.Sub(l.now()) - time.Second)
+		assert.Zero(t, l.Registry.Counts())
+		pass(2 * time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+		assert.Equal(t, 2, l.Status().Sources[0].Failures)
+		l.Registry.Down(nil)
+		pass(l.Status().NextCheck.Sub(l.now()) + time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck, "and in its slot again")
+	})
+}
+
+// An outage of days costs the registry a handful of requests a day, and its end
+// no burst: from some failures on there is only the slot.
+func TestLoopDoesNotHammerARegistryThatIsAwayForDays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		pass(10 * time.Minute)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(3 * 24 * time.Hour)
+		l.Registry.Counts()
+		pass(24 * time.Hour)
+		assert.LessOrEqual(t, l.Registry.Counts().Heads, 2)
+		l.Registry.Down(nil)
+		pass(12 * time.Hour)
+		assert.Equal(t, agent.StateCurrent, l.Status().State)
+	})
+}
+
+func TestLoopDoesNotSpinWhereItCannotLook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		pass(10 * time.Minute)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(12 * time.Hour)
+		l.Node.Unseen = assert.AnError
+		pass(time.Hour) // a loop that spins never gets here
+		l.Node.Unseen = nil
+		l.Registry.Down(nil)
+		pass(24 * time.Hour)
+		assert.Equal(t, agent.StateCurrent, l.Status().State)
+	})
+}
+
+func TestLoopWithoutIntervalNeverRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		l.Registry.Down(refuses(503, time.Time{}))
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Registry.Counts()
+		pass(3 * 24 * time.Hour)
+		assert.Zero(t, l.Registry.Counts())
+		assert.Nil(t, l.Status().NextCheck)
+	})
+}

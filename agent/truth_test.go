@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// built is a build of its own content.
+func built(content string, created time.Time, origin string) agent.Build {
+	return agent.Build{Config: digest.FromString(content), Size: 1, Created: created, Origin: origin}
+}
+
+var april = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+
+// follows is a node that runs velum 4.0.0-rev1-build1.5 of April.
+func follows(t *testing.T, rule agent.Rule) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.Registry.PublishBuild(velum, built("five", april, "caasp/v4/velum"), "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Registry.Counts()
+	return w
+}
+
+func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
+	t.Parallel()
+	revision := agent.Rule{Updates: tags.Revision}
+	older := agent.Rule{Updates: tags.Revision, Older: true}
+	for name, c := range map[string]struct {
+		rule    agent.Rule
+		build   agent.Build
+		long    string
+		offered bool
+		note    string
+	}{
+		"a lower build":                               {revision, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1-build1.3", false, ""},
+		"a lower build without a time":                {revision, built("x", time.Time{}, ""), "4.0.0-rev1-build1.3", false, ""},
+		"a lower build of the same time":              {revision, built("x", april, ""), "4.0.0-rev1-build1.3", false, ""},
+		"allowed":                                     {older, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1-build1.3", true, ""},
+		"no long tag, created earlier":                {revision, built("x", april.Add(-time.Hour), ""), "", false, ""},
+		"no long tag, no time":                        {revision, built("x", time.Time{}, ""), "", true, ""},
+		"a counter that began anew":                   {revision, built("x", april.Add(time.Hour), ""), "4.0.0-rev1-build1.1", true, "created later"},
+		"higher, but created earlier":                 {revision, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1-build2.1", true, "created earlier"},
+		"higher and later":                            {revision, built("x", april.Add(time.Hour), ""), "4.0.0-rev1-build1.6", true, ""},
+		"the long tag was moved to an earlier build":  {revision, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1-build1.5", false, ""},
+		"the same image in another, earlier manifest": {revision, built("five", april.Add(-time.Hour), ""), "4.0.0-rev1-build1.3", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := follows(t, c.rule)
+			moved := w.Registry.PublishBuild(velum, c.build, "4.0.0-rev1")
+			if c.long != "" {
+				w.Registry.Tag(velum, c.long, moved.Digest)
+			}
+			s := w.poll()
+			i := image(s, "velum.yaml", "velum")
+			if c.offered {
+				require.NotNil(t, i.Offered, s.Reason)
+				assert.Equal(t, moved.Digest, i.Offered.Digest)
+			} else {
+				assert.Nil(t, i.Offered, s.Reason)
+				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+				assert.Empty(t, w.Node.Names(moved.Digest), "not even staged")
+			}
+			if c.build.Config != digest.FromString("five") && !c.offered {
+				require.NotEmpty(t, i.Refused)
+				assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+			}
+			if c.note != "" {
+				require.NotEmpty(t, i.Notes)
+				assert.Contains(t, i.Notes[0], c.note)
+			}
+			w.look()
+			w.idle()
+		})
+	}
+}
+
+// What was lost with the record is learnt again from what runs, not from zero.
+func TestTagThatGoesBackIsKnownWithoutTheRecord(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	lower := w.Registry.PublishBuild(velum, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
+	w.Disk.Lose()
+	w.restart()
+	w.poll()
+	s := w.poll()
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, lower.Long, i.Refused[0].Tag)
+	w.Registry.Counts()
+	w.poll()
+	assert.Equal(t, 1, w.Registry.Counts().Heads, "asked once what runs")
+	assert.Zero(t, w.Registry.Counts().Describes)
+}
+
+func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
+	t.Parallel()
+	later := april.Add(time.Hour)
+	for name, c := range map[string]struct {
+		origin string
+		tag    string
+		want   bool
+	}{
+		"a rebuild of another one":           {"caasp/v4/grafana", "4.0.0-rev1", false},
+		"a revision of another one":          {"caasp/v4/grafana", "4.0.0-rev2", false},
+		"the same":                           {"caasp/v4/velum", "4.0.0-rev1", true},
+		"the same in another product":        {"caasp/v5/velum", "4.0.0-rev2", true},
+		"named after the repository, nearly": {"velum-ui", "4.0.0-rev1", true},
+		"without a label":                    {"", "4.0.0-rev1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := follows(t, agent.Rule{Updates: tags.Revision})
+			r := w.Registry.PublishBuild(velum, built("x", later, c.origin), c.tag, c.tag+"-build9.1")
+			s := w.check()
+			i := image(s, "velum.yaml", "velum")
+			if c.want {
+				require.NotNil(t, i.Offered, s.Reason)
+				assert.Equal(t, r.Digest, i.Offered.Digest)
+				return
+			}
+			assert.Nil(t, i.Offered)
+			require.NotEmpty(t, i.Refused)
+			assert.Equal(t, agent.RuleOrigin, i.Refused[0].Rule)
+			assert.Contains(t, i.Refused[0].Reason, "grafana")
+		})
+	}
+}
+
+// Labels are what their authors made of them: what always named another place
+// is no reason.
+func TestForeignLabelThatIsUsualIsNoReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.PublishBuild(velum, built("a", april, "suse/sle15"), "4.0.0-rev1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	next := w.Registry.PublishBuild(velum, built("b", april.Add(time.Hour), "suse/sle15"), "4.0.0-rev1")
+	s := w.poll()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+}
+
+func TestBuildOnItsWayIsNamed(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w.Registry.Publish(velum, "4.0.0-rev1-build1.6")
+	s := w.check()
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	assert.Equal(t, []agent.Refusal{{
+		Tag: "4.0.0-rev1-build1.6", Rule: agent.RulePublishing, Reason: "4.0.0-rev1 does not name it (yet)",
+	}}, i.Refused)
+}
+
+// The short tag of a new build is set before its intermediate one: a pod that
+// was offered the intermediate tag is not offered the short one in between.
+func TestShortTagAheadOfItsIntermediateWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	w.check()
+	want := w.Node.WaitingFile("velum.yaml")
+	require.Contains(t, want, "4.0.0-rev1")
+	next := w.Registry.Publish(velum, "4.0.0")
+	s := w.poll()
+	assert.Equal(t, want, w.Node.WaitingFile("velum.yaml"), s.Reason)
+	w.Registry.Tag(velum, "4.0.0-rev1", next.Digest)
+	s = w.poll()
+	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	limit, err := tags.Parse("4.1")
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		rule agent.Rule
+		want string // tag of the offer
+		by   string // rule of the first refusal
+	}{
+		"nothing is said":               {agent.Rule{Updates: tags.Major}, "5.0.0-rev1", ""},
+		"updates":                       {agent.Rule{Updates: tags.Minor}, "4.2.0-rev1", agent.RuleUpdates},
+		"max":                           {agent.Rule{Updates: tags.Major, Max: limit}, "4.1.0-rev2", agent.RuleMax},
+		"denied by tag":                 {agent.Rule{Updates: tags.Major, Deny: []string{"5.*"}}, "4.2.0-rev1", agent.RuleDeny},
+		"denied by long tag":            {agent.Rule{Updates: tags.Major, Deny: []string{"5.0.0-rev1-build9.9"}}, "4.2.0-rev1", agent.RuleDeny},
+		"allowed":                       {agent.Rule{Updates: tags.Major, Allow: []string{"4.1.*", "4.0.*"}}, "4.1.0-rev2", agent.RuleAllow},
+		"allowed by long tag":           {agent.Rule{Updates: tags.Major, Allow: []string{"*-build1.1"}}, "4.2.0-rev1", agent.RuleAllow},
+		"nothing is allowed":            {agent.Rule{Updates: tags.Major, Allow: []string{"4.0.0-rev1"}}, "", agent.RuleAllow},
+		"everything is denied":          {agent.Rule{Updates: tags.Major, Deny: []string{"*"}}, "", agent.RuleDeny},
+		"a bad pattern matches nothing": {agent.Rule{Updates: tags.Major, Deny: []string{"[5"}}, "5.0.0-rev1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := follows(t, agent.Rule{Updates: tags.Revision})
+			for n, tag := range []string{"4.0.0-rev2", "4.1.0-rev1", "4.1.0-rev2", "4.2.0-rev1", "5.0.0-rev1"} {
+				build := "1.1"
+				if tag == "5.0.0-rev1" {
+					build = "9.9"
+				}
+				b := built(tag, april.Add(time.Duration(n+1)*time.Hour), "")
+				w.Registry.PublishBuild(velum, b, tag, tag+"-build"+build)
+			}
+			w.Policy.Rule = func(string) agent.Rule { return c.rule }
+			w.restart()
+			s := w.check()
+			i := image(s, "velum.yaml", "velum")
+			if c.want == "" {
+				assert.Nil(t, i.Offered, s.Reason)
+				assert.NotEqual(t, agent.StateFailed, s.State, s.Reason)
+			} else {
+				require.NotNil(t, i.Offered, s.Reason)
+				assert.Contains(t, i.Offered.Tag, c.want+"-build")
+			}
+			if c.by == "" {
+				assert.Empty(t, i.Refused)
+				return
+			}
+			require.NotEmpty(t, i.Refused)
+			assert.Equal(t, c.by, i.Refused[0].Rule)
+		})
+	}
+}
+
+func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6", "4.0.0-rev2")
+	rule := agent.Rule{Updates: tags.Revision, Deny: []string{bad.Digest.String()}}
+	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.restart()
+	s := w.check()
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered, s.Reason)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleDeny, i.Refused[0].Rule)
+	w.idle()
+
+	rule.Deny = nil
+	w.restart()
+	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.restart()
+	s = w.look()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "the rule counts that is in force now")
+}
+
+// A new pod starts with what is followed where the newest is refused, and not at
+// all where nothing is allowed.
+func TestNewPodUnderRules(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		deny string
+		want string
+	}{
+		"the newest": {"4.0.0-rev2", "4.0.0-rev1"},
+		"all":        {"*", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Registry.Release(velum, "4.0.0", 2, "1.1")
+			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{c.deny}} }
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+			s := w.check()
+			if c.want == "" {
+				assert.Empty(t, w.Node.PodManifest("velum.yaml"))
+				assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+				assert.Contains(t, s.Reason, "refused by deny")
+				return
+			}
+			assert.Equal(t, string(rendered("velum", "velum="+velum+":"+c.want)), w.Node.PodManifest("velum.yaml"), s.Reason)
+		})
+	}
+}
+
+func TestFollowedTagOfTheConfigurationWins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for rev := 1; rev <= 3; rev++ {
+		w.Registry.PublishBuild(velum, built(fmt.Sprint(rev), april.Add(time.Duration(rev)*time.Hour), ""), fmt.Sprintf("4.0.0-rev%d", rev))
+	}
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+	w.Node.PutPodManifest("other.yaml", podYAML("other", "velum="+velum+":4.0.0-rev3"))
+	s := w.check()
+	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.0-rev1\n", s.Reason)
+	assert.Equal(t, "4.0.0-rev3", image(s, "other.yaml", "velum").Follow, "what is not ours stays as it is written")
+
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev3"} }
+	w.restart()
+	s = w.check()
+	assert.Equal(t, "revision", image(s, "velum.yaml", "velum").Change)
+	out, _ := w.apply("velum.yaml")
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
+	w.restart()
+	s = w.check()
+	assert.Equal(t, "major", image(s, "velum.yaml", "velum").Change, "down, because it is asked for: look twice")
+}
+
+func TestEveryOfferNamesWhoAnswered(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	s := w.poll()
+	assert.NotEmpty(t, image(s, "velum.yaml", "velum").Host)
+	want := image(s, "velum.yaml", "velum").Host
+	w.restart()
+	assert.Equal(t, want, image(w.look(), "velum.yaml", "velum").Host, "also of a remembered one")
+}
