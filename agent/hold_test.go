@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// offered is a node with a rebuild of velum staged.
+func offered(t *testing.T) (*world, agent.Release) {
+	t.Helper()
+	w, first := running(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	require.Equal(t, agent.StateStaged, w.check().State)
+	return w, first
+}
+
+func (w *world) hold(h agent.PersonHold, names ...string) []string {
+	w.t.Helper()
+	keys, _, err := w.agent.Hold(w.t.Context(), names, len(names) == 0, h)
+	require.NoError(w.t, err)
+	return keys
+}
+
+func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		names []string
+		key   string
+	}{
+		"a repository":         {[]string{velum}, velum},
+		"the end of one":       {[]string{"velum"}, velum},
+		"a pod manifest":       {[]string{"velum.yaml"}, velum},
+		"all":                  {nil, "*"},
+		"twice the same":       {[]string{"velum", velum}, velum},
+		"by name and manifest": {[]string{"velum", "velum.yaml"}, velum},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, first := offered(t)
+			keys := w.hold(agent.PersonHold{Reason: "demo on Friday"}, c.names...)
+			assert.Equal(t, []string{c.key}, keys)
+			w.restart()
+			s := w.look()
+			assert.Equal(t, agent.StateHeld, s.State)
+			assert.Contains(t, s.Reason, "demo on Friday")
+			assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, "it stays offered")
+			out, _ := w.apply()
+			require.Equal(t, agent.ResultHeld, out[0].Result)
+			assert.Contains(t, out[0].Reason, "demo on Friday")
+			w.runs("velum.yaml", "velum", first.Digest)
+			w.idle()
+
+			keys, s, err := w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
+			require.NoError(t, err)
+			assert.Equal(t, []string{c.key}, keys)
+			assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+			keys, _, err = w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
+			require.NoError(t, err)
+			assert.Empty(t, keys, "nothing was held any more")
+			out, _ = w.apply()
+			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		})
+	}
+}
+
+func TestHoldEnds(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	until := w.Clock.Now().Add(time.Hour)
+	w.hold(agent.PersonHold{Until: until}, "velum")
+	assert.Contains(t, w.look().Reason, "until 2026-05-01T13:00:00Z")
+	w.Clock.Add(time.Hour - time.Second)
+	assert.Equal(t, agent.StateHeld, w.look().State)
+	w.Clock.Add(time.Second)
+	assert.Equal(t, agent.StateStaged, w.look().State)
+	assert.NotContains(t, w.Disk.JSON(), `"holds"`)
+}
+
+func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.hold(agent.PersonHold{}, "velum")
+	w.hold(agent.PersonHold{})
+	keys, s, err := w.agent.Unhold(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"*", velum}, keys)
+	assert.Equal(t, agent.StateStaged, s.State)
+}
+
+func TestHoldThatCannotBe(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	_, _, err := w.agent.Hold(t.Context(), []string{"nobody"}, false, agent.PersonHold{})
+	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	_, _, err = w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Until: w.Clock.Now()})
+	require.ErrorIs(t, err, agent.ErrHoldEnds)
+	_, _, err = w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: strings.Repeat("x", 201)})
+	require.ErrorIs(t, err, agent.ErrReason)
+	assert.Equal(t, agent.StateStaged, w.look().State)
+	w.hold(agent.PersonHold{Reason: strings.Repeat("x", 200)})
+}
+
+func TestHoldOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.Policy.Rule = func(string) agent.Rule {
+		return agent.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: w.Clock.Now().Add(time.Hour)}
+	}
+	w.restart()
+	s := w.look()
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Contains(t, s.Reason, "migration")
+	end := w.Clock.Now()
+	w.Policy.Rule = func(string) agent.Rule {
+		return agent.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}
+	}
+	w.restart()
+	assert.Equal(t, agent.StateStaged, w.look().State)
+}
+
+// A hold speaks against an apply; where there is nothing to apply it is silent.
+func TestHoldWithoutAnOfferIsSilent(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.hold(agent.PersonHold{})
+	assert.Equal(t, agent.StateCurrent, w.look().State)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s := w.check()
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.True(t, image(s, "velum.yaml", "velum").Staged, "it is staged all the same")
+}
+
+func TestLoopHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err = l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		keys, err := l.Hold(t.Context(), nil, true, "not now", time.Time{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"*"}, keys)
+		assert.Equal(t, agent.StateHeld, l.Status().State)
+		_, err = l.Hold(t.Context(), []string{"nobody"}, false, "", time.Time{})
+		require.ErrorIs(t, err, agent.ErrUnknownImage)
+		assert.Equal(t, agent.StateHeld, l.Status().State)
+		keys, err = l.Unhold(t.Context(), nil, true)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"*"}, keys)
+		assert.Equal(t, agent.StateStaged, l.Status().State)
+	})
+}
