@@ -112,7 +112,7 @@ packages:
 	@tools/setup packages
 
 node: packages
-	@tools/setup containerd kubelet
+	@tools/setup containerd distribution registry26 kubelet
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:

@@ -45,8 +45,8 @@ type made interface {
 	Digest() (v1.Hash, error)
 }
 
-// program is what every image runs. To compress its layer takes longer than all the rest of an image, so a registry
-// does it once.
+// program is what every image runs. To compress its layer takes longer than all the rest of an image, so a node does it
+// once.
 type program struct {
 	path string
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
 
@@ -52,6 +54,7 @@ type Node struct {
 
 	tb     TB
 	keeper *keeper.Keeper
+	answer *program // of the images
 
 	building sync.Mutex
 	program  string // the agent, once it is built
@@ -83,6 +86,7 @@ func Start(tb TB, options Options) *Node {
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
+	n.answer = &program{path: n.buildTool("answer"), layers: map[bool]v1.Layer{}}
 	n.Registry = n.StartRegistry(options.TLS)
 	if options.Containerd != NoContainerd {
 		n.Containerd = n.startContainerd(options)

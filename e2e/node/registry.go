@@ -13,25 +13,23 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // registryPatience is how long a docker-registry may take to answer; it needs 0.1 s on an idle machine.
 const registryPatience = 60 * time.Second
 
-// registryConfig is that of distribution 2.8. The unix socket spares the search for a free port; relative URLs keep
-// uploads on the address that the client used.
-const registryConfig = `version: 0.1
-log: {accesslog: {disabled: true}, level: error}
-storage:
-  filesystem: {rootdirectory: %[1]s/storage}
-  cache: {blobdescriptor: inmemory}
-  delete: {enabled: true}
-http: {net: unix, addr: %[1]s/socket, relativeurls: true}
-`
+// RegistryOptions say which registry it is and what stands before it.
+type RegistryOptions struct {
+	Program RegistryProgram
+	TLS     bool // https, with a certificate of a CA that certs.d names
+	// VirtualHost is the configuration of an nginx between clients and registry, as SUSE documents it for air-gapped
+	// sites (see virtualHost); empty: there is none. It implies TLS.
+	VirtualHost string
+	// MaxTags is the most tags that Distribution3 lists in one answer; 0: its own 1000.
+	MaxTags int
+}
 
-// Registry is a docker-registry behind a front that counts what clients ask for and can be told to misbehave.
+// Registry is a real registry behind a front that counts what clients ask for and can be told to misbehave.
 // Publishing goes past the front: it is not counted and works while the front is down.
 type Registry struct {
 	Host string // HOST:PORT, the first part of an image's name
@@ -39,13 +37,16 @@ type Registry struct {
 
 	node    *Node
 	name    string
+	dir     string
 	socket  string
+	front   string // address of the front: Host, but for one behind nginx
+	nginx   bool
 	tls     *tls.Config
 	answer  *program // of the images
 	backend *http.Transport
 
 	lock      sync.Mutex
-	front     *http.Server
+	server    *http.Server // of the front
 	requests  []Request
 	intercept Intercept
 }
@@ -53,35 +54,43 @@ type Registry struct {
 // Intercept answers a request itself and returns true, or returns false to let it through to the registry.
 type Intercept func(w http.ResponseWriter, r *http.Request) bool
 
-// StartRegistry starts one more registry (a mirror, say) and lets containerd know it by certs.d.
+// StartRegistry starts one more docker-registry (a mirror, say) and lets containerd know it by certs.d.
 func (n *Node) StartRegistry(withTLS bool) *Registry {
+	n.tb.Helper()
+	return n.StartRegistryWith(RegistryOptions{TLS: withTLS})
+}
+
+// StartRegistryWith is StartRegistry with a choice.
+func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 	n.tb.Helper()
 	n.lock.Lock()
 	n.registries++
-	r := &Registry{node: n, name: fmt.Sprintf("registry%d", n.registries)}
+	r := &Registry{node: n, name: fmt.Sprintf("registry%d", n.registries), nginx: o.VirtualHost != ""}
 	n.lock.Unlock()
-
-	dir := filepath.Join(n.Dir, r.name)
-	r.socket = filepath.Join(dir, "socket")
+	r.dir = filepath.Join(n.Dir, r.name)
+	r.socket = filepath.Join(r.dir, "socket")
 	r.backend = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", r.socket)
 		},
 		DisableCompression: true, // what the registry says must reach the client as it is
 	}
-	config := filepath.Join(dir, "config.yml")
-	if err := errors.Join(os.MkdirAll(dir, 0o755),
-		os.WriteFile(config, fmt.Appendf(nil, registryConfig, dir), 0o644)); err != nil {
+	config := filepath.Join(r.dir, "config.yml")
+	if err := errors.Join(os.MkdirAll(r.dir, 0o755),
+		os.WriteFile(config, []byte(o.config(r.dir)), 0o644)); err != nil {
 		n.tb.Fatalf("node: %s: %v", r.name, err)
 	}
-	if withTLS {
-		r.makeCertificates(dir)
+	if o.TLS || r.nginx {
+		r.makeCertificates(r.dir)
 	}
-	r.answer = &program{path: n.buildTool("answer"), layers: map[bool]v1.Layer{}}
-	process := n.run(r.name, []string{searchPath()}, n.installed("docker-registry"), "serve", config)
+	r.answer = n.answer
+	process := n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config)
 	r.Up()
 	n.tb.Cleanup(r.close)
 	process.waitReady(registryPatience, r.ping)
+	if r.nginx {
+		r.startNginx(o.VirtualHost)
+	}
 	n.WriteHosts(r.Host, r)
 	return r
 }
@@ -97,10 +106,10 @@ func (r *Registry) Up() {
 	r.node.tb.Helper()
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	if r.front != nil {
+	if r.server != nil {
 		return
 	}
-	address := r.Host
+	address := r.front
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
@@ -109,25 +118,29 @@ func (r *Registry) Up() {
 		r.node.tb.Fatalf("node: %s: %v", r.name, err)
 		return
 	}
-	r.Host = listener.Addr().String()
-	if r.tls != nil {
+	r.front = listener.Addr().String()
+	if !r.nginx {
+		r.Host = r.front
+	}
+	if r.tls != nil && !r.nginx {
 		listener = tls.NewListener(listener, r.tls)
 	}
-	r.front = r.newFront()
-	go func(front *http.Server) { _ = front.Serve(listener) }(r.front)
+	r.server = r.newFront()
+	go func(server *http.Server) { _ = server.Serve(listener) }(r.server)
 }
 
-// Down closes the front and its connections: clients get "connection refused" until Up.
+// Down closes the front and its connections: clients get "connection refused" until Up, and those before an nginx its
+// 502.
 func (r *Registry) Down() {
 	r.node.tb.Helper()
 	r.lock.Lock()
-	front := r.front
-	r.front = nil
+	server := r.server
+	r.server = nil
 	r.lock.Unlock()
-	if front == nil {
+	if server == nil {
 		return
 	}
-	if err := front.Close(); err != nil {
+	if err := server.Close(); err != nil {
 		r.node.tb.Fatalf("node: %s: %v", r.name, err)
 	}
 }

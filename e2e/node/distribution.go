@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// RegistryProgram names an implementation of a registry.
+type RegistryProgram string
+
+const (
+	// DockerRegistry is Debian's docker-registry 2.8: lists all tags at once, knows OCI's media types.
+	DockerRegistry RegistryProgram = ""
+	// Distribution3 is the newest distribution 3.x, built by tools/setup: lists tags by pages, deletes tags.
+	Distribution3 RegistryProgram = "distribution"
+	// Distribution26 is distribution 2.6.2, built by tools/setup, which SUSE documented for air-gapped sites: Docker's
+	// media types only. What a client did not ask for in Accept it converts to schema 1.
+	Distribution26 RegistryProgram = "registry26"
+)
+
+// registryProgram is the path of an implementation.
+func (n *Node) registryProgram(program RegistryProgram) string {
+	n.tb.Helper()
+	switch program {
+	case DockerRegistry:
+		return n.installed("docker-registry")
+	case Distribution3:
+		return filepath.Join(n.built("distribution"), "registry")
+	case Distribution26:
+		return filepath.Join(n.built("registry26"), "registry26")
+	default:
+		n.tb.Fatalf("node: registry %q: not an implementation of this package", program)
+		return ""
+	}
+}
+
+// registryConfig is understood by distribution 2.6 to 3. The unix socket spares the search for a free port; relative
+// URLs keep uploads on the address that the client used.
+const registryConfig = `version: 0.1
+log: {accesslog: {disabled: true}, level: error}
+storage:
+  filesystem: {rootdirectory: %[1]s/storage}
+  cache: {blobdescriptor: inmemory}
+  delete: {enabled: true}
+http: {net: unix, addr: %[1]s/socket, relativeurls: true}
+`
+
+// noTraces keeps distribution 3 from looking for a collector on this machine.
+const noTraces = "OTEL_TRACES_EXPORTER=none"
+
+func (o RegistryOptions) config(dir string) string {
+	config := fmt.Sprintf(registryConfig, dir)
+	if o.MaxTags > 0 {
+		config += fmt.Sprintf("tags: {maxtags: %d}\n", o.MaxTags)
+	}
+	return config
+}
