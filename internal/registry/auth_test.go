@@ -290,15 +290,3 @@ func TestRedirectOnTheSameHostKeepsCredentials(t *testing.T) {
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "here"})
 	require.NoError(t, err)
 }
-
-func TestRedirectsEnd(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	f.answer(func(w http.ResponseWriter, req *http.Request) {
-		http.Redirect(w, req, req.URL.Path+"x", http.StatusFound)
-	})
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-	require.ErrorContains(t, err, "redirected more than 5 times")
-	assert.Len(t, f.log(), 6)
-}

@@ -236,43 +236,6 @@ func TestConfigBehindARedirect(t *testing.T) {
 	assert.Empty(t, store.asked[0].Header.Get("Authorization"))
 }
 
-func TestSizesOfManifestAndConfig(t *testing.T) {
-	t.Parallel()
-	for _, off := range []int{-1, 0, 1} {
-		f := newFake(t)
-		pad := func(n int) string { return strings.Repeat("p", n) }
-		atSize := func(size int, publish func(string) ocispec.Descriptor) ocispec.Descriptor {
-			return publish(pad(size - int(publish("").Size)))
-		}
-		manifest := atSize(maxManifest+off, func(p string) ocispec.Descriptor {
-			return f.image(t, "linux", "amd64", func(m map[string]any) { m["pad"] = p })
-		})
-		config := atSize(maxConfig+off, func(p string) ocispec.Descriptor {
-			return f.config(t, func(c map[string]any) { c["pad"] = p })
-		})
-		f.tag("1", manifest)
-		f.answer(func(w http.ResponseWriter, req *http.Request) {
-			if req.Method == http.MethodHead {
-				w.WriteHeader(http.StatusMethodNotAllowed)
-			}
-		})
-		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-		_, errManifest := r.Describe(t.Context(), f.repository(), manifest.Digest)
-		_, errConfig := r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
-		_, errResolve := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-		for _, err := range []error{errManifest, errConfig, errResolve} {
-			if off <= 0 {
-				assert.NoError(t, err, off)
-			} else {
-				assert.ErrorIs(t, err, errTooLarge)
-			}
-		}
-		if off > 0 {
-			assert.NotContains(t, strings.Join(f.log(), "\n"), "/blobs/", "the size in the manifest is enough")
-		}
-	}
-}
-
 func FuzzManifest(f *testing.F) {
 	good := `{"schemaVersion":2,"config":{"mediaType":"` + ocispec.MediaTypeImageConfig + `","digest":"sha256:` +
 		strings.Repeat("a", 64) + `","size":5},"layers":[{"digest":"sha256:` + strings.Repeat("b", 64) + `","size":7}]}`

@@ -99,31 +99,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The header may have 64 KiB, counted from the status line to the empty line.
-func TestHeaderSize(t *testing.T) {
-	t.Parallel()
-	for _, off := range []int{-1, 0, 1} {
-		f := newFake(t)
-		f.answer(func(w http.ResponseWriter, _ *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			head := "HTTP/1.1 200 OK\r\n" + digestHeader + ": " + digest.FromString("x").String() + "\r\nPad: "
-			end := "\r\n\r\n"
-			_, _ = io.WriteString(conn, head+strings.Repeat("p", maxHeader+off-len(head)-len(end))+end)
-		})
-		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-		if off <= 0 {
-			assert.NoError(t, err, off)
-		} else {
-			assert.ErrorContains(t, err, "response headers exceeded 65536 bytes")
-		}
-	}
-}
-
 func TestOldTLSIsRefused(t *testing.T) {
 	t.Parallel()
 	f := &fake{content: map[string]served{}}

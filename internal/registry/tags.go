@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -32,9 +34,14 @@ func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error
 	return list.tags, nil
 }
 
+// errListTime ends a list whose pages each come in time.
+var errListTime = fmt.Errorf("tag list: not whole after %s: %w", listTimeout, context.DeadlineExceeded)
+
 // allPages reads the list page after page as the distribution specification
 // has it: the Link header of one names the next.
 func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
+	defer cancel()
 	u := e.url("tags", "list")
 	query := u.Query()
 	query.Set("n", strconv.Itoa(pageSize))
@@ -46,6 +53,10 @@ func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) erro
 		}
 		asked[u.String()] = true
 		a, err := r.exchange(ctx, e, question{http.MethodGet, u, "application/json", maxTagPage})
+		if page == 1 && isPageTooLong(err) {
+			u = e.url("tags", "list")
+			a, err = r.exchange(ctx, e, question{http.MethodGet, u, "application/json", maxTagPage})
+		}
 		if err != nil {
 			return err
 		}
@@ -64,15 +75,29 @@ func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) erro
 	return nil
 }
 
+// isPageTooLong tells that a host may have refused the size of the page, and not
+// the list: distribution 3 says 400, Quay said 413, and validators say 422.
+// Without a size, each gives pages of its own.
+func isPageTooLong(err error) bool {
+	refused, ok := errors.AsType[*agent.SourceError](err)
+	return ok && slices.Contains([]int{
+		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity,
+	}, refused.Status)
+}
+
 type tagList struct {
 	tags    []string
 	seen    map[string]bool
 	invalid int
+	bytes   int // of the pages so far
 }
 
 // add reads one page. A page with no tag that is new, but some that are not,
 // is a host that goes in circles.
 func (l *tagList) add(page []byte) error {
+	if l.bytes += len(page); l.bytes > maxTagList {
+		return fmt.Errorf("%w: over %d bytes", errTooLarge, maxTagList)
+	}
 	var body struct {
 		Tags []string `json:"tags"`
 	}
@@ -86,6 +111,8 @@ func (l *tagList) add(page []byte) error {
 			l.invalid++
 		case l.seen[tag]:
 			known++
+		case len(l.tags) == maxTags:
+			return fmt.Errorf("%w: over %d tags", errTooLarge, maxTags)
 		default:
 			l.seen[tag] = true
 			l.tags = append(l.tags, tag)
@@ -108,12 +135,22 @@ func nextPage(page *url.URL, links []string) (*url.URL, error) {
 	if err != nil {
 		return nil, errors.New("link: no URL")
 	}
-	if next.Scheme == "http" && page.Scheme == "https" && strings.EqualFold(next.Host, page.Host) {
-		next.Scheme = "https" // a registry behind a TLS proxy that does not know it
+	if behindProxy(next, page) {
+		next.Scheme, next.Host = page.Scheme, page.Host
 	}
 	if !sameOrigin(page, next) || next.User != nil || next.Opaque != "" {
 		return nil, errors.New("link: leads to another host")
 	}
 	next.Fragment, next.RawFragment = "", ""
 	return next, nil
+}
+
+// behindProxy tells the absolute link of a registry that does not know how it
+// is reached: through TLS, or at a port that the proxy does not name to it.
+func behindProxy(next, page *url.URL) bool {
+	if next.Scheme != page.Scheme && (next.Scheme != "http" || page.Scheme != "https") {
+		return false
+	}
+	return strings.EqualFold(next.Host, page.Host) ||
+		next.Port() == "" && strings.EqualFold(next.Hostname(), page.Hostname())
 }

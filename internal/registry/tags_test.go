@@ -4,8 +4,10 @@ package registry
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -42,6 +44,13 @@ func TestPagesAreFollowed(t *testing.T) {
 		"absolute": func(req *http.Request, next int) string {
 			return fmt.Sprintf(`<http://%s%s?last=%d>; rel="next"`, req.Host, req.URL.Path, next)
 		},
+		"with a user's port, no scheme": func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<//%s%s?last=%d>; rel=next`, req.Host, req.URL.Path, next)
+		},
+		"without the port (behind a proxy that does not name it)": func(req *http.Request, next int) string {
+			host, _, _ := net.SplitHostPort(req.Host)
+			return fmt.Sprintf(`<http://%s%s?last=%d>; rel="next"`, host, req.URL.Path, next)
+		},
 		"second of two": func(req *http.Request, next int) string {
 			return `</first,page>; rel="first"; title="a, b", ` + relative(req, next)
 		},
@@ -58,6 +67,76 @@ func TestPagesAreFollowed(t *testing.T) {
 			assert.Equal(t, "GET /v2/app/tags/list?n=1000", f.log()[0])
 		})
 	}
+}
+
+// Hosts that refuse the size of a page are asked for one of their own.
+func TestHostsWithAGreatestPage(t *testing.T) {
+	t.Parallel()
+	refuse := func(code int, when func(*http.Request) bool) http.HandlerFunc {
+		next := pages(3, func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<%s?last=%d&n=100>; rel="next"`, req.URL.Path, next)
+		})
+		return func(w http.ResponseWriter, req *http.Request) {
+			if when(req) {
+				w.WriteHeader(code)
+				return
+			}
+			next(w, req)
+		}
+	}
+	ours := func(req *http.Request) bool { return req.URL.Query().Get("n") == "1000" }
+	later := func(req *http.Request) bool { return req.URL.Query().Get("last") == "1" }
+	always := func(*http.Request) bool { return true }
+	hosts := []struct {
+		title  string
+		answer http.HandlerFunc
+		status int // of the error
+		asked  int
+	}{
+		{"distribution 3", refuse(400, ours), 0, 4},
+		{"Quay", refuse(413, ours), 0, 4},
+		{"422", refuse(422, ours), 0, 4},
+		{"Quay, of old: takes no notice", refuse(0, func(*http.Request) bool { return false }), 0, 3},
+		{"refuses the list", refuse(400, always), 400, 2},
+		{"refuses a later page", refuse(400, later), 400, 2},
+		{"403 is about the list", refuse(403, ours), 403, 1},
+		{"404 is about the repository", refuse(404, ours), 404, 1},
+		{"429 is about us", refuse(429, ours), 429, 1},
+	}
+	for _, h := range hosts {
+		t.Run(h.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer(h.answer)
+			r, _ := newRegistry(t, certsD(t, "registry.example.com", fmt.Sprintf("server = %q\n", f.URL)))
+			names, err := r.Tags(t.Context(), "registry.example.com/app")
+			assert.Len(t, f.log(), h.asked)
+			for _, line := range f.log() {
+				assert.Contains(t, line, "ns=registry.example.com")
+			}
+			if h.status == 0 {
+				require.NoError(t, err)
+				assert.Equal(t, []string{"t0", "t1", "t2"}, names)
+				return
+			}
+			var source *agent.SourceError
+			require.ErrorAs(t, err, &source)
+			assert.Equal(t, h.status, source.Status)
+			assert.Equal(t, h.status == 404, errors.Is(err, agent.ErrNotFound))
+		})
+	}
+}
+
+// Pages may be empty and overlap; the order is the host's.
+func TestOddPages(t *testing.T) {
+	t.Parallel()
+	bodies := []string{`{"tags":["b","a"]}`, `{"tags":[]}`, `{"tags":["a","c"]}`, `{"name":"app"}`, `{"tags":["d","d"]}`, `{"tags":null}`}
+	f := newFake(t)
+	f.answer(tagPages(len(bodies), func(page int) string { return bodies[page] }))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	names, err := r.Tags(t.Context(), f.repository())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b", "a", "c", "d"}, names)
 }
 
 func TestMirrorIsToldTheNamespaceOnEachPage(t *testing.T) {
@@ -92,6 +171,18 @@ func TestPagesThatAreRefused(t *testing.T) {
 		{"with a user", pages(2, func(req *http.Request, _ int) string {
 			return `<http://u:p@` + req.Host + `/v2/>; rel="next"`
 		}), "leads to another host", 1},
+		{"another port", pages(2, func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<http://127.0.0.1:1%s?last=%d>; rel="next"`, req.URL.Path, next)
+		}), "leads to another host", 1},
+		{"to TLS", pages(2, func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<https://%s%s?last=%d>; rel="next"`, req.Host, req.URL.Path, next)
+		}), "leads to another host", 1},
+		{"no URL", pages(2, func(*http.Request, int) string { return `<http://%zz/>; rel=next` }), "no URL", 1},
+		{"in a circle", func(w http.ResponseWriter, req *http.Request) {
+			page, _ := strconv.Atoi(req.URL.Query().Get("last"))
+			w.Header().Set("Link", relative(req, 1+page%3))
+			_, _ = fmt.Fprintf(w, `{"tags":["t%d"]}`, page)
+		}, "page 4 repeats", 4},
 		{"same page", func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Link", `<`+req.URL.RequestURI()+`>; rel="next"`)
 			_, _ = w.Write([]byte(`{"tags":[]}`))
@@ -125,40 +216,6 @@ func TestPagesThatAreRefused(t *testing.T) {
 		})
 	}
 	assert.Empty(t, other.log())
-}
-
-func TestExactly200Pages(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	f.answer(pages(maxPages, relative))
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	names, err := r.Tags(t.Context(), f.repository())
-	require.NoError(t, err)
-	assert.Len(t, names, maxPages)
-}
-
-func TestPageSize(t *testing.T) {
-	t.Parallel()
-	sizes := map[int]bool{maxTagPage - 1: true, maxTagPage: true, maxTagPage + 1: false}
-	for size, fits := range sizes {
-		for _, chunked := range []bool{false, true} {
-			f := newFake(t)
-			f.answer(func(w http.ResponseWriter, _ *http.Request) {
-				if !chunked {
-					w.Header().Set("Content-Length", strconv.Itoa(size))
-				}
-				body := `{"tags":["1"]}`
-				_, _ = w.Write([]byte(body + strings.Repeat(" ", size-len(body))))
-			})
-			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-			_, err := r.Tags(t.Context(), f.repository())
-			if fits {
-				assert.NoError(t, err, size)
-			} else {
-				assert.ErrorIs(t, err, errTooLarge, "%d chunked %v", size, chunked)
-			}
-		}
-	}
 }
 
 func TestWhatIsNoTagIsLeftOut(t *testing.T) {
@@ -195,13 +252,34 @@ func TestTagsOfTheNextHostOnly(t *testing.T) {
 	assert.Equal(t, []string{"t0"}, names, "half a list of the mirror is none")
 }
 
-func TestNextPageOverTLSStaysThere(t *testing.T) {
+// A registry behind a TLS proxy names itself as it knows itself.
+func TestNextPageStaysAtTheOriginOfThePage(t *testing.T) {
 	t.Parallel()
-	page, err := url.Parse("https://m.example.com/v2/app/tags/list?n=1000")
-	require.NoError(t, err)
-	next, err := nextPage(page, []string{`<http://m.example.com/v2/app/tags/list?last=x>; rel="next"`})
-	require.NoError(t, err)
-	assert.Equal(t, "https://m.example.com/v2/app/tags/list?last=x", next.String())
+	const rest = "/v2/app/tags/list?last=x"
+	links := []struct{ page, link, want string }{ // want empty: refused
+		{"https://m.example.com", "http://m.example.com", "https://m.example.com"},
+		{"https://m.example.com", "https://M.example.com:443", "https://M.example.com:443"},
+		{"https://m.example.com:5000", "http://m.example.com:5000", "https://m.example.com:5000"},
+		{"https://m.example.com:5000", "https://m.example.com", "https://m.example.com:5000"},
+		{"https://m.example.com:5000", "http://m.example.com", "https://m.example.com:5000"},
+		{"http://m.example.com:5000", "http://m.example.com", "http://m.example.com:5000"},
+		{"https://[::1]:5000", "https://[::1]:5000", "https://[::1]:5000"},
+		{"https://[::1]:5000", "http://[::1]", "https://[::1]:5000"},
+		{"http://m.example.com", "https://m.example.com", ""},
+		{"https://m.example.com:5000", "https://m.example.com:5001", ""},
+		{"https://m.example.com:5000", "https://m.example.com.evil.org:5000", ""},
+		{"https://m.example.com:5000", "https://m.example.com:5000@evil.org", ""},
+		{"https://m.example.com", "ftp://m.example.com", ""},
+	}
+	for _, l := range links {
+		next, err := nextPage(mustURL(t, l.page+"/v2/app/tags/list?n=1000"), []string{"<" + l.link + rest + ">; rel=next"})
+		if l.want == "" {
+			require.ErrorContains(t, err, "leads to another host", l)
+			continue
+		}
+		require.NoError(t, err, l)
+		assert.Equal(t, l.want+rest, next.String())
+	}
 }
 
 func TestNextLink(t *testing.T) {

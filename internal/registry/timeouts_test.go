@@ -57,39 +57,6 @@ func noConnection(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-func TestSlowHosts(t *testing.T) {
-	t.Parallel()
-	readOnly := func(_ context.Context, conn net.Conn) {
-		_, _ = io.Copy(io.Discard, conn)
-	}
-	hosts := []struct {
-		title, scheme string
-		dial          func(*testing.T) dialFunc
-		after         time.Duration
-	}{
-		{"no connection", "http", func(*testing.T) dialFunc { return noConnection }, dialTimeout},
-		{"no TLS", "https", slowHost(readOnly), tlsTimeout},
-		{"no header", "http", slowHost(readOnly), headerTimeout},
-		{"slow header", "http", slowHost(trickle("HTTP/1.1 200 OK\r\nX: ", "x")), headerTimeout},
-		{"slow body", "http", slowHost(trickle("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", " ")), exchangeTimeout},
-	}
-	for _, h := range hosts {
-		t.Run(h.title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const namespace = "slow.example.com"
-				r, _ := newRegistry(t, certsD(t, namespace, fmt.Sprintf("server = \"%s://%s\"\n", h.scheme, namespace)))
-				r.net.dial = h.dial(t)
-				start := time.Now()
-				_, err := r.Tags(t.Context(), namespace+"/app")
-				var source *agent.SourceError
-				require.ErrorAs(t, err, &source)
-				assert.Equal(t, namespace, source.Host)
-				assert.Equal(t, h.after, time.Since(start))
-			})
-		})
-	}
-}
-
 // A pull has no time limit of its own, but all its requests wait for the token.
 func TestSlowTokenServer(t *testing.T) {
 	t.Parallel()

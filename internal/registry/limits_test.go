@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// ask is one question to a registry that has been set up.
+type ask func(r *guarded) error
+
+func pad(n int) string { return strings.Repeat("p", n) }
+
+// ofSize publishes a document with padding so that it has a size.
+func ofSize(size int, publish func(padding string) ocispec.Descriptor) ocispec.Descriptor {
+	return publish(pad(size - int(publish("").Size)))
+}
+
+func (f *fake) ofImage(t *testing.T, size int) ocispec.Descriptor {
+	t.Helper()
+	return ofSize(size, func(p string) ocispec.Descriptor {
+		return f.image(t, "linux", "amd64", func(m map[string]any) { m["pad"] = p })
+	})
+}
+
+func (f *fake) resolve(t *testing.T) ask {
+	return func(r *guarded) error {
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		return err
+	}
+}
+
+func (f *fake) describe(t *testing.T, d digest.Digest) ask {
+	return func(r *guarded) error {
+		_, err := r.Describe(t.Context(), f.repository(), d)
+		return err
+	}
+}
+
+func (f *fake) list(t *testing.T, want int) ask {
+	return func(r *guarded) error {
+		names, err := r.Tags(t.Context(), f.repository())
+		if err == nil {
+			assert.Len(t, names, want)
+		}
+		return err
+	}
+}
+
+// tagPage answers with one page of a size.
+func tagPage(size int, chunked bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if !chunked {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+		}
+		body := `{"tags":["1"]}`
+		_, _ = w.Write([]byte(body + strings.Repeat(" ", size-len(body))))
+	}
+}
+
+// tagPages answers with pages that body words; each is told its number, from 0.
+func tagPages(count int, body func(page int) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		page, _ := strconv.Atoi(req.URL.Query().Get("last"))
+		if page+1 < count {
+			w.Header().Set("Link", relative(req, page+1))
+		}
+		_, _ = io.WriteString(w, body(page))
+	}
+}
+
+// tagsOf are the tags from a number to before another, as JSON.
+func tagsOf(from, to int) string {
+	names := make([]string, 0, pageSize)
+	for n := from; n < to; n++ {
+		names = append(names, fmt.Sprintf("\"t%d\"", n))
+	}
+	return `{"tags":[` + strings.Join(names, ",") + `]}`
+}
+
+func noHead(w http.ResponseWriter, req *http.Request) {
+	if req.Method == http.MethodHead {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}
+}
+
+// Each limit of limits.go that a host can reach, below, at and above it.
+func TestLimitsOfSizeAndCount(t *testing.T) {
+	t.Parallel()
+	limits := []struct {
+		title string
+		limit int
+		// serve sets up a host that has n of it.
+		serve func(t *testing.T, f *fake, n int) ask
+		want  string // the error above the limit
+	}{
+		{"manifest by digest", maxManifest, func(t *testing.T, f *fake, n int) ask {
+			return f.describe(t, f.ofImage(t, n).Digest)
+		}, "too large: over 4194304 bytes"},
+		{"manifest by tag, no HEAD", maxManifest, func(t *testing.T, f *fake, n int) ask {
+			f.tag("1", f.ofImage(t, n))
+			f.answer(noHead)
+			return f.resolve(t)
+		}, "too large: over 4194304 bytes"},
+		{"config", maxConfig, func(t *testing.T, f *fake, n int) ask {
+			config := ofSize(n, func(p string) ocispec.Descriptor {
+				return f.config(t, func(c map[string]any) { c["pad"] = p })
+			})
+			return f.describe(t, f.manifest(t, config, nil).Digest)
+		}, "config: too large: 4194305 bytes"},
+		{"tag page", maxTagPage, func(t *testing.T, f *fake, n int) ask {
+			f.answer(tagPage(n, false))
+			return f.list(t, 1)
+		}, "too large: over 1048576 bytes"},
+		{"tag page, chunked", maxTagPage, func(t *testing.T, f *fake, n int) ask {
+			f.answer(tagPage(n, true))
+			return f.list(t, 1)
+		}, "too large: over 1048576 bytes"},
+		{"pages", maxPages, func(t *testing.T, f *fake, n int) ask {
+			f.answer(tagPages(n, func(page int) string { return tagsOf(page, page+1) }))
+			return f.list(t, n)
+		}, "more than 200 pages"},
+		{"pages without tags", maxPages, func(t *testing.T, f *fake, n int) ask {
+			f.answer(tagPages(n, func(int) string { return `{"tags":null}` }))
+			return f.list(t, 0)
+		}, "more than 200 pages"},
+		{"tags", maxTags, func(t *testing.T, f *fake, n int) ask {
+			const each = 10 * pageSize
+			f.answer(tagPages((n+each-1)/each, func(page int) string { return tagsOf(page*each, min((page+1)*each, n)) }))
+			return f.list(t, n)
+		}, "tag list: too large: over 100000 tags"},
+		{"bytes of all pages", maxTagList, func(t *testing.T, f *fake, n int) ask {
+			const count = 20
+			f.answer(tagPages(count, func(page int) string {
+				size := n / count
+				if page == 0 {
+					size += n % count
+				}
+				body := tagsOf(page, page+1)
+				return body + strings.Repeat(" ", size-len(body))
+			}))
+			return f.list(t, count)
+		}, "tag list: too large: over 16777216 bytes"},
+		{"token", maxToken, func(t *testing.T, f *fake, n int) ask {
+			f.tag("1", f.image(t, "linux", "amd64", nil))
+			frame := `{"token":"anonymous-1","pad":""}`
+			newTokenServer(t, f).set(0, 1, frame[:len(frame)-2]+pad(n-len(frame))+`"}`)
+			return f.resolve(t)
+		}, "too large: over 65536 bytes"},
+		{"header, from the status line to the empty line", maxHeader, func(t *testing.T, f *fake, n int) ask {
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				head := "HTTP/1.1 200 OK\r\n" + digestHeader + ": " + testDigest + "\r\nPad: "
+				_, _ = io.WriteString(conn, head+pad(n-len(head)-4)+"\r\n\r\n")
+			})
+			return f.resolve(t)
+		}, "response headers exceeded 65536 bytes"},
+		{"redirects", maxRedirects, func(t *testing.T, f *fake, n int) ask {
+			f.tag("1"+strings.Repeat("x", n), f.image(t, "linux", "amd64", nil))
+			f.answer(func(w http.ResponseWriter, req *http.Request) {
+				if strings.Count(req.URL.Path, "x") < n {
+					http.Redirect(w, req, req.URL.Path+"x", http.StatusFound)
+				}
+			})
+			return f.resolve(t)
+		}, "redirected more than 5 times"},
+		{"manifests of an index", maxChildren, func(t *testing.T, f *fake, n int) ask {
+			var guesses []ocispec.Descriptor
+			for i := range n - 1 {
+				guesses = append(guesses, f.image(t, "linux", fmt.Sprintf("arch%d", i), nil))
+			}
+			return f.describe(t, f.index(t, append(guesses, f.image(t, "linux", "amd64", nil))...).Digest)
+		}, agent.ErrPlatform.Error()},
+	}
+	for _, l := range limits {
+		for _, n := range []int{l.limit - 1, l.limit, l.limit + 1} {
+			t.Run(fmt.Sprintf("%s %+d", l.title, n-l.limit), func(t *testing.T) {
+				t.Parallel()
+				f := newFake(t)
+				ask := l.serve(t, f, n)
+				r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+				err := ask(r)
+				if n <= l.limit {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, l.want)
+				assert.Equal(t, strings.Contains(l.want, "too large"), isTooLarge(err))
+				if l.title == "config" {
+					assert.NotContains(t, strings.Join(f.log(), "\n"), "/blobs/", "the size in the manifest is enough")
+				}
+			})
+		}
+	}
+}
+
+func isTooLarge(err error) bool { return strings.Contains(err.Error(), errTooLarge.Error()) }
+
+// What is cut at its limit, and not refused.
+func TestLimitsThatCut(t *testing.T) {
+	t.Parallel()
+	for _, off := range []int{-1, 0, 1} {
+		f := newFake(t)
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		seconds := int(maxRetryAfter/time.Second) + off
+		version := pad(maxVersion + off)
+		config := f.config(t, func(c map[string]any) {
+			c["config"] = map[string]any{"Labels": map[string]string{ocispec.AnnotationVersion: version}}
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) { o.Now = func() time.Time { return now } })
+		got, err := r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
+		require.NoError(t, err)
+		assert.Equal(t, version[:min(len(version), maxVersion)], got.Version)
+
+		for _, value := range []string{strconv.Itoa(seconds), now.Add(time.Duration(seconds) * time.Second).Format(http.TimeFormat)} {
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", value)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			})
+			var source *agent.SourceError
+			require.ErrorAs(t, f.resolve(t)(r), &source)
+			assert.Equal(t, now.Add(min(time.Duration(seconds)*time.Second, maxRetryAfter)), source.RetryAt, value)
+		}
+	}
+}
+
+// Logins that change for ever leave no more than maxSessions behind, and the one
+// in use works on.
+func TestLimitOfSessions(t *testing.T) {
+	t.Parallel()
+	sessions := map[int]int{maxSessions - 1: maxSessions - 1, maxSessions: maxSessions, maxSessions + 1: 1}
+	for logins, want := range sessions {
+		f := newTLSFake(t)
+		f.tag("1", f.image(t, "linux", "amd64", nil))
+		current := ""
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if _, password, _ := req.BasicAuth(); password != current {
+				challenge(w, `Basic realm="x"`)
+			}
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
+			o.Credentials = func(string, string) (Login, error) { return Login{User: "u", Secret: current}, nil }
+		})
+		for n := range logins {
+			current = fmt.Sprintf("password-number-%d", n)
+			require.NoError(t, f.resolve(t)(r))
+		}
+		hosts, err := r.hosts.of(f.host())
+		require.NoError(t, err)
+		assert.Len(t, hosts[0].Authorizer.(*authorizer).sessions, want, "%d logins", logins)
+		before := r.Counts().Requests
+		require.NoError(t, f.resolve(t)(r))
+		assert.Equal(t, uint64(1), r.Counts().Requests-before)
+	}
+}
+
+// Files of the node: what they may have is read, one byte more is not.
+func TestLimitsOfFiles(t *testing.T) {
+	t.Parallel()
+	far := &http.Request{URL: &url.URL{Scheme: "https", Host: "registry.suse.com"}}
+	ca, _, _ := certificate(t)
+	files := []struct {
+		path, content string
+		limit         int
+		read          func(t *testing.T, root string) (used bool, err error)
+		want          string // error
+	}{
+		{"etc/sysconfig/proxy", "PROXY_ENABLED=yes\nHTTPS_PROXY=http://proxy:1\n", maxProxyFile, func(_ *testing.T, root string) (bool, error) {
+			proxy, err := NewProxies(root, environ()).For(far)
+			return proxy != nil, err
+		}, "too large"},
+		{sccPath, "username=u\npassword=" + secret + "\n", maxSCCFile, func(t *testing.T, root string) (bool, error) {
+			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For(sccHost, "app")
+			return login.User != "", err
+		}, "too large"},
+		{"root/.docker/config.json", authJSONOf("reg", "u"), maxAuthFile, func(t *testing.T, root string) (bool, error) {
+			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For("reg", "app")
+			return login.User != "", err
+		}, "too large"},
+		{bundle, text(t, ca), maxBundle, func(_ *testing.T, root string) (bool, error) {
+			return NewTrust(root, environ(), nil).Roots() != nil, nil
+		}, ""},
+	}
+	for _, f := range files {
+		for _, off := range []int{-1, 0, 1} {
+			root := t.TempDir()
+			put(t, root, f.path, f.content+strings.Repeat("\n", f.limit+off-len(f.content)))
+			used, err := f.read(t, root)
+			assert.Equal(t, off <= 0, used, "%s %+d", f.path, off)
+			if off > 0 && f.want != "" {
+				assert.ErrorContains(t, err, f.want, f.path)
+			} else {
+				assert.NoError(t, err, "%s %+d", f.path, off)
+			}
+		}
+	}
+}
