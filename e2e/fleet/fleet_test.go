@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// docs is the directory of the page that shows the figures.
+const docs = "../../docs"
+
+// TestThePageShowsWhatTheSimulationGives: run `make fleet` when it does not.
+func TestThePageShowsWhatTheSimulationGives(t *testing.T) {
+	t.Parallel()
+	made := Make()
+	for name, want := range made.Figures {
+		have, err := os.ReadFile(filepath.Join(docs, name))
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(have), name)
+	}
+	have, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	require.NoError(t, err)
+	want, err := made.Renew(string(have))
+	require.NoError(t, err)
+	assert.Equal(t, want, string(have))
+}
+
+// TestPeaks holds the goals: the simulation is the same each time, so this is no
+// matter of luck.
+func TestPeaks(t *testing.T) {
+	t.Parallel()
+	for _, s := range Scenarios() {
+		goal := 1.5
+		if s.Away.To > 0 {
+			goal = 3
+		}
+		r := Judge(10_000, Slots, s)
+		assert.LessOrEqual(t, r.Ratio, goal, s.Name)
+		assert.Greater(t, r.Ratio, 1.0, s.Name)
+	}
+}
+
+// TestThePeakOfAnyOutage: no length of an outage is worse than three times.
+func TestThePeakOfAnyOutage(t *testing.T) {
+	t.Parallel()
+	const from, day = 24 * time.Hour, 24 * time.Hour
+	for _, hours := range []float64{0.1, 0.5, 1, 2, 4, 6, 9, 12, 18, 24, 48} {
+		for _, dated := range []bool{false, true} {
+			to := from + time.Duration(hours*float64(time.Hour)).Truncate(10*time.Minute)
+			s := Scenario{Away: Span{from, to}, Dated: dated, Shown: Span{from, to}, Judged: Span{to, to + day}}
+			assert.LessOrEqual(t, Judge(10_000, Slots, s).Ratio, 3.0, "%v hours, dated: %v", hours, dated)
+		}
+	}
+}
+
+func TestEveryNodePollsOnceInAnInterval(t *testing.T) {
+	t.Parallel()
+	for _, s := range Scenarios() {
+		s.Shown, s.Judged = Span{To: 6 * 24 * time.Hour}, Span{}
+		polls := Simulate(50, Slots, s)
+		assert.IsIncreasing(t, times(polls), "in their order")
+		span := Span{4*24*time.Hour + 12*time.Hour, 6 * 24 * time.Hour} // after whatever happened
+		count := 0
+		for _, p := range polls {
+			assert.Equal(t, !s.Away.has(p.At), p.Answered)
+			assert.False(t, s.Cut.has(p.At), "polled without power")
+			if span.has(p.At) {
+				count++
+			}
+		}
+		assert.Equal(t, 50*3, count, s.Name)
+	}
+}
+
+func times(polls []Poll) (at []float64) {
+	for _, p := range polls {
+		at = append(at, p.At.Seconds())
+	}
+	return at
+}
+
+func TestAHostsWishIsObeyed(t *testing.T) {
+	t.Parallel()
+	for _, s := range Scenarios() {
+		if !s.Dated {
+			continue
+		}
+		asked := 0
+		for _, p := range Simulate(500, Slots, s) {
+			if s.Away.has(p.At) {
+				asked++
+			}
+		}
+		assert.LessOrEqual(t, asked, 500, "%s: each node is told once", s.Name)
+	}
+}
+
+func TestPeersBurst(t *testing.T) {
+	t.Parallel()
+	for _, p := range peers()[1:] {
+		assert.Greater(t, Judge(10_000, p.pace, powerCut()).Ratio, 40.0, p.name)
+	}
+}
+
+func TestCurve(t *testing.T) {
+	t.Parallel()
+	polls := []Poll{{0, true}, {59 * time.Second, false}, {time.Minute, true}, {3 * time.Minute, true}, {4 * time.Minute, true}}
+	got := Curve(polls, Span{0, 4*time.Minute + 30*time.Second}, time.Minute)
+	assert.Equal(t, []float64{21. / 60, 20. / 60, 0, 20. / 60}, got, "the bin that is not whole is left out")
+}
+
+// TestTheLinkIsNeverMoreThanFull: all bytes are sent, none faster than the link.
+func TestTheLinkIsNeverMoreThanFull(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		s := Staging{
+			Nodes:    1 + r.IntN(300),
+			Interval: time.Second + time.Duration(r.Int64N(int64(12*time.Hour))),
+			Spread:   time.Duration(r.Int64N(int64(12 * time.Hour))),
+		}
+		l := Stage(s)
+		var bytes float64
+		for _, rate := range l.Sent {
+			require.LessOrEqual(t, rate, Link*1.0001)
+			bytes += rate * loadBin.Seconds()
+		}
+		require.InEpsilon(t, float64(s.Nodes)*Rebuild, bytes, 1e-3)
+		require.LessOrEqual(t, l.Median, l.Longest)
+		require.GreaterOrEqual(t, l.Median.Seconds(), Rebuild/Link*0.999)
+		require.LessOrEqual(t, l.End, s.Interval+s.Spread+l.Longest)
+	}
+}
+
+// BenchmarkFleet gives the peaks that the page shows, and how long it takes to
+// know them.
+func BenchmarkFleet(b *testing.B) {
+	for _, s := range Scenarios() {
+		for _, nodes := range Sizes() {
+			b.Run(fmt.Sprintf("%s/%d", s.Name, nodes), func(b *testing.B) {
+				var r Result
+				for b.Loop() {
+					r = Judge(nodes, Slots, s)
+				}
+				b.ReportMetric(r.Ratio, "peak/mean")
+				b.ReportMetric(r.Bin.Minutes(), "minutes/bin")
+				b.ReportMetric(r.Minute, "peak-requests/s")
+			})
+		}
+	}
+}
+
+// BenchmarkPeers is the power cut with the paces of comparable programs.
+func BenchmarkPeers(b *testing.B) {
+	for _, p := range peers() {
+		b.Run(p.name, func(b *testing.B) {
+			var r Result
+			for b.Loop() {
+				r = Judge(10_000, p.pace, powerCut())
+			}
+			b.ReportMetric(r.Ratio, "peak/mean")
+			b.ReportMetric(r.Minute, "peak-requests/s")
+		})
+	}
+}
+
+// BenchmarkStaging is a rebuild that the whole fleet pulls.
+func BenchmarkStaging(b *testing.B) {
+	for _, s := range Stagings() {
+		b.Run(s.Name, func(b *testing.B) {
+			var l Load
+			for b.Loop() {
+				l = Stage(s)
+			}
+			b.ReportMetric(l.Wanted/1e6, "peak-wanted-MB/s")
+			b.ReportMetric(l.Longest.Seconds(), "longest-pull-s")
+		})
+	}
+}

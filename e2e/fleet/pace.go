@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Node is what a pace may know of a node.
+type Node struct {
+	ID       string    // its machine id
+	Started  bool      // it has just started
+	Failures int       // of polls, in a row
+	Wish     time.Time // when the host wants to be asked again; zero: it said nothing
+	rand     *rand.Rand
+}
+
+// Jitter is from [0,1), another one at each call.
+func (n *Node) Jitter() float64 { return n.rand.Float64() }
+
+// Pace tells when a node polls next, after a start or a poll.
+type Pace func(n *Node, now time.Time) time.Time
+
+// Slots is the agent: a fixed slot for each node, and a retry where it failed.
+func Slots(n *Node, now time.Time) time.Time {
+	var retries []time.Time
+	if n.Failures > 0 {
+		retries = append(retries, agent.RetryTime(now, n.Wish, n.Failures, n.Jitter()))
+	}
+	return agent.NextPoll(now, Interval, n.ID, retries)
+}
+
+// AtStart polls when it starts, and then at the interval: cron-like watchers.
+func AtStart(n *Node, now time.Time) time.Time {
+	if n.Started {
+		return now
+	}
+	return now.Add(Interval)
+}
+
+// TenPercent polls when it starts, and then at the interval and up to a tenth
+// of it: Zincati.
+func TenPercent(n *Node, now time.Time) time.Time {
+	if n.Started {
+		return now
+	}
+	return now.Add(Interval + time.Duration(n.Jitter()*float64(Interval)/10))
+}
+
+// Timer polls by the calendar with up to 900 s of delay, and after a start that
+// missed it: podman-auto-update.timer (RandomizedDelaySec=900, Persistent=true).
+func Timer(n *Node, now time.Time) time.Time {
+	delay := time.Duration(n.Jitter() * float64(900*time.Second))
+	if n.Started {
+		return now.Add(delay)
+	}
+	return now.Truncate(Interval).Add(Interval + delay)
+}
