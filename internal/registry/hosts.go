@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -89,7 +90,8 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 func (h *hosts) finish(host *docker.RegistryHost) {
 	home := &url.URL{Scheme: host.Scheme, Host: host.Host}
 	may := mayShow(home, h.tokenServers)
-	header := host.Header
+	header := canonical(host.Header)
+	host.Header = header
 	tokens := following(&tokenTransport{
 		next: host.Client.Transport, plain: host.Scheme == "http", may: may, own: header, net: h.net,
 	}, header)
@@ -99,6 +101,22 @@ func (h *hosts) finish(host *docker.RegistryHost) {
 			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
 	}
 	host.Authorizer = &authorizer{home: home, login: h.login, may: may, log: h.log, fresh: fresh}
+}
+
+// canonical gives headers the names that Go knows them by; containerd leaves them
+// as they stand in hosts.toml, where a second "user-agent" would go out beside
+// ours, and an "authorization" nobody would see.
+func canonical(header http.Header) http.Header {
+	if header == nil {
+		return nil
+	}
+	named := http.Header{}
+	for name, values := range header {
+		for _, value := range values {
+			named.Add(name, value)
+		}
+	}
+	return named
 }
 
 // firstDir looks a namespace up in several directories as containerd's CRI
@@ -142,7 +160,7 @@ func (h *hosts) stamp(namespace string) (string, error) {
 		if !info.Mode().IsRegular() && !info.IsDir() {
 			return "", fmt.Errorf("%s: not a regular file", filepath.Join(dir, entry.Name())) // a FIFO would block for ever
 		}
-		fmt.Fprintf(stamp, "\n%s %d %d", entry.Name(), info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), identity(info))
 	}
 	return stamp.String(), nil
 }

@@ -132,6 +132,8 @@ func TestNoAnswer(t *testing.T) {
 		{"down and 404", torn, status(404), "mirror", 0, false, "(upstream"},
 		{"500 and 404", status(500), status(404), "mirror", 500, false, "500 Internal Server Error (upstream"},
 		{"503 and 502", status(503), status(502), "upstream", 502, false, "502 Bad Gateway (mirror"},
+		{"404 and 503", status(404), status(503), "upstream", 503, false, "503 Service Unavailable (mirror"},
+		{"503 and 404", status(503), status(404), "mirror", 503, false, "503 Service Unavailable (upstream"},
 		{"403 and 429", status(403), status(429), "upstream", 429, false, "429 Too Many Requests"},
 		{"401 without challenge", status(404), status(401), "upstream", 401, false, "401 Unauthorized"},
 		{"a 2xx that is none", status(404), status(204), "upstream", 204, false, "204 No Content"},

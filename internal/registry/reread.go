@@ -71,12 +71,16 @@ func (w *watched[T]) read(info fs.FileInfo) (known fs.FileInfo, value T, err err
 	return opened, value, nil
 }
 
-// unchanged compares inode, size, times of content and of mode and owner.
-func unchanged(a, b fs.FileInfo) bool {
-	if !os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || a.Mode() != b.Mode() {
-		return false
+// unchanged compares what changes with a file.
+func unchanged(a, b fs.FileInfo) bool { return os.SameFile(a, b) && identity(a) == identity(b) }
+
+// identity is another one when a file was written, replaced, or given another
+// mode or owner. A copy may keep the size and the modification time of what it
+// replaces; it cannot keep inode and change time.
+func identity(info fs.FileInfo) string {
+	text := fmt.Sprintf("%d %d %s", info.Size(), info.ModTime().UnixNano(), info.Mode())
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		text += fmt.Sprintf(" %d %d %d %d", stat.Dev, stat.Ino, stat.Uid, stat.Ctim.Nano())
 	}
-	x, ok := a.Sys().(*syscall.Stat_t)
-	y, also := b.Sys().(*syscall.Stat_t)
-	return ok && also && x.Ctim == y.Ctim && x.Uid == y.Uid
+	return text
 }
