@@ -89,12 +89,13 @@ func startDistributionWith(t testing.TB, more string, pair ...string) string {
 }
 
 // certificate makes a CA and a certificate for 127.0.0.1 from it, and for
-// 0.0.0.0, which Linux takes for the same and a proxy is used for.
-func certificate(t testing.TB) (ca, cert, key string) {
+// 0.0.0.0, which Linux takes for the same and a proxy is used for, and for names
+// below example.com; edit may change it.
+func certificate(t testing.TB, edit ...func(*x509.Certificate)) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	caKey, caCert := issue(t, nil, nil)
-	leafKey, leaf := issue(t, caCert, caKey)
+	leafKey, leaf := issue(t, caCert, caKey, edit...)
 	der, err := x509.MarshalECPrivateKey(leafKey)
 	require.NoError(t, err)
 	return writePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", caCert.Raw),
@@ -102,7 +103,9 @@ func certificate(t testing.TB) (ca, cert, key string) {
 		writePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
 }
 
-func issue(t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+func issue(
+	t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey, edit ...func(*x509.Certificate),
+) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -112,8 +115,12 @@ func issue(t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*e
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(time.Hour),
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4zero},
+		DNSNames:              []string{"*.example.com"},
 		BasicConstraintsValid: true,
 		IsCA:                  parent == nil,
+	}
+	for _, e := range edit {
+		e(template)
 	}
 	if parent == nil {
 		parent, signer = template, key
