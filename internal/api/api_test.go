@@ -9,11 +9,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,6 +31,8 @@ type daemon struct {
 	status  agent.Status
 	check   func(hear func(agent.Progress)) (agent.Status, error)
 	apply   func(names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	hold    func(names []string, all bool, reason string, until time.Time) ([]string, error)
+	unhold  func(names []string, all bool) ([]string, error)
 	context func(context.Context)
 }
 
@@ -48,6 +49,16 @@ func (d *daemon) Apply(
 	_ context.Context, names []string, hear func(agent.Progress),
 ) ([]agent.Outcome, error) {
 	return d.apply(names, hear)
+}
+
+func (d *daemon) Hold(
+	_ context.Context, names []string, all bool, reason string, until time.Time,
+) ([]string, error) {
+	return d.hold(names, all, reason, until)
+}
+
+func (d *daemon) Unhold(_ context.Context, names []string, all bool) ([]string, error) {
+	return d.unhold(names, all)
 }
 
 // serve opens a socket for the length of the test.
@@ -95,6 +106,10 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	_, err := c.Check(t.Context(), nil)
 	require.ErrorContains(t, err, "404")
 	_, err = c.Apply(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "404")
+	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}}, nil)
+	require.ErrorContains(t, err, "404")
+	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}}, nil)
 	require.ErrorContains(t, err, "404")
 }
 
@@ -150,26 +165,6 @@ func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
 	_, err := c.Apply(t.Context(), []string{"frob"}, nil)
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
 	assert.EqualError(t, err, "frob: "+agent.ErrUnknownImage.Error())
-}
-
-// badRequests are bodies of /v1/apply that are refused before anything is done.
-var badRequests = map[string]string{
-	"no JSON":        "velum",
-	"another type":   `{"images": 1}`,
-	"an unknown key": `{"images": [], "force": true}`,
-	"too large":      `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
-}
-
-func TestBadRequestsAreRefused(t *testing.T) {
-	t.Parallel()
-	path := serve(t, false, &daemon{}) // a call of apply would panic
-	for name, body := range badRequests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := NewClient(path).do(t.Context(), http.MethodPost, "/v1/apply", []byte(body))
-			require.ErrorContains(t, err, "400")
-		})
-	}
 }
 
 func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {

@@ -11,6 +11,8 @@
 //	GET  /v1/status   agent.Status
 //	POST /v1/check    stream of Event, the last with Status
 //	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
+//	POST /v1/hold     HoldRequest; stream of Event, the last with Held
+//	POST /v1/unhold   UnholdRequest; stream of Event, the last with Held
 package api
 
 import "github.com/kubic-project/image-update-agent/agent"
@@ -27,6 +29,7 @@ type ResultEvent struct {
 	Unknown  bool            `json:"unknown,omitempty"` // a name in the request fits nothing
 	Status   *agent.Status   `json:"status,omitempty"`
 	Outcomes []agent.Outcome `json:"outcomes,omitempty"`
+	Held     []string        `json:"held,omitempty"` // repositories, or "*"
 }
 
 // ApplyRequest names what is approved; nothing named means all that is staged.

@@ -28,6 +28,7 @@ type Daemon interface {
 	Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error)
 	// Apply approves and applies.
 	Apply(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	Holder
 }
 
 // Server serves one socket.
@@ -83,6 +84,8 @@ func (s *Server) routes(readOnly bool) http.Handler {
 	}
 	mux.HandleFunc("POST /v1/check", s.check)
 	mux.HandleFunc("POST /v1/apply", s.apply)
+	mux.HandleFunc("POST /v1/hold", s.hold)
+	mux.HandleFunc("POST /v1/unhold", s.unhold)
 	return mux
 }
 
@@ -102,9 +105,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
 	var req ApplyRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
+	if err := decode(w, r, &req); err != nil {
 		http.Error(w, "apply: request: "+err.Error(), http.StatusBadRequest)
 		return
 	}

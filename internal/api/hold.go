@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Holder is the part of the daemon that keeps the holds of persons. Both
+// functions give the repositories in question, or "*" for all.
+type Holder interface {
+	// Hold keeps images from being applied until a time; zero: until Unhold.
+	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
+	// Unhold takes holds back, and gives those that were there.
+	Unhold(ctx context.Context, names []string, all bool) ([]string, error)
+}
+
+// HoldRequest names what is held, and why.
+type HoldRequest struct {
+	Which
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back
+}
+
+// UnholdRequest names what is held no more.
+type UnholdRequest struct{ Which }
+
+// Which are images, or all of them: one of the two.
+type Which struct {
+	Images []string `json:"images,omitempty"`
+	All    bool     `json:"all,omitempty"`
+}
+
+func (w Which) check() error {
+	if w.All == (len(w.Images) > 0) {
+		return errors.New("want images, or all of them")
+	}
+	return nil
+}
+
+// Hold has the daemon hold images. hear may be nil.
+func (c *Client) Hold(ctx context.Context, req HoldRequest, hear func(agent.Progress)) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/hold", req, hear)
+	return res.Held, err
+}
+
+// Unhold has the daemon take holds back, and gives those that were there. hear
+// may be nil.
+func (c *Client) Unhold(ctx context.Context, req UnholdRequest, hear func(agent.Progress)) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/unhold", req, hear)
+	return res.Held, err
+}
+
+func (s *Server) hold(w http.ResponseWriter, r *http.Request) {
+	var req HoldRequest
+	if err := errors.Join(decode(w, r, &req), req.check(), oneLine(req.Reason)); err != nil {
+		http.Error(w, fmt.Sprintf("hold: request: %v", err), http.StatusBadRequest)
+		return
+	}
+	s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
+		held, err := s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
+		return heldEvent(held, err)
+	})
+}
+
+func (s *Server) unhold(w http.ResponseWriter, r *http.Request) {
+	var req UnholdRequest
+	if err := errors.Join(decode(w, r, &req), req.check()); err != nil {
+		http.Error(w, fmt.Sprintf("unhold: request: %v", err), http.StatusBadRequest)
+		return
+	}
+	s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
+		held, err := s.daemon.Unhold(ctx, req.Images, req.All)
+		return heldEvent(held, err)
+	})
+}
+
+func heldEvent(held []string, err error) ResultEvent {
+	return ResultEvent{Held: held, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
+}
+
+// oneLine: a reason stands in logs and in lines of the status.
+func oneLine(reason string) error {
+	if strings.ContainsFunc(reason, unicode.IsControl) {
+		return errors.New("reason: control character")
+	}
+	return nil
+}
+
+// decode reads a request. What it does not know it refuses: a newer client may
+// have meant something with it.
+func decode(w http.ResponseWriter, r *http.Request, req any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	return dec.Decode(req)
+}
