@@ -25,6 +25,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 		Example: `  image-update-agent apply
   image-update-agent apply velum
   image-update-agent apply private.yaml --output json`,
+		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			settings, err := a.settings()
 			if err != nil {

@@ -124,7 +124,8 @@ func denial(text string) error {
 // line of the status.
 const maxReason = 200
 
-func reason(text string) error {
+// CheckReason tells what is wrong with the reason of a hold.
+func CheckReason(text string) error {
 	switch {
 	case strings.TrimSpace(text) == "":
 		return errors.New("empty, want the reason")

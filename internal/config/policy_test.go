@@ -175,8 +175,8 @@ func TestNumbersAtTheirBounds(t *testing.T) {
 
 func TestTheLengthOfAReason(t *testing.T) {
 	t.Parallel()
-	assert.NoError(t, reason(strings.Repeat("x", 200)))
-	assert.ErrorContains(t, reason(strings.Repeat("x", 201)), "201 bytes, want at most 200")
+	assert.NoError(t, CheckReason(strings.Repeat("x", 200)))
+	assert.ErrorContains(t, CheckReason(strings.Repeat("x", 201)), "201 bytes, want at most 200")
 }
 
 func TestTheLengthOfAPattern(t *testing.T) {

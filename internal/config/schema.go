@@ -90,7 +90,7 @@ func repositoryKeys() []key {
 		{name: "deny", shape: list, check: denial, optional: true},
 		{name: "max", optional: true},
 		{name: "older", check: boolean, boolean: true, optional: true},
-		{name: "hold", check: reason, optional: true},
+		{name: "hold", check: CheckReason, optional: true},
 		{name: "until", check: moment, optional: true},
 	}
 }

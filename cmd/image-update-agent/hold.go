@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/config"
+)
+
+func (a *app) holdCommand() *cobra.Command {
+	var all bool
+	var end, reason string
+	cmd := &cobra.Command{
+		Use:   "hold {IMAGE... | --all}",
+		Short: "Keep images from being applied until a time, or until unhold",
+		Long: `hold keeps what is offered for the named images, or for all, from being applied:
+apply then tells the reason. It is staged and offered as before. An IMAGE is
+named as for apply. Another hold on an image takes the place of the first.
+
+With the pull policy Always, kubelet takes a rebuild by itself whenever it starts
+a container; a hold does not keep it from that.
+
+Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
+		Example: `  image-update-agent hold velum --until 2026-12-24 --reason "no changes before the holidays"
+  image-update-agent hold --all --until 72h
+  image-update-agent hold private.yaml --until 7d --output json`,
+		Args:              imagesOrAll(&all),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := api.HoldRequest{Which: api.Which{Images: args, All: all}, Reason: reason}
+			var err error
+			if req.Until, err = holdEnd(end, time.Now()); err != nil {
+				return usageError{err}
+			}
+			if reason != "" {
+				if err := config.CheckReason(reason); err != nil {
+					return usageError{fmt.Errorf("--reason: %w", err)}
+				}
+			}
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			held, err := api.NewClient(settings.socket("agent.sock")).Hold(cmd.Context(), req, nil)
+			if err != nil {
+				return err
+			}
+			return a.printHeld(held, req)
+		},
+	}
+	cmd.Flags().StringVar(&end, "until", "",
+		"the end of the hold: 2026-12-24, 2026-12-24T18:00:00+01:00, or from now: 12h, 7d; without it there is none")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read the status")
+	allFlag(cmd, &all, "hold every image")
+	a.outputFlag(cmd)
+	return cmd
+}
+
+func (a *app) unholdCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "unhold {IMAGE... | --all}",
+		Short: "Take back what hold did",
+		Long: `unhold takes back the holds on the named images; --all takes back every one. A
+hold of the configuration ends there.
+
+Exit status: 0 taken back, 1 it did not work, 2 unknown image, 3 nothing of it
+was held.`,
+		Example: `  image-update-agent unhold velum
+  image-update-agent unhold --all`,
+		Args:              imagesOrAll(&all),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			req := api.UnholdRequest{Which: api.Which{Images: args, All: all}}
+			held, err := api.NewClient(settings.socket("agent.sock")).Unhold(cmd.Context(), req, nil)
+			if err != nil {
+				return err
+			}
+			if err := a.printUnheld(held); err != nil {
+				return err
+			}
+			if len(held) == 0 {
+				return exitError{exitNothing}
+			}
+			return nil
+		},
+	}
+	allFlag(cmd, &all, "take back every hold")
+	a.outputFlag(cmd)
+	return cmd
+}
+
+func allFlag(cmd *cobra.Command, all *bool, usage string) {
+	cmd.Flags().BoolVar(all, "all", false, usage)
+}
+
+// imagesOrAll demands one of the two: nothing named is not everything, where an
+// empty variable of a script would then hold the node.
+func imagesOrAll(all *bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *all && len(args) > 0:
+			return usageError{fmt.Errorf("%s: IMAGE and --all exclude each other", cmd.CommandPath())}
+		case !*all && len(args) == 0:
+			return usageError{fmt.Errorf("%s: IMAGE or --all is missing", cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// maxHoldDays bounds a hold that is counted in days: ten years.
+const maxHoldDays = 3660
+
+// holdEnd reads when a hold ends; zero: it does not.
+func holdEnd(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	end, err := config.ParseTime(text)
+	if err != nil {
+		end, err = fromNow(text, now)
+	}
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Errorf("--until %q: %w", text, err)
+	case !end.After(now):
+		return time.Time{}, fmt.Errorf("--until %q: has passed", text)
+	}
+	return end.Round(time.Second), nil
+}
+
+// fromNow reads a time as counted from now: 72h, or 7d, which ends at the same
+// time of that day.
+func fromNow(text string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n <= maxHoldDays {
+			return now.AddDate(0, 0, n), nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	return time.Time{}, errors.New("want 2026-12-24, 2026-12-24T18:00:00+01:00, 12h or 7d")
+}
+
+// heldView is `hold --output json`.
+type heldView struct {
+	Held   []string   `json:"held"` // repositories; "*": all
+	Reason string     `json:"reason"`
+	Until  *time.Time `json:"until"` // null: until unhold
+}
+
+func (a *app) printHeld(held []string, req api.HoldRequest) error {
+	if a.output == "json" {
+		v := heldView{Held: append([]string{}, held...), Reason: req.Reason}
+		if !req.Until.IsZero() {
+			until := req.Until.UTC()
+			v.Until = &until
+		}
+		return a.printJSON(v)
+	}
+	until := "until unhold"
+	if !req.Until.IsZero() {
+		until = "until " + clock(req.Until)
+	}
+	for _, h := range held {
+		fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))
+	}
+	return nil
+}
+
+// unheldView is `unhold --output json`.
+type unheldView struct {
+	Unheld []string `json:"unheld"` // repositories; "*": what held all
+}
+
+func (a *app) printUnheld(held []string) error {
+	if a.output == "json" {
+		return a.printJSON(unheldView{append([]string{}, held...)})
+	}
+	for _, h := range held {
+		fmt.Fprintf(a.out, "held no more: %s\n", everyImage(h))
+	}
+	if len(held) == 0 {
+		fmt.Fprintln(a.out, "nothing of it was held by `hold`; `image-update-agent status` shows what holds")
+	}
+	return nil
+}
+
+func everyImage(held string) string {
+	if held == "*" {
+		return "every image"
+	}
+	return held
+}
+
+// completeImages offers what a person may call an image: the end of its
+// repository, the repository, the pod manifest. It asks nobody: the last status
+// is in a file.
+func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	settings, err := a.settings()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	s, err := settings.lastStatus()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return imageNames(s, args, begun), cobra.ShellCompDirectiveNoFileComp
+}
+
+// imageNames are the names in a status that begin so, without those that stand
+// there already. Sorted.
+func imageNames(s agent.Status, args []string, begun string) []string {
+	names := map[string]bool{}
+	for _, i := range s.Images {
+		names[i.Image], names[path.Base(i.Image)] = true, true
+	}
+	for _, p := range s.PodManifests {
+		names[p.PodManifest] = true
+	}
+	for name := range names {
+		if !strings.HasPrefix(name, begun) || slices.Contains(args, name) {
+			delete(names, name)
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
