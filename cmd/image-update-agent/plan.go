@@ -19,7 +19,8 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what the next cycle would do, and why not more",
 		Long: `plan looks at the node and asks the source, as the next cycle will, and shows the
-steps that would follow. It changes nothing.`,
+steps that would follow, which host answered, and each tag that might have been
+offered, with the rule that refuses it. It changes nothing.`,
 		Example: `  image-update-agent plan
   image-update-agent plan --offline          with the last answers, asking nobody
   image-update-agent plan --source oci:/media/stick/images`,
@@ -53,8 +54,9 @@ steps that would follow. It changes nothing.`,
 
 // planView is `plan --output json`.
 type planView struct {
-	Steps []string  `json:"steps"`
-	Pods  []podView `json:"podManifests"`
+	Steps  []string    `json:"steps"`
+	Pods   []podView   `json:"podManifests"`
+	Images []imageView `json:"images"` // of the configuration
 }
 
 type podView struct {
@@ -68,14 +70,17 @@ type podView struct {
 }
 
 type imageView struct {
-	Image  string   `json:"image"`
-	From   string   `json:"from"`
-	To     string   `json:"to"`
-	Digest string   `json:"digest"`
-	Change string   `json:"change"`
-	Staged bool     `json:"staged"`
-	Notes  []string `json:"notes"`
-	Error  string   `json:"error"`
+	Image   string          `json:"image"`
+	Host    string          `json:"host"` // that answered
+	Mirror  bool            `json:"mirror"`
+	From    string          `json:"from"`
+	To      string          `json:"to"`
+	Digest  string          `json:"digest"`
+	Change  string          `json:"change"`
+	Staged  bool            `json:"staged"`
+	Refused []agent.Refusal `json:"refused"`
+	Notes   []string        `json:"notes"`
+	Error   string          `json:"error"`
 }
 
 func (a *app) printPlan(p agent.Plan) error {
@@ -87,7 +92,7 @@ func (a *app) printPlan(p agent.Plan) error {
 }
 
 func viewOf(p agent.Plan) planView {
-	v := planView{Steps: []string{}, Pods: []podView{}}
+	v := planView{Steps: []string{}, Pods: []podView{}, Images: []imageView{}}
 	for _, s := range p.Steps {
 		v.Steps = append(v.Steps, s.String())
 	}
@@ -97,23 +102,37 @@ func viewOf(p agent.Plan) planView {
 			Left: append([]agent.Left{}, pod.Left...), Holds: append([]agent.Hold{}, pod.Holds...), Error: text(pod.Err),
 		}
 		for _, i := range pod.Images {
-			if i.Want.Ask.Repository == "" {
-				continue
+			if i.Want.Ask.Repository != "" {
+				pv.Images = append(pv.Images, viewOfImage(i.Want.Ask.Repository, i))
 			}
-			pv.Images = append(pv.Images, imageView{
-				Image: i.Want.Ask.Repository, From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(),
-				Change: i.Change, Staged: i.Staged, Notes: append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
-			})
 		}
 		v.Pods = append(v.Pods, pv)
 	}
+	for _, i := range p.Tracked {
+		v.Images = append(v.Images, viewOfImage(i.Offer.Repository, i))
+	}
 	return v
+}
+
+func viewOfImage(repository string, i agent.ImagePlan) imageView {
+	return imageView{
+		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
+		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
+		Refused: append([]agent.Refusal{}, i.Offer.Refused...),
+		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
+	}
 }
 
 func writePlan(w io.Writer, v planView) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range v.Pods {
 		writePlannedPod(table, p)
+	}
+	if len(v.Images) > 0 {
+		fmt.Fprintln(table, "configuration\timages beside the pod manifests")
+	}
+	for _, i := range v.Images {
+		writePlannedImage(table, i)
 	}
 	if len(v.Steps) == 0 {
 		fmt.Fprintln(table, "\nNo steps: the node is as it should be.")
@@ -147,13 +166,27 @@ func writePlannedImage(w io.Writer, i imageView) {
 	if i.Change != "" {
 		what = fmt.Sprintf("%s: %s -> %s", i.Change, dash(i.From), i.To)
 	}
+	if i.Host != "" {
+		what += ", from " + hostName(i.Host, i.Mirror)
+	}
 	fmt.Fprintf(w, "  %s\t%s\n", i.Image, what)
+	for _, r := range i.Refused {
+		fmt.Fprintf(w, "  \t%s\trefused by %s: %s\n", oneLine(r.Tag), r.Rule, oneLine(r.Reason))
+	}
 	for _, n := range i.Notes {
-		fmt.Fprintf(w, "  \t%s\n", n)
+		fmt.Fprintf(w, "  \t%s\n", oneLine(n))
 	}
 	if i.Error != "" {
 		fmt.Fprintf(w, "  \terror: %s\n", i.Error)
 	}
+}
+
+// hostName says who answered: two hosts have the images of one name.
+func hostName(host string, mirror bool) string {
+	if mirror {
+		return "mirror " + host
+	}
+	return "upstream " + host
 }
 
 func text(err error) string {

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -70,6 +74,12 @@ func writeStatus(w io.Writer, s agent.Status, now time.Time) error {
 	} else {
 		fmt.Fprintf(table, "Next check:\tpolling is off\n")
 	}
+	if hosts := hostsOf(s.Images); hosts != "" {
+		fmt.Fprintf(table, "Answered by:\t%s\n", hosts)
+	}
+	if b := s.Budget; b != nil && b.Left*nearlySpent < b.PerHour {
+		fmt.Fprintf(table, "Requests:\t%d of %d left in this hour (requestsPerHour)\n", b.Left, b.PerHour)
+	}
 	if p := s.Progress; p != nil {
 		fmt.Fprintf(table, "Now:\t%s %s\n", p.Phase, p.Reference)
 	}
@@ -79,6 +89,34 @@ func writeStatus(w io.Writer, s agent.Status, now time.Time) error {
 		fmt.Fprintf(table, "\n%s\n", n)
 	}
 	return table.Flush()
+}
+
+// nearlySpent is the part of the budget below which it is told of: a tenth.
+const nearlySpent = 10
+
+// hostsOf counts the images for which each host answered, in the order of their
+// names.
+func hostsOf(images []agent.ImageStatus) string {
+	answers := map[string]map[string]bool{}
+	for _, i := range images {
+		if i.Host == "" {
+			continue
+		}
+		name := hostName(i.Host, i.Mirror)
+		if answers[name] == nil {
+			answers[name] = map[string]bool{}
+		}
+		answers[name][i.Image] = true
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(answers)) {
+		if n := len(answers[name]); n == 1 {
+			out = append(out, name+" (1 image)")
+		} else {
+			out = append(out, fmt.Sprintf("%s (%d images)", name, n))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 func writeImages(w io.Writer, s agent.Status) {
@@ -113,11 +151,7 @@ func writeTrouble(w io.Writer, s agent.Status, now time.Time) {
 			fmt.Fprintf(w, "\n%s:%d:\tleft alone: %s (%s)", p.PodManifest, l.Line, printable(l.Reference), l.Reason)
 		}
 	}
-	for _, i := range s.Images {
-		if i.Error != "" {
-			fmt.Fprintf(w, "\n%s:\t%s", dash(i.PodManifest), i.Error)
-		}
-	}
+	writeNotes(w, s.Images)
 	for _, r := range s.Sources {
 		if r.Failures > 0 {
 			last := "never answered"
@@ -131,6 +165,35 @@ func writeTrouble(w io.Writer, s agent.Status, now time.Time) {
 		}
 	}
 	fmt.Fprintln(w)
+}
+
+// writeNotes lists what there is to say of images; containers of one pod often
+// have the same.
+func writeNotes(w io.Writer, images []agent.ImageStatus) {
+	seen := map[string]bool{}
+	write := func(podManifest, text string) {
+		if line := fmt.Sprintf("\n%s:\t%s", dash(podManifest), oneLine(text)); text != "" && !seen[line] {
+			seen[line] = true
+			fmt.Fprint(w, line)
+		}
+	}
+	for _, i := range images {
+		write(i.PodManifest, i.Error)
+		for _, n := range i.Notes {
+			write(i.PodManifest, n)
+		}
+	}
+}
+
+// oneLine keeps text from outside, such as the labels of an image, from writing
+// elsewhere on a terminal.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // advice is the next thing a person can do.
