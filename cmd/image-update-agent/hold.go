@@ -53,7 +53,7 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 			if err != nil {
 				return err
 			}
-			held, err := api.NewClient(settings.socket("agent.sock")).Hold(cmd.Context(), req, nil)
+			held, err := api.NewClient(settings.socket("agent.sock")).Hold(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ was held.`,
 				return err
 			}
 			req := api.UnholdRequest{Which: api.Which{Images: args, All: all}}
-			held, err := api.NewClient(settings.socket("agent.sock")).Unhold(cmd.Context(), req, nil)
+			held, err := api.NewClient(settings.socket("agent.sock")).Unhold(cmd.Context(), req)
 			if err != nil {
 				return err
 			}

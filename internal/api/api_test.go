@@ -107,9 +107,9 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	require.ErrorContains(t, err, "404")
 	_, err = c.Apply(t.Context(), nil, nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}}, nil)
+	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
 	require.ErrorContains(t, err, "404")
-	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}}, nil)
+	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
 	require.ErrorContains(t, err, "404")
 }
 

@@ -47,16 +47,16 @@ func (w Which) check() error {
 	return nil
 }
 
-// Hold has the daemon hold images. hear may be nil.
-func (c *Client) Hold(ctx context.Context, req HoldRequest, hear func(agent.Progress)) ([]string, error) {
-	res, err := c.stream(ctx, "/v1/hold", req, hear)
+// Hold has the daemon hold images. It waits for the cycle that runs.
+func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/hold", req, nil)
 	return res.Held, err
 }
 
-// Unhold has the daemon take holds back, and gives those that were there. hear
-// may be nil.
-func (c *Client) Unhold(ctx context.Context, req UnholdRequest, hear func(agent.Progress)) ([]string, error) {
-	res, err := c.stream(ctx, "/v1/unhold", req, hear)
+// Unhold has the daemon take holds back, and gives those that were there. It
+// waits for the cycle that runs.
+func (c *Client) Unhold(ctx context.Context, req UnholdRequest) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/unhold", req, nil)
 	return res.Held, err
 }
 

@@ -70,7 +70,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 	}
 	held, err := c.Hold(t.Context(), HoldRequest{
 		Which: Which{Images: []string{"velum", "etcd"}}, Reason: "because", Until: end,
-	}, nil)
+	})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/velum", "a/etcd"}, held)
 
@@ -80,7 +80,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 		assert.Zero(t, until, "no end is no end on the other side")
 		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
 	}
-	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}}, nil)
+	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
 }
 
@@ -93,7 +93,7 @@ func TestUnholdBringsWhatWasHeld(t *testing.T) {
 		assert.False(t, all)
 		return nil, nil
 	}
-	held, err := c.Unhold(t.Context(), UnholdRequest{Which{Images: []string{"velum"}}}, nil)
+	held, err := c.Unhold(t.Context(), UnholdRequest{Which{Images: []string{"velum"}}})
 	require.NoError(t, err)
 	assert.Empty(t, held)
 	d.unhold = func(names []string, all bool) ([]string, error) {
@@ -101,10 +101,10 @@ func TestUnholdBringsWhatWasHeld(t *testing.T) {
 		assert.True(t, all)
 		return []string{"*", "a/velum"}, nil
 	}
-	held, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}}, nil)
+	held, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", "a/velum"}, held)
 	d.unhold = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage) }
-	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}}, nil)
+	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
 }
