@@ -3,8 +3,10 @@
 package registry
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -109,4 +111,95 @@ func TestRedirectsThatAreInsecure(t *testing.T) {
 	got, err := r.Resolve(t.Context(), agent.Reference{Repository: open.repository(), Tag: "1"})
 	require.NoError(t, err)
 	assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: open.host(), Insecure: true}, got)
+}
+
+// Where a redirect leads, with each code, for a poll and for a config: who is
+// asked, what is taken along, and whether the answer counts. The foreign host
+// and the one without TLS remember every byte that they were sent.
+func TestRedirectMatrix(t *testing.T) {
+	t.Parallel()
+	const (
+		followed = ""
+		toHTTP   = "redirected from https to http"
+	)
+	targets := []struct {
+		title   string
+		to      func(s stage, path string) string
+		foreign bool // the foreign host is asked
+		want    string
+	}{
+		{"path", func(_ stage, path string) string { return path + "/there" }, false, followed},
+		{"relative", func(_ stage, path string) string { return "./" + path[strings.LastIndexByte(path, '/')+1:] + "/there" }, false, followed},
+		{"same host", func(s stage, path string) string { return s.home.URL + path + "/there?X-Signature=" + secret }, false, followed},
+		{"another port", func(s stage, path string) string { return s.foreign.URL + path + "?X-Signature=" + secret }, true, followed},
+		{"another port, no scheme", func(s stage, path string) string { return "//" + s.foreign.Listener.Addr().String() + path }, true, followed},
+		{"user in it", func(s stage, path string) string {
+			return strings.Replace(s.foreign.URL, "//", "//u:password-elsewhere@", 1) + path
+		}, true, followed},
+		{"registry as its user", func(s stage, path string) string {
+			return "https://" + s.home.host() + "@" + s.foreign.Listener.Addr().String() + path
+		}, true, followed},
+		{"http", func(s stage, path string) string { return s.plain.URL + path }, false, toHTTP},
+		{"http, same host", func(s stage, path string) string { return "http://" + s.home.host() + path }, false, toHTTP},
+		{"file", func(stage, string) string { return "file:///etc/shadow" }, false, toHTTP},
+		{"no host", func(stage, string) string { return "https:///x?X-Signature=" + secret }, false, "no Host"},
+		{"no URL", func(stage, string) string { return "https://%zz?X-Signature=" + secret }, false, "Location"},
+		{"control characters", func(stage, string) string { return "/\x7f?X-Signature=" + secret }, false, "Location"},
+	}
+	codes := []int{
+		http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+	}
+	count := 0
+	for _, target := range targets {
+		for _, code := range codes {
+			count++
+			t.Run(fmt.Sprintf("%s %d", target.title, code), func(t *testing.T) {
+				t.Parallel()
+				s := stage{home: newTLSFake(t), foreign: newWitness(t, httptest.NewTLSServer), plain: newWitness(t, httptest.NewServer)}
+				desc := s.home.image(t, "linux", "amd64", nil)
+				content := s.home.content
+				serve := func(w http.ResponseWriter, req *http.Request) {
+					path := strings.TrimSuffix(req.URL.Path, "/there")
+					c, ok := content[path[strings.LastIndexByte(path, '/')+1:]]
+					if !ok {
+						c = content[desc.Digest.String()]
+					}
+					w.Header().Set("Content-Type", c.kind)
+					w.Header().Set(digestHeader, c.digest)
+					_, _ = w.Write(c.body)
+				}
+				s.foreign.answer = serve
+				s.home.answer(func(w http.ResponseWriter, req *http.Request) {
+					basic(w, req)
+					switch {
+					case w.Header().Get("WWW-Authenticate") != "":
+					case strings.HasSuffix(req.URL.Path, "/there"):
+						assert.Equal(t, secret, req.Header.Get("X-Api-Key"), "at home, the header is kept")
+						serve(w, req)
+					default:
+						w.Header().Set("Location", target.to(s, req.URL.Path))
+						w.WriteHeader(code)
+					}
+				})
+				r, _ := newRegistry(t, certsD(t, s.home.host(), s.home.tlsHost(t)+"[header]\nx-api-key = \""+secret+"\"\n"), withCredentials)
+				got, errTag := r.Resolve(t.Context(), agent.Reference{Repository: s.home.repository(), Tag: "1"})
+				_, errDigest := r.Describe(t.Context(), s.home.repository(), desc.Digest)
+				for _, err := range []error{errTag, errDigest} {
+					if target.want == followed {
+						require.NoError(t, err)
+					} else {
+						require.ErrorContains(t, err, target.want)
+					}
+				}
+				if target.want == followed {
+					assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: s.home.host()}, got, "the host that was asked")
+				}
+				seen := strings.ReplaceAll(s.foreign.sent(), "X-Signature="+secret, "X-Signature=its-own")
+				assert.False(t, secretIn(seen), seen)
+				assert.Equal(t, target.foreign, seen != "")
+				assert.Empty(t, s.plain.sent(), "plain http")
+			})
+		}
+	}
+	assert.GreaterOrEqual(t, count, 20)
 }

@@ -89,7 +89,7 @@ func (g *guard) answered(value any, err error) {
 func (g *guard) learn(place, text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if text != "" {
+	if text != "" && !isDigits(text) { // a port is one where a host poses as a user
 		g.secrets[text] = place
 	}
 }
@@ -132,7 +132,7 @@ func (g *guard) learnQuery(place string, u *url.URL) {
 			}
 		}
 	}
-	if password, ok := u.User.Password(); ok && !isDigits(password) { // a port, where a host poses as a user
+	if password, ok := u.User.Password(); ok {
 		g.learn(place+": user", password)
 	}
 }

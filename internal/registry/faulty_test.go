@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// raw answers HEAD and GET with bytes of one's own, and ends the connection.
+func raw(head, get string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		answer := get
+		if req.Method == http.MethodHead {
+			answer = head
+		}
+		_, _ = io.WriteString(conn, answer)
+	}
+}
+
+func gzipped(t *testing.T, body []byte) string {
+	t.Helper()
+	packed := new(bytes.Buffer)
+	w := gzip.NewWriter(packed)
+	_, err := w.Write(body)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return packed.String()
+}
+
+// with is an answer with status 200, a Content-Type, a body, and its length.
+func with(kind, body string, headers ...string) string {
+	headers = append(headers, "Connection: close", "Content-Type: "+kind, "Content-Length: "+strconv.Itoa(len(body)))
+	return "HTTP/1.1 200 OK\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n" + body
+}
+
+// What a faulty host may answer to a poll. Nothing of it is taken for an answer,
+// and the next host is asked.
+func TestFaultyHosts(t *testing.T) {
+	t.Parallel()
+	const manifest = `{"schemaVersion":2,"config":{"mediaType":"` + images.MediaTypeDockerSchema2Config + `","digest":"` + testDigest + `","size":1},"layers":[]}`
+	const kind = images.MediaTypeDockerSchema2Manifest
+	const empty = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n" // no digest with HEAD
+	const html = "<html>Please log in</html>"
+	said := "Docker-Content-Digest: "
+	good := digest.FromString(manifest).String()
+	hosts := []struct {
+		title, head, get string
+		want             string // error
+		status           int
+	}{
+		{"good", with(kind, "", said+good), "", "", 0},
+		{"HEAD without digest", empty, with(kind, manifest), "", 0},
+		{"HEAD is not allowed", "HTTP/1.1 405 Not Allowed\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", with(kind, manifest, said+good), "", 0},
+		{"304 to a HEAD without condition", "HTTP/1.1 304 Not Modified\r\n" + said + good + "\r\n\r\n", "", "304 Not Modified", 304},
+		{"206", "HTTP/1.1 206 Partial Content\r\n" + said + good + "\r\nContent-Length: 5\r\n\r\n", "", "206 Partial Content", 206},
+		{"302 to nowhere", "HTTP/1.1 302 Found\r\n" + said + good + "\r\nContent-Length: 0\r\n\r\n", "", "302 Found", 302},
+		{"418", "HTTP/1.1 418 Short\r\nContent-Length: 0\r\n\r\n", "", "418 I'm a teapot", 418},
+		{"a status of its own", "HTTP/1.1 599 " + secret + "\r\nContent-Length: 0\r\n\r\n", "", "599", 599},
+		{"no HTTP", "SSH-2.0-OpenSSH_9.6\r\n", "", "malformed HTTP", 0},
+		{"nothing", "", "", "EOF", 0},
+		{"half a header", "HTTP/1.1 200 OK\r\n" + said, "", "unexpected EOF", 0},
+		{"header without a colon", "HTTP/1.1 200 OK\r\nDocker-Content-Digest\r\n\r\n", "", "malformed MIME header", 0},
+		{"two lengths", "HTTP/1.1 200 OK\r\n" + said + good + "\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "", "Content-Length", 0},
+		{"endless 1xx", strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: <"+pad(1000)+">\r\n\r\n", 1000), "", "response headers exceeded 65536 bytes", 0},
+		{"another digest", empty, with(kind, manifest, said+testDigest), "content has digest", 0},
+		{"md5", with(kind, "", said+"md5:900150983cd24fb0d6963f7d28e17f72"), "", "unsupported digest algorithm", 0},
+		{"digest in upper case", with(kind, "", said+strings.ToUpper(good)), "", "digest", 0},
+		{"two digests", with(kind, "", said+good+","+good), "", "digest", 0},
+		{"HTML", with("text/html", ""), with("text/html", html), `content-type "text/html": not an image`, 0},
+		{"HTML that says JSON", empty, with(kind, html), "invalid character", 0},
+		{"empty", empty, with(kind, ""), "unexpected end of JSON", 0},
+		{"no type", empty, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "content-type", 0},
+		{"plain JSON", empty, with("application/json", manifest), "not an image", 0},
+		{"schema 1", empty, with("application/vnd.docker.distribution.manifest.v1+prettyjws", `{"schemaVersion":1}`), "not an image", 0},
+		{"schema 1 in disguise", empty, with(kind, `{"schemaVersion":1,"fsLayers":[]}`), `has "fsLayers"`, 0},
+		{"torn by length", empty, "HTTP/1.1 200 OK\r\nContent-Type: " + kind + "\r\nContent-Length: 100000\r\n\r\n" + manifest, "unexpected EOF", 0},
+		{"torn chunk", empty, "HTTP/1.1 200 OK\r\nContent-Type: " + kind + "\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n" + manifest, "unexpected EOF", 0},
+		{
+			"no last chunk", empty,
+			fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", kind, len(manifest), manifest),
+			"unexpected EOF", 0,
+		},
+		{"broken chunk", empty, "HTTP/1.1 200 OK\r\nContent-Type: " + kind + "\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid byte in chunk length", 0},
+		{"gzip", empty, with(kind, gzipped(t, []byte(manifest)), "Content-Encoding: gzip", said+good), "", 0},
+		{"gzip, and the digest is of the packed", empty, with(kind, gzipped(t, []byte(manifest)), "Content-Encoding: gzip", said+digest.FromString(gzipped(t, []byte(manifest))).String()), "content has digest", 0},
+		{"gzip, not said", empty, with(kind, gzipped(t, []byte(manifest))), "invalid character", 0},
+		{"gzip, twice", empty, with(kind, gzipped(t, []byte(gzipped(t, []byte(manifest)))), "Content-Encoding: gzip"), "invalid character", 0},
+		{"gzip, torn", empty, with(kind, gzipped(t, []byte(manifest))[:40], "Content-Encoding: gzip"), "unexpected EOF", 0},
+		{"gzip, none", empty, with(kind, manifest, "Content-Encoding: gzip"), "gzip: invalid header", 0},
+		{"gzip, a bomb", empty, with(kind, gzipped(t, make([]byte, 2*maxManifest)), "Content-Encoding: gzip"), "too large: over 4194304 bytes", 0},
+	}
+	for _, h := range hosts {
+		t.Run(h.title, func(t *testing.T) {
+			t.Parallel()
+			faulty, sound := newFake(t), newFake(t)
+			faulty.answer(raw(h.head, h.get))
+			sound.answer(raw(with(kind, "", said+testDigest), ""))
+			alone, _ := newRegistry(t, certsD(t, faulty.host(), plainHTTP(faulty.host())))
+			got, err := alone.Resolve(t.Context(), agent.Reference{Repository: faulty.repository(), Tag: "1"})
+			both, _ := newRegistry(t, certsD(t, sound.host(), plainHTTP(sound.host())+"[host.\""+faulty.URL+"\"]\n"))
+			next, errBoth := both.Resolve(t.Context(), agent.Reference{Repository: sound.repository(), Tag: "1"})
+			require.NoError(t, errBoth)
+			if h.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, good, got.Digest.String())
+				assert.Equal(t, agent.Resolved{Digest: got.Digest, Host: faulty.host(), Mirror: true, Insecure: true}, next)
+				return
+			}
+			assert.Equal(t, agent.Resolved{Digest: testDigest, Host: sound.host(), Insecure: true}, next)
+			var source *agent.SourceError
+			require.ErrorAs(t, err, &source)
+			require.ErrorContains(t, err, h.want)
+			require.NotErrorIs(t, err, agent.ErrNotFound)
+			assert.Zero(t, got)
+			assert.Equal(t, h.status, source.Status)
+			assert.NotContains(t, err.Error(), "\n")
+			assert.Less(t, len(err.Error()), 500, "a person will read it")
+		})
+	}
+}
+
+// A digest is fetched with what the host says of it, and checked by what came.
+func TestFaultyDigests(t *testing.T) {
+	t.Parallel()
+	said := "Docker-Content-Digest: "
+	answers := []struct {
+		title  string
+		answer func(manifest string) string
+		want   string
+	}{
+		{"good", func(m string) string { return with(images.MediaTypeDockerSchema2Manifest, m) }, ""},
+		{"header lies, content is right", func(m string) string { return with(images.MediaTypeDockerSchema2Manifest, m, said+testDigest) }, ""},
+		{"content lies, header is right", func(m string) string {
+			return with(images.MediaTypeDockerSchema2Manifest, m+" ", said+digest.FromString(m).String())
+		}, "content has digest"},
+		{"cut", func(m string) string { return with(images.MediaTypeDockerSchema2Manifest, m[:len(m)-1]) }, "content has digest"},
+		{"torn", func(m string) string {
+			return strings.Replace(with(images.MediaTypeDockerSchema2Manifest, m), "Content-Length: ", "Content-Length: 1", 1)
+		}, "unexpected EOF"},
+		{"another type", func(m string) string { return with(ocispec.MediaTypeImageManifest, m) }, "came as"},
+		{"304", func(string) string { return "HTTP/1.1 304 Not Modified\r\n\r\n" }, "304 Not Modified"},
+	}
+	for _, a := range answers {
+		t.Run(a.title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			desc := f.image(t, "linux", "amd64", nil)
+			answer := a.answer(string(f.content[desc.Digest.String()].body))
+			f.answer(func(w http.ResponseWriter, req *http.Request) {
+				if strings.HasSuffix(req.URL.Path, desc.Digest.String()) {
+					raw("", answer)(w, req)
+				}
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			_, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+			if a.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, a.want)
+		})
+	}
+}
+
+// Both forms of Retry-After, with both codes, to each kind of question: status
+// and time reach who asked, whichever host it was.
+func TestRetryAfterOfEveryQuestion(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	questions := map[string]func(*guarded, string) error{
+		"tag": func(r *guarded, repository string) error {
+			_, err := r.Resolve(t.Context(), agent.Reference{Repository: repository, Tag: "1"})
+			return err
+		},
+		"list": func(r *guarded, repository string) error {
+			_, err := r.Tags(t.Context(), repository)
+			return err
+		},
+		"digest": func(r *guarded, repository string) error {
+			_, err := r.Describe(t.Context(), repository, testDigest)
+			return err
+		},
+	}
+	values := map[string]time.Time{
+		"90":                            now.Add(90 * time.Second),
+		"Sun, 01 Mar 2026 12:01:30 GMT": now.Add(90 * time.Second),
+		"Sun, 01 Mar 2026 11:00:00 GMT": {},
+		"100000":                        now.Add(24 * time.Hour),
+		"after lunch":                   {},
+		"":                              {},
+	}
+	for what, ask := range questions {
+		for value, want := range values {
+			for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+				t.Run(fmt.Sprintf("%s %d %q", what, code, value), func(t *testing.T) {
+					t.Parallel()
+					f := newFake(t)
+					f.answer(func(w http.ResponseWriter, _ *http.Request) {
+						w.Header().Set("Retry-After", value)
+						w.WriteHeader(code)
+					})
+					r, _ := newRegistry(t, certsD(t, "reg.example.com", "server = \""+f.URL+"\"\n"), func(o *Options) {
+						o.Now = func() time.Time { return now }
+					})
+					var source *agent.SourceError
+					require.ErrorAs(t, ask(r, "reg.example.com/app"), &source)
+					assert.Equal(t, code, source.Status)
+					assert.Equal(t, want, source.RetryAt)
+					assert.Equal(t, f.host(), source.Host)
+					assert.True(t, source.Mirror)
+					assert.Len(t, f.log(), 1, "asked once")
+				})
+			}
+		}
+	}
+}
