@@ -25,30 +25,46 @@ import (
 
 func TestRegistryConforms(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{})
-	agenttest.TestSource(t, func(t *testing.T) agenttest.SourceUnderTest {
-		reg := n.StartRegistry(false)
-		source := registry.New(registry.Options{CertsDirs: []string{n.Path("etc/containerd/certs.d")}})
-		t.Cleanup(source.Close)
-		count := 0
-		push := func(image node.Image, tags []string) digest.Digest {
-			count++
-			image.Answer = fmt.Sprint(count)
-			return digest.Digest(reg.Push("app", image, tags...))
-		}
-		return agenttest.SourceUnderTest{
-			Source: source, Repository: reg.Ref("app"),
-			Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
-				t.Helper()
-				d := push(node.Image{}, tags)
-				return d, buildOf(t, reg.Ref("app@"+d.String()))
-			},
-			PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {
-				return push(node.Image{Platforms: []string{"linux/s390x"}}, tags)
-			},
-			Down: func(*testing.T) { reg.Down() },
-		}
-	})
+	for name, program := range map[string]node.RegistryProgram{
+		"docker-registry": node.DockerRegistry, "distribution 3": node.Distribution3, "distribution 2.6": node.Distribution26,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{})
+			agenttest.TestSource(t, func(t *testing.T) agenttest.SourceUnderTest { return sourceOf(t, n, program) })
+		})
+	}
+}
+
+// sourceOf is the adapter on a new registry. Where that pages tag lists, a page
+// has one tag.
+func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttest.SourceUnderTest {
+	t.Helper()
+	reg := n.StartRegistryWith(node.RegistryOptions{Program: program, MaxTags: 1})
+	source := registry.New(registry.Options{CertsDirs: []string{n.Path("etc/containerd/certs.d")}})
+	t.Cleanup(source.Close)
+	count := 0
+	push := func(image node.Image, tags []string) digest.Digest {
+		count++
+		image.Answer = fmt.Sprint(count)
+		return digest.Digest(reg.Push("app", image, tags...))
+	}
+	under := agenttest.SourceUnderTest{
+		Source: source, Repository: reg.Ref("app"),
+		Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
+			t.Helper()
+			d := push(node.Image{}, tags)
+			return d, buildOf(t, reg.Ref("app@"+d.String()))
+		},
+		PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {
+			return push(node.Image{Platforms: []string{"linux/s390x"}}, tags)
+		},
+		Down: func(*testing.T) { reg.Down() },
+	}
+	if program == node.Distribution3 {
+		under.Retract = func(_ *testing.T, tag string) { reg.Untag("app", tag) }
+	}
+	return under
 }
 
 func TestStoreConforms(t *testing.T) {

@@ -5,6 +5,8 @@ package node
 import (
 	"fmt"
 	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // RegistryProgram names an implementation of a registry.
@@ -56,4 +58,16 @@ func (o RegistryOptions) config(dir string) string {
 		config += fmt.Sprintf("tags: {maxtags: %d}\n", o.MaxTags)
 	}
 	return config
+}
+
+// Untag takes a tag away; the manifest stays. Only Distribution3 can.
+func (r *Registry) Untag(repository, tag string) {
+	r.node.tb.Helper()
+	repo, err := r.repository(repository)
+	if err == nil {
+		err = remote.Delete(repo.Tag(tag), r.past()...)
+	}
+	if err != nil {
+		r.node.tb.Fatalf("node: untag %s:%s: %v", repository, tag, err)
+	}
 }
