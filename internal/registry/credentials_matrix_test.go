@@ -230,7 +230,7 @@ func redirectCases() []redirectCase {
 			foreign: location(http.StatusFound, func(s stage) string { return s.plain.URL }),
 		},
 		{
-			title: "registry: a signed location that is none", want: "Location",
+			title: "registry: a signed location that is none", want: "redirected to what is no URL",
 			home: moved(http.StatusFound, func(stage) string { return "https://%zz/?X-Signature=" + secret }),
 		},
 		{title: "registry: a signed location, and on", home: signedChain, asked: true},

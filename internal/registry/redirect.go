@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // following makes a client that follows redirects by our rules. own are the
@@ -26,7 +27,7 @@ type follower struct{ client http.Client }
 func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := f.client.Do(req) //nolint:gosec // where requests may go is what redirects decides
 	if err != nil {
-		return nil, plain(err)
+		return nil, quotable(plain(err))
 	}
 	if resp.Request.Response != nil {
 		shown, u := *resp.Request, *resp.Request.URL
@@ -36,6 +37,33 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+// maxQuoted is for the bytes of an error, which may quote a status line or all
+// names of a certificate.
+const maxQuoted = 300
+
+// quotable takes out of an error what net/http quotes there from a header: the
+// query or the user of a Location may be secret.
+func quotable(err error) error {
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "failed to parse Location header"):
+		return errors.New("redirected to what is no URL")
+	case strings.Contains(text, "malformed MIME header"):
+		return errors.New("malformed header")
+	case len(text) > maxQuoted:
+		return &clipped{strings.ToValidUTF8(text[:maxQuoted], "") + "...", err}
+	}
+	return err
+}
+
+// clipped is an error with a long text.
+type clipped struct {
+	text string
+	err  error
+}
+
+func (e *clipped) Error() string { return e.text }
+func (e *clipped) Unwrap() error { return e.err }
 
 // redirects follows up to five redirects as containerd does, but never from
 // https to http, and takes what may be secret along to no other host. Go itself

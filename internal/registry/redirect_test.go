@@ -38,7 +38,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 				_ = conn.Close()
 			}
 		}},
-		{title: "on to nowhere", query: "X-Signature=" + secret, want: "Location", answer: func(w http.ResponseWriter, _ *http.Request) {
+		{title: "on to nowhere", query: "X-Signature=" + secret, want: "redirected to what is no URL", answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "https://%zz/?X-Signature="+secret)
 			w.WriteHeader(http.StatusFound)
 		}},
@@ -143,8 +143,9 @@ func TestRedirectMatrix(t *testing.T) {
 		{"http, same host", func(s stage, path string) string { return "http://" + s.home.host() + path }, false, toHTTP},
 		{"file", func(stage, string) string { return "file:///etc/shadow" }, false, toHTTP},
 		{"no host", func(stage, string) string { return "https:///x?X-Signature=" + secret }, false, "no Host"},
-		{"no URL", func(stage, string) string { return "https://%zz?X-Signature=" + secret }, false, "Location"},
-		{"control characters", func(stage, string) string { return "/\x7f?X-Signature=" + secret }, false, "Location"},
+		{"no URL", func(stage, string) string { return "https://%zz?X-Signature=" + secret }, false, "redirected to what is no URL"},
+		{"no URL, and a user", func(stage, string) string { return "https://u:" + secret + "@%zz" }, false, "redirected to what is no URL"},
+		{"control characters", func(stage, string) string { return "/\x7f?X-Signature=" + secret }, false, "malformed header"},
 	}
 	codes := []int{
 		http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,

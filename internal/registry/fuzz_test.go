@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// A host may silence the agent for a day, and never reaches into the past.
+func FuzzRetryAfter(f *testing.F) {
+	for _, seed := range []string{
+		"", "0", "86400", "86401", "-1", "1e3", " 5 ", "99999999999999999999", "Sun, 01 Mar 2026 12:30:00 GMT",
+		"Sunday, 01-Mar-26 12:30:00 GMT", "Sun Mar  1 12:30:00 2026", "Fri, 31 Dec 9999 23:59:59 GMT", "Sun, 01 Mar 2026 12:30:00 +0200",
+	} {
+		f.Add(seed, int64(1772366400))
+	}
+	f.Fuzz(func(t *testing.T, value string, unix int64) {
+		now := time.Unix(unix%(1<<33), 0).UTC()
+		at := retryAt(http.Header{"Retry-After": {value}}, now)
+		if at.IsZero() {
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+				assert.Fail(t, "a number of seconds was not read", n)
+			}
+			return
+		}
+		assert.False(t, at.Before(now), "%s before %s", at, now)
+		assert.False(t, at.After(now.Add(maxRetryAfter)))
+		assert.Equal(t, time.UTC, at.Location())
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil && n <= uint64(maxRetryAfter/time.Second) {
+			assert.Equal(t, now.Add(time.Duration(n)*time.Second), at)
+		}
+		if date, err := http.ParseTime(strings.TrimSpace(value)); err == nil && date.Before(now.Add(maxRetryAfter)) {
+			assert.True(t, date.Equal(at))
+		}
+	})
+}
+
+// A page gives tags, each once, in its order; the same page again is a circle.
+func FuzzTagPage(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"app","tags":["1.0","1.0-rev1","latest"]}`, `{"tags":null}`, `{}`, `[]`, `{"tags":["a","a","../x",""]}`, `{"tags":[1]}`,
+		`{"TAGS":["a"]}`, `{"tags":["` + "\\u0000" + `"]}`, `{"tags":["a"]}{`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, page []byte) {
+		list := tagList{seen: map[string]bool{}}
+		if list.add(page) != nil {
+			return
+		}
+		assert.Equal(t, len(page), list.bytes)
+		assert.Len(t, list.seen, len(list.tags))
+		for _, tag := range list.tags {
+			assert.NotEqual(t, tags.ClassInvalid, tags.Classify(tag), tag)
+			assert.True(t, list.seen[tag])
+		}
+		sorted := slices.Sorted(slices.Values(list.tags))
+		assert.Len(t, slices.Compact(sorted), len(list.tags), "each once")
+		once := slices.Clone(list.tags)
+		err := list.add(page)
+		assert.Equal(t, once, list.tags)
+		if len(once) > 0 && list.invalid == 0 {
+			require.ErrorContains(t, err, "repeats")
+		}
+	})
+}
+
+// Whatever a registry says in its challenge, a login and a secret header of
+// hosts.toml reach the registry and its token server only, with TLS.
+func FuzzChallenge(f *testing.F) {
+	for _, seed := range []string{
+		`Basic realm="x"`, `Bearer realm="https://registry.suse.com/auth",service="x"`, `Bearer realm="https://scc.suse.com/auth"`,
+		`Bearer realm="https://evil.example.org/auth"`, `Bearer realm="http://registry.suse.com/auth"`, `bearer REALM=https://a.example.org`,
+		`Bearer realm="https://registry.suse.com@evil.example.org/"`, `Bearer realm="https://registry.suse.com\"@evil.example.org/"`,
+		`Bearer realm="//evil.example.org/auth"`, `Bearer`, `Negotiate`, `Bearer realm=""`, `Bearer realm="https://%zz"`,
+		`Bearer realm="https://registry.suse.com:443/",realm="https://evil.example.org/"`, `Digest realm="x"`, "Bearer realm=\"https:\\\\evil.example.org\"",
+		`Bearer realm="https://registry.suse.com/auth?x=1",scope="a b",error="invalid_token"`,
+	} {
+		f.Add(seed, `Basic realm="y"`)
+	}
+	certs := certsD(f, "registry.suse.com", "[header]\nx-api-key = \""+secret+"\"\n")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		answer := func(req *http.Request) *http.Response {
+			resp := &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{digestHeader: {testDigest}}, Request: req, ProtoMajor: 1, ProtoMinor: 1,
+				Body: io.NopCloser(strings.NewReader(`{"token":"any-token","access_token":"any-token"}`)),
+			}
+			if req.URL.Host == "registry.suse.com" && strings.HasPrefix(req.URL.Path, "/v2/") && req.Header.Get("Authorization") == "" {
+				resp.StatusCode = http.StatusUnauthorized
+				resp.Header["Www-Authenticate"] = []string{first, second}
+			}
+			return resp
+		}
+		rt := func(http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				secrets := req.Header.Get("X-Api-Key") + " " + req.Header.Get("Authorization") + " " + req.URL.String()
+				if req.Body != nil {
+					body, err := io.ReadAll(req.Body)
+					require.NoError(t, err)
+					secrets += string(body)
+				}
+				if secretIn(secrets) {
+					assert.Equal(t, "https", req.URL.Scheme)
+					assert.Contains(t, []string{"registry.suse.com", "scc.suse.com"}, strings.ToLower(req.URL.Hostname()))
+					assert.Contains(t, []string{"", "443"}, req.URL.Port())
+				}
+				return answer(req), nil
+			})
+		}
+		r, _ := newRegistry(t, certs, withCredentials, func(o *Options) { o.Wrap = rt })
+		_, err := r.Resolve(t.Context(), suse)
+		if err != nil {
+			require.ErrorAs(t, err, new(*agent.SourceError))
+			assert.LessOrEqual(t, r.Counts().Requests, uint64(4))
+		}
+	})
+}
+
+func FuzzSCC(f *testing.F) {
+	f.Add([]byte("username=SCC_1\npassword=x\n"))
+	f.Add([]byte(" username = a=b \r\npassword=\npassword=p"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		login, err := parseSCC(data)
+		if err != nil {
+			require.ErrorIs(t, err, errNoSCC)
+			assert.Zero(t, login)
+			return
+		}
+		assert.True(t, login.Optional)
+		for _, part := range []string{login.User, login.Secret} {
+			assert.NotEmpty(t, part)
+			assert.NotContains(t, part, "\n")
+			assert.Equal(t, strings.TrimSpace(part), part)
+			assert.Contains(t, string(data), part)
+		}
+	})
+}
+
+// What a publisher wrote into a label is shown to people.
+func FuzzLabel(f *testing.F) {
+	f.Add("4.0.0")
+	f.Add("\x1b[31mred\n" + strings.Repeat("ü", 100))
+	f.Fuzz(func(t *testing.T, text string) {
+		got := label(text)
+		assert.LessOrEqual(t, len(got), maxVersion)
+		assert.True(t, utf8.ValidString(got))
+		assert.False(t, strings.ContainsAny(got, "\x00\n\r\x1b\u202e"))
+		if len(text) <= maxVersion && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+			assert.Equal(t, text, got)
+		}
+	})
+}
