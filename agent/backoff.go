@@ -4,37 +4,46 @@ package agent
 
 import "time"
 
-// The first wait after a failure, and what doubling ends at. Five minutes is
-// short for a registry that restarts; a day is the longest a node says nothing
-// about one that is back, and in practice the poll's own slot comes first.
+// The first wait after a failure, what each further one multiplies it by, and
+// where that ends. Five minutes is short for a registry that restarts. The
+// factor makes it 5 minutes, 1 hour, and then the poll's own slot: at most two
+// polls more in an interval of 12 h, so that a fleet which comes back from an
+// outage asks at most three times as much as in peace (BenchmarkFleet). Doubling
+// would be 7.5 times.
 const (
-	backoffFirst = 5 * time.Minute
-	backoffMost  = 24 * time.Hour
+	backoffFirst  = 5 * time.Minute
+	backoffGrowth = 12
+	backoffMost   = 24 * time.Hour
 )
 
-// Backoff is how long a source is left alone after so many failures in a row:
-// it doubles, times a factor between a half and one and a half. jitter is from
-// [0,1), another one for each node and failure, so that a fleet which failed
-// together does not come back together.
+// Backoff is how long a source is left alone after so many failures in a row,
+// times a factor between a half and one and a half. jitter is from [0,1), another
+// one for each node and round, so that a fleet which failed together does not
+// come back together.
 func Backoff(failures int, jitter float64) time.Duration {
 	if failures < 1 {
 		return 0
 	}
-	wait := backoffFirst << min(failures-1, 10)
-	wait = time.Duration(float64(wait) * (0.5 + jitter))
-	return min(wait, backoffMost)
+	wait := float64(backoffFirst)
+	for n := 1; n < failures && wait < float64(backoffMost); n++ {
+		wait *= backoffGrowth
+	}
+	return min(time.Duration(wait*(0.5+jitter)), backoffMost)
 }
 
 // RetryTime is when a failed source is asked again: after the back-off, and
-// never before the host wishes. What all nodes were told in one answer (a date
-// in Retry-After) they must not all obey at one second, so the wish is where the
-// wait begins.
+// never before the host wishes. All nodes may have been told one date
+// (Retry-After): they come back as spread as they were told, each after half to
+// one and a half of its own wait more.
 func RetryTime(now, wish time.Time, failures int, jitter float64) time.Time {
-	wait := Backoff(failures, jitter)
-	if wish.After(now) {
-		return wish.Add(time.Duration(jitter * float64(wait)))
+	at := now.Add(Backoff(failures, jitter))
+	if told := wish.Sub(now); told > 0 {
+		again := wish.Add(time.Duration(float64(told) * (0.5 + jitter)))
+		if again.After(at) {
+			at = again
+		}
 	}
-	return now.Add(wait)
+	return at
 }
 
 // NextPoll is the next moment at which a node asks anything: its slot, or, where

@@ -101,6 +101,9 @@ func (h *history) ops() []op {
 		{"revision", func() { r := repository(); h.revs[r]++; h.rebuild(r) }},
 		{"patch", func() { h.Registry.Release(repository(), "4.0.1", 1, "1.1") }},
 		{"retract", func() { r := repository(); h.Registry.Retract(r, fmt.Sprintf("4.0.0-rev%d", h.revs[r])) }},
+		{"move back", func() { h.moveBack(repository()) }},
+		{"hold", func() { h.hold(flag()) }},
+		{"unhold", func() { h.unhold() }},
 		{"registry", func() { h.Registry.Down(down[flag()]) }},
 		{"lists", func() { h.Registry.DownLists(down[flag()]) }},
 		{"staging", func() { h.staging = flag() }},
@@ -117,6 +120,7 @@ func (h *history) ops() []op {
 		{"kill", func() { h.agent = h.Agent() }},
 		{"look", func() { h.cycle(agent.PollNone) }},
 		{"poll", func() { h.cycle(agent.PollDue) }},
+		{"retry", func() { h.cycle(agent.PollFailed) }},
 		{"check", func() { h.cycle(agent.PollAll) }},
 		{"check again", func() { h.cycle(agent.PollAll) }},
 		{"apply", func() { h.apply(h.t.Context()) }},
@@ -128,6 +132,31 @@ func (h *history) ops() []op {
 func (h *history) rebuild(repository string) {
 	h.builds[repository]++
 	h.Registry.Release(repository, "4.0.0", h.revs[repository], fmt.Sprintf("1.%d", h.builds[repository]))
+}
+
+// moveBack lets the newest floating tag name an earlier build again.
+func (h *history) moveBack(repository string) {
+	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
+	long := fmt.Sprintf("%s-build1.%d", tag, max(h.builds[repository]-1, 1))
+	if r, err := h.Registry.Resolve(h.t.Context(), agent.Reference{Repository: repository, Tag: long}); err == nil {
+		h.Registry.Tag(repository, tag, r.Digest)
+	}
+}
+
+func (h *history) hold(all bool) {
+	names := map[bool][]string{false: {velum}}[all]
+	_, s, err := h.agent.Hold(h.t.Context(), names, all, agent.PersonHold{Reason: "wait"})
+	if err != nil {
+		require.ErrorIs(h.t, err, agent.ErrUnknownImage)
+		return
+	}
+	h.invariants(s)
+}
+
+func (h *history) unhold() {
+	_, s, err := h.agent.Unhold(h.t.Context(), nil, true)
+	require.NoError(h.t, err)
+	h.invariants(s)
 }
 
 func (h *history) edit(file, text string) {

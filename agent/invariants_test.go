@@ -73,6 +73,7 @@ func (h *history) settle() {
 	h.Registry.DownLists(nil)
 	h.Grain.SetBusy("")
 	h.staging = false
+	h.unhold()
 	for _, repository := range []string{velum, mariadb, etcd} {
 		newest := h.revs[repository]
 		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {

@@ -84,11 +84,12 @@ func (a *Agent) leastFailedFirst(qs []Question) []Question {
 // of its tags is a failure of the repository, counted once a round.
 func (a *Agent) noteSources(ctx context.Context, asked *inquiry) {
 	failed := map[string]bool{}
+	jitter := a.jitter() // one a round: what failed together is retried together, in one cycle
 	for q, r := range asked.results {
 		if r.failed() && ctx.Err() == nil && !failed[q.Repository] {
 			failed[q.Repository] = true
 			a.Log.Warn("source does not answer", "cycle", a.cycle, "image", q.String(), "err", r.err)
-			a.record.noteFailure(q.Repository, r.err, a.Now(), a.jitter())
+			a.record.noteFailure(q.Repository, r.err, a.Now(), jitter)
 		}
 	}
 	for q, r := range asked.results {

@@ -28,8 +28,9 @@ func TestFailedSourceIsRetriedAfterItsBackoffAndNotBefore(t *testing.T) {
 		want time.Duration
 	}{
 		"at its own time":                   {0, 5 * time.Minute},
-		"when the host wishes, spread":      {time.Hour, time.Hour + 150*time.Second},
+		"after the host's wish, spread":     {time.Hour, 2 * time.Hour},
 		"a wish that is past is none":       {-time.Hour, 5 * time.Minute},
+		"a wish of a second is no hurry":    {time.Second, 5 * time.Minute},
 		"ten years were said by a mad host": {10 * 365 * 24 * time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,3 +48,20 @@ func TestWithoutAnIntervalThereIsNoSlot(t *testing.T) {
 	t.Parallel()
 	assert.True(t, agent.NextSlot(time.Unix(0, 0), 0, "m").IsZero())
 }
+
+func TestStageDelayIsTheNodesOwn(t *testing.T) {
+	t.Parallel()
+	assert.Zero(t, agent.StageDelay(0, "m"))
+	assert.Zero(t, agent.StageDelay(-time.Hour, "m"))
+	assert.Equal(t, agent.StageDelay(time.Hour, "m"), agent.StageDelay(time.Hour, "m"))
+	assert.NotEqual(t, agent.StageDelay(time.Hour, "m"), agent.StageDelay(time.Hour, "n"))
+	epoch := time.Unix(0, 0)
+	assert.NotEqual(t, agent.NextSlot(epoch, time.Hour, "m").Sub(epoch), agent.StageDelay(time.Hour, "m"),
+		"the first to poll is not the first to pull")
+	rapid.Check(t, func(t *rapid.T) {
+		spread := time.Duration(rapid.Int64Range(1, int64(48*time.Hour)).Draw(t, "spread"))
+		d := agent.StageDelay(spread, rapid.String().Draw(t, "machine"))
+		assert.GreaterOrEqual(t, d, time.Duration(0))
+		assert.Less(t, d, spread)
+	})
+}

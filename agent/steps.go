@@ -50,7 +50,9 @@ func (d *decider) stage(plan Plan) []Step {
 	for _, p := range plan.Pods {
 		if d.wantsStaged(p) && !d.isLater(p) {
 			for _, i := range p.Images {
-				add(i)
+				if !d.isRunning(i) {
+					add(i)
+				}
 			}
 		}
 	}
@@ -60,6 +62,13 @@ func (d *decider) stage(plan Plan) []Step {
 		}
 	}
 	return steps
+}
+
+// isRunning reports whether an image is what it is to be: its pin is enough, and
+// comes with the pins.
+func (d *decider) isRunning(i ImagePlan) bool {
+	return i.Change == "" && i.Running.Digest == i.Target.Digest &&
+		slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Digest == i.Target.Digest })
 }
 
 // isLater reports whether the pod's pulls wait for this node's moment. A new pod

@@ -101,11 +101,9 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 	maps.Copy(values, s.Values)
 	p := agent.Policy{
 		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
-		ListEvery: s.TagListInterval, ApplyTimeout: s.ApplyTimeout,
-		Rule: func(repository string) agent.Rule {
-			r := s.Policy(repository)
-			return agent.Rule{Updates: r.Updates, Dialect: r.Dialect}
-		},
+		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
+		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout,
+		Rule: s.Policy,
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})

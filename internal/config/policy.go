@@ -32,36 +32,12 @@ type Repository struct {
 	HoldUntil time.Time
 }
 
-// RepositoryPolicy is what may be offered for one repository, and how its tags
-// are spelt.
-type RepositoryPolicy struct {
-	// Follow is the floating tag to follow; empty: the one in template or pod
-	// manifest.
-	Follow  string
-	Updates tags.Change  // the largest change
-	Dialect tags.Dialect // core where nothing is written
-	// Allow are patterns (path.Match); a tag matches one of them, or is not
-	// offered. Empty: every tag may be.
-	Allow []string
-	// Deny are patterns of tags, and digests, that are not offered.
-	Deny []string
-	// Max is the highest release, as far as it is written: 4.1 has room for
-	// 4.1.9-rev3. The zero tag: there is none.
-	Max tags.Tag
-	// Older: a tag that goes back to an older build is followed.
-	Older bool
-	// Hold is why nothing is applied; empty: nothing holds.
-	Hold string
-	// HoldUntil is when the hold ends; zero: it has no end.
-	HoldUntil time.Time
-}
-
 // Policy gives the policy of a repository. Each of its fields comes from the
 // most specific entry that writes it: the repository's own, then the longest
 // prefix, then "*"; of two spellings of one repository, the later. A hold has its
 // end from its own entry. Names are compared as CRI normalises them.
-func (s Settings) Policy(repository string) RepositoryPolicy {
-	policy := RepositoryPolicy{Updates: defaultUpdates, Dialect: tags.Core}
+func (s Settings) Policy(repository string) agent.Rule {
+	policy := agent.Rule{Updates: defaultUpdates, Dialect: tags.Core}
 	name, err := agent.NormalizeRepository(repository)
 	if err != nil {
 		name = repository
@@ -87,7 +63,7 @@ func mostSpecificLast(all []Repository, name string) []Repository {
 }
 
 // over lays what is written over the policy.
-func (r Repository) over(policy *RepositoryPolicy) {
+func (r Repository) over(policy *agent.Rule) {
 	if r.Follow != "" {
 		policy.Follow = r.Follow
 	}
