@@ -133,7 +133,9 @@ func TestAuthorityOfAHost(t *testing.T) {
 		files func(ca string) map[string]string
 		want  string // error
 	}{
-		{"a string", func(ca string) map[string]string { return map[string]string{"hosts.toml": `ca = "own.pem"`, "own.pem": ca} }, ""},
+		{"a string", func(ca string) map[string]string {
+			return map[string]string{"hosts.toml": `ca = "own.pem"`, "own.pem": ca}
+		}, ""},
 		{"a list", func(ca string) map[string]string {
 			return map[string]string{"hosts.toml": `ca = ["other.pem", "own.pem"]`, "other.pem": text(t, other), "own.pem": ca}
 		}, ""},
@@ -146,7 +148,9 @@ func TestAuthorityOfAHost(t *testing.T) {
 		{"another", func(string) map[string]string {
 			return map[string]string{"hosts.toml": `ca = "own.pem"`, "own.pem": text(t, other)}
 		}, unknown},
-		{"none", func(string) map[string]string { return map[string]string{"hosts.toml": `server = "https://` + ownName + `"`} }, unknown},
+		{"none", func(string) map[string]string {
+			return map[string]string{"hosts.toml": `server = "https://` + ownName + `"`}
+		}, unknown},
 		{"Docker's directory", func(ca string) map[string]string { return map[string]string{"a.crt": text(t, other), "b.crt": ca} }, ""},
 		{"Docker's directory, another ending", func(ca string) map[string]string { return map[string]string{"b.pem": ca} }, unknown},
 		{"no certificate", func(string) map[string]string {

@@ -25,7 +25,7 @@ func following(next http.RoundTripper, own http.Header) *http.Client {
 type follower struct{ client http.Client }
 
 func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := f.client.Do(req) //nolint:gosec // where requests may go is what redirects decides
+	resp, err := f.client.Do(req)
 	if err != nil {
 		return nil, quotable(plain(err))
 	}
