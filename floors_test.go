@@ -57,6 +57,7 @@ var guests = map[string][]string{
 	"golang.org/x/sync":                    {"cmd/image-update-agent"},
 	"golang.org/x/sys":                     {"cmd/image-update-agent", "internal/atomicfile", "internal/state", "systemd"},
 	"golang.org/x/term":                    {"cmd/image-update-agent"},
+	"golang.org/x/time":                    {"internal/registry"},
 	"google.golang.org/grpc":               {"internal/images", "internal/pods"},
 	"gopkg.in/yaml.v3":                     {"internal/config", "internal/grains", "internal/yamledit", "manifests"},
 	"k8s.io/cri-api":                       {"internal/pods"},

@@ -56,7 +56,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !t.plain {
 		return nil, errors.Join(errPlainRealm, closeBody(req))
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), exchangeTimeout)
+	ctx, cancel := context.WithTimeout(withKind(req.Context(), kindToken), exchangeTimeout)
 	defer cancel()
 	req = req.Clone(ctx)
 	if !t.may(req.URL) {
@@ -67,7 +67,6 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		withoutSecrets(req.Header, t.own)
 	}
-	t.net.counters.tokens.Add(1)
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, err

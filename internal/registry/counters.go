@@ -9,24 +9,37 @@ import (
 
 // Counts is what went over the wire, headers and TLS included.
 type Counts struct {
-	Requests    uint64 // all that were sent, those for tokens included
-	Tokens      uint64 // requests to token servers
+	Requests    uint64 // all that were sent
+	Tokens      uint64 // of these, those to token servers
+	Pulls       uint64 // of these, those of pulls, without their tokens
 	Connections uint64 // opened
 	Received    uint64 // bytes
 	Sent        uint64 // bytes
 }
 
 type counters struct {
-	requests, tokens, connections, received, sent atomic.Uint64
+	requests, tokens, pulls, connections, received, sent atomic.Uint64
 }
 
 func (c *counters) read() Counts {
 	return Counts{
 		Requests:    c.requests.Load(),
 		Tokens:      c.tokens.Load(),
+		Pulls:       c.pulls.Load(),
 		Connections: c.connections.Load(),
 		Received:    c.received.Load(),
 		Sent:        c.sent.Load(),
+	}
+}
+
+func (c *counters) sentFor(k kind) {
+	c.requests.Add(1)
+	switch k {
+	case kindToken:
+		c.tokens.Add(1)
+	case kindPull:
+		c.pulls.Add(1)
+	case kindQuestion:
 	}
 }
 

@@ -21,7 +21,15 @@
 //     error, any status but 200, a wrong digest, a body over its limit) hands
 //     over to the next host, 404 too, as in containerd. Only where every host
 //     said 404 the error is agent.ErrNotFound. A request is never repeated on
-//     the same host, but for one 401 that credentials may answer.
+//     the same host, but for one 401 that credentials may answer; nor in a pull,
+//     where a layer that was torn off goes on where it was.
+//   - A host that asks to be left alone (429, 5xx with Retry-After) is sent nothing
+//     before that second, by whatever way: polls, pulls, tokens, the hops of
+//     redirects. Pace and Resume carry that over a restart. One that has brought no
+//     answer to three requests in a row is left alone for a minute. What was not
+//     sent is told as such (agent.SourceError.Unasked), and other hosts are asked.
+//   - Questions keep to a budget of requests an hour, which all requests count
+//     against. So many connections to a host are open at once, and no more.
 //   - Tag lists come from hosts with resolve, as tags are names, too.
 //   - All that is read is bounded in size, count and time (limits.go), digests
 //     are computed over the bytes that came, and an ambiguous manifest

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,8 @@ import (
 
 // weightiest is the error to report for hosts that all gave no answer: the last
 // one that is not a 404, for "not found" is only true where nobody else could
-// know better. The other hosts stand in its text.
+// know better. The other hosts stand in its text. It may be asked again when the
+// first of them may.
 func weightiest(failed []*agent.SourceError) error {
 	pick := len(failed) - 1
 	for i, f := range failed {
@@ -33,6 +33,10 @@ func weightiest(failed []*agent.SourceError) error {
 		if i != pick {
 			others = append(others, strings.TrimPrefix(f.Error(), f.Repository+": "))
 		}
+		reported.Unasked = reported.Unasked && f.Unasked
+		if f.Status != http.StatusNotFound && f.RetryAt.Before(reported.RetryAt) {
+			reported.RetryAt = f.RetryAt // zero: whenever the agent likes
+		}
 	}
 	if len(others) > 0 {
 		reported.Err = fmt.Errorf("%w (%s)", reported.Err, strings.Join(others, "; "))
@@ -40,9 +44,24 @@ func weightiest(failed []*agent.SourceError) error {
 	return &reported
 }
 
-// failed is an endpoint's way of giving no answer without an HTTP status.
+// failed is an endpoint's way of giving no answer, or of not being asked for
+// one. A host that is not the endpoint's (a token server, where a redirect led
+// to) is named.
 func (e endpoint) failed(err error) *agent.SourceError {
-	return &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Err: err}
+	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Err: err}
+	h, ok := errors.AsType[*held](err)
+	if !ok {
+		return f
+	}
+	f.Status, f.RetryAt, f.Unasked = h.status, h.until, h.unsent
+	switch h.host {
+	case "":
+		f.Host, f.Mirror = "", false
+	case hostKey(&url.URL{Scheme: e.host.Scheme, Host: e.host.Host}):
+	default:
+		f.Err = fmt.Errorf("%s: %w", h.host, err)
+	}
+	return f
 }
 
 // refused is an endpoint's answer with another status than 200. cause may be
@@ -66,18 +85,6 @@ func statusError(code int) error {
 	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
 }
 
-// query is that of a URL in the text of an error.
-var query = regexp.MustCompile(`\?[^\s"]+`)
-
-// withoutQuery words an error without what may be secret in it.
-type withoutQuery struct {
-	text string
-	err  error
-}
-
-func (e *withoutQuery) Error() string { return e.text }
-func (e *withoutQuery) Unwrap() error { return e.err }
-
 // plain takes the URL out of an error of the HTTP client or the authorizer: the
 // query of a redirect's or a realm's URL may be a secret.
 func plain(err error) error {
@@ -85,10 +92,7 @@ func plain(err error) error {
 		return fmt.Errorf("token server: %w", statusError(status.StatusCode))
 	}
 	if withURL, ok := errors.AsType[*url.Error](err); ok {
-		err = withURL.Err
-	}
-	if text := err.Error(); query.MatchString(text) {
-		return &withoutQuery{query.ReplaceAllString(text, "?..."), err} // a Location that is no URL
+		return withURL.Err
 	}
 	return err
 }

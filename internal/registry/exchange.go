@@ -77,7 +77,7 @@ type answer struct {
 func (r *Registry) exchange(ctx context.Context, e endpoint, q question) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
-	ctx = docker.WithScope(ctx, "repository:"+e.path+":pull")
+	ctx = asking(docker.WithScope(ctx, "repository:"+e.path+":pull"))
 	resp, err := e.send(ctx, q)
 	if err != nil {
 		return answer{}, e.failed(err)

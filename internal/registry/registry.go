@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -49,7 +48,15 @@ type Options struct {
 	// token requests included. It is called once for each TLS configuration, so
 	// state over hosts lives outside of it. nil: nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// Now is the clock for Retry-After; nil: time.Now.
+	// RequestsPerHour is the budget of this node: what it may send to all hosts
+	// together, at once or over the hour. Questions wait for it; pulls take from it
+	// and never wait. 0: no budget.
+	RequestsPerHour int
+	// ConnectionsPerHost bounds the connections that are open to one host at once;
+	// 0: 4. A connection that a layer comes through is taken until its end, so less
+	// than one more than the layers that are pulled at once leaves none for tokens.
+	ConnectionsPerHost int
+	// Now is the clock for waits and for the budget; nil: time.Now.
 	Now func() time.Time
 	// Log is told of what was left out; nil: nowhere.
 	Log *slog.Logger
@@ -65,7 +72,13 @@ type Registry struct {
 	log      *slog.Logger
 }
 
-var _ agent.Source = (*Registry)(nil)
+var (
+	_ agent.Source = (*Registry)(nil)
+	_ agent.Pacer  = (*Registry)(nil)
+)
+
+// connectionsPerHost is what a pull of three layers needs beside a question.
+const connectionsPerHost = 4
 
 // New makes a registry source; nothing is read or asked yet.
 func New(o Options) *Registry {
@@ -87,7 +100,13 @@ func New(o Options) *Registry {
 	if o.Roots == nil {
 		o.Roots = func() *x509.CertPool { return nil }
 	}
-	n := &network{userAgent: "image-update-agent/" + o.Version, roots: o.Roots, proxy: o.Proxy, wrap: o.Wrap}
+	if o.ConnectionsPerHost == 0 {
+		o.ConnectionsPerHost = connectionsPerHost
+	}
+	n := &network{
+		userAgent: "image-update-agent/" + o.Version, roots: o.Roots, proxy: o.Proxy, wrap: o.Wrap,
+		pace: newPace(o.Now, o.RequestsPerHour), lanes: lanes{width: o.ConnectionsPerHost, hosts: map[string]*lane{}},
+	}
 	return &Registry{
 		hosts:    newHosts(o, n),
 		net:      n,
@@ -95,15 +114,6 @@ func New(o Options) *Registry {
 		now:      o.Now,
 		log:      o.Log,
 	}
-}
-
-// Resolver gives containerd's own resolver over the same hosts, connections and
-// tokens, for pulls.
-func (r *Registry) Resolver() remotes.Resolver {
-	return docker.NewResolver(docker.ResolverOptions{
-		Hosts:   r.hosts.of,
-		Headers: http.Header{"User-Agent": {r.net.userAgent}},
-	})
 }
 
 // Counts tells what went over the wire since New.
@@ -161,8 +171,8 @@ func (r *Registry) each(
 			return err
 		}
 		failed = append(failed, noAnswer)
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() != nil || isOverBudget(err) {
+			break // the next host would be asked for nothing, or not at all
 		}
 	}
 	if len(failed) == 0 {

@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // network is what all hosts share: one http.Transport for each TLS
@@ -24,6 +26,8 @@ type network struct {
 	proxy     func(*http.Request) (*url.URL, error)
 	wrap      func(http.RoundTripper) http.RoundTripper
 	dial      dialFunc // instead of the host's own; only tests set it
+	pace      *pace
+	lanes     lanes
 	counters  counters
 
 	mu     sync.Mutex
@@ -76,6 +80,7 @@ func (n *network) share(made *http.Transport) *sharedTransport {
 	tr.TLSHandshakeTimeout = tlsTimeout
 	tr.ResponseHeaderTimeout = headerTimeout
 	tr.MaxResponseHeaderBytes = maxHeader
+	tr.MaxConnsPerHost, tr.MaxIdleConnsPerHost = n.lanes.width, n.lanes.width
 	s := &sharedTransport{http: tr, next: tr}
 	if n.wrap != nil {
 		s.next = n.wrap(tr)
@@ -105,18 +110,24 @@ func (n *network) closeIdle() {
 	}
 }
 
-type dialKey struct{}
+type sendingKey struct{}
+
+// sending is a request under way.
+type sending struct {
+	dial  dialFunc // of the host that it is for
+	tried bool     // a connection to it was wanted: what went wrong since, went wrong there
+}
 
 // dialAsAsked dials with the dialer of the host that the request is for: its
 // dial_timeout is hidden in there.
 func (n *network) dialAsAsked(ctx context.Context, network, address string) (net.Conn, error) {
-	dial, ok := ctx.Value(dialKey{}).(dialFunc)
+	s, ok := ctx.Value(sendingKey{}).(*sending)
 	if !ok {
 		return nil, fmt.Errorf("dial %s: no dialer", address)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := dial(ctx, network, address)
+	conn, err := s.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -140,16 +151,82 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme == "http" && strings.HasPrefix(req.Header.Get("Authorization"), "Basic ") {
 		return nil, errors.Join(errPlainCredentials, closeBody(req))
 	}
-	t.net.counters.requests.Add(1)
+	host := hostKey(req.URL)
+	leave, err := t.net.lanes.enter(req.Context(), host)
+	if err != nil {
+		return nil, errors.Join(err, closeBody(req))
+	}
+	if h := t.net.pace.admit(req.Context(), host); h != nil {
+		leave()
+		return nil, errors.Join(h, closeBody(req))
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	own := req.Clone(context.WithValue(ctx, dialKey{}, t.dial))
-	own.Header.Set("User-Agent", t.net.userAgent)
-	resp, err := t.next.RoundTrip(own)
+	resp, err := t.send(ctx, req, host, cancel)
 	if err != nil {
 		cancel(nil)
+		leave()
 		return nil, err
 	}
+	context.AfterFunc(ctx, leave)
 	resp.Request = req // what the caller sent, as RoundTripper wants it
 	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), errStalled) })
 	return resp, nil
+}
+
+// send sends a request and listens to what the host says of its pace. Against
+// the letter of RoundTripper, an answer that asks to be left alone is an error,
+// so that it is one on every way: for a question, a token, the hop of a redirect,
+// and in containerd's resolver, which would ask again at once.
+func (t *transport) send(
+	ctx context.Context, req *http.Request, host string, cancel context.CancelCauseFunc,
+) (*http.Response, error) {
+	s := &sending{dial: t.dial}
+	own := req.Clone(t.watched(ctx, s, host, cancel))
+	own.Header.Set("User-Agent", t.net.userAgent)
+	resp, err := t.next.RoundTrip(own)
+	if h, ok := errors.AsType[*held](context.Cause(ctx)); ok && err != nil {
+		return nil, h
+	}
+	t.net.counters.sentFor(kindOf(ctx))
+	if err != nil {
+		if s.tried && ctx.Err() == nil { // else it did not get that far, or nobody waits any more
+			t.net.pace.failed(host, err)
+		}
+		return nil, err
+	}
+	if h := t.net.pace.heard(host, resp); h != nil {
+		end(resp, cancel)
+		return nil, h
+	}
+	return resp, nil
+}
+
+// watched lets a request look again whether it may be sent, right before it is:
+// dialling takes seconds, in which another one may have been told to wait. The
+// connection is closed because nothing else keeps http.Transport from writing.
+func (t *transport) watched(
+	ctx context.Context, s *sending, host string, cancel context.CancelCauseFunc,
+) context.Context {
+	ctx = context.WithValue(ctx, sendingKey{}, s)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { s.tried = true },
+		GotConn: func(got httptrace.GotConnInfo) {
+			if h := t.net.pace.blocked(host); h != nil {
+				cancel(h)
+				_ = got.Conn.Close()
+			}
+		},
+	})
+}
+
+// endTimeout is for the body of a refusal, which nobody wants to read.
+const endTimeout = time.Second
+
+// end reads the little that a refusal has to say, so that the connection can be
+// used again, and does not wait for it.
+func end(resp *http.Response, cancel context.CancelCauseFunc) {
+	timer := time.AfterFunc(endTimeout, func() { cancel(nil) })
+	defer timer.Stop()
+	discard(resp)
+	cancel(nil)
 }

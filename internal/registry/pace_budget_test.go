@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func budgetOf(perHour int) func(*Options) { return func(o *Options) { o.RequestsPerHour = perHour } }
+
+func TestBudgetRefusesQuestions(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(60))
+	start := c.now()
+	assert.Zero(t, r.Pace().Budget, "full")
+	for i := range 60 {
+		require.NoError(t, f.poll(t, r), i)
+	}
+	assert.Equal(t, agent.Budget{PerHour: 60, Left: 0, At: start}, r.Pace().Budget)
+	source := sourceError(t, f.poll(t, r))
+	assert.Equal(t, &agent.SourceError{
+		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true, Err: source.Err,
+	}, source)
+	assert.EqualError(t, source, f.repository()+": budget of 60 requests an hour is spent until 2026-11-21T12:01:00Z")
+
+	c.advance(time.Minute - time.Second)
+	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
+	assert.Equal(t, start.Add(time.Minute), sourceError(t, f.poll(t, r)).RetryAt)
+	c.advance(time.Second)
+	require.NoError(t, f.poll(t, r))
+	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
+	c.advance(30 * time.Minute)
+	assert.Equal(t, agent.Budget{PerHour: 60, Left: 30, At: c.now()}, r.Pace().Budget, "refilled evenly")
+	c.advance(30*time.Minute - time.Second)
+	assert.NotZero(t, r.Pace().Budget)
+	c.advance(time.Second)
+	assert.Zero(t, r.Pace().Budget)
+	assert.Len(t, f.log(), 61)
+}
+
+// No other host is tried in vain, and what the first one said is not lost.
+func TestBudgetEndsTheRoundOfHosts(t *testing.T) {
+	t.Parallel()
+	mirror, upstream := newFake(t), newFake(t)
+	toml := plainHTTP(upstream.host()) + fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())
+	r, _ := newRegistry(t, certsD(t, upstream.host(), toml), newClock().option, budgetOf(1))
+	assert.EqualError(t, upstream.poll(t, r), fmt.Sprintf(
+		"%s: budget of 1 requests an hour is spent until 2026-11-21T13:00:00Z (mirror %s: 404: not found)",
+		upstream.repository(), mirror.host()))
+	source := sourceError(t, upstream.poll(t, r))
+	assert.EqualError(t, source, upstream.repository()+": budget of 1 requests an hour is spent until 2026-11-21T13:00:00Z")
+	assert.NotErrorIs(t, source, agent.ErrNotFound)
+}
+
+// A question that has begun is brought to its end: it would have been for
+// nothing. All that it takes counts.
+func TestBudgetCountsAllAndRefusesOnlyTheFirst(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	newTokenServer(t, f)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(10))
+	require.NoError(t, f.poll(t, r))
+	assert.Equal(t, 7, r.Pace().Budget.Left, "asked, token, asked again")
+	assert.Equal(t, uint64(3), r.Counts().Requests)
+
+	r, _ = newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(1))
+	require.NoError(t, f.poll(t, r), "with one request left")
+	assert.Zero(t, r.Pace().Budget.Left, "never less than nothing")
+	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
+}
+
+// A pull takes from the budget and never waits for it.
+func TestBudgetNeverRefusesAPull(t *testing.T) {
+	t.Parallel()
+	const layer = "layer"
+	f, c := newFake(t), newClock()
+	desc := f.image(t, "linux", "amd64", nil)
+	f.tag("1", desc)
+	f.set("application/octet-stream", []byte(layer))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(3))
+	for range 3 {
+		_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
+		require.NoError(t, err)
+		require.NoError(t, fetch(t, r, f.repository(), layer))
+	}
+	assert.Equal(t, Counts{Requests: 6, Pulls: 6}, requestsOf(r.Counts()))
+	assert.Zero(t, r.Pace().Budget.Left)
+	source := sourceError(t, f.poll(t, r))
+	assert.True(t, source.Unasked)
+	assert.Equal(t, c.now().Add(20*time.Minute), source.RetryAt)
+}
+
+// What is refused for the host's sake costs nothing.
+func TestBudgetIsNotSpentOnWhatIsNotSent(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.answer(busy(http.StatusTooManyRequests, "60"))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(100))
+	for range 10 {
+		require.Error(t, f.poll(t, r))
+	}
+	assert.Equal(t, 99, r.Pace().Budget.Left)
+}
+
+func TestBudgetSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	dir := certsD(t, f.host(), plainHTTP(f.host()))
+	r, _ := newRegistry(t, dir, c.option, budgetOf(60))
+	for range 60 {
+		require.NoError(t, f.poll(t, r))
+	}
+	for restarts := range 100 { // each a tenth of a request later
+		c.advance(6 * time.Second)
+		again, _ := newRegistry(t, dir, c.option, budgetOf(60))
+		restart(t, r, again)
+		r = again
+		assert.Equal(t, (restarts+1)/10, again.Pace().Budget.Left)
+	}
+	for range 10 {
+		require.NoError(t, f.poll(t, r))
+	}
+	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
+}
+
+func TestBudgetAsItWasKept(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	for title, kept := range map[string]struct {
+		budget agent.Budget
+		want   agent.Budget
+	}{
+		"none":            {agent.Budget{}, agent.Budget{}},
+		"just now":        {agent.Budget{PerHour: 60, Left: 7, At: c.now()}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"half an hour":    {agent.Budget{PerHour: 60, Left: 7, At: c.now().Add(-30 * time.Minute)}, agent.Budget{PerHour: 60, Left: 37, At: c.now()}},
+		"a day":           {agent.Budget{PerHour: 60, At: c.now().Add(-24 * time.Hour)}, agent.Budget{}},
+		"the clock was":   {agent.Budget{PerHour: 60, Left: 7, At: c.now().Add(time.Hour)}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"it was less":     {agent.Budget{PerHour: 10, Left: 7, At: c.now()}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"it was more":     {agent.Budget{PerHour: 600, Left: 70, At: c.now()}, agent.Budget{}},
+		"less than none":  {agent.Budget{PerHour: 60, Left: -7, At: c.now()}, agent.Budget{PerHour: 60, At: c.now()}},
+		"without a limit": {agent.Budget{PerHour: 0, Left: 7, At: c.now()}, agent.Budget{}},
+	} {
+		r, _ := newRegistry(t, t.TempDir(), c.option, budgetOf(60))
+		r.Resume(agent.Pace{Budget: kept.budget})
+		assert.Equal(t, kept.want, r.Pace().Budget, title)
+		r.Resume(agent.Pace{Budget: agent.Budget{PerHour: 60, Left: 59, At: c.now()}})
+		assert.LessOrEqual(t, r.Pace().Budget.Left, 59, "%s: the lesser counts", title)
+	}
+	r, _ := newRegistry(t, t.TempDir(), c.option)
+	r.Resume(agent.Pace{Budget: agent.Budget{PerHour: 60, At: c.now()}})
+	assert.Zero(t, r.Pace().Budget, "there is none any more")
+}
+
+// However questions, pulls and restarts follow one another: in no hour are more
+// questions sent than twice the budget (what was saved, and what came), and what
+// is refused may be sent when it is said.
+func TestBudgetHolds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		perHour := rapid.IntRange(1, 100).Draw(t, "per hour")
+		c := newClock()
+		p := newPace(c.now, perHour)
+		var sent []time.Time
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "step") {
+			case 0:
+				c.advance(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "later")))
+			case 1:
+				kept := p.kept()
+				p = newPace(c.now, perHour)
+				p.resume(kept)
+			case 2:
+				if h := p.admit(t.Context(), "host"); h != nil {
+					t.Fatal("a pull was refused")
+				}
+			default:
+				h := p.admit(asking(t.Context()), "host")
+				if h == nil {
+					sent = append(sent, c.now())
+					continue
+				}
+				c.advance(h.until.Sub(c.now()))
+				if p.admit(asking(t.Context()), "host") != nil {
+					t.Fatal("refused when it was said to be possible")
+				}
+				sent = append(sent, c.now())
+			}
+		}
+		for i, from := range sent {
+			within := 0
+			for _, at := range sent[i:] {
+				if at.Sub(from) < time.Hour {
+					within++
+				}
+			}
+			if within > 2*perHour {
+				t.Fatalf("%d questions in an hour", within)
+			}
+		}
+	})
+}

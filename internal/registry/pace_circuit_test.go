@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for title, bad := range map[string]struct {
+		answer http.HandlerFunc
+		cause  string
+		status int
+	}{
+		"torn off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF", 0},
+		"500":      {busy(500, ""), "500 Internal Server Error", 500},
+		"502":      {busy(502, ""), "502 Bad Gateway", 502},
+		"503":      {busy(503, ""), "503 Service Unavailable", 503},
+		"504":      {busy(504, ""), "504 Gateway Timeout", 504},
+		"503 over": {busy(503, "Wed, 21 Oct 2015 07:28:00 GMT"), "503 Service Unavailable", 503},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFake(t), newClock()
+			f.tag("1", f.image(t, "linux", "amd64", nil))
+			f.answer(bad.answer)
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option)
+			for range openAfter {
+				source := sourceError(t, f.poll(t, r))
+				assert.False(t, source.Unasked)
+				assert.Equal(t, bad.status, source.Status)
+			}
+			c.advance(openFor - 1)
+			for way, ask := range f.ways(t, r) {
+				source := sourceError(t, ask())
+				assert.True(t, source.Unasked, way)
+				assert.Equal(t, bad.status, source.Status, way)
+				assert.Zero(t, source.RetryAt, "%s: the host has no wish", way)
+				assert.EqualError(t, source, fmt.Sprintf("%s: upstream %s: left alone until 2026-11-21T12:01:00Z: %s",
+					f.repository(), f.host(), bad.cause), way)
+			}
+			assert.Len(t, f.log(), openAfter)
+			assert.Zero(t, r.Pace(), "not kept")
+
+			c.advance(1)
+			assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
+			assert.True(t, sourceError(t, f.poll(t, r)).Unasked, "once more is enough")
+			c.advance(openFor)
+			f.answer(nil)
+			require.NoError(t, f.poll(t, r))
+			f.answer(bad.answer)
+			for range openAfter {
+				assert.False(t, sourceError(t, f.poll(t, r)).Unasked, "it has begun anew")
+			}
+			assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
+		})
+	}
+}
+
+func TestAnyOtherAnswerIsOne(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{400, 401, 403, 404, 408, 501} {
+		f, c := newFake(t), newClock()
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option)
+		for range 2 {
+			f.answer(busy(500, ""))
+			for range openAfter - 1 {
+				require.Error(t, f.poll(t, r))
+			}
+			f.answer(busy(status, ""))
+			assert.False(t, sourceError(t, f.poll(t, r)).Unasked, status)
+		}
+	}
+}
+
+func Test429WithoutRetryAfterIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, retryAfter := range []string{"", "0", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"} {
+		f, c := newFake(t), newClock()
+		f.answer(busy(429, retryAfter))
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option)
+		source := sourceError(t, f.poll(t, r))
+		assert.False(t, source.Unasked)
+		assert.Equal(t, 429, source.Status)
+		assert.Zero(t, source.RetryAt)
+		c.advance(openFor - 1)
+		source = sourceError(t, f.poll(t, r))
+		assert.True(t, source.Unasked)
+		assert.ErrorContains(t, source, "left alone until 2026-11-21T12:01:00Z: 429 Too Many Requests")
+		c.advance(1)
+		assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
+		assert.Len(t, f.log(), 2)
+	}
+}
+
+func TestAWishEndsTheCircuit(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.answer(busy(500, ""))
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option)
+	for range openAfter - 1 {
+		require.Error(t, f.poll(t, r))
+	}
+	f.answer(busy(503, "10"))
+	require.Error(t, f.poll(t, r))
+	c.advance(10 * time.Second)
+	f.answer(busy(500, ""))
+	for range openAfter {
+		assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
+	}
+	source := sourceError(t, f.poll(t, r))
+	assert.True(t, source.Unasked)
+	assert.Equal(t, 500, source.Status)
+}
+
+// A dead host costs one round of dials, however many images it has, and a second
+// one for those that came in before the third dial had failed.
+func TestADeadHostIsNotDialledForEachImage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const namespace = "dead.example.com"
+		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
+		var dials atomic.Int32
+		r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials.Add(1)
+			return noConnection(ctx, network, address)
+		}
+		start := time.Now()
+		ask := func(i int) error {
+			_, err := r.Resolve(t.Context(), agent.Reference{Repository: fmt.Sprintf("%s/app%d", namespace, i), Tag: "1"})
+			return err
+		}
+		var group sync.WaitGroup
+		for i := range 20 {
+			group.Go(func() { assert.Equal(t, namespace, sourceError(t, ask(i)).Host) })
+		}
+		group.Wait()
+		assert.LessOrEqual(t, time.Since(start), 2*dialTimeout)
+		assert.LessOrEqual(t, dials.Load(), int32(connectionsPerHost+openAfter-1))
+
+		start = time.Now()
+		for i := range 20 {
+			assert.True(t, sourceError(t, ask(i)).Unasked)
+		}
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// Who gives up says nothing about the host.
+func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const namespace = "slow.example.com"
+		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
+		r.net.dial = noConnection
+		for range 2 * openAfter {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := r.Resolve(ctx, agent.Reference{Repository: namespace + "/app", Tag: "1"})
+			cancel()
+			assert.False(t, sourceError(t, err).Unasked)
+		}
+	})
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, bound := range []int{0, 1, 2, 7} {
+		want := bound
+		if bound == 0 {
+			want = connectionsPerHost
+		}
+		t.Run(fmt.Sprint(bound), func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.tag("1", f.image(t, "linux", "amd64", nil))
+			full := make(chan struct{}) // closed when as many as may be are under way
+			var under, most, begun atomic.Int32
+			f.answer(func(http.ResponseWriter, *http.Request) {
+				defer under.Add(-1)
+				if n := under.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				if begun.Add(1) == int32(want) {
+					close(full)
+				}
+				<-full
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) { o.ConnectionsPerHost = bound })
+			for range 2 {
+				var group errgroup.Group
+				for range 30 {
+					group.Go(func() error { return f.poll(t, r) })
+				}
+				require.NoError(t, group.Wait())
+			}
+			assert.Equal(t, uint64(want), r.Counts().Connections, "opened once, and kept")
+			assert.LessOrEqual(t, most.Load(), int32(want))
+			assert.Equal(t, uint64(60), r.Counts().Requests)
+			assert.Eventually(t, func() bool {
+				r.net.lanes.mu.Lock()
+				defer r.net.lanes.mu.Unlock()
+				return len(r.net.lanes.hosts) == 0
+			}, time.Minute, time.Millisecond, "nothing is left of the lanes")
+		})
+	}
+}
+
+// All that was under way when the host said so has been sent; nothing that waited
+// for its turn is.
+func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	full := make(chan struct{})
+	var begun atomic.Int32
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		if begun.Add(1) == connectionsPerHost {
+			close(full)
+		}
+		<-full
+		busy(http.StatusTooManyRequests, "60")(w, req)
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() { assert.Error(t, f.poll(t, r)) })
+	}
+	group.Wait()
+	assert.Len(t, f.log(), connectionsPerHost)
+	assert.Equal(t, uint64(connectionsPerHost), r.Counts().Requests)
+}
+
+// A connection may take seconds, in which the host says to another one that it
+// wants to be left alone.
+func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		_ = r.net.pace.heard(f.host(), &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"60"}}})
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	source := sourceError(t, f.poll(t, r))
+	assert.True(t, source.Unasked)
+	assert.ErrorContains(t, source, "asked to wait until")
+	assert.Empty(t, f.log())
+	assert.Zero(t, r.Counts().Requests)
+	assert.Equal(t, uint64(1), r.Counts().Connections)
+}
