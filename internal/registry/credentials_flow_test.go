@@ -141,6 +141,8 @@ func TestTokenServersThatAreKnown(t *testing.T) {
 		{"registry.suse.com", "https://scc.suse.com/api/registry/authorize", true},
 		{"registry.suse.com", "https://registry.suse.com:8443/auth", false},
 		{"registry.suse.com", "https://user@registry.suse.com/auth", false},
+		{"registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
+		{"registry.gitlab.com", "https://gitlab.com.evil.org/jwt/auth", false},
 		{"mirror:5000", "https://auth.docker.io/token", false},
 		{"mirror:5000", "https://mirror:5000/token", true},
 		{"mirror:5000", "https://mirror/token", false},

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -223,6 +224,34 @@ func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "u", login.User)
 		})
+	}
+}
+
+// owned is a file of a user.
+type owned struct {
+	fs.FileInfo
+	uid uint32
+}
+
+func (o owned) Sys() any { return &syscall.Stat_t{Uid: o.uid} }
+
+// Who could have written a file could have put a password there that is sent
+// to a host of his.
+func TestOwnersOfCredentials(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root, "auth.json", "{}")
+	info, err := os.Stat(filepath.Join(root, "auth.json"))
+	require.NoError(t, err)
+	me := uint32(os.Geteuid())
+	require.NoError(t, trusted(owned{info, 0}))
+	require.NoError(t, trusted(owned{info, me}))
+	require.ErrorContains(t, trusted(owned{info, me + 1000}), fmt.Sprintf("owned by user %d, want root", me+1000))
+	for mode, fine := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o440: true, 0o620: false, 0o602: false, 0o666: false} {
+		require.NoError(t, os.Chmod(filepath.Join(root, "auth.json"), mode))
+		info, err := os.Stat(filepath.Join(root, "auth.json"))
+		require.NoError(t, err)
+		assert.Equal(t, fine, trusted(info) == nil, "%#o", mode)
 	}
 }
 

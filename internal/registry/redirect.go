@@ -12,11 +12,7 @@ import (
 // following makes a client that follows redirects by our rules. own are the
 // host's headers of hosts.toml.
 func following(next http.RoundTripper, own http.Header) *http.Client {
-	return &http.Client{
-		Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}},
-		// Also keeps containerd from following by its own rules.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}}}
 }
 
 // follower follows redirects below the client that asks, which so never learns

@@ -269,6 +269,8 @@ func TestNextPageStaysAtTheOriginOfThePage(t *testing.T) {
 		{"https://m.example.com:5000", "https://m.example.com:5001", ""},
 		{"https://m.example.com:5000", "https://m.example.com.evil.org:5000", ""},
 		{"https://m.example.com:5000", "https://m.example.com:5000@evil.org", ""},
+		{"https://m.example.com:5000", "https://evil.example.org", ""},
+		{"http://m.example.com", "http://evil.example.org", ""},
 		{"https://m.example.com", "ftp://m.example.com", ""},
 	}
 	for _, l := range links {
@@ -293,6 +295,9 @@ func TestNextLink(t *testing.T) {
 		`</a>; title="\",</c>;rel=next,"; rel=prev`: "",
 		`</a>; rel="nextish"`:                       "",
 		`</a>`:                                      "",
+		`</a>; rel=next; rel=prev`:                  "",
+		`</a>; rel="next`:                           "",
+		`</a>; rel=, </b>; rel=next`:                "/b",
 		`/a; rel=next`:                              "",
 		`</a; rel=next`:                             "",
 		`</first>; rel=next, </second>; rel="next"`: "/first",
