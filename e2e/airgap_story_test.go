@@ -99,6 +99,8 @@ func offered(t *testing.T, n *node.Node, s agent.Status, digest string) {
 	require.NotNil(t, velum.Offered)
 	assert.Equal(t, "4.0.0-rev2", velum.Offered.Tag, "the long tag has not come along")
 	assert.Equal(t, digest, velum.Offered.Digest.String())
+	images, _ := stored(t, n)
+	assert.Contains(t, images[docHost+"/caasp/v4/velum@"+digest], digest, "so its digest is its name")
 	assert.Contains(t, n.ReadFile(waiting), "velum:4.0.0-rev2")
 	assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1")
 	assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\nimage_update_state: \"staged\"\n")
@@ -136,7 +138,7 @@ func TestStick(t *testing.T) {
 				[]string{running[0], running[3]}, "the two that a node without systemd cannot do")
 			r := n.Agent(strings.Fields(here.Replace(running[1]))[1:]...)
 			require.Equal(t, 0, r.Code, r.Stderr)
-			assert.Contains(t, r.Stdout, "revision: 4.0.0-rev1 -> 4.0.0-rev2\n")
+			assert.Contains(t, r.Stdout, "revision: 4.0.0-rev1 -> 4.0.0-rev2, from mirror oci:")
 			assert.NoFileExists(t, n.Path(waiting))
 			n.Registry.Forget()
 			r = n.Agent(append(strings.Fields(here.Replace(running[2]))[1:], "--output", "json")...)
@@ -227,14 +229,13 @@ func TestStickConvertsDockersTypes(t *testing.T) {
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	doc, sticks := airGap(t, "## A mirror"), airGap(t, "## A stick")
-	for _, way := range []string{"sync", "stick"} {
+	for hosts, way := range []string{"sync", "stick"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			n, rev2 := offline(t, true)
 			mirror := n.StartRegistry(false)
 			dir := t.TempDir()
-			here := strings.NewReplacer(docMirror, mirror.Host, docStick, filepath.Join(dir, "images"),
-				"\"https://"+docHost, "\"http://"+n.Registry.Host, "https://", "http://")
+			here := strings.NewReplacer(docMirror, mirror.Host, docStick, filepath.Join(dir, "images"))
 			copying := doc.block(t, "sh", 0)
 			if way == "stick" {
 				copying = sticks.block(t, "sh", 0) + "\n" + sticks.block(t, "sh", 2)
@@ -244,10 +245,7 @@ func TestMirror(t *testing.T) {
 			out, err := skopeo(t, n, dir, here.Replace(copying))
 			require.NoError(t, err, out)
 			n.Registry.Down()
-			hosts := here.Replace(doc.block(t, "toml", 0))
-			hosts, _, found := strings.Cut(hosts, "  ca = ") // the test's mirror has no TLS
-			require.True(t, found)
-			n.WriteFile("etc/containerd/certs.d/"+docHost+"/hosts.toml", hosts)
+			pageHosts(t, n, mirror, hosts)
 			n.WriteFile("etc/image-update-agent/config.d/air-gap.yaml", doc.block(t, "yaml", 1)+"\n")
 			require.Equal(t, "image-update-agent check", doc.block(t, "sh", 2))
 			startDaemonWith(t, n)

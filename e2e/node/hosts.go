@@ -16,9 +16,9 @@ const certsD = "etc/containerd/certs.d"
 func (n *Node) WriteHosts(host string, registries ...*Registry) {
 	n.tb.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "server = %q\n", registries[len(registries)-1].url())
+	fmt.Fprintf(&text, "server = %q\n", registries[len(registries)-1].URL())
 	for _, r := range registries {
-		fmt.Fprintf(&text, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", r.url())
+		fmt.Fprintf(&text, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", r.URL())
 		if r.CA != "" {
 			fmt.Fprintf(&text, "  ca = %q\n", r.CA)
 		}
@@ -26,7 +26,8 @@ func (n *Node) WriteHosts(host string, registries ...*Registry) {
 	n.WriteFile(path.Join(certsD, host, "hosts.toml"), text.String())
 }
 
-func (r *Registry) url() string {
+// URL is where clients find the registry, without a path.
+func (r *Registry) URL() string {
 	if r.CA != "" {
 		return "https://" + r.Host
 	}

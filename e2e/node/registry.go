@@ -169,5 +169,8 @@ func Fail(kind Kind, status int) Intercept {
 	}
 }
 
+// Storage is the directory with all that the registry stores.
+func (r *Registry) Storage() string { return filepath.Join(r.dir, "storage") }
+
 // Ref is the full name of an image of this registry: Ref("demo/velum:4.0.0") is HOST:PORT/demo/velum:4.0.0.
 func (r *Registry) Ref(name string) string { return r.Host + "/" + name }
