@@ -62,6 +62,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	})
 	reg := registry.New(registry.Options{
 		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
+		RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
 		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
 		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
 		Proxy: registry.NewProxies(s.root, os.Getenv).For,
@@ -87,6 +88,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Source: source, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
+		Pacer:     reg,
 		Policy:    policy, Log: log, Now: time.Now, Version: version,
 	}}, nil
 }

@@ -83,6 +83,7 @@ func Start(tb TB, options Options) *Node {
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
 	n.makeTree()
+	n.WriteFile(vendorConfig, "# The second reading of a new digest would cost each story half a minute.\nconfirmAfter: 0\n")
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
@@ -107,6 +108,9 @@ func (n *Node) end() {
 		n.tb.Errorf("node: end: %v", err)
 	}
 }
+
+// vendorConfig is the package's own fragment; what a story writes below /etc wins over it.
+const vendorConfig = "usr/share/image-update-agent/config.yaml"
 
 // makeTree makes the directories that a node has before the agent is installed.
 func (n *Node) makeTree() {

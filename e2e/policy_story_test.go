@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Each tag that might have been offered is named with the rule that speaks
+// against it, and every offer with the host that answered.
+func TestPlanExplainsWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	for _, long := range []string{"4.0.0-rev3-build1.1", "4.0.1-rev1-build1.1", "4.1.0-rev1-build1.1", "5.0.0-rev1-build1.1"} {
+		release(n, "demo/velum", long)
+	}
+	n.WriteFile(configFile, "repositories:\n- match: "+n.Registry.Ref("demo/velum")+
+		"\n  updates: minor\n  max: 4.0\n  deny: [\"4.0.1-*\", \"*-rev3\"]\n")
+	r := n.Agent("plan", "--output", "json")
+	require.Zero(t, r.Code, r.Stderr)
+	var plan struct {
+		PodManifests []struct {
+			Images []struct {
+				To, Host string
+				Mirror   bool
+				Refused  []agent.Refusal
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &plan))
+	image := plan.PodManifests[0].Images[0]
+	assert.Equal(t, "4.0.0-rev2-build1.1", image.To)
+	assert.Equal(t, n.Registry.Host, image.Host)
+	assert.False(t, image.Mirror)
+	var rules []string
+	for _, refused := range image.Refused {
+		rules = append(rules, refused.Tag+" "+refused.Rule)
+	}
+	assert.Equal(t, []string{"5.0.0-rev1 updates", "4.1.0-rev1 max", "4.0.1-rev1 deny", "4.0.0-rev3 deny"}, rules)
+	assert.Contains(t, n.Agent("plan").Stdout, "major is more than minor")
+}
+
+// A new digest is read twice before it counts, and what the node has is not.
+func TestNewDigestIsReadTwice(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	n.WriteFile(configFile, "confirmAfter: 1s\n")
+	n.Registry.Forget()
+	s := cycle(t, n, 0)
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	heads := map[string]int{}
+	for _, r := range n.Registry.Requests() {
+		if r.Method == "HEAD" && r.Kind == node.Manifest {
+			heads[r.Reference]++
+		}
+	}
+	assert.Equal(t, 2, heads["4.0.0-rev2"], "%v", heads)
+	assert.Equal(t, 1, heads["4.0.0-rev1"], "%v", heads)
+
+	// A digest of a moment: the registry moves the tag, and back between the readings.
+	n.WriteFile(configFile, "confirmAfter: 3s\n")
+	before := look(t, n)
+	moment := release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	n.Registry.Forget()
+	once := n.StartAgent("run", "--once", "--output", "json")
+	node.Eventually(t, "first reading", time.Minute, func() error {
+		if n.Registry.Requests().Count("HEAD", node.Manifest) < 2 {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	n.Registry.Tag("demo/velum", "4.0.0-rev1-build1.1", "4.0.0-rev1")
+	require.Zero(t, once.Wait(time.Minute).Code)
+	images, _ := stored(t, n)
+	for name, digest := range images {
+		assert.NotEqual(t, moment, digest, name)
+	}
+	before.unchanged(t, n)
+}
+
+// A tag that goes back to an older build than the one that runs is reported, and
+// followed where that is allowed.
+func TestTagThatGoesBack(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	port := n.FreePort()
+	made := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	template(n, port, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.5", node.Image{Created: made})
+	require.Equal(t, agent.StateCurrent, cycle(t, n, 0).State)
+	node.Eventually(t, "the pod", time.Minute, func() error {
+		_, err := node.Answer(port)
+		return err
+	})
+	cycle(t, n, 0)
+
+	older := n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.3", node.Image{Created: made.Add(-time.Hour)})
+	s := cycle(t, n, 0)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	i := imageOf(t, s, "velum.yaml")
+	assert.Nil(t, i.Offered)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	assert.Equal(t, "4.0.0-rev1-build1.3", i.Refused[0].Tag)
+
+	require.NoError(t, os.Remove(n.Path(recordFile)))
+	s = cycle(t, n, 0)
+	assert.Nil(t, imageOf(t, s, "velum.yaml").Offered, "what runs is known without the record, too")
+
+	n.WriteFile(configFile, "repositories: [{match: \"*\", older: true}]\n")
+	s = cycle(t, n, 0)
+	require.NotNil(t, imageOf(t, s, "velum.yaml").Offered, s.Reason)
+	assert.Equal(t, older, imageOf(t, s, "velum.yaml").Offered.Digest.String())
+}
+
+// A build of another application that was tagged into the repository by mistake
+// gives itself away by its label.
+func TestBuildOfAnotherApplication(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	velum := map[string]string{"org.opensuse.reference": "registry.suse.com/demo/velum:4.0.0-rev2-build1.1"}
+	grafana := map[string]string{"org.opensuse.reference": "registry.suse.com/demo/grafana:4.0.0-rev3-build1.1"}
+	n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.1", node.Image{Labels: velum})
+	require.NoError(t, os.RemoveAll(n.Path(recordFile)))
+	template(n, 1, n.Registry.Ref("demo/velum:4.0.0-rev2"))
+	cycle(t, n, 0)
+	n.Registry.Publish("demo/velum", "4.0.0-rev3-build1.1", node.Image{Labels: grafana})
+	s := cycle(t, n, 0)
+	i := imageOf(t, s, "velum.yaml")
+	require.NotEmpty(t, i.Refused, "%+v", i)
+	assert.Equal(t, agent.RuleOrigin, i.Refused[0].Rule)
+	assert.Contains(t, i.Refused[0].Reason, "demo/grafana")
+}
+
+// A person's hold is kept over a restart of the daemon, speaks against an apply,
+// and ends when it is taken back.
+func TestHoldAndUnhold(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	n.WriteFile(configFile, "interval: 0\n")
+	daemon := startDaemonWith(t, n)
+	require.Equal(t, agent.StateStaged, check(t, n).State)
+	r := n.Agent("hold", "velum", "--reason", "demo on Friday", "--until", "72h")
+	require.Zero(t, r.Code, r.Stderr)
+	daemon.Signal(15)
+	require.Zero(t, daemon.Wait(ready).Code)
+	startDaemonWith(t, n)
+	s := check(t, n)
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Contains(t, s.Reason, "demo on Friday")
+	r = n.Agent("apply")
+	assert.Equal(t, 4, r.Code)
+	assert.Contains(t, r.Stdout+r.Stderr, "demo on Friday")
+	require.Zero(t, n.Agent("unhold", "velum").Code)
+	assert.Equal(t, 3, n.Agent("unhold", "velum").Code, "there is none any more")
+	assert.Equal(t, agent.StateStaged, status(t, n).State)
+}
