@@ -75,7 +75,20 @@ func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 			err = s.current.Authorize(ctx, req)
 		}
 	}
+	if err == nil && s.used != (Login{}) {
+		*req = *req.WithContext(context.WithValue(req.Context(), loginKey{}, true))
+	}
 	return s.ended(err, errors.Join(problem, s.withheld))
+}
+
+type loginKey struct{}
+
+// showsLogin tells whether a request carries a password, or a token that one has
+// bought. Only a password is ever posted: a token without one is asked for with
+// GET.
+func showsLogin(req *http.Request) bool {
+	return req.Context().Value(loginKey{}) != nil || req.Method == http.MethodPost ||
+		strings.HasPrefix(strings.ToLower(req.Header.Get("Authorization")), "basic ")
 }
 
 // AddResponses learns from a 401 what the host wants. A token that was refused

@@ -276,7 +276,7 @@ func TestAuthorizationOfHostsFileIsNotSentOverPlainHTTP(t *testing.T) {
 	f, secure := newFake(t), newTLSFake(t)
 	secure.tag("1", secure.image(t, "linux", "amd64", nil))
 	secure.answer(basic)
-	header := "[header]\nauthorization = \"Basic " + encodedAuth("u", secret) + "\"\n"
+	header := "[header]\nauthorization = \"basic " + encodedAuth("u", secret) + "\"\n"
 	root := certsD(t, f.host(), plainHTTP(f.host())+header)
 	addNamespace(t, root, secure.host(), secure.tlsHost(t)+header)
 	r, _ := newRegistry(t, root)

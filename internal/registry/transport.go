@@ -13,7 +13,6 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -146,9 +145,9 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	// The fallback to http that containerd has for localhost comes after the
-	// authorizer, so this is the last place to look.
-	if req.URL.Scheme == "http" && strings.HasPrefix(req.Header.Get("Authorization"), "Basic ") {
+	// The fallback to http that containerd has for localhost, and for http hosts with
+	// settings for TLS, comes after the authorizer: this is the last place to look.
+	if req.URL.Scheme == "http" && showsLogin(req) {
 		return nil, errors.Join(errPlainCredentials, closeBody(req))
 	}
 	host := hostKey(req.URL)

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// For an http host with settings for TLS, and for localhost, containerd falls
+// back to plain http at any time when TLS does not work. Whoever can break TLS
+// gets neither the password nor the token that it bought.
+func TestNoLoginWhenTLSBreaks(t *testing.T) {
+	t.Parallel()
+	breaks := []struct {
+		title string
+		at    string // the request that meets plain http
+		token string // what it answers there
+	}{
+		{title: "before a poll with a token", at: "HEAD"},
+		{title: "before a password buys a token", at: "POST"},
+		{title: "before a password buys a token by GET", at: "GET"},
+	}
+	for _, b := range breaks {
+		t.Run(b.title, func(t *testing.T) {
+			t.Parallel()
+			secure, plain := newOwnTLS(t, func(*ownTLS) {}), newFake(t)
+			var broken atomic.Bool
+			var seen strings.Builder
+			plain.answer(func(w http.ResponseWriter, req *http.Request) {
+				dump, err := httputil.DumpRequest(req, true)
+				assert.NoError(t, err)
+				seen.Write(dump)
+				_, _ = fmt.Fprintf(w, `{"token":"bought-in-plain","access_token":"bought-in-plain"}`)
+			})
+			secure.answer(func(w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("Connection", "close")
+				switch {
+				case req.URL.Path == "/token" && req.Method == http.MethodPost && b.at == "GET":
+					broken.Store(true)
+					w.WriteHeader(http.StatusNotFound)
+				case req.URL.Path == "/token":
+					broken.Store(b.at == "HEAD")
+					_, _ = fmt.Fprintf(w, `{"token":%[1]q,"access_token":%[1]q}`, secretToken)
+				case req.Header.Get("Authorization") == "":
+					broken.Store(b.at == "POST")
+					challenge(w, bearer("https://"+ownName+"/token"))
+				}
+			})
+			r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"ca = \""+secure.ca+"\"\n"), withCredentials)
+			r.net.dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				to := secure.host()
+				if broken.Load() {
+					to = plain.host()
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, to)
+			}
+			_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+			require.ErrorContains(t, err, "credentials are not sent over plain http")
+			assert.False(t, secretIn(seen.String()), seen.String())
+		})
+	}
+}
