@@ -32,7 +32,7 @@ func BenchmarkSteadyPoll(b *testing.B) {
 	const polls = 20
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	refs := twenty(b, n)
-	n.WriteFile("etc/image-update-agent/config.yaml", "interval: 1s\n")
+	n.WriteFile("etc/image-update-agent/config.yaml", "interval: 1s\nconfirmAfter: 0\nrequestsPerHour: 0\n")
 	daemon := startDaemon(b, n)
 	defer daemon.Stop()
 	node.Eventually(b, "first poll", time.Minute, func() error { return written(n) })

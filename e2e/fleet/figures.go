@@ -135,7 +135,7 @@ func drawPeers(results []Result) []byte {
 		Title: "10,000 nodes: power cut of 1 h, then all start in the same second", XLabel: "hours", YLabel: "requests / s",
 		X0: 10, X1: 28, Y0: 1, Y1: 100_000, XTicks: []float64{10, 12, 14, 16, 18, 20, 22, 24, 26, 28},
 		YTicks: []float64{1, 10, 100, 1000, 10_000}, Bands: []Band{{11.5, 12.5}},
-		Lines: []Line{{Y: 300, Name: "half of what a docker-registry on two cores answers"}}, Legend: 0.45,
+		Lines: []Line{{Y: 300, Name: "about what one docker-registry answers (BenchmarkCapacity)"}}, Legend: 0.45,
 	}
 	span := Span{10 * time.Hour, 28 * time.Hour}
 	for i, p := range peers() {

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("usage: fleet DOCS")
+		return errors.New("want DOCS, the directory")
 	}
 	page := filepath.Join(args[0], "performance.md")
 	text, err := os.ReadFile(page)

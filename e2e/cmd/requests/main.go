@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command requests is the agent's poll without the agent: its own registry
+// client asks what each tag names now, and nothing else. The benchmarks tell
+// from it which part of a cycle is due to requests.
+//
+//	requests ROUNDS CERTSD REFERENCE...
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "requests:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) < 2 {
+		return errors.New("want ROUNDS CERTSD REFERENCE")
+	}
+	rounds, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	r := registry.New(registry.Options{CertsDirs: args[1:2], Version: "devel"})
+	defer r.Close()
+	for range rounds {
+		for _, text := range args[2:] {
+			ref, err := agent.ParseReference(text)
+			if err != nil {
+				return err
+			}
+			if _, err := r.Resolve(ctx, ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
