@@ -185,9 +185,10 @@ func TestLaterFragmentsWin(t *testing.T) {
 		shown[e.Key] = e.Value
 	}
 	assert.Equal(t, "1", shown["values.b"], "what is below is shown too")
-	none, plus := tags.Same, tags.Plus
-	assert.Equal(t, []Repository{{Match: "a", Updates: &none}, {Match: "b", Dialect: &plus, Deny: []string{"3"}}, {Match: "c"}}, s.Repositories,
-		"an entry of the same match is replaced as a whole")
+	assert.Equal(t, agent.Rule{
+		Updates: tags.Same, Dialect: tags.Plus, Deny: []string{"3"},
+		Hold: "h", HoldUntil: time.Date(2026, 12, 24, 0, 0, 0, 0, time.Local),
+	}, s.Policy("b"), "entries of one match are laid over each other: a hold takes no denial away")
 	at := func(name string) string { return filepath.Join(root, name) }
 	assert.Equal(t, []string{
 		at("usr/share/image-update-agent/config.yaml"), at("etc/image-update-agent/config.yaml"),

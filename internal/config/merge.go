@@ -47,7 +47,7 @@ func merge(fragments ...fragment) fragment {
 			case table:
 				merged[path] = mergeTable(merged[path], in)
 			case records:
-				merged[path] = mergeRecords(merged[path], in, k.keys[0].name)
+				merged[path] = mergeRecords(merged[path], in, k)
 			default:
 				merged[path] = in
 			}
@@ -69,12 +69,13 @@ func mergeTable(below, above input) input {
 }
 
 // mergeRecords replaces whole records of the same name where they stand, and
-// appends the others.
-func mergeRecords(below, above input, name string) input {
+// appends the others. Layered ones are all appended.
+func mergeRecords(below, above input, k key) input {
 	merged := input{from: above.from, list: slices.Clone(below.list)}
+	name := k.keys[0].name
 	for _, record := range above.list {
 		at := slices.IndexFunc(merged.list, func(b input) bool { return b.named[name].text == record.named[name].text })
-		if at < 0 {
+		if at < 0 || k.layered {
 			merged.list = append(merged.list, record)
 			continue
 		}

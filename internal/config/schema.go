@@ -24,6 +24,7 @@ type key struct {
 	fits     fits  // of each record, what its keys ask of one another; nil: nothing
 	boolean  bool  // the scalar is true or false
 	optional bool  // of a record's key
+	layered  bool  // records of one name in several files all count, each for what it writes
 	def      []string
 }
 
@@ -50,7 +51,7 @@ func schema() []key {
 			{name: "from", check: prefix},
 			{name: "to", check: prefix},
 		}},
-		{name: "repositories", shape: records, keys: repositoryKeys(), fits: repositoryFits},
+		{name: "repositories", shape: records, layered: true, keys: repositoryKeys(), fits: repositoryFits},
 		{name: "containerd", shape: section, keys: []key{
 			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
 			{name: "namespace", check: identifier, def: []string{"k8s.io"}},
