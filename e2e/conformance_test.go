@@ -53,8 +53,10 @@ func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttes
 		Source: source, Repository: reg.Ref("app"),
 		Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
 			t.Helper()
-			d := push(node.Image{}, tags)
-			return d, buildOf(t, reg.Ref("app@"+d.String()))
+			d := push(node.Image{Labels: map[string]string{"org.opensuse.reference": "registry.suse.com/demo/app:1"}}, tags)
+			b := buildOf(t, reg.Ref("app@"+d.String()))
+			b.Origin = "demo/app"
+			return d, b
 		},
 		PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {
 			return push(node.Image{Platforms: []string{"linux/s390x"}}, tags)

@@ -22,7 +22,9 @@ func TestRegistryConforms(t *testing.T) {
 		return agenttest.SourceUnderTest{
 			Source: r, Repository: repository,
 			Publish: func(_ *testing.T, tags ...string) (digest.Digest, agent.Build) {
-				rel := r.Publish(repository, tags...)
+				rel := r.PublishBuild(repository, agent.Build{
+					Config: digest.FromString("config"), Size: 1, Version: "4.0.0", Origin: "caasp/v4/velum",
+				}, tags...)
 				return rel.Digest, rel.Build
 			},
 			PublishForeign: func(_ *testing.T, tags ...string) digest.Digest {

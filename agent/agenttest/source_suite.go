@@ -103,6 +103,7 @@ func sourceDescribes(t *testing.T, s SourceUnderTest) {
 	assert.Equal(t, want.Size, got.Size)
 	assert.True(t, want.Created.Equal(got.Created), "created: want %s, got %s", want.Created, got.Created)
 	assert.Equal(t, want.Version, got.Version)
+	assert.Equal(t, want.Origin, got.Origin)
 }
 
 func sourceForeign(t *testing.T, s SourceUnderTest) {

@@ -58,7 +58,10 @@ func image(t *testing.T, platform string, oci bool) v1.Image {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, _ = strings.Cut(platform, "/")
 	config.Created = v1.Time{Time: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC)}
-	config.Config.Labels = map[string]string{"org.opencontainers.image.version": "4.0.0\x1b[2J"}
+	config.Config.Labels = map[string]string{
+		"org.opencontainers.image.version": "4.0.0\x1b[2J",
+		"org.opensuse.reference":           velum + ":4.0.0-rev1-build1.3",
+	}
 	img, err = mutate.ConfigFile(img, config)
 	require.NoError(t, err)
 	if oci {

@@ -20,10 +20,7 @@ const (
 	maxIndex    = 4 << 20
 	maxIndexes  = 16 << 20
 	maxManifest = 4 << 20
-	maxConfig   = 4 << 20
 	maxMarker   = 4 << 10 // oci-layout: 30 bytes
-	maxVersion  = 128     // bytes of a version label, the length of a tag
-	maxChildren = 16      // manifests of an index that match the platform and are looked at
 )
 
 // Counts: a thousand images of a hundred blobs each; a repository of the

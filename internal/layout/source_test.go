@@ -109,6 +109,7 @@ func build(t *testing.T, img v1.Image) agent.Build {
 	b := agent.Build{
 		Config: digest.Digest(m.Config.Digest.String()), Created: config.Created.Time, Size: m.Config.Size,
 		Version: "4.0.0[2J", // the escape character is gone
+		Origin:  "caasp/v4/velum",
 	}
 	for _, layer := range m.Layers {
 		b.Size += layer.Size

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ocimanifest reads OCI and Docker image manifests and indexes that come
-// from outside, a registry or a stick, and refuses what could be read in two
-// ways. It is given bytes, bounded by its caller, and gives values.
+// Package ocimanifest reads OCI and Docker image manifests, indexes and configs
+// that come from outside, a registry or a stick, and refuses what could be read
+// in two ways. It is given bytes, bounded by its caller, and gives values that
+// may be shown to people.
 package ocimanifest
 
 import (

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // config serves an image config of which edit may change anything.
@@ -185,7 +186,7 @@ func TestDescribeReadsTheConfig(t *testing.T) {
 		Config:  config.Digest,
 		Created: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC),
 		Size:    config.Size + 1000,
-		Version: ("4.[31m0" + strings.Repeat("x", 200))[:maxVersion],
+		Version: ("4.[31m0" + strings.Repeat("x", 200))[:ocimanifest.MaxVersion],
 	}, got)
 }
 

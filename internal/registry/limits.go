@@ -25,17 +25,14 @@ const (
 // containerd reads at most.
 const (
 	maxManifest  = 4 << 20
-	maxConfig    = 4 << 20
 	maxTagPage   = 1 << 20
 	maxPages     = 200
 	maxTags      = 100_000  // of a repository; docker.io/library/node has 9,000
 	maxTagList   = 16 << 20 // bytes of all its pages: that many tags of the greatest length, and JSON around them
 	maxToken     = 64 << 10
 	maxHeader    = 64 << 10
-	maxVersion   = 128 // bytes of a version label, the length of a tag
 	pageSize     = 1000
-	maxRedirects = 5  // containerd follows ten
-	maxChildren  = 16 // manifests of an index that match the platform and are looked at
+	maxRedirects = 5 // containerd follows ten
 )
 
 // maxRetryAfter is how long a host may silence the agent; more is cut, so that

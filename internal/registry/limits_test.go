@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // ask is one question to a registry that has been set up.
@@ -116,7 +117,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 			f.answer(noHead)
 			return f.resolve(t)
 		}, "too large: over 4194304 bytes"},
-		{"config", maxConfig, func(t *testing.T, f *fake, n int) ask {
+		{"config", ocimanifest.MaxConfig, func(t *testing.T, f *fake, n int) ask {
 			config := ofSize(n, func(p string) ocispec.Descriptor {
 				return f.config(t, func(c map[string]any) { c["pad"] = p })
 			})
@@ -182,7 +183,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 			})
 			return f.resolve(t)
 		}, "redirected more than 5 times"},
-		{"manifests of an index", maxChildren, func(t *testing.T, f *fake, n int) ask {
+		{"manifests of an index", ocimanifest.MaxChildren, func(t *testing.T, f *fake, n int) ask {
 			var guesses []ocispec.Descriptor
 			for i := range n - 1 {
 				guesses = append(guesses, f.image(t, "linux", fmt.Sprintf("arch%d", i), nil))
@@ -221,14 +222,14 @@ func TestLimitsThatCut(t *testing.T) {
 		f := newFake(t)
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		seconds := int(maxRetryAfter/time.Second) + off
-		version := pad(maxVersion + off)
+		version := pad(ocimanifest.MaxVersion + off)
 		config := f.config(t, func(c map[string]any) {
 			c["config"] = map[string]any{"Labels": map[string]string{ocispec.AnnotationVersion: version}}
 		})
 		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) { o.Now = func() time.Time { return now } })
 		got, err := r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
 		require.NoError(t, err)
-		assert.Equal(t, version[:min(len(version), maxVersion)], got.Version)
+		assert.Equal(t, version[:min(len(version), ocimanifest.MaxVersion)], got.Version)
 
 		for _, value := range []string{strconv.Itoa(seconds), now.Add(time.Duration(seconds) * time.Second).Format(http.TimeFormat)} {
 			f.answer(func(w http.ResponseWriter, _ *http.Request) {

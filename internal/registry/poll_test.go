@@ -102,6 +102,7 @@ func build(t testing.TB, img v1.Image) agent.Build {
 		Created: config.Created.Time,
 		Size:    size,
 		Version: "4.0.0",
+		Origin:  "caasp/v4/velum",
 	}
 }
 

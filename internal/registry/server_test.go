@@ -210,7 +210,10 @@ func testImage(t testing.TB, platform string) v1.Image {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, _ = strings.Cut(platform, "/")
 	config.Created = v1.Time{Time: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC)}
-	config.Config.Labels = map[string]string{"org.opencontainers.image.version": "4.0.0"}
+	config.Config.Labels = map[string]string{
+		"org.opencontainers.image.version": "4.0.0",
+		"org.opensuse.reference":           "registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3",
+	}
 	img, err = mutate.ConfigFile(img, config)
 	require.NoError(t, err)
 	return img

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ocimanifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Bounds of what is looked at and shown.
+const (
+	MaxChildren = 16      // manifests of an index that fit the platform
+	MaxConfig   = 4 << 20 // bytes of an image config, as much as a manifest may have
+	MaxVersion  = 128     // bytes of a version label, the length of a tag
+	maxOrigin   = 512     // bytes of the label of origin: a repository may have 255, a tag 128
+)
+
+// originLabel is where SUSE's images name the reference that they were built
+// to be published as:
+// https://en.opensuse.org/Building_derived_containers#Labels
+const originLabel = "org.opensuse.reference"
+
+// Build is what an image is, as its manifest and config say. It has the fields of
+// agent.Build, and converts into it.
+type Build struct {
+	Config  digest.Digest
+	Created time.Time // UTC; zero: not said
+	Size    int64     // bytes of config and layers, compressed
+	Version string    // printable, for people only
+	Origin  string    // repository without host; empty: not said, or nonsense
+}
+
+// Fitting gives the manifests of an index for a platform in the order in which
+// containerd tries them: best match first, those that name no platform last.
+func (d Document) Fitting(platform platforms.MatchComparer) []ocispec.Descriptor {
+	var fit []ocispec.Descriptor
+	for _, m := range d.Manifests {
+		if m.Platform == nil || platform.Match(*m.Platform) {
+			fit = append(fit, m)
+		}
+	}
+	slices.SortStableFunc(fit, func(a, b ocispec.Descriptor) int {
+		switch {
+		case a.Platform == nil && b.Platform == nil:
+			return 0
+		case a.Platform == nil:
+			return 1
+		case b.Platform == nil || platform.Less(*a.Platform, *b.Platform):
+			return -1
+		case platform.Less(*b.Platform, *a.Platform):
+			return 1
+		}
+		return 0
+	})
+	return fit[:min(len(fit), MaxChildren)]
+}
+
+// ImageConfig is the descriptor of the image config, to be fetched and compared
+// with its digest; an error where the manifest is of something else, or where the
+// config is larger than it may be.
+func (d Document) ImageConfig() (ocispec.Descriptor, error) {
+	if !images.IsConfigType(d.Config.MediaType) {
+		return ocispec.Descriptor{}, fmt.Errorf("manifest: config %q: not an image", Clip(d.Config.MediaType))
+	}
+	if d.Config.Size > MaxConfig {
+		return ocispec.Descriptor{}, fmt.Errorf("config: too large: %d bytes, at most %d", d.Config.Size, MaxConfig)
+	}
+	return d.Config, nil
+}
+
+// Build reads the config of a manifest, and gives the platform that it is for:
+// the one that an index names is only what its publisher wrote there.
+func (d Document) Build(config []byte) (Build, ocispec.Platform, error) {
+	size, err := d.Size()
+	if err != nil {
+		return Build{}, ocispec.Platform{}, err
+	}
+	var image ocispec.Image
+	if err := json.Unmarshal(config, &image); err != nil {
+		return Build{}, ocispec.Platform{}, fmt.Errorf("config: %w", err)
+	}
+	labels := image.Config.Labels
+	b := Build{
+		Config: d.Config.Digest, Size: size,
+		Version: printable(labels[ocispec.AnnotationVersion]), Origin: origin(labels[originLabel]),
+	}
+	if image.Created != nil {
+		b.Created = image.Created.UTC()
+	}
+	return b, platforms.Normalize(image.Platform), nil
+}
+
+// printable bounds what a person will see: no control characters, as much as a
+// tag may have.
+func printable(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, text)
+	if len(text) > MaxVersion {
+		text = strings.ToValidUTF8(text[:MaxVersion], "")
+	}
+	return text
+}
+
+// origin is the repository of a whole reference, without its host: images are
+// looked at in mirrors as well. What is no whole reference is nothing.
+func origin(label string) string {
+	if len(label) > maxOrigin {
+		return ""
+	}
+	named, err := reference.ParseNamed(label) // unlike docker, it adds no docker.io
+	if err != nil {
+		return ""
+	}
+	return reference.Path(named)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ocimanifest
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func document(layers ...int64) Document {
+	d := Document{Config: ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Config, Digest: digest.FromString("config"), Size: 10}}
+	for _, size := range layers {
+		d.Layers = append(d.Layers, ocispec.Descriptor{Size: size})
+	}
+	return d
+}
+
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	got, platform, err := document(100, 200).Build([]byte(`{"os": "linux", "architecture": "x86_64",
+		"created": "2020-09-01T14:00:00+02:00", "config": {"Labels": {
+			"org.opencontainers.image.version": "4.0.0\u001b[2J",
+			"org.opensuse.reference": "registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3"}}}`))
+	require.NoError(t, err)
+	assert.Equal(t, Build{
+		Config: digest.FromString("config"), Created: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC), Size: 310,
+		Version: "4.0.0[2J", Origin: "caasp/v4/velum",
+	}, got)
+	assert.Equal(t, time.UTC, got.Created.Location())
+	assert.Equal(t, ocispec.Platform{OS: "linux", Architecture: "amd64"}, platform)
+
+	got, platform, err = document().Build([]byte(`{}`))
+	require.NoError(t, err)
+	assert.Equal(t, Build{Config: digest.FromString("config"), Size: 10}, got)
+	assert.False(t, platforms.OnlyStrict(ocispec.Platform{OS: "linux", Architecture: "amd64"}).Match(platform))
+
+	_, _, err = document().Build([]byte(`{"config": []}`))
+	require.ErrorContains(t, err, "config: ")
+	_, _, err = document(1<<62, 1<<62).Build([]byte(`{}`))
+	require.ErrorContains(t, err, "overflow")
+}
+
+func TestImageConfig(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{MaxConfig - 1, MaxConfig, MaxConfig + 1} {
+		d := document()
+		d.Config.Size = size
+		got, err := d.ImageConfig()
+		if size > MaxConfig {
+			require.ErrorContains(t, err, "config: too large: 4194305 bytes, at most 4194304")
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, d.Config, got)
+	}
+	d := document()
+	d.Config.MediaType = "application/vnd.cncf.helm.config.v1+json"
+	_, err := d.ImageConfig()
+	require.ErrorContains(t, err, "not an image")
+}
+
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 255) // as much as a name may have
+	for label, want := range map[string]string{
+		"registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3":       "caasp/v4/velum",
+		"registry.suse.com/caasp/v4/velum":                           "caasp/v4/velum",
+		"registry.suse.com/suse/sle15:15.1.6.2.155":                  "suse/sle15",
+		"localhost:5000/app:1":                                       "app",
+		"registry.suse.com/app:1@" + digest.FromString("x").String(): "app",
+		"registry.suse.com/" + long + ":" + strings.Repeat("t", 128): long,
+		"registry.suse.com/" + long + "a:1":                          "",
+		"registry.suse.com/app:" + strings.Repeat("t", 129):          "",
+		"":                                "",
+		"caasp/v4/velum:4.0.0":            "", // whose?
+		"velum":                           "",
+		"registry.suse.com/Velum:1":       "",
+		"registry.suse.com/velum:%%TAG%%": "",
+		" registry.suse.com/velum:1":      "",
+		"registry.suse.com/velum:1\n":     "",
+		"registry.suse.com/../velum:1":    "",
+		"registry.suse.com//velum:1":      "",
+		"registry.suse.com/":              "",
+		"https://registry.suse.com/a:1":   "",
+		"registry.suse.com/a:1\x1b[2J":    "",
+	} {
+		assert.Equal(t, want, origin(label), label)
+	}
+}
+
+func TestFitting(t *testing.T) {
+	t.Parallel()
+	of := func(name, platform string) ocispec.Descriptor {
+		d := ocispec.Descriptor{Digest: digest.FromString(name)}
+		if platform != "" {
+			p := platforms.MustParse(platform)
+			d.Platform = &p
+		}
+		return d
+	}
+	arm := platforms.Only(platforms.MustParse("linux/arm/v7"))
+	d := Document{Manifests: []ocispec.Descriptor{
+		of("none", ""), of("v6", "linux/arm/v6"), of("amd64", "linux/amd64"), of("v7", "linux/arm/v7"), of("second none", ""), of("second v7", "linux/arm/v7"),
+	}}
+	assert.Equal(t, []ocispec.Descriptor{
+		of("v7", "linux/arm/v7"), of("second v7", "linux/arm/v7"), of("v6", "linux/arm/v6"), of("none", ""), of("second none", ""),
+	}, d.Fitting(arm))
+	assert.Empty(t, d.Fitting(platforms.OnlyStrict(platforms.MustParse("linux/s390x")))[2:], "only those without a platform")
+
+	for _, n := range []int{MaxChildren - 1, MaxChildren, MaxChildren + 1} {
+		assert.Len(t, Document{Manifests: make([]ocispec.Descriptor, n)}.Fitting(arm), min(n, MaxChildren))
+	}
+}
+
+// What a publisher wrote into a label is shown to people.
+func FuzzPrintable(f *testing.F) {
+	f.Add("4.0.0")
+	f.Add("\x1b[31mred\n" + strings.Repeat("ü", 100))
+	f.Fuzz(func(t *testing.T, text string) {
+		got := printable(text)
+		assert.LessOrEqual(t, len(got), MaxVersion)
+		assert.True(t, utf8.ValidString(got))
+		assert.False(t, strings.ContainsAny(got, "\x00\n\r\x1b\u202e"))
+		if len(text) <= MaxVersion && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+			assert.Equal(t, text, got)
+		}
+	})
+}
+
+// Whatever a publisher wrote: an origin is the path of a repository, or nothing.
+func FuzzOrigin(f *testing.F) {
+	f.Add("registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3")
+	f.Add("velum")
+	f.Fuzz(func(t *testing.T, label string) {
+		got := origin(label)
+		if got == "" {
+			return
+		}
+		named, err := reference.ParseNamed("registry.example.com/" + got)
+		require.NoError(t, err)
+		assert.Equal(t, got, reference.Path(named))
+		assert.Contains(t, label, "/"+got)
+	})
+}
