@@ -190,6 +190,42 @@ func TestBasicCredentials(t *testing.T) {
 	assert.Equal(t, uint64(1), r.Counts().Requests, "nothing to answer with")
 }
 
+// A host that takes no token at all is not asked for ever, by containerd either.
+func TestTokensThatAreNeverTaken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	s := newTokenServer(t, f)
+	s.set(0, 0, `{"token":"anonymous-and-wrong"}`)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
+	require.ErrorContains(t, err, "credentials refused")
+	assert.Equal(t, Counts{Requests: 3, Tokens: 1}, onlyRequests(r.Counts()), "a pull: HEAD, token, HEAD")
+	_, err = r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	var source *agent.SourceError
+	require.ErrorAs(t, err, &source)
+	assert.Equal(t, http.StatusUnauthorized, source.Status)
+	assert.Equal(t, Counts{Requests: 6, Tokens: 2}, onlyRequests(r.Counts()), "a poll: the same")
+}
+
+// A login is for the host that wanted it, whoever asks the authorizer.
+func TestAuthorizerKnowsItsHost(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	f.answer(basic)
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	require.NoError(t, err)
+	hosts, err := r.hosts.of(f.host())
+	require.NoError(t, err)
+	for host, known := range map[string]bool{f.host(): true, "evil.example.org": false, "evil.example.org:" + strings.Split(f.host(), ":")[1]: false} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
+		require.NoError(t, err)
+		require.NoError(t, hosts[0].Authorizer.Authorize(t.Context(), req))
+		assert.Equal(t, known, req.Header.Get("Authorization") != "", host)
+	}
+}
+
 func TestCredentialsStayHome(t *testing.T) {
 	t.Parallel()
 	foreign := newTLSFake(t)
@@ -255,7 +291,12 @@ func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
 	f := newFake(t)
 	f.tag("1", f.image(t, "linux", "amd64", nil))
 	s := newTokenServer(t, f)
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), withCredentials)
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) {
+		o.Credentials = func(host, _ string) (Login, error) {
+			assert.Fail(t, "nobody needs a login for "+host)
+			return Login{}, nil
+		}
+	})
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
 	require.NoError(t, err)
 	require.Len(t, s.asked, 1)

@@ -26,7 +26,6 @@ func TestNoLoginWhenTLSBreaks(t *testing.T) {
 	breaks := []struct {
 		title string
 		at    string // the request that meets plain http
-		token string // what it answers there
 	}{
 		{title: "before a poll with a token", at: "HEAD"},
 		{title: "before a password buys a token", at: "POST"},
@@ -70,5 +69,30 @@ func TestNoLoginWhenTLSBreaks(t *testing.T) {
 			require.ErrorContains(t, err, "credentials are not sent over plain http")
 			assert.False(t, secretIn(seen.String()), seen.String())
 		})
+	}
+}
+
+// A host that has fallen back and wants a token gives one without a login only.
+func TestTokenWithoutLoginAfterFallback(t *testing.T) {
+	t.Parallel()
+	plain := newFake(t)
+	plain.tag("1", plain.image(t, "linux", "amd64", nil))
+	plain.answer(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Path == "/token" && req.Method == http.MethodGet:
+			_, _ = fmt.Fprint(w, `{"token":"for-everybody"}`)
+		case req.Header.Get("Authorization") != "Bearer for-everybody":
+			challenge(w, bearer("https://"+ownName+"/token"))
+		}
+	})
+	r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"skip_verify = true\n"), withCredentials)
+	r.net.dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, plain.host())
+	}
+	got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+	require.NoError(t, err)
+	assert.True(t, got.Insecure)
+	for _, req := range plain.asked {
+		assert.False(t, secretIn(fmt.Sprint(req.Header)+req.URL.String()))
 	}
 }
