@@ -21,11 +21,19 @@ type counters struct {
 	requests, tokens, pulls, connections, received, sent atomic.Uint64
 }
 
+// Kinds splits the requests by what they were for: "metadata" (questions),
+// "token" and "pull". The sum is Requests.
+func (c Counts) Kinds() map[string]uint64 {
+	return map[string]uint64{"metadata": c.Requests - c.Tokens - c.Pulls, "token": c.Tokens, "pull": c.Pulls}
+}
+
+// read loads what is a part before the whole, which is counted first.
 func (c *counters) read() Counts {
+	tokens, pulls := c.tokens.Load(), c.pulls.Load()
 	return Counts{
 		Requests:    c.requests.Load(),
-		Tokens:      c.tokens.Load(),
-		Pulls:       c.pulls.Load(),
+		Tokens:      tokens,
+		Pulls:       pulls,
 		Connections: c.connections.Load(),
 		Received:    c.received.Load(),
 		Sent:        c.sent.Load(),

@@ -81,6 +81,8 @@ func TestAPullAsksWhatItMust(t *testing.T) {
 	assert.Equal(t, 1, s.count())
 	assert.Len(t, f.log(), 3)
 	assert.Equal(t, Counts{Requests: 4, Tokens: 1, Pulls: 3}, requestsOf(r.Counts()))
+	require.NoError(t, f.poll(t, r))
+	assert.Equal(t, map[string]uint64{"metadata": 2, "token": 1, "pull": 3}, r.Counts().Kinds())
 }
 
 // requestsOf leaves out what is not exact.
