@@ -49,6 +49,7 @@ var guests = map[string][]string{
 	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/state"},
 	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/pelletier/go-toml/v2":      {"internal/config"},
+	"github.com/prometheus/client_golang":  {"internal/metrics"},
 	"github.com/rogpeppe/go-internal/diff": {"manifests"},
 	"github.com/spf13/cobra":               {"cmd/image-update-agent"},
 	"github.com/stretchr/testify":          {"agent/agenttest"},

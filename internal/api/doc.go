@@ -8,6 +8,7 @@
 // line: any number of progress events, then one result. A client that hangs up
 // does not stop the work it asked for.
 //
+//	GET  /metrics     numbers for Prometheus, where the daemon has them
 //	GET  /v1/status   agent.Status
 //	POST /v1/check    stream of Event, the last with Status
 //	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes

@@ -37,6 +37,7 @@ type Server struct {
 	log      *slog.Logger
 	listener net.Listener
 	http     *http.Server
+	mux      *http.ServeMux
 }
 
 // Listen opens the acting socket (mode 0600) or, with readOnly, the status
@@ -57,9 +58,10 @@ func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
 	}
-	s := &Server{daemon: d, log: log, listener: netutil.LimitListener(l, maxClients)}
+	s := &Server{daemon: d, log: log, listener: netutil.LimitListener(l, maxClients), mux: http.NewServeMux()}
+	s.routes(readOnly)
 	s.http = &http.Server{
-		Handler: s.routes(readOnly), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: s.mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return s, nil
@@ -76,17 +78,24 @@ func (s *Server) Serve() error {
 // Close ends all connections and removes the socket.
 func (s *Server) Close() error { return s.http.Close() }
 
-func (s *Server) routes(readOnly bool) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", s.status)
+func (s *Server) routes(readOnly bool) {
+	s.mux.HandleFunc("GET /v1/status", s.status)
 	if readOnly {
-		return mux
+		return
 	}
-	mux.HandleFunc("POST /v1/check", s.check)
-	mux.HandleFunc("POST /v1/apply", s.apply)
-	mux.HandleFunc("POST /v1/hold", s.hold)
-	mux.HandleFunc("POST /v1/unhold", s.unhold)
-	return mux
+	s.mux.HandleFunc("POST /v1/check", s.check)
+	s.mux.HandleFunc("POST /v1/apply", s.apply)
+	s.mux.HandleFunc("POST /v1/hold", s.hold)
+	s.mux.HandleFunc("POST /v1/unhold", s.unhold)
+}
+
+// Metrics has the socket serve h at GET /metrics; the status socket is meant for
+// it, as everybody may read it. nil: nothing is served there. It is called before
+// Serve, and once.
+func (s *Server) Metrics(h http.Handler) {
+	if h != nil {
+		s.mux.Handle("GET /metrics", h)
+	}
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
