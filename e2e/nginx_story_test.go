@@ -91,7 +91,7 @@ func steadyBehindNginx(t *testing.T, n *node.Node, images int) {
 
 // refused are user agents that SUSE's nginx tells 404, and some that it does not.
 var refused = map[string]int{
-	"Go 1.1 package http":              http.StatusNotFound, // Go until 1.4
+	"Go 1.1 package http":              http.StatusNotFound, // Go's own name of old
 	"docker/1.4.1 go/go1.3.3":          http.StatusNotFound,
 	"docker/1.5.0":                     http.StatusNotFound,
 	"docker/1.5.0-dev":                 http.StatusOK,
