@@ -193,7 +193,7 @@ func TestUnusableTags(t *testing.T) {
 	assert.Equal(t, "revision", podOf(t, s, "velum.yaml").Change)
 	assert.Contains(t, n.ReadFile(manifestDir+"next.yaml"), "demo/next:1.0.0-rev1\n")
 	r := n.Agent("plan")
-	assert.Contains(t, r.Stdout, "refused by missing: listed, but: ")
+	assert.Contains(t, r.Stdout, "1.0.0-rev2  refused by platform: ")
 	images, leases := stored(t, n)
 	assert.Empty(t, leases)
 	for name := range images {
