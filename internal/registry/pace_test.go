@@ -3,11 +3,13 @@
 package registry
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"sync"
 	"testing"
@@ -335,4 +337,44 @@ func TestWhereARedirectLeadsIsAHostOfItsOwn(t *testing.T) {
 	assert.Equal(t, 1, asked)
 	assert.Contains(t, r.Pace().Waits, store.Listener.Addr().String())
 	assert.NotContains(t, r.Pace().Waits, f.host())
+}
+
+func TestAHostHasOneName(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://registry.suse.com/v2/":       "registry.suse.com",
+		"https://Registry.SUSE.com:443/v2/":   "registry.suse.com",
+		"http://mirror:80/":                   "mirror",
+		"http://mirror:443/":                  "mirror:443",
+		"https://mirror:5000/?ns=x":           "mirror:5000",
+		"https://[2001:DB8::1]/":              "[2001:db8::1]",
+		"https://[2001:db8::1]:443/":          "[2001:db8::1]",
+		"https://[2001:db8::1]:5000/":         "[2001:db8::1]:5000",
+		"https://user:" + secret + "@mirror/": "mirror",
+	} {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, hostKey(u), text)
+	}
+}
+
+// Who waits for its turn goes when its time is up, and takes no turn with it.
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	l := lanes{width: 1, hosts: map[string]*lane{}}
+	leave, err := l.enter(t.Context(), "host")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errStalled)
+	_, err = l.enter(ctx, "host")
+	require.ErrorIs(t, err, errStalled)
+	other, err := l.enter(t.Context(), "another host")
+	require.NoError(t, err)
+	other()
+	leave()
+	leave() // once
+	leave, err = l.enter(t.Context(), "host")
+	require.NoError(t, err)
+	leave()
+	assert.Empty(t, l.hosts)
 }
