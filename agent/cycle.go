@@ -89,6 +89,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	a.Policy.memory.turn()
 	return a.load(ctx)
 }
 

@@ -192,34 +192,18 @@ func (p *PodPlan) offerNothing() {
 
 // render makes the wanted pod manifest and compares it with the one on disk.
 func (d *decider) render(v podView, p *PodPlan) {
-	tag := map[string]string{}
+	var tags []tagAt
 	for _, i := range p.Images {
 		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
-			tag[i.Want.Image.Path] = i.Target.Tag
+			tags = append(tags, tagAt{i.Want.Image.Path, i.Target.Tag})
 		}
 	}
-	out, err := manifests.Render(v.source().Data, manifests.Overrides{
-		Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy,
-		Tag: func(_ string, img manifests.Image) (string, bool) {
-			t := tag[img.Path]
-			return t, t != ""
-		},
-	})
-	if err != nil {
-		p.Err = fmt.Errorf("render: %w", err)
-		return
+	o := manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy}
+	out, err := d.policy.memory.render(v.source().Data, v.disk, o, tags)
+	if out.wanted != nil {
+		p.Wanted, p.Left = out.wanted, out.left
 	}
-	p.Wanted = out.Data
-	p.Left = left(out.Left)
-	if v.disk == nil || p.same(v.disk) {
-		return
-	}
-	equal, err := manifests.Equal(v.disk.Data, out.Data)
-	if err != nil {
-		p.Err = fmt.Errorf("compare with the pod manifest: %w", err)
-		return
-	}
-	p.Waiting = !equal
+	p.Waiting, p.Err = out.waiting, err
 }
 
 // sum draws the pod's change, its offer's identity and its readiness.

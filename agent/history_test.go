@@ -264,6 +264,9 @@ func (h *history) watched(approved func(file string) bool, do func() agent.Statu
 		}
 	}
 	h.invariants(s)
+	remembered, anew, err := h.agent.PlanBothWays(h.t.Context())
+	require.NoError(h.t, err)
+	require.Equal(h.t, anew, remembered, "a plan is the same with a memory as without")
 }
 
 func held(s agent.Status, file, name string) bool {

@@ -35,6 +35,8 @@ type Policy struct {
 	StageDelay time.Duration
 	// ApplyTimeout bounds the wait for CRI to show the applied digest.
 	ApplyTimeout time.Duration
+
+	memory memory // the agent's; see there
 }
 
 // Rule is the policy of one repository.
@@ -62,7 +64,8 @@ func (p Policy) rule(repository string) Rule {
 	if p.Rule == nil {
 		return Rule{Updates: tags.Revision}
 	}
-	return p.Rule(repository)
+	r, _ := p.memory.rules.get(repository, func() (Rule, error) { return p.Rule(repository), nil })
+	return r
 }
 
 // value finds the tag for a placeholder: by the name that the template writes,

@@ -100,12 +100,12 @@ func (v *podView) read(p Policy) ([]Want, error) {
 			return nil, f.Err
 		}
 	}
-	pod, err := manifests.Parse(v.source().Data)
+	pod, err := p.memory.parse(v.source().Data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.role(), err)
 	}
 	v.pod = pod
-	onDisk, err := v.readDisk()
+	onDisk, err := v.readDisk(p)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (v *podView) read(p Policy) ([]Want, error) {
 	for _, img := range pod.Images {
 		w := Want{Image: img}
 		if d, ok := onDisk[placeOf(img)]; ok {
-			w.OnDisk, _ = ParseReference(d)
+			w.OnDisk, _ = p.memory.reference(d)
 		}
 		if err := w.ask(p, v.managed); err != nil {
 			return nil, fmt.Errorf("line %d: %w", img.Line, err)
@@ -137,11 +137,11 @@ func placeOf(i manifests.Image) string { return string(i.Kind) + " " + i.Contain
 
 // readDisk gives the references of kubelet's file by place. It must be readable
 // even where a template exists: what cannot be read cannot be compared.
-func (v *podView) readDisk() (map[string]string, error) {
+func (v *podView) readDisk(p Policy) (map[string]string, error) {
 	if v.disk == nil {
 		return nil, nil
 	}
-	pod, err := manifests.Parse(v.disk.Data)
+	pod, err := p.memory.parse(v.disk.Data)
 	if err != nil {
 		return nil, fmt.Errorf("pod manifest: %w", err)
 	}
@@ -166,7 +166,7 @@ func (w *Want) ask(p Policy, managed bool) error {
 	if editable {
 		name = manifests.Rewritten(ref.Name, p.Rewrites)
 	}
-	repository, err := NormalizeRepository(name)
+	repository, err := p.memory.repository(name)
 	if err != nil {
 		return err
 	}
