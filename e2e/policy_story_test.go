@@ -3,8 +3,13 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,4 +168,44 @@ func TestHoldAndUnhold(t *testing.T) {
 	require.Zero(t, n.Agent("unhold", "velum").Code)
 	assert.Equal(t, 3, n.Agent("unhold", "velum").Code, "there is none any more")
 	assert.Equal(t, agent.StateStaged, status(t, n).State)
+}
+
+// The numbers of the daemon are on its read-only socket, the budget of requests
+// among them, and stay there when the configuration is read again.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	n.WriteFile(configFile, "interval: 0\nrequestsPerHour: 500\n")
+	daemon := startDaemonWith(t, n)
+	check(t, n)
+	numbers := scrape(t, n)
+	assert.Contains(t, numbers, "image_update_agent_registry_request_budget 500\n")
+	assert.Contains(t, numbers, `image_update_agent_state{state="staged"} 1`)
+	assert.Contains(t, numbers, `image_update_agent_registry_requests_total{kind="metadata"}`)
+	assert.NotContains(t, numbers, "image_update_agent_registry_request_budget_left 500\n", "some of it is spent")
+	n.WriteFile(configFile, "interval: 0\nrequestsPerHour: 300\n")
+	daemon.Signal(1)
+	node.Eventually(t, "the other budget", time.Minute, func() error {
+		if !strings.Contains(scrape(t, n), "image_update_agent_registry_request_budget 300\n") {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+}
+
+func scrape(t *testing.T, n *node.Node) string {
+	t.Helper()
+	socket := n.Path("run/image-update-agent/status.sock")
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/metrics", nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(body)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -113,7 +114,9 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer func() { w.close() }()
+	var current atomic.Pointer[wiring]
+	current.Store(w)
+	defer func() { current.Load().close() }()
 	if err := w.files.Sweep(ctx); err != nil {
 		return err
 	}
@@ -126,12 +129,13 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	reading.Metrics(metricsOf(&current, loop))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(acting.Serve)
 	group.Go(reading.Serve)
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { notify.Watch(ctx); return nil })
-	group.Go(func() error { a.reloads(ctx, loop, notify, log, &w); return nil })
+	group.Go(func() error { a.reloads(ctx, loop, notify, log, &current); return nil })
 	group.Go(func() error {
 		<-ctx.Done()
 		notify.Stopping("stopping")
@@ -164,7 +168,7 @@ func closeAll(servers ...*api.Server) error {
 
 // reloads reads the configuration anew at each SIGHUP. A bad one is told of and
 // changes nothing. The paths of sockets, record and lock stay as at the start.
-func (a *app) reloads(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger, w **wiring) {
+func (a *app) reloads(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger, current *atomic.Pointer[wiring]) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -180,8 +184,7 @@ func (a *app) reloads(ctx context.Context, loop *agent.Loop, n *systemd.Notifier
 			log.Error("configuration not taken", "err", err)
 		} else {
 			log.Info("configuration reloaded")
-			(*w).close()
-			*w = next
+			current.Swap(next).close()
 		}
 		n.Ready(agent.Sentence(loop.Status()))
 	}

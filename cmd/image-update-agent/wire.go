@@ -30,6 +30,7 @@ type wiring struct {
 	registry *registry.Registry
 	layout   *layout.Layout // in the place of the registry; nil: none
 	files    *podfiles.Files
+	perHour  int // the budget of requests
 }
 
 func (w *wiring) close() {
@@ -84,7 +85,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		return nil, usageError{err}
 	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
-	return &wiring{registry: reg, layout: from, files: files, agent: &agent.Agent{
+	return &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, agent: &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
