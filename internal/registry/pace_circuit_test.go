@@ -257,7 +257,25 @@ func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
 	source := sourceError(t, f.poll(t, r))
 	assert.True(t, source.Unasked)
 	assert.ErrorContains(t, source, "asked to wait until")
+	f.Close() // it has seen by now all that was written
 	assert.Empty(t, f.log())
 	assert.Zero(t, r.Counts().Requests)
+	assert.Equal(t, uint64(1), r.Counts().Connections)
+}
+
+// The connection of a refusal is used again.
+func TestARefusalCostsNoConnection(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t), newClock()
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		busy(http.StatusTooManyRequests, "1")(w, req)
+		_, _ = fmt.Fprintf(w, "%1000s", "slow down")
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option)
+	for range 5 {
+		_, err := r.Tags(t.Context(), f.repository())
+		assert.False(t, sourceError(t, err).Unasked)
+		c.advance(time.Second)
+	}
 	assert.Equal(t, uint64(1), r.Counts().Connections)
 }
