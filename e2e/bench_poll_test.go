@@ -53,9 +53,9 @@ func BenchmarkPoll(b *testing.B) {
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	m := startMeter(b, n)
 	n.Registry.Intercept(alias)
-	for _, tags := range []int{50} {
+	for _, tags := range []int{50, 1000} {
 		publishTags(b, n, tags)
-		for _, images := range []int{20, 200} {
+		for _, images := range []int{20, 200, 1000} {
 			b.Run(fmt.Sprintf("%dx%d", images, tags), func(b *testing.B) {
 				g := startPolled(b, n, m, images, tags)
 				b.Run("floor", func(b *testing.B) { g.floor(b).report(b) })
