@@ -88,10 +88,17 @@ func (d *decider) waits(i ImagePlan) bool {
 }
 
 // wantsStaged reports whether the pod's targets have to be on the node: they are
-// offered, or the pod is new.
+// offered, or the pod is new or about to start.
 func (d *decider) wantsStaged(p PodPlan) bool {
 	isNew := p.Wanted != nil && find(d.inv.PodManifests, p.File) == nil
-	return p.Err == nil && p.Change != ChangeRemove && (p.Change != "" || isNew)
+	return p.Err == nil && p.Change != ChangeRemove && (p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
+}
+
+// isAboutToStart reports that nothing is known to run, so that kubelet will take
+// what the tag names now as soon as it can.
+func isAboutToStart(i ImagePlan) bool {
+	return isContainer(i.Want.Image) && i.Running.Digest == "" && !i.Well && i.Change == "" &&
+		i.Want.OnDisk == (Reference{i.Target.Repository, i.Target.Tag})
 }
 
 // files lists what happens to the pod's files now: rule 3 lets through what

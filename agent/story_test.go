@@ -283,3 +283,26 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 	w.runs("etcd.yaml", "etcd", second.Digest)
 	assert.Equal(t, string(rendered("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
 }
+
+// A pod that could not start yet will take what its tag names when it can: that
+// is fetched before, though nobody has to approve it.
+func TestTagThatMovesBeforeThePodRunsIsStaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Node.Kubelet = false
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.check()
+	require.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.poll()
+
+	assert.True(t, w.Node.Pinned(velum, next.Digest), s.Reason)
+	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
+	w.idle()
+	w.Registry.Counts()
+	w.Node.Kubelet = true
+	w.Node.Sync()
+	w.runs("velum.yaml", "velum", next.Digest)
+}
