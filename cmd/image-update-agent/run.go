@@ -130,12 +130,15 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return err
 	}
 	reading.Metrics(metricsOf(&current, loop))
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: unheard, it would end the daemon
+	defer signal.Stop(hup)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(acting.Serve)
 	group.Go(reading.Serve)
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { notify.Watch(ctx); return nil })
-	group.Go(func() error { a.reloads(ctx, loop, notify, log, &current); return nil })
+	group.Go(func() error { a.reloads(ctx, hup, loop, notify, log, &current); return nil })
 	group.Go(func() error {
 		<-ctx.Done()
 		notify.Stopping("stopping")
@@ -168,10 +171,10 @@ func closeAll(servers ...*api.Server) error {
 
 // reloads reads the configuration anew at each SIGHUP. A bad one is told of and
 // changes nothing. The paths of sockets, record and lock stay as at the start.
-func (a *app) reloads(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger, current *atomic.Pointer[wiring]) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+func (a *app) reloads(
+	ctx context.Context, hup <-chan os.Signal, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger,
+	current *atomic.Pointer[wiring],
+) {
 	for {
 		select {
 		case <-ctx.Done():
