@@ -76,7 +76,7 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 func (a *Agent) preflight(ctx context.Context, p Apply) error {
 	checked := map[Reference]bool{}
 	for _, e := range p.Expect {
-		if checked[e.Ref] {
+		if checked[e.Ref] || e.OnNode {
 			continue
 		}
 		checked[e.Ref] = true

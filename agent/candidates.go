@@ -111,16 +111,17 @@ func (i *inquiry) noList(q Question, err error) {
 // anchor learns, once, what runs: what is offered is compared with that. An
 // image that the source has no more tells nothing, and is not asked for again.
 func (i *inquiry) anchor(ctx context.Context, q Question, follow Release) error {
-	running := i.runs[q]
-	key := releaseKey(q.Repository, running)
-	if _, known := i.agent.record.Releases[key]; known || running == "" || running == follow.Digest {
-		return nil
+	for _, running := range i.runs[q] {
+		_, known := i.agent.record.Releases[releaseKey(q.Repository, running)]
+		if known || running == "" || running == follow.Digest {
+			continue
+		}
+		build, err := i.agent.Source.Describe(ctx, q.Repository, running)
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPlatform) {
+			return err
+		}
+		i.agent.record.learn(Release{Repository: q.Repository, Digest: running, Build: build})
 	}
-	build, err := i.agent.Source.Describe(ctx, q.Repository, running)
-	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPlatform) {
-		return err
-	}
-	i.agent.record.learn(Release{Repository: q.Repository, Digest: running, Build: build})
 	return nil
 }
 

@@ -57,11 +57,16 @@ func runs(c *Container, target Release, held []HeldImage) (d digest.Digest, same
 	if slices.Contains(c.Digests, target.Digest) {
 		return target.Digest, true
 	}
-	d, same = digestOf(c, held), target.Config != "" && c.Image == target.Config
-	if same && d == "" {
-		d = target.Digest
+	d = digestOf(c, held)
+	switch {
+	case d != "" && d == target.Digest:
+		return d, true
+	case target.Config == "" || c.Image != target.Config:
+		return d, false
+	case d == "":
+		return target.Digest, true
 	}
-	return d, same
+	return d, true
 }
 
 // digestOf is the digest of what a container runs: of those that CRI has for

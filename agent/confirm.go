@@ -76,8 +76,8 @@ func (i *inquiry) confirm(ctx context.Context) {
 	}
 }
 
-// fresh are the tags whose digests are offered, and new: not on the node, not
-// offered before, and not read twice yet. Sorted.
+// fresh are the tags whose digests are offered, and new: other ones than the last
+// answer, or, without any, than the node has; and not read twice yet. Sorted.
 func (i *inquiry) fresh(settled map[Reference]digest.Digest) []Reference {
 	if i.agent.Policy.ConfirmAfter <= 0 {
 		return nil
@@ -87,10 +87,10 @@ func (i *inquiry) fresh(settled map[Reference]digest.Digest) []Reference {
 		if r.err != nil {
 			continue
 		}
-		last := i.agent.record.Offers[q.String()]
+		last, ok := i.agent.record.Offers[q.String()]
 		for _, o := range []Release{r.offer.Follow, r.offer.Newest} {
 			ref := Reference{Repository: o.Repository, Tag: o.Tag}
-			if !i.held[o.Digest] && settled[ref] != o.Digest && !isOffered(last, o) {
+			if (ok || !i.held[o.Digest]) && settled[ref] != o.Digest && !isOffered(last, o) {
 				out[ref] = true
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -25,6 +26,7 @@ const (
 	HoldBusy      = "busy"      // another operation owns the node
 	HoldUnmanaged = "unmanaged" // the pod manifest is not ours to change
 	HoldEdited    = "edited"    // somebody edited a file of ours whose template is gone
+	HoldRefused   = "refused"   // a restart would start what a rule refuses
 	HoldAsked     = "hold"      // a person, or the configuration, wants nothing applied
 )
 
@@ -43,14 +45,24 @@ func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now 
 		plan.Pods = append(plan.Pods, d.pod(v))
 	}
 	for _, r := range p.Images {
-		o := offers[Question{Repository: r.Repository, Tag: r.Tag}]
-		plan.Tracked = append(plan.Tracked, ImagePlan{Offer: o, Target: o.Newest, Staged: inv.staged(o.Newest)})
+		plan.Tracked = append(plan.Tracked, d.tracked(offers[Question{Repository: r.Repository, Tag: r.Tag}]))
 	}
 	plan.Steps = d.steps(views, plan)
 	return plan
 }
 
-// decider is Decide's arguments, and the names of all pods.
+// tracked plans an image that no pod manifest names: nothing runs that its rules
+// could compare it with.
+func (d *decider) tracked(o Offer) ImagePlan {
+	i := ImagePlan{Offer: o}
+	if !o.Unresolved() {
+		d.target(Want{}, &i, d.policy.rule(o.Repository), "")
+	}
+	i.Staged = d.inv.staged(i.Target)
+	return i
+}
+
+// decider is Decide's arguments, and what all pods together tell.
 type decider struct {
 	inv    Inventory
 	offers map[Question]Offer
@@ -58,6 +70,7 @@ type decider struct {
 	policy Policy
 	now    time.Time
 	names  []string
+	urgent map[string]bool // releases (repository@digest) that no pod waits for
 }
 
 // pod plans one pod manifest.
@@ -96,10 +109,10 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		c = container(containers, w.Image.Container)
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
+	if c != nil {
+		i.Running.Digest = digestOf(c, d.inv.Held)
+	}
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {
-		if c != nil {
-			i.Running.Digest = digestOf(c, d.inv.Held)
-		}
 		return i
 	}
 	rule := d.policy.rule(w.Ask.Repository)
@@ -228,6 +241,7 @@ func (d *decider) sum(p *PodPlan) {
 	}
 	if p.Change != "" {
 		d.holds(p)
+		d.traps(p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == ChangeRemove
 	}
@@ -251,13 +265,10 @@ func (p *PodPlan) identity() string {
 	return hex.EncodeToString(id.Sum(nil))
 }
 
-func (p *PodPlan) withheld() bool {
-	for _, h := range p.Holds {
-		if h.Name == HoldWithheld || h.Name == HoldEdited {
-			return true
-		}
-	}
-	return false
+func (p *PodPlan) withheld() bool { return p.isHeld(HoldWithheld) || p.isHeld(HoldEdited) }
+
+func (p *PodPlan) isHeld(name string) bool {
+	return slices.ContainsFunc(p.Holds, func(h Hold) bool { return h.Name == name })
 }
 
 // same reports whether the rendered file is the one on disk to the byte.

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,9 +46,8 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 // where an init container changes, else the containers that do.
 func (d *decider) expect(v podView, p PodPlan, s *Step) {
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
-	whole := s.Data != nil
-	if !whole && slices.ContainsFunc(p.Images, changesInit) {
-		whole = true
+	whole := p.restarts()
+	if whole && s.Data == nil {
 		s.Apply.StopSandboxes = sandboxes(p, containers)
 	}
 	for _, i := range p.Images {
@@ -58,7 +58,7 @@ func (d *decider) expect(v podView, p PodPlan, s *Step) {
 		e := Expectation{
 			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Data != nil,
 			Ref:    Reference{i.Target.Repository, i.Target.Tag},
-			Digest: i.Target.Digest, Config: i.Target.Config,
+			Digest: i.Target.Digest, Config: i.Target.Config, OnNode: d.isOnNode(i),
 		}
 		if c := container(containers, img.Container); c != nil {
 			e.Old = c.ID
@@ -68,6 +68,36 @@ func (d *decider) expect(v podView, p PodPlan, s *Step) {
 		}
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
+}
+
+// restarts reports whether all containers of the pod start anew with its offer:
+// the pod manifest changes, or an init container does.
+func (p *PodPlan) restarts() bool {
+	return p.Waiting || slices.ContainsFunc(p.Images, changesInit)
+}
+
+// traps holds a pod back whose restart would pull what a rule refuses: one of its
+// images keeps what runs, but the tag that kubelet will pull names something else.
+func (d *decider) traps(p *PodPlan) {
+	if !p.restarts() {
+		return
+	}
+	for _, i := range p.Images {
+		is, rule := i.Offer.Follow, d.policy.rule(i.Target.Repository)
+		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || areTwins(i.Target.Tag, is.Tag, rule))
+		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) {
+			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
+			p.Holds = append(p.Holds, Hold{HoldRefused, reason})
+		}
+	}
+}
+
+// isOnNode reports whether kubelet starts what an image keeps running from the
+// node alone, whatever its tag names by now.
+func (d *decider) isOnNode(i ImagePlan) bool {
+	name := Reference{i.Target.Repository, i.Target.Tag}.String()
+	return d.policy.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable && i.Change == "" &&
+		slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
 }
 
 func changesInit(i ImagePlan) bool {

@@ -33,6 +33,7 @@ type history struct {
 	staging  bool // fails
 	last     agent.Status
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
+	rule     agent.Rule
 }
 
 // TestHistories lets random things happen to a node and asserts after each of
@@ -70,7 +71,7 @@ func newHistory(t *rapid.T) *history {
 	}
 	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
-	h.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	h.obey(agent.Rule{Updates: tags.Revision})
 	h.Node.OnStage = func(context.Context, agent.Release) error {
 		if h.staging {
 			return errors.New("no space left on device")
@@ -104,6 +105,8 @@ func (h *history) ops() []op {
 		{"move back", func() { h.moveBack(repository()) }},
 		{"hold", func() { h.hold(flag()) }},
 		{"unhold", func() { h.unhold() }},
+		{"rules", h.rules},
+		{"crash loop", h.crashLoop},
 		{"registry", func() { h.Registry.Down(down[flag()]) }},
 		{"lists", func() { h.Registry.DownLists(down[flag()]) }},
 		{"staging", func() { h.staging = flag() }},
@@ -140,6 +143,39 @@ func (h *history) moveBack(repository string) {
 	long := fmt.Sprintf("%s-build1.%d", tag, max(h.builds[repository]-1, 1))
 	if r, err := h.Registry.Resolve(h.t.Context(), agent.Reference{Repository: repository, Tag: long}); err == nil {
 		h.Registry.Tag(repository, tag, r.Digest)
+	}
+}
+
+// rules starts the agent anew with another configuration.
+func (h *history) rules() {
+	repository := rapid.SampledFrom([]string{velum, mariadb}).Draw(h.t, "repository")
+	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
+	now, err := h.Registry.Resolve(h.t.Context(), agent.Reference{Repository: repository, Tag: tag})
+	denied := []string{tag, tag + "-build*", "4.0.0", "4.0.1*", "*"}
+	if err == nil {
+		denied = append(denied, now.Digest.String(), now.Digest.String())
+	}
+	h.Policy.StageDelay = time.Duration(rapid.IntRange(0, 2).Draw(h.t, "stage delay")) * time.Hour
+	h.Policy.ConfirmAfter = time.Duration(rapid.IntRange(0, 1).Draw(h.t, "confirm after"))
+	h.obey(agent.Rule{
+		Updates: rapid.SampledFrom([]tags.Change{tags.Same, tags.Rebuild, tags.Revision, tags.Major}).Draw(h.t, "updates"),
+		Deny:    rapid.SliceOfN(rapid.SampledFrom(denied), 0, 2).Draw(h.t, "deny"),
+		Allow:   rapid.SampledFrom([][]string{nil, nil, {"4.0.0-rev*"}}).Draw(h.t, "allow"),
+		Older:   rapid.Bool().Draw(h.t, "older"),
+		Hold:    rapid.SampledFrom([]string{"", "", "configured"}).Draw(h.t, "hold"),
+	})
+	h.agent = h.Agent()
+}
+
+func (h *history) obey(r agent.Rule) {
+	h.rule = r
+	h.Policy.Rule = func(string) agent.Rule { return r }
+}
+
+// crashLoop has what runs end again and again, or no more.
+func (h *history) crashLoop() {
+	if c, ok := h.Node.Container("velum.yaml", "velum"); ok {
+		h.Node.Crash(c.Digests[0], rapid.Bool().Draw(h.t, "crashes"))
 	}
 }
 
@@ -182,7 +218,7 @@ func (h *history) seen() map[[2]string]seen {
 	out := map[[2]string]seen{}
 	for _, p := range places {
 		c, _ := h.Node.Container(p[0], p[1])
-		if !c.Running && p[1] != "setup" {
+		if !c.Running && (p[1] != "setup" || c.ExitCode != 0) {
 			c.ID = "" // kubelet will start it whenever it can
 		}
 		out[p] = seen{c.ID, h.Node.PodManifest(p[0]), h.Node.WaitingFile(p[0])}

@@ -27,20 +27,17 @@ type inquiry struct {
 	last   Resolved              // who answered last
 
 	results map[Question]result
-	held    map[digest.Digest]bool     // what the node has
-	runs    map[Question]digest.Digest // what runs, where that is known
+	held    map[digest.Digest]bool       // what the node has
+	runs    map[Question][]digest.Digest // what runs, where that is known
 }
 
 func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
-	i := &inquiry{
+	held, _ := inv.held()
+	return &inquiry{
 		agent: a, poll: poll,
 		heads: map[Reference]head{}, listed: map[string]bool{}, full: map[string][]tags.Tag{},
-		results: map[Question]result{}, held: map[digest.Digest]bool{}, runs: inv.runs(),
+		results: map[Question]result{}, held: held, runs: inv.runs(),
 	}
-	for _, h := range inv.Held {
-		i.held[h.Digest] = true
-	}
-	return i
 }
 
 type head struct {
@@ -68,6 +65,10 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 	}
 	if q.Convert && q.Tag != "" && follow == q.Tag && !i.isForm(q, follow, tags.Intermediate) {
 		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
+	}
+	short := i.heads[Reference{q.Repository, q.Tag}].Digest
+	if short != "" && short != d && i.isForm(q, q.Tag, tags.Short) {
+		offer.refuse(q.Tag, RulePublishing, "no intermediate tag names its digest (yet)")
 	}
 	offer.Newest = offer.Follow
 	if err := i.anchor(ctx, q, offer.Follow); err != nil {
@@ -167,17 +168,8 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	if seen && !i.listed[q.Repository] {
 		return q.Tag, want, nil // looked for in this very list before
 	}
-	tried := 0
-	for _, t := range ofForm(list, tags.Intermediate) {
-		if t.App() != short.App() || tried == maxCandidates {
-			continue
-		}
-		tried++
-		if d, err := i.head(ctx, q.Repository, t.Wire()); err == nil && d == want {
-			return t.Wire(), want, nil
-		} else if err != nil && !errors.Is(err, ErrNotFound) {
-			return "", "", err
-		}
+	if tag, err := i.twinIn(ctx, list, q, short, want); tag != "" || err != nil {
+		return tag, want, err
 	}
 	if known {
 		// The short tag is ahead of every intermediate one: they are being published.
@@ -186,6 +178,25 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 		}
 	}
 	return q.Tag, want, nil
+}
+
+// twinIn looks for the twin among the newest of a list; "": it is not there.
+func (i *inquiry) twinIn(
+	ctx context.Context, list []tags.Tag, q Question, short tags.Tag, want digest.Digest,
+) (string, error) {
+	tried := 0
+	for _, t := range ofForm(list, tags.Intermediate) {
+		if t.App() != short.App() || tried == maxCandidates {
+			continue
+		}
+		tried++
+		if d, err := i.head(ctx, q.Repository, t.Wire()); err == nil && d == want {
+			return t.Wire(), nil
+		} else if err != nil && !errors.Is(err, ErrNotFound) {
+			return "", err
+		}
+	}
+	return "", nil
 }
 
 func (i *inquiry) isForm(q Question, tag string, f tags.Form) bool {
@@ -198,8 +209,8 @@ func (i *inquiry) isForm(q Question, tag string, f tags.Form) bool {
 // published after the floating one.
 func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.Digest) (Release, error) {
 	key := releaseKey(q.Repository, d)
-	known, ok := i.agent.record.Releases[key]
-	r := known
+	r := i.agent.record.Releases[key]
+	ok := r.Config != "" // else it ran and was not there, but is now
 	r.Repository, r.Tag, r.Digest = q.Repository, tag, d
 	if ok && r.Long == "" {
 		_, _ = i.list(ctx, q.Repository, false) // if it is due, it is due here

@@ -4,10 +4,12 @@ package agent_test
 
 import (
 	"encoding/json"
+	"path"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 func (h *history) invariants(s agent.Status) {
@@ -24,6 +26,7 @@ func (h *history) invariants(s agent.Status) {
 		if i.Offered != nil && i.Staged {
 			require.True(h.t, h.Node.Pinned(i.Image, i.Offered.Digest))
 		}
+		h.offerHolds(i)
 		if c, ok := h.Node.Container(i.PodManifest, i.Container); ok && c.Running && i.Running != nil {
 			require.Equal(h.t, c.Digests[0], i.Running.Digest, "status says what runs")
 		}
@@ -52,6 +55,22 @@ func (h *history) invariants(s agent.Status) {
 	require.Empty(h.t, plan.Steps, "a third cycle has steps")
 }
 
+// offerHolds asserts that nothing is offered against the rules of now.
+func (h *history) offerHolds(i agent.ImageStatus) {
+	if i.Offered == nil || i.Change == agent.ChangeConvert || i.Running == nil {
+		return
+	}
+	for _, pattern := range h.rule.Deny {
+		denied, _ := path.Match(pattern, i.Offered.Tag)
+		require.False(h.t, denied || pattern == i.Offered.Digest.String(), "%s is denied by %s", i.Offered.Tag, pattern)
+	}
+	is, errIs := tags.Parse(i.Offered.Tag)
+	was, errWas := tags.Parse(i.Running.Tag)
+	if errIs == nil && errWas == nil && !h.rule.Older && is.Form() == tags.Long && was.Form() == tags.Long {
+		require.GreaterOrEqual(h.t, tags.Compare(is, was), 0, "%s was offered to follow %s", is, was)
+	}
+}
+
 // recordHolds asserts that the record comes back as it went, and that the way
 // back is on the node.
 func (h *history) recordHolds() {
@@ -74,6 +93,9 @@ func (h *history) settle() {
 	h.Grain.SetBusy("")
 	h.staging = false
 	h.unhold()
+	h.Policy.StageDelay, h.Policy.ConfirmAfter = 0, 0
+	h.obey(agent.Rule{Updates: tags.Revision})
+	h.agent = h.Agent()
 	for _, repository := range []string{velum, mariadb, etcd} {
 		newest := h.revs[repository]
 		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {

@@ -121,15 +121,16 @@ func container(all []Container, name string) *Container {
 	return best
 }
 
-// runs is what each question's images run, where one digest is known of them.
-func (inv Inventory) runs() map[Question]digest.Digest {
+// runs is what each question's images run, where a digest is known of them: two
+// containers of one tag may have started before and after it moved.
+func (inv Inventory) runs() map[Question][]digest.Digest {
 	var names []string
 	for _, v := range inv.views {
 		if v.err == nil {
 			names = append(names, v.pod.Name)
 		}
 	}
-	out := map[Question]digest.Digest{}
+	out := map[Question][]digest.Digest{}
 	for _, v := range inv.views {
 		if v.err != nil {
 			continue
@@ -137,7 +138,7 @@ func (inv Inventory) runs() map[Question]digest.Digest {
 		containers := inv.podContainers(v.pod.Namespace, v.pod.Name, names)
 		for _, w := range v.wants {
 			if c := container(containers, w.Image.Container); c != nil && isContainer(w.Image) && c.Image != "" {
-				out[w.Ask] = digestOf(c, inv.Held)
+				out[w.Ask] = append(out[w.Ask], digestOf(c, inv.Held))
 			}
 		}
 	}

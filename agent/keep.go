@@ -47,7 +47,7 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	for q := range offers {
 		asked[q.String()], asked[q.Repository] = true, true
 	}
-	keep := r.inUse(offers)
+	keep := r.inUse(plan, offers)
 	deleteUnless(r.Offers, asked)
 	deleteUnless(r.Sources, asked)
 	deleteUnless(r.Lists, asked)
@@ -56,7 +56,8 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 }
 
 // forgetPods drops what is kept by pod manifest. Of one that cannot be read now
-// all stays, but approvals: a yes is to what was seen.
+// all stays, but approvals: a yes is to what was seen. A hold takes a yes back,
+// so that its end restarts nothing.
 func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 	pods := map[string]*PodPlan{}
 	for n := range plan.Pods {
@@ -74,7 +75,7 @@ func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 		}
 	}
 	for file, yes := range r.Approved {
-		if p := pods[file]; p == nil || p.Offer != yes.Offer || !yes.stands(now) {
+		if p := pods[file]; p == nil || p.Offer != yes.Offer || p.isHeld(HoldAsked) || !yes.stands(now) {
 			delete(r.Approved, file)
 		}
 	}
@@ -100,9 +101,15 @@ func onDisk(inv Inventory, file, container string) bool {
 	return err != nil || slices.ContainsFunc(pod.Images, func(i manifests.Image) bool { return i.Container == container })
 }
 
-// inUse are the releases that are offered, run, or are the way back.
-func (r *Record) inUse(offers map[Question]Offer) map[string]bool {
+// inUse are the releases that are offered, run (well or not: what is offered is
+// judged against them), or are the way back.
+func (r *Record) inUse(plan Plan, offers map[Question]Offer) map[string]bool {
 	keep := map[string]bool{}
+	for _, p := range plan.Pods {
+		for _, i := range p.Images {
+			keep[releaseKey(i.Want.Ask.Repository, i.Running.Digest)] = true
+		}
+	}
 	for _, o := range offers {
 		for _, rel := range []Release{o.Follow, o.Newest} {
 			keep[releaseKey(rel.Repository, rel.Digest)] = true

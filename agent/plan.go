@@ -120,6 +120,7 @@ type Expectation struct {
 	Ref       Reference     // what kubelet will pull
 	Digest    digest.Digest // behind Ref
 	Config    digest.Digest // image id in CRI
+	OnNode    bool          // kubelet starts it without a pull
 	Old       string        // CRI id of the container before; it must be another one where Anew
 	Anew      bool
 }

@@ -85,7 +85,8 @@ func (a *Agent) leastFailedFirst(qs []Question) []Question {
 func (a *Agent) noteSources(ctx context.Context, asked *inquiry) {
 	failed := map[string]bool{}
 	jitter := a.jitter() // one a round: what failed together is retried together, in one cycle
-	for q, r := range asked.results {
+	for _, q := range asked.questions() {
+		r := asked.results[q]
 		if r.failed() && ctx.Err() == nil && !failed[q.Repository] {
 			failed[q.Repository] = true
 			a.Log.Warn("source does not answer", "cycle", a.cycle, "image", q.String(), "err", r.err)
@@ -143,9 +144,10 @@ func (a *Agent) retries() []time.Time {
 	return slices.SortedFunc(slices.Values(at), time.Time.Compare)
 }
 
-// maxRetryWait bounds how long a source may ask us to wait. A later time was
-// heard when the clock was wrong, or from a host that is.
-const maxRetryWait = 2 * backoffMost
+// maxRetryWait bounds how long a source is left alone: a host may ask for a day,
+// and the spread behind that is one and a half more. A later time was heard when
+// the clock was wrong.
+const maxRetryWait = 3 * backoffMost
 
 // retry is when a failed source is asked again.
 func (s SourceRecord) retry(now time.Time) (time.Time, bool) {

@@ -155,7 +155,7 @@ func (a *Agent) failure(plan Plan) string {
 			// A tag that a pod follows and the registry does not have is an alarm:
 			// the pod could not start again.
 			if i.Offer.Unresolved() && i.Want.Ask.Tag != "" && errors.Is(i.Offer.Err, ErrNotFound) {
-				all = append(all, fmt.Sprintf("%s: the followed tag is gone: %v", p.File, i.Offer.Err))
+				all = append(all, fmt.Sprintf("%s: %s: %v", p.File, a.gone(i.Want.Ask), i.Offer.Err))
 			}
 		}
 		if f, ok := a.record.Failed[p.File]; ok && f.Offer == p.ID && a.errs[p.File] == nil {
@@ -164,6 +164,14 @@ func (a *Agent) failure(plan Plan) string {
 	}
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), "; ")
+}
+
+// gone says which tag is not there, and who named it.
+func (a *Agent) gone(q Question) string {
+	if q.Convert && a.Policy.rule(q.Repository).Follow == q.Tag {
+		return "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
+	}
+	return "the followed tag is gone"
 }
 
 // staleSources are the sources that do not answer, and since when.

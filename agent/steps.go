@@ -14,6 +14,7 @@ import (
 // each may rely on those before it: images first, files next, pins when it is
 // clear what is needed, and at last what restarts something.
 func (d *decider) steps(views []podView, plan Plan) []Step {
+	d.urgent = d.needed(plan)
 	steps := d.stage(plan)
 	var applies []Step
 	for n, v := range views {
@@ -67,8 +68,7 @@ func (d *decider) stage(plan Plan) []Step {
 // isRunning reports whether an image is what it is to be: its pin is enough, and
 // comes with the pins.
 func (d *decider) isRunning(i ImagePlan) bool {
-	return i.Change == "" && i.Running.Digest == i.Target.Digest &&
-		slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Digest == i.Target.Digest })
+	return i.Change == "" && i.Running.Digest == i.Target.Digest && d.inv.has(i.Target.Digest)
 }
 
 // isLater reports whether the pod's pulls wait for this node's moment. A new pod
@@ -81,10 +81,34 @@ func (d *decider) isLater(p PodPlan) bool {
 }
 
 // waits reports whether an image's pull waits for this node's moment. One that
-// lies beyond the whole spread was kept under a wrong clock.
+// lies beyond the whole spread was kept under a wrong clock. What kubelet has
+// pulled already waits for nothing.
 func (d *decider) waits(i ImagePlan) bool {
 	wait := i.Offer.StageFrom.Sub(d.now)
-	return i.Target.Digest != "" && !i.Staged && wait > 0 && wait <= d.policy.StageDelay
+	return i.Target.Digest != "" && !d.inv.has(i.Target.Digest) && wait > 0 && wait <= d.policy.StageDelay &&
+		!d.urgent[releaseKey(i.Target.Repository, i.Target.Digest)]
+}
+
+// needed are the releases that are pulled now, so that nobody waits for them: for
+// a new pod, or because their moment has come by another question.
+func (d *decider) needed(plan Plan) map[string]bool {
+	out := map[string]bool{}
+	add := func(i ImagePlan, isNew bool) {
+		if isNew || !d.waits(i) {
+			out[releaseKey(i.Target.Repository, i.Target.Digest)] = true
+		}
+	}
+	for _, p := range plan.Pods {
+		for _, i := range p.Images {
+			if d.wantsStaged(p) {
+				add(i, find(d.inv.PodManifests, p.File) == nil)
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		add(i, false)
+	}
+	return out
 }
 
 // wantsStaged reports whether the pod's targets have to be on the node: they are
@@ -161,14 +185,7 @@ func (p *PodPlan) needsIfNew(v podView) []string {
 // pins lists what must not be collected: what runs, what is staged, what ran
 // well and what ran well before it. While anything is unclear no pin goes.
 func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
-	held := map[digest.Digest]bool{}
-	have := map[Pin]bool{}
-	for _, h := range d.inv.Held {
-		held[h.Digest] = true
-		if h.Pin {
-			have[Pin{h.Repository, h.Digest}] = true
-		}
-	}
+	held, have := d.inv.held()
 	need := map[Pin]bool{}
 	add := func(repository string, dg digest.Digest, coming bool) {
 		if repository != "" && dg != "" && (held[dg] || coming) {
@@ -207,4 +224,21 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		return strings.Compare(releaseKey(a.Repository, a.Digest), releaseKey(b.Repository, b.Digest))
 	})
 	return want, differ
+}
+
+// has reports whether the node has a digest, pinned or not.
+func (inv Inventory) has(dg digest.Digest) bool {
+	return slices.ContainsFunc(inv.Held, func(h HeldImage) bool { return h.Digest == dg })
+}
+
+// held are the digests that the node has, and the pins.
+func (inv Inventory) held() (digests map[digest.Digest]bool, pins map[Pin]bool) {
+	digests, pins = map[digest.Digest]bool{}, map[Pin]bool{}
+	for _, h := range inv.Held {
+		digests[h.Digest] = true
+		if h.Pin {
+			pins[Pin{h.Repository, h.Digest}] = true
+		}
+	}
+	return digests, pins
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // target chooses what an image is to run: the newest release that no rule
@@ -16,7 +18,7 @@ import (
 func (d *decider) target(w Want, i *ImagePlan, rule Rule, running digest.Digest) {
 	o := i.Offer
 	i.Target = o.Newest
-	if running == "" || w.OnDisk.Repository != o.Repository {
+	if running == "" || w.OnDisk.Repository != o.Repository || IsPlaceholder(w.OnDisk.Tag) {
 		if no, refused := rule.refuses(i.Target); refused {
 			d.fallBack(i, rule, no)
 		}
@@ -59,7 +61,7 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 	if no, refused := stranger(was, rel); refused {
 		return no, true
 	}
-	if rel.Tag != w.OnDisk.Tag {
+	if rel.Tag != w.OnDisk.Tag && (rel.Tag != i.Offer.Follow.Tag || !areTwins(w.OnDisk.Tag, rel.Tag, rule)) {
 		return Refusal{}, false // a higher tag, or one that the admin names
 	}
 	older, warning := backwards(was, rel, rule.Dialect)
@@ -70,6 +72,14 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 		return Refusal{rel.Name(), RuleOlder, fmt.Sprintf("%s went back: what runs is newer", rel.Tag)}, true
 	}
 	return Refusal{}, false
+}
+
+// areTwins reports whether two tags stand for the same releases, as a short tag
+// and its intermediate one do. What the configuration follows stands for itself.
+func areTwins(a, b string, rule Rule) bool {
+	x, errX := rule.Dialect.Parse(a)
+	y, errY := rule.Dialect.Parse(b)
+	return rule.Follow == "" && errX == nil && errY == nil && tags.ChangeBetween(x, y) == tags.Same
 }
 
 // refuse and note never write into what the offer shares with the record.

@@ -137,9 +137,11 @@ type PodFile struct {
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`
-	Phase     string `json:"phase"`           // "asking", "confirming", "resolving", "downloading", "unpacking", "done", "waiting"
-	Done      int64  `json:"done,omitempty"`  // bytes
-	Total     int64  `json:"total,omitempty"` // bytes
+	// Phase is asking, confirming, resolving, downloading, unpacking, done or
+	// waiting.
+	Phase string `json:"phase"`
+	Done  int64  `json:"done,omitempty"`  // bytes
+	Total int64  `json:"total,omitempty"` // bytes
 }
 
 // Hold is a named reason not to act now.

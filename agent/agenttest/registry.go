@@ -242,3 +242,11 @@ func notFound(repository, what string) error {
 		Repository: repository, Host: Host, Status: 404, Err: fmt.Errorf("%s: %w", what, agent.ErrNotFound),
 	}
 }
+
+// Restore brings back a digest that has vanished.
+func (r *Registry) Restore(repository string, d digest.Digest, b agent.Build) digest.Digest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.builds[repository+"@"+d.String()] = b
+	return d
+}

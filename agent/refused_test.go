@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// What runs is what a release is judged against: it is known as long as it runs,
+// also where it ends again and again, which is why it was withdrawn.
+func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	w.Node.Crash(bad.Digest, true)
+	w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
+	w.poll()
+	w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
+	for _, s := range []agent.Status{w.poll(), w.look(), w.look()} {
+		i := image(s, "velum.yaml", "velum")
+		assert.Nil(t, i.Offered)
+		require.NotEmpty(t, i.Refused)
+		assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	}
+	w.idle()
+	w.Registry.Counts()
+	w.poll()
+	assert.Zero(t, w.Registry.Counts().Describes, "what runs was learnt once")
+}
+
+func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+velum+":4.0.0-rev1"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	two := w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	w.Node.Restart("velum.yaml", "b")
+	w.runs("velum.yaml", "a", one.Digest)
+	w.runs("velum.yaml", "b", two.Digest)
+	w.Disk.Lose()
+	w.restart()
+	between := w.Registry.PublishBuild(velum, built("y", april.Add(time.Minute), ""), "4.0.0-rev1", "4.0.0-rev1-build1.5.1")
+	s := w.poll()
+	assert.Nil(t, image(s, "velum.yaml", "b").Offered, "it runs a later one")
+	require.NotNil(t, image(s, "velum.yaml", "a").Offered, s.Reason)
+	assert.Equal(t, between.Digest, image(s, "velum.yaml", "a").Offered.Digest)
+	w.idle()
+}
+
+// An image that was loaded by hand has no digest that CRI or a registry knows.
+func TestWhatRunsIsNoRebuildOfItself(t *testing.T) {
+	t.Parallel()
+	running, config, next := digest.FromString("running"), digest.FromString("config"), digest.FromString("next")
+	inv := agent.Inventory{
+		Templates:    []agent.PodFile{{Name: "velum.yaml", Data: podYAML("velum", "velum="+velum+":4.0.0-rev1")}},
+		PodManifests: []agent.PodFile{{Name: "velum.yaml", Data: rendered("velum", "velum="+velum+":4.0.0-rev1")}},
+		Containers: []agent.Container{
+			{ID: "1", Sandbox: "s", Pod: "velum-node1", Namespace: "default", Name: "velum", Running: true, Image: config},
+		},
+		Held: []agent.HeldImage{{Name: velum + ":4.0.0-rev1", Digest: running, Config: config}},
+	}
+	q := agent.Question{Repository: velum, Tag: "4.0.0-rev1", Convert: true}
+	rel := agent.Release{Repository: velum, Tag: "4.0.0-rev1", Digest: next, Build: agent.Build{Config: digest.FromString("other")}}
+	rule := agent.Rule{Updates: tags.Revision, Deny: []string{next.String()}}
+	p := agent.Policy{PullPolicy: manifests.PullAlways, Rule: func(string) agent.Rule { return rule }}
+	plan := agent.Decide(inv, map[agent.Question]agent.Offer{q: {Question: q, Follow: rel, Newest: rel}}, agent.Record{}, p, april)
+	i := plan.Pods[0].Images[0]
+	assert.Equal(t, running, i.Target.Digest)
+	assert.Equal(t, running, i.Running.Digest)
+	assert.Empty(t, plan.Pods[0].Change)
+}
+
+// The pod manifest still has the short tag, for nobody has approved its
+// conversion: what goes back is told all the same.
+func TestShortTagThatGoesBackIsNotFollowedByItsTwin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	require.Equal(t, "convert", image(w.check(), "velum.yaml", "velum").Change)
+	lower := w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.3")
+	s := w.check()
+	i := image(s, "velum.yaml", "velum")
+	assert.Empty(t, i.Change)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	assert.Empty(t, w.Node.Names(lower.Digest))
+	assert.True(t, held(s, "velum.yaml", agent.HoldRefused), "its pull policy alone would restart it, and start the older one")
+	w.idle()
+
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev1"} }
+	w.restart()
+	s = w.check()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "what the configuration names is meant")
+	assert.Equal(t, lower.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+}
+
+// A pod of two images: the tag of one went back, the other has an update that
+// needs a new pod.
+func TestRestartThatWouldStartWhatIsRefusedIsHeld(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Policy.PullPolicy = policy
+			five := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
+			w.Registry.Release(mariadb, "10.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+mariadb+":10.0-rev1"))
+			require.Equal(t, agent.StateCurrent, w.check().State)
+			w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
+			next := w.Registry.Release(mariadb, "10.0", 2, "1.1")
+			s := w.check()
+			require.NotNil(t, image(s, "velum.yaml", "b").Offered)
+			if policy == manifests.PullIfNotPresent {
+				out, _ := w.apply()
+				assert.Equal(t, agent.ResultApplied, out[0].Result, "the node has what runs: %s", out[0].Reason)
+				w.runs("velum.yaml", "a", five.Digest)
+				w.runs("velum.yaml", "b", next.Digest)
+				return
+			}
+			assert.Equal(t, agent.StateHeld, s.State)
+			for _, said := range []string{"refused: " + velum + ":4.0.0-rev1", "4.0.0-rev1-build1.3", "older", "went back"} {
+				assert.Contains(t, s.Reason, said)
+			}
+			out, _ := w.apply()
+			assert.Equal(t, agent.ResultHeld, out[0].Result)
+			w.idle()
+
+			w.Registry.Tag(velum, "4.0.0-rev1", five.Digest)
+			w.check()
+			out, _ = w.apply()
+			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+			w.runs("velum.yaml", "b", next.Digest)
+		})
+	}
+}
+
+// A container alone is stopped without its neighbours: what they would start does
+// not matter.
+func TestRebuildBesideARefusedImageIsApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	five := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+mariadb+":10.0-rev1"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
+	next := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	w.check()
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.runs("velum.yaml", "a", five.Digest)
+	w.runs("velum.yaml", "b", next.Digest)
+}
+
+func TestRulesForImagesOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}}
+	deny := func(patterns ...string) {
+		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch, Deny: patterns} }
+		w.restart()
+	}
+	deny("4.0.*")
+	s := w.check()
+	assert.Empty(t, w.Node.Names(first.Digest))
+	assert.Contains(t, s.Images[0].Error, "refused by deny")
+	w.idle()
+	deny()
+	w.look()
+	assert.False(t, w.Node.Pinned(velum, second.Digest), "nobody has asked for it yet")
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "but for this, and the rule counts that is in force now")
+	w.check()
+	assert.True(t, w.Node.Pinned(velum, second.Digest))
+	deny("4.0.1")
+	w.look()
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "the next that is allowed")
+	assert.False(t, w.Node.Pinned(velum, second.Digest))
+	w.idle()
+}
+
+// What ran when the source did not have it is learnt once the source has it.
+func TestDigestThatWasAwayIsDescribedWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	five, _ := w.Node.Container("velum.yaml", "velum")
+	w.Registry.Vanish(velum, five.Digests[0])
+	w.Disk.Lose()
+	w.restart()
+	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	w.poll()
+	again := w.Registry.Restore(velum, five.Digests[0], built("five", april, ""))
+	w.Registry.Tag(velum, "4.0.0-rev1", again)
+	s := w.poll()
+	assert.Equal(t, april, *image(s, "velum.yaml", "velum").Created)
+}
+
+func TestHoldTakesAYesBack(t *testing.T) {
+	t.Parallel()
+	w, first := offered(t)
+	ctx, kill := context.WithCancel(t.Context())
+	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
+	_, _, err := w.agent.Apply(ctx, nil)
+	require.NoError(t, err)
+	require.Contains(t, w.Disk.JSON(), `"approved"`)
+	w.Node.OnStop = nil
+	w.restart()
+	w.hold(agent.PersonHold{Reason: "stop"})
+	w.restart()
+	_, s, err := w.agent.Unhold(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Equal(t, agent.StateStaged, s.State, "it is to be approved again")
+	w.runs("velum.yaml", "velum", first.Digest)
+}
+
+func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev7"} }
+	w.restart()
+	s := w.check()
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "the tag that the configuration follows is not there (follow: 4.0.0-rev7)")
+	w.Policy.Rule = nil
+	w.restart()
+	w.Registry.Retract(velum, "4.0.0-rev1")
+	assert.Contains(t, w.check().Reason, "the followed tag is gone")
+}
+
+// Copied by hand from the template, the placeholder is no tag to stay on.
+func TestPlaceholderIsNotWhatRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+	w.Node.Forget()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+	w.restart()
+	s := w.check()
+	assert.True(t, held(s, "velum.yaml", agent.HoldWithheld), s.Reason)
+	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+}
+
+// One question waits for this node's moment, another needs the same image now.
+func TestSpreadDoesNotHoldBackWhatIsPulledAnyway(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.StageDelay = time.Hour
+	w.restart()
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1"))
+	s := w.poll()
+	assert.True(t, w.Node.Pinned(velum, next.Digest), "the new pod needs it")
+	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
+	assert.Len(t, w.Grain.Last().Updates, 1)
+	w.idle()
+}
