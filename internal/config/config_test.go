@@ -121,7 +121,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 	require.NoError(t, err)
 	want := Settings{
 		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent",
-		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 1,
+		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 5,
 		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
 		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
 		Images: []agent.Reference{

@@ -37,7 +37,7 @@ func schema() []key {
 		{name: "confirmAfter", check: duration(zeroIsOff), def: []string{"30s"}},
 		{name: "stagingSpread", check: duration(zeroIsOff), def: []string{"0"}},
 		{name: "requestsPerHour", check: number(0, maxRequests), def: []string{"3600"}},
-		{name: "connectionsPerHost", check: number(1, 64), def: []string{"4"}},
+		{name: "connectionsPerHost", check: number(4, 64), def: []string{"4"}},
 		{name: "pullPolicy", check: oneOf("Always", "IfNotPresent"), def: []string{"Always"}},
 		{name: "templates", check: path, def: []string{"/usr/share/caasp-container-manifests/manifests"}},
 		{name: "podManifests", check: path, def: []string{"/etc/kubernetes/manifests"}},
