@@ -52,9 +52,9 @@ func TestPeaks(t *testing.T) {
 func TestThePeakOfAnyOutage(t *testing.T) {
 	t.Parallel()
 	const from, day = 24 * time.Hour, 24 * time.Hour
-	for _, minutes := range []time.Duration{10, 30, 60, 120, 240, 360, 540, 720, 1080, 1440, 2880} {
+	for _, minutes := range []int{10, 30, 60, 120, 240, 360, 540, 720, 1080, 1440, 2880} {
 		for _, dated := range []bool{false, true} {
-			to := from + minutes*time.Minute
+			to := from + time.Duration(minutes)*time.Minute
 			s := Scenario{Away: Span{from, to}, Dated: dated, Shown: Span{from, to}, Judged: Span{to, to + day}}
 			assert.LessOrEqual(t, Judge(10_000, Slots, s).Ratio, 3.0, "%d minutes, dated: %v", minutes, dated)
 		}
