@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 
@@ -105,6 +104,7 @@ func (a *app) once(ctx context.Context, s settings, source string) error {
 
 // daemon runs until ctx ends.
 func (a *app) daemon(ctx context.Context, s settings) error {
+	oneProcessor()
 	log := logger(a.err, s.Log)
 	notify, err := systemd.NewNotifier(log)
 	if err != nil {
@@ -120,7 +120,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err := w.files.Sweep(ctx); err != nil {
 		return err
 	}
-	loop := agent.NewLoop(w.agent, frugal{notify}, s.Interval, notify.Every(), s.machineID())
+	loop := agent.NewLoop(w.agent, newFrugal(notify), s.Interval, notify.Every(), s.machineID())
 	acting, err := api.Listen(ctx, s.socket("agent.sock"), false, loop, log)
 	if err != nil {
 		return err
@@ -147,16 +147,6 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	log.Info("started", "version", version, "interval", s.Interval)
 	notify.Ready(agent.Sentence(loop.Status()))
 	return group.Wait()
-}
-
-// frugal gives the heap back whenever the daemon says how it stands: at the end
-// of a cycle, with ten minutes of rest ahead. It is 26 MB at rest instead of 30
-// (BenchmarkIdle).
-type frugal struct{ *systemd.Notifier }
-
-func (f frugal) Status(text string) {
-	f.Notifier.Status(text)
-	debug.FreeOSMemory()
 }
 
 func closeAll(servers ...*api.Server) error {

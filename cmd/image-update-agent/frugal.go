@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// frugal gives the heap back to the kernel: at once after a cycle that has left
+// much of it, as one that stages does, else when the daemon has been at rest for a
+// while. To collect it after each cycle took a quarter of a steady poll's CPU.
+type frugal struct {
+	*systemd.Notifier
+	rest *time.Timer
+	kept uint64 // bytes of the heap in memory after it was last given back
+}
+
+const (
+	// restsAfter is longer than a person waits between two commands, and far
+	// shorter than the ten minutes between two looks.
+	restsAfter = time.Minute
+	// slack is how much the heap may have grown after a cycle, in bytes. Go lets it
+	// come to 4 MB before it collects, and a steady poll leaves 2 MB more than that.
+	slack = 3 << 20
+)
+
+func newFrugal(n *systemd.Notifier) *frugal {
+	return &frugal{Notifier: n, rest: time.AfterFunc(restsAfter, debug.FreeOSMemory)}
+}
+
+// Status is called at the end of each cycle, by the loop alone.
+func (f *frugal) Status(text string) {
+	f.Notifier.Status(text)
+	f.rest.Reset(restsAfter)
+	if heapInMemory() > f.kept+slack {
+		debug.FreeOSMemory()
+		f.kept = heapInMemory()
+	}
+}
+
+// oneProcessor has Go run one thing at a time, unless the environment says
+// otherwise. A poll is one question after the other; with more processors their
+// threads wake one another for each, which was a quarter of its CPU. What needs a
+// processor in a pull, unpacking, is containerd's (docs/decisions/0034).
+func oneProcessor() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
+	}
+}
+
+// heapInMemory is what the kernel counts of the heap: in use, or kept for later.
+func heapInMemory() uint64 {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	var sum uint64
+	for _, s := range samples {
+		sum += s.Value.Uint64()
+	}
+	return sum
+}
