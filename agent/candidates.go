@@ -27,7 +27,7 @@ func (i *inquiry) newest(ctx context.Context, o *Offer) error {
 	tried := 0
 	for _, t := range ofForm(list, from.Form()) { // the highest first
 		change := tags.ChangeBetween(from, t)
-		if change <= tags.Same || t.Wire() == o.Follow.Tag {
+		if change <= tags.Same {
 			continue
 		}
 		if r, refused := rule.refusesTag(t, change); refused {
@@ -78,7 +78,7 @@ func (i *inquiry) candidate(ctx context.Context, o *Offer, tag string, rule Rule
 // publishing says where a build is on its way: OBS sets the tags one by one, so
 // a long tag may be there before its floating tag names it.
 func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
-	if from.Form() == tags.Long || o.Follow.Long == "" {
+	if from.Form() == tags.Long {
 		return
 	}
 	now, err := i.agent.Policy.rule(o.Repository).Dialect.Parse(o.Follow.Long)
@@ -110,10 +110,10 @@ func (i *inquiry) noList(q Question, err error) {
 
 // anchor learns, once, what runs: what is offered is compared with that. An
 // image that the source has no more tells nothing, and is not asked for again.
-func (i *inquiry) anchor(ctx context.Context, q Question, follow Release) error {
+func (i *inquiry) anchor(ctx context.Context, q Question) error {
 	for _, running := range i.runs[q] {
 		_, known := i.agent.record.Releases[releaseKey(q.Repository, running)]
-		if known || running == "" || running == follow.Digest {
+		if known || running == "" {
 			continue
 		}
 		build, err := i.agent.Source.Describe(ctx, q.Repository, running)

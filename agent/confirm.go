@@ -11,8 +11,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/opencontainers/go-digest"
 )
 
 // maxReadings bounds how often a tag is read in one round until two readings in
@@ -47,7 +45,7 @@ func (i *inquiry) ask(ctx context.Context, q Question) {
 // that are gone seconds later: where OBS cannot delete a tag it moves it to a
 // mangled manifest first, and mirrors swap their tags one by one.
 func (i *inquiry) confirm(ctx context.Context) {
-	settled := map[Reference]digest.Digest{}
+	settled := map[Reference]bool{}
 	for range maxReadings - 1 {
 		fresh := i.fresh(settled)
 		if len(fresh) == 0 || i.agent.pause(ctx, i.agent.Policy.ConfirmAfter, fresh) != nil {
@@ -58,15 +56,15 @@ func (i *inquiry) confirm(ctx context.Context) {
 			was := i.heads[ref].Digest
 			var again head
 			again.Resolved, again.err = i.agent.Source.Resolve(ctx, ref)
-			if again.err == nil && again.Digest == was {
-				settled[ref] = was
+			if again.Digest == was {
+				settled[ref] = true
 				continue
 			}
 			i.heads[ref] = again
 			moved[ref.Repository] = true
 		}
 		for _, q := range i.questions() {
-			if moved[q.Repository] && ctx.Err() == nil {
+			if moved[q.Repository] {
 				i.ask(ctx, q)
 			}
 		}
@@ -78,7 +76,7 @@ func (i *inquiry) confirm(ctx context.Context) {
 
 // fresh are the tags whose digests are offered, and new: other ones than the last
 // answer, or, without any, than the node has; and not read twice yet. Sorted.
-func (i *inquiry) fresh(settled map[Reference]digest.Digest) []Reference {
+func (i *inquiry) fresh(settled map[Reference]bool) []Reference {
 	if i.agent.Policy.ConfirmAfter <= 0 {
 		return nil
 	}
@@ -90,7 +88,7 @@ func (i *inquiry) fresh(settled map[Reference]digest.Digest) []Reference {
 		last, ok := i.agent.record.Offers[q.String()]
 		for _, o := range []Release{r.offer.Follow, r.offer.Newest} {
 			ref := Reference{Repository: o.Repository, Tag: o.Tag}
-			if (ok || !i.held[o.Digest]) && settled[ref] != o.Digest && !isOffered(last, o) {
+			if (ok || !i.held[o.Digest]) && !settled[ref] && !isOffered(last, o) {
 				out[ref] = true
 			}
 		}
@@ -112,7 +110,7 @@ func (i *inquiry) unsettled(ref Reference) {
 	for q, r := range i.results {
 		follows := q.Repository == ref.Repository && r.offer.Follow.Tag == ref.Tag
 		switch {
-		case r.err != nil || q.Repository != ref.Repository || (!follows && r.offer.Newest.Tag != ref.Tag):
+		case q.Repository != ref.Repository || (!follows && r.offer.Newest.Tag != ref.Tag):
 			continue
 		case follows:
 			r.err = fmt.Errorf("%s: named another digest at each of %d readings", ref, maxReadings)

@@ -71,7 +71,7 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 		offer.refuse(q.Tag, RulePublishing, "no intermediate tag names its digest (yet)")
 	}
 	offer.Newest = offer.Follow
-	if err := i.anchor(ctx, q, offer.Follow); err != nil {
+	if err := i.anchor(ctx, q); err != nil {
 		return offer, err
 	}
 	return offer, i.newest(ctx, &offer)

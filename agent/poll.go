@@ -141,7 +141,7 @@ func (a *Agent) retries() []time.Time {
 			at = append(at, t)
 		}
 	}
-	return slices.SortedFunc(slices.Values(at), time.Time.Compare)
+	return at
 }
 
 // maxRetryWait bounds how long a source is left alone: a host may ask for a day,

@@ -115,7 +115,8 @@ func (d *decider) needed(plan Plan) map[string]bool {
 // offered, or the pod is new or about to start.
 func (d *decider) wantsStaged(p PodPlan) bool {
 	isNew := p.Wanted != nil && find(d.inv.PodManifests, p.File) == nil
-	return p.Err == nil && p.Change != ChangeRemove && (p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
+	return p.Err == nil && p.Change != ChangeRemove &&
+		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
 }
 
 // isAboutToStart reports that nothing is known to run, so that kubelet will take
