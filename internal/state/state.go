@@ -17,7 +17,6 @@
 package state
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +25,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -50,7 +51,8 @@ type Store struct {
 	log                  *slog.Logger
 
 	mu     sync.Mutex
-	copied []byte // the status of the last copy, without what changes all the time
+	copied *agent.Status // the last copy, without what changes all the time
+	at     time.Time     // when it was written
 }
 
 var _ agent.Recorder = (*Store)(nil)
@@ -147,9 +149,13 @@ func (s *Store) Save(ctx context.Context, record agent.Record) error {
 	return nil
 }
 
+// copyEvery is how old the copy may be when nothing but times has changed.
+const copyEvery = 24 * time.Hour
+
 // Publish writes the status, for everybody, to the runtime directory. The copy
 // in the state directory, which is on a disk, is written when more has changed
-// than the time and a pull's progress.
+// than what every poll moves (times, the budget) and a pull's progress, and once
+// a day.
 func (s *Store) Publish(ctx context.Context, status agent.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -167,20 +173,26 @@ func (s *Store) Publish(ctx context.Context, status agent.Status) error {
 func (s *Store) publishCopy(status agent.Status) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lasting := status
-	lasting.Written, lasting.Progress = time.Time{}, nil
-	now, err := json.Marshal(lasting)
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(now, s.copied) {
+	lasting := lasting(status)
+	if age := status.Written.Sub(s.at); age >= 0 && age < copyEvery && reflect.DeepEqual(&lasting, s.copied) {
 		return nil
 	}
 	if err := write(s.stateDir, statusFile, status, 0o644); err != nil {
 		return err
 	}
-	s.copied = now
+	s.copied, s.at = &lasting, status.Written
 	return nil
+}
+
+// lasting is a status without what moves when nothing happens.
+func lasting(status agent.Status) agent.Status {
+	status.Written, status.Progress, status.Budget = time.Time{}, nil, nil
+	status.LastCheck, status.NextCheck = nil, nil
+	status.Sources = slices.Clone(status.Sources)
+	for n := range status.Sources {
+		status.Sources[n].LastSuccess = nil
+	}
+	return status
 }
 
 // write makes the directory if need be, and the file as indented JSON.

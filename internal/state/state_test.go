@@ -275,6 +275,26 @@ func TestTheCopyIsWrittenWhenSomethingLastingChanges(t *testing.T) {
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.runtimeDir))
 	assert.Equal(t, noon, written(s.stateDir), "the disk is spared")
+	later.LastCheck, later.NextCheck, later.Budget = &later.Written, &later.Written, &agent.BudgetStatus{Left: 1}
+	later.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &later.Written}}
+	require.NoError(t, s.Publish(t.Context(), later))
+	assert.Equal(t, later.Written, written(s.stateDir), "a source is new")
+	polled := later
+	polled.Written = later.Written.Add(time.Second)
+	polled.LastCheck, polled.NextCheck, polled.Budget = &polled.Written, &polled.Written, nil
+	polled.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &polled.Written}}
+	require.NoError(t, s.Publish(t.Context(), polled))
+	assert.Equal(t, later.Written, written(s.stateDir), "a poll that finds nothing spares it, too")
+	assert.Equal(t, &polled.Written, polled.Sources[0].LastSuccess, "the status is the caller's")
+	polled.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &polled.Written, Failures: 1}}
+	require.NoError(t, s.Publish(t.Context(), polled))
+	assert.Equal(t, polled.Written, written(s.stateDir), "a failure does not")
+	polled.Written = polled.Written.Add(copyEvery)
+	require.NoError(t, s.Publish(t.Context(), polled))
+	assert.Equal(t, polled.Written, written(s.stateDir), "it is no older than a day")
+	polled.Written = noon
+	require.NoError(t, s.Publish(t.Context(), polled))
+	assert.Equal(t, noon, written(s.stateDir), "nor from a time that is not yet")
 	later.Reason = "something else"
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.stateDir))
