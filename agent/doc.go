@@ -9,17 +9,21 @@
 //
 // A Follow is the floating tag that a container follows. A Release is one
 // published build: its tags, its digest, when it was made. A Change is what a
-// release changes against what runs. The Inventory is what the pod manifests
-// ask for and what really runs; Offers are what the source has; a Plan is the
-// steps that follow from both. To stage is to pull, unpack and pin; to render
-// is to make the wanted pod manifest from a template; to apply is to make the
-// pod run the staged digest.
+// release changes against what runs. A Policy has a Rule for each repository; a
+// Refusal is a release that a rule keeps from being offered, a Hold a named
+// reason not to act now. The Inventory is what the pod manifests ask for and
+// what really runs; Offers are what the source has; a Plan is the steps that
+// follow from both. To confirm is to read a new digest a second time before it
+// counts; to stage is to pull, unpack and pin; to render is to make the wanted
+// pod manifest from a template; to apply is to make the pod run the staged
+// digest.
 //
 // # Promises
 //
-// Everything is decided by digest and presented by tag. Nothing is offered
-// before it is staged, and one unresolved image withholds its whole pod. A
-// write that would restart a running pod waits for approval. Every step can be
-// repeated, so a crash needs no repair: the next cycle starts from what is
-// really there.
+// Everything is decided by digest and presented by tag, against what runs and
+// by the rules of now: a tag that goes back is told and not followed. Nothing
+// is offered before it is staged, and one unresolved image withholds its
+// whole pod. A write that would restart a running pod waits for approval.
+// Every step can be repeated, so a crash needs no repair: the next cycle
+// starts from what is really there.
 package agent
