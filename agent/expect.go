@@ -96,7 +96,7 @@ func (d *decider) traps(p *PodPlan) {
 // node alone, whatever its tag names by now.
 func (d *decider) isOnNode(i ImagePlan) bool {
 	name := Reference{i.Target.Repository, i.Target.Tag}.String()
-	return d.policy.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable && i.Change == "" &&
+	return d.policy.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
 		slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
 }
 

@@ -74,15 +74,18 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 
 func TestHoldEnds(t *testing.T) {
 	t.Parallel()
-	w, _ := offered(t)
-	until := w.Clock.Now().Add(time.Hour)
-	w.hold(agent.PersonHold{Until: until}, "velum")
-	assert.Contains(t, w.look().Reason, "until 2026-05-01T13:00:00Z")
-	w.Clock.Add(time.Hour - time.Second)
-	assert.Equal(t, agent.StateHeld, w.look().State)
-	w.Clock.Add(time.Second)
-	assert.Equal(t, agent.StateStaged, w.look().State)
-	assert.NotContains(t, w.Disk.JSON(), `"holds"`)
+	for what, names := range map[string][]string{velum: {"velum"}, "everything": nil} {
+		w, _ := offered(t)
+		until := w.Clock.Now().Add(time.Hour)
+		w.hold(agent.PersonHold{Until: until}, names...)
+		assert.Contains(t, w.look().Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
+		assert.Contains(t, w.Disk.JSON(), `{"at":"2026-05-01T12:00:00Z","until":`)
+		w.Clock.Add(time.Hour - time.Second)
+		assert.Equal(t, agent.StateHeld, w.look().State)
+		w.Clock.Add(time.Second)
+		assert.Equal(t, agent.StateStaged, w.look().State)
+		assert.NotContains(t, w.Disk.JSON(), `"holds"`)
+	}
 }
 
 func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {
@@ -125,6 +128,20 @@ func TestHoldOfTheConfiguration(t *testing.T) {
 	}
 	w.restart()
 	assert.Equal(t, agent.StateStaged, w.look().State)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Hold: "for ever"} }
+	w.restart()
+	assert.Equal(t, agent.StateHeld, w.look().State)
+}
+
+func TestHoldIsToldOnceForAPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0"))
+	w.check()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.hold(agent.PersonHold{}, "velum")
+	assert.Len(t, podOf(w.check(), "velum.yaml").Holds, 1)
 }
 
 // A hold speaks against an apply; where there is nothing to apply it is silent.

@@ -243,6 +243,39 @@ func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
 	assert.Contains(t, w.check().Reason, "the followed tag is gone")
 }
 
+// kubelet has the pod manifest, and nothing of it has started yet.
+func TestPodThatNeverRanWaitsWhereAllIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+	w.Node.Kubelet = false
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+	s := w.check()
+	assert.True(t, held(s, "velum.yaml", agent.HoldWithheld), s.Reason)
+}
+
+// A tag pulled by hand: the node has what runs, but not by this name.
+func TestRestartIsHeldWhereTheNodeNamesWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
+		w := newWorld(t)
+		w.Policy.PullPolicy = policy
+		w.Registry.PublishBuild(velum, built("one", april, ""), "stable")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":stable", "b="+mariadb+":10.0-rev1"))
+		require.Equal(t, agent.StateCurrent, w.check().State)
+		w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "stable")
+		w.Registry.Release(mariadb, "10.0", 2, "1.1")
+		_, err := w.Node.Pull(t.Context(), agent.Reference{Repository: velum, Tag: "stable"})
+		require.NoError(t, err)
+		s := w.check()
+		assert.True(t, held(s, "velum.yaml", agent.HoldRefused), s.Reason)
+		w.idle()
+	}
+}
+
 // Copied by hand from the template, the placeholder is no tag to stay on.
 func TestPlaceholderIsNotWhatRuns(t *testing.T) {
 	t.Parallel()

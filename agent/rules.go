@@ -86,7 +86,7 @@ func akin(a, b string) bool {
 func backwards(running, rel Release, d tags.Dialect) (older bool, warning string) {
 	was, errWas := d.Parse(running.Long)
 	is, errIs := d.Parse(rel.Long)
-	if errWas != nil || errIs != nil || was.HasV() != is.HasV() || was == is {
+	if errWas != nil || errIs != nil || was == is {
 		return isEarlier(rel, running), ""
 	}
 	higher, later := tags.Compare(is, was) > 0, isEarlier(running, rel)
@@ -104,7 +104,7 @@ func backwards(running, rel Release, d tags.Dialect) (older bool, warning string
 // isEarlier compares times of creation, where both are known. Builds that can be
 // reproduced have the same time in all of them, and are not told apart.
 func isEarlier(a, b Release) bool {
-	return !a.Created.IsZero() && !b.Created.IsZero() && a.Created.Before(b.Created)
+	return !a.Created.IsZero() && a.Created.Before(b.Created)
 }
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
