@@ -163,24 +163,6 @@ func (a *Agent) carryOut(ctx context.Context, s Step) error {
 	}
 }
 
-// stage pulls a release and checks that kubelet will find it.
-func (a *Agent) stage(ctx context.Context, r Release) error {
-	if err := a.Images.Stage(ctx, r, a.Progress); err != nil {
-		return err
-	}
-	name := r.StagedName()
-	id, ok, err := a.Pods.Lists(ctx, name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: cri: %w", name, err)
-	case !ok:
-		return fmt.Errorf("%s: staged, but cri does not list it", name)
-	case r.Config != "" && id != r.Config:
-		return fmt.Errorf("%s: cri lists image id %s instead of %s", name, id, r.Config)
-	}
-	return nil
-}
-
 // write writes a pod manifest and remembers that it is ours.
 func (a *Agent) write(ctx context.Context, s Step) error {
 	if err := a.Files.Write(ctx, s.Was, s.Data); err != nil {

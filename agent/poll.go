@@ -54,6 +54,7 @@ func (a *Agent) offers(ctx context.Context, inv Inventory, qs []Question, poll P
 		out[q] = a.settle(ctx, asked, q)
 		asks[q.String()] = true
 	}
+	asked.keepTags(out)
 	if poll != PollNone {
 		a.record.LastCheck = a.Now()
 	}

@@ -35,7 +35,17 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 	for _, i := range plan.Tracked {
 		s.Images = append(s.Images, a.imageStatus(PodPlan{}, i))
 	}
-	return s, errors.Join(a.save(ctx), a.publish(ctx, s))
+	err := a.save(ctx)
+	if err != nil {
+		// What is not kept is forgotten at the next start: holds, approvals, waits.
+		s.State, s.Reason = StateFailed, strings.TrimSuffix(err.Error()+"; "+s.Reason, "; ")
+		a.Log.Error("record not kept", "cycle", a.cycle, "err", err)
+	}
+	published := a.publish(ctx, s)
+	if published != nil {
+		a.Log.Warn("status not published", "cycle", a.cycle, "err", published)
+	}
+	return s, errors.Join(err, published)
 }
 
 // standing are the offers for what is followed now. A step may have moved a pod

@@ -4,12 +4,14 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
@@ -190,4 +192,40 @@ func TestSameImageUnderANewManifestIsNoUpdate(t *testing.T) {
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "what the node holds stays pinned")
 	assert.NotEqual(t, digest.Digest(""), image(s, "velum.yaml", "velum").Running.Digest)
 	w.idle()
+}
+
+// However many tags a repository has, the record keeps few of them, and what is
+// offered does not depend on which.
+func TestRecordStaysSmallWhereTagsAreMany(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	for n := range 1000 {
+		w.Registry.Release(velum, fmt.Sprintf("5.%d.0", n), 1, "1.1")
+	}
+	for rev := 2; rev < 40; rev++ {
+		w.Registry.Release(velum, "4.0.0", rev, "1.1")
+	}
+	before := image(w.check(), "velum.yaml", "velum")
+	require.Equal(t, "4.0.0-rev39-build1.1", before.Offered.Tag)
+	assert.Less(t, len(w.Disk.JSON()), 12_000)
+	w.Registry.Counts()
+	w.restart()
+	after := image(w.poll(), "velum.yaml", "velum")
+	assert.Zero(t, w.Registry.Counts().Lists)
+	assert.Equal(t, before.Offered, after.Offered)
+	assert.Equal(t, before.Refused, after.Refused)
+}
+
+// A record that cannot be written is told of: holds, approvals and waits would
+// be forgotten at the next start.
+func TestRecordThatIsNotKeptIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Disk.Fail(errors.New("no space left on device"))
+	s, err := w.agent.Cycle(t.Context(), agent.PollDue)
+	require.Error(t, err)
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "record: no space left on device")
+	w.Disk.Fail(nil)
+	assert.Equal(t, agent.StateCurrent, w.look().State)
 }

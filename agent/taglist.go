@@ -11,10 +11,11 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// keptTags bounds the tags that the record keeps of one repository: the newest
-// of each form, so that many new ones do not hide the older line that a policy
-// stays on.
-const keptTags = 512
+// keptTags bounds the tags that the record keeps of one repository: the highest
+// of each form, and for each followed tag the highest that may come next, so
+// that many new ones do not hide the older line that a policy stays on. It makes
+// two kilobytes of a list, however long.
+const keptTags = 16
 
 // list gives a repository's SUSE tags, newest first. A list is asked for when
 // the kept one is too old, when a person asks, or when a digest is new and its
@@ -60,21 +61,67 @@ func servesNone(err error) bool {
 	return ok && (se.Status == 401 || se.Status == 403 || se.Status == 405)
 }
 
-// keepList sorts out a list and records its newest tags.
+// keepList sorts out a list, and records that it was asked for. What of it is
+// kept shows at the end of the round (keepTags).
 func (a *Agent) keepList(repository string, names []string) []tags.Tag {
 	list, foreign, malformed := parseAll(names, a.Policy.rule(repository).Dialect)
 	if malformed > 0 {
 		a.Log.Info("malformed tags in the list", "cycle", a.cycle, "repository", repository, "count", malformed)
 	}
-	kept := TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
-	count := map[tags.Form]int{}
-	for _, t := range list {
-		if count[t.Form()]++; count[t.Form()] <= keptTags {
-			kept.Tags = append(kept.Tags, t.String())
+	a.record.keepList(repository, TagList{At: a.Now(), Foreign: foreign, Malformed: malformed})
+	return list
+}
+
+// keepTags records what later polls may need of the lists of this round.
+func (i *inquiry) keepTags(offers map[Question]Offer) {
+	follows := map[string][]tags.Tag{}
+	for q, o := range offers {
+		if t, err := i.agent.Policy.rule(q.Repository).Dialect.Parse(o.Follow.Tag); err == nil {
+			follows[q.Repository] = append(follows[q.Repository], t)
 		}
 	}
-	a.record.keepList(repository, kept)
-	return list
+	for repository, list := range i.full {
+		kept := i.agent.record.Lists[repository]
+		kept.Tags = worthKeeping(list, follows[repository], i.agent.Policy.rule(repository))
+		i.agent.record.Lists[repository] = kept
+	}
+}
+
+// worthKeeping chooses from a list, newest first, what the answers of later
+// polls come from: the highest of each form, what a followed tag may go to, and
+// the builds of its revision.
+func worthKeeping(list, follows []tags.Tag, rule Rule) []string {
+	keep := map[string]bool{}
+	choose := func(fits func(tags.Tag) bool) {
+		left := keptTags
+		for _, t := range list {
+			if left == 0 {
+				return
+			}
+			if fits(t) {
+				keep[t.String()] = true
+				left--
+			}
+		}
+	}
+	for _, form := range []tags.Form{tags.Short, tags.Intermediate, tags.Long} {
+		choose(func(t tags.Tag) bool { return t.Form() == form })
+	}
+	for _, from := range follows {
+		choose(func(t tags.Tag) bool {
+			change := tags.ChangeBetween(from, t)
+			_, refused := rule.refusesTag(t, change)
+			return t.Form() == from.Form() && change > tags.Same && !refused
+		})
+		choose(func(t tags.Tag) bool { return t.Form() == tags.Long && sameFloor(t, from) })
+	}
+	var out []string
+	for _, t := range list {
+		if keep[t.String()] {
+			out = append(out, t.String())
+		}
+	}
+	return out
 }
 
 func (r *Record) keepList(repository string, l TagList) {

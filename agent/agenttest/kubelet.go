@@ -191,6 +191,10 @@ func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d, ok := n.records[name]
+	if n.Unlisted > 0 {
+		n.Unlisted--
+		ok = false
+	}
 	if !ok || n.lost[d] {
 		return "", false, nil
 	}

@@ -31,6 +31,8 @@ type Node struct {
 	// OnStage and OnStop, if set, may fail these calls.
 	OnStage func(ctx context.Context, r agent.Release) error
 	OnStop  func(id string) error
+	// Unlisted is for how many questions more CRI has not heard of any image.
+	Unlisted int
 	// Unseen, if set, fails every look at the runtime: containerd is down.
 	Unseen error
 

@@ -40,9 +40,9 @@ const (
 	statusFile = "status.json"
 )
 
-// maxSize bounds each file, in bytes. A node's record has some kilobytes; a
-// tag list of 10,000 tags has about 300.
-const maxSize = 4 << 20
+// maxSize bounds each file, in bytes. A node's record has some kilobytes for each
+// repository: a thousand of them, more than any node has, stay well below.
+const maxSize = 16 << 20
 
 // Store is the agent's files in their two directories. It implements
 // agent.Recorder.
