@@ -30,7 +30,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench soak fuzz lint format install clean packages node root
+.PHONY: help build demo test quick bench fleet soak fuzz lint format install clean packages node root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,12 +54,16 @@ test: root node ## the whole truth: all tests under the race detector, those on 
 quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)
 	@go test ./...
 
-bench: ## the benchmarks and the size of the binary
+bench: ## the benchmarks, beside the peers, and the size of the binary
 	@$(MAKE) build
-	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...  
+	@tools/setup peers
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 	@if grep -rqs --include='*_test.go' '^func Benchmark' e2e; then \
 		$(MAKE) root node && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
+
+fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the simulation
+	@go -C e2e run ./cmd/fleet ../docs
 
 soak: ## the properties with CHECKS cases each, then `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
