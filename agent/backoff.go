@@ -37,11 +37,9 @@ func Backoff(failures int, jitter float64) time.Duration {
 // one and a half of its own wait more.
 func RetryTime(now, wish time.Time, failures int, jitter float64) time.Time {
 	at := now.Add(Backoff(failures, jitter))
-	if told := wish.Sub(now); told > 0 {
-		again := wish.Add(time.Duration(float64(told) * (0.5 + jitter)))
-		if again.After(at) {
-			at = again
-		}
+	told := wish.Sub(now) // below zero: there was no wish, or it is past
+	if again := wish.Add(time.Duration(float64(told) * (0.5 + jitter))); again.After(at) {
+		return again
 	}
 	return at
 }
@@ -53,10 +51,8 @@ func NextPoll(now time.Time, interval time.Duration, machineID string, retries [
 	return earliest(NextSlot(now, interval, machineID), retries)
 }
 
+// earliest is the slot or a retry before it. No retry is before no slot.
 func earliest(slot time.Time, retries []time.Time) time.Time {
-	if slot.IsZero() {
-		return slot
-	}
 	for _, r := range retries {
 		if r.Before(slot) {
 			slot = r

@@ -93,7 +93,7 @@ func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string,
 		}
 	}
 	slices.Sort(keys)
-	keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool {
+	keys = slices.DeleteFunc(keys, func(k string) bool {
 		_, ok := a.record.Holds[k]
 		delete(a.record.Holds, k)
 		return !ok

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -137,10 +138,11 @@ func TestHoldIsToldOnceForAPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0"))
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0",
+		"pinned="+mariadb+"@"+digest.FromString("x").String()))
 	w.check()
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.hold(agent.PersonHold{}, "velum")
+	assert.Equal(t, []string{velum}, w.hold(agent.PersonHold{}, "velum.yaml"))
 	assert.Len(t, podOf(w.check(), "velum.yaml").Holds, 1)
 }
 

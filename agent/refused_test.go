@@ -234,9 +234,11 @@ func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
 	w := follows(t, agent.Rule{Updates: tags.Revision})
 	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev7"} }
 	w.restart()
+	w.Node.PutPodManifest("other.yaml", podYAML("other", "other="+velum+":4.0.0-rev7"))
 	s := w.check()
 	assert.Equal(t, agent.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "the tag that the configuration follows is not there (follow: 4.0.0-rev7)")
+	assert.Contains(t, s.Reason, "other.yaml: the followed tag is gone", "its own tag")
+	assert.Contains(t, s.Reason, "velum.yaml: the tag that the configuration follows is not there (follow: 4.0.0-rev7)")
 	w.Policy.Rule = nil
 	w.restart()
 	w.Registry.Retract(velum, "4.0.0-rev1")
@@ -296,14 +298,61 @@ func TestPlaceholderIsNotWhatRuns(t *testing.T) {
 // One question waits for this node's moment, another needs the same image now.
 func TestSpreadDoesNotHoldBackWhatIsPulledAnyway(t *testing.T) {
 	t.Parallel()
-	w, _ := running(t)
+	for name, pulled := range map[string]func(w *world){
+		"for a new pod": func(w *world) { w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1")) },
+		"by kubelet":    func(w *world) { w.Node.Restart("velum.yaml", "velum") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := running(t)
+			w.Policy.StageDelay = time.Hour
+			w.restart()
+			next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
+			pulled(w)
+			s := w.poll()
+			assert.True(t, w.Node.Pinned(velum, next.Digest))
+			assert.NotEmpty(t, w.Node.WaitingFile("velum.yaml"), s.Reason)
+			w.idle()
+		})
+	}
+}
+
+func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
 	w.Policy.StageDelay = time.Hour
 	w.restart()
-	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1"))
-	s := w.poll()
-	assert.True(t, w.Node.Pinned(velum, next.Digest), "the new pod needs it")
-	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
-	assert.Len(t, w.Grain.Last().Updates, 1)
+	w.Node.PutPodManifest("two.yaml", rendered("two", "two="+velum+":4.0.0-rev1-build1.5"))
+	next := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	w.poll()
+	w.Clock.Add(30 * time.Minute)
+	w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1-build1.5"))
+	w.poll()
+	require.Empty(t, w.Node.Names(next.Digest))
+	w.Clock.Add(30 * time.Minute)
+	w.look()
+	assert.NotEmpty(t, w.Node.WaitingFile("two.yaml"))
 	w.idle()
+}
+
+// The rule came after the answer: nobody is asked, and the next best is offered.
+func TestRuleThatComesAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	rebuilt := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
+	w.Grain.SetBusy("busy")
+	w.Node.PutTemplate("new.yaml", podYAML("new", "new="+velum+":4.0.0-rev1"))
+	w.check()
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2"}} }
+	w.restart()
+	s := w.look()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered)
+	assert.Equal(t, rebuilt.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+	require.NotEmpty(t, image(s, "new.yaml", "new").Refused)
+	assert.Equal(t, agent.RuleDeny, image(s, "new.yaml", "new").Refused[0].Rule)
+	w.Registry.Counts()
+	w.poll()
+	assert.Equal(t, 1, w.Registry.Counts().Heads, "what is refused by its name is not asked for")
 }

@@ -145,6 +145,13 @@ type pacer struct{ pace agent.Pace }
 func (p *pacer) Pace() agent.Pace    { return p.pace }
 func (p *pacer) Resume(x agent.Pace) { p.pace = x }
 
+func TestBackoffIsFiveMinutesAnHourAndThenTheSlot(t *testing.T) {
+	t.Parallel()
+	for failures, want := range []time.Duration{0, 5 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
+		assert.Equal(t, want, agent.Backoff(failures, 0.5))
+	}
+}
+
 func TestPropertyBackoff(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
