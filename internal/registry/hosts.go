@@ -27,6 +27,10 @@ import (
 // for one cycle, which keeps its tokens, and short for an admin.
 const hostsKept = 10 * time.Minute
 
+// hostsLook is how often the files of a namespace are looked at: a poll of many
+// images asks within a second, and to look each time was 40 % of its CPU.
+const hostsLook = time.Second
+
 // hosts are the registry hosts of all namespaces, kept with their tokens until
 // the directory of certs.d that they come from changes.
 type hosts struct {
@@ -37,6 +41,7 @@ type hosts struct {
 	net          *network
 	log          *slog.Logger
 
+	look time.Duration // hostsLook; tests that change files set another
 	mu   sync.Mutex
 	kept map[string]hostSet // by namespace
 }
@@ -45,13 +50,14 @@ type hostSet struct {
 	hosts []docker.RegistryHost
 	stamp string
 	roots *x509.CertPool
-	until time.Time
+	until time.Time // when it is made anew, whatever
+	fresh time.Time // until when the files are not looked at
 }
 
 func newHosts(o Options, n *network) *hosts {
 	h := &hosts{
 		dir: firstDir(o.CertsDirs), login: o.Credentials, tokenServers: o.TokenServers,
-		net: n, log: o.Log, kept: map[string]hostSet{},
+		net: n, log: o.Log, look: hostsLook, kept: map[string]hostSet{},
 	}
 	// The context only carries containerd's logger; the hosts outlive any request.
 	h.configure = config.ConfigureHosts(context.Background(), config.HostOptions{
@@ -64,15 +70,21 @@ func newHosts(o Options, n *network) *hosts {
 // of gives the hosts of a namespace in their order; it is containerd's
 // docker.RegistryHosts.
 func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	set, ok := h.kept[namespace]
+	if ok && now.Before(set.fresh) {
+		return set.hosts, nil
+	}
 	stamp, err := h.stamp(namespace)
 	if err != nil {
 		return nil, err
 	}
-	roots := h.net.roots()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	set, ok := h.kept[namespace]
-	if ok && set.stamp == stamp && set.roots == roots && time.Now().Before(set.until) {
+	roots, fresh := h.net.roots(), now.Add(h.look)
+	if ok && set.stamp == stamp && set.roots == roots && now.Before(set.until) {
+		set.fresh = fresh
+		h.kept[namespace] = set
 		return set.hosts, nil
 	}
 	configured, err := h.configure(namespace)
@@ -82,7 +94,7 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 	for i := range configured {
 		h.finish(&configured[i])
 	}
-	h.kept[namespace] = hostSet{configured, stamp, roots, time.Now().Add(hostsKept)}
+	h.kept[namespace] = hostSet{configured, stamp, roots, now.Add(hostsKept), fresh}
 	return configured, nil
 }
 

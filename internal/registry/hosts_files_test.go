@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -325,6 +326,28 @@ func TestChangedHostsFiles(t *testing.T) {
 		require.NoError(t, err, s.title)
 		assert.Equal(t, s.want, got.Host, s.title)
 	}
+}
+
+// A poll of many images looks at the files once, and the next second's again.
+func TestFilesOfHostsAreLookedAtOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		net := &internet{}
+		r, _ := newRegistry(t, root, func(o *Options) { o.Wrap = net.wrap })
+		r.hosts.look = hostsLook
+		answers := func() string {
+			got, err := r.Resolve(t.Context(), agent.Reference{Repository: "reg.example.com/app", Tag: "1"})
+			require.NoError(t, err)
+			return got.Host
+		}
+		require.NoError(t, server(root, "reg.example.com", "old.example.com"))
+		require.Equal(t, "old.example.com", answers())
+		require.NoError(t, server(root, "reg.example.com", "new.example.com"))
+		assert.Equal(t, "old.example.com", answers())
+		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time
+		assert.Equal(t, "new.example.com", answers())
+	})
 }
 
 func server(root, namespace, host string) error {
