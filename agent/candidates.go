@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -76,7 +79,8 @@ func (i *inquiry) candidate(ctx context.Context, o *Offer, tag string, rule Rule
 }
 
 // publishing says where a build is on its way: OBS sets the tags one by one, so
-// a long tag may be there before its floating tag names it.
+// a long tag may be there before its floating tag names it. One that runs has
+// been there: its floating tag went back.
 func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 	if from.Form() == tags.Long {
 		return
@@ -86,11 +90,17 @@ func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 		return
 	}
 	for _, l := range ofForm(list, tags.Long) {
-		if sameFloor(l, from) && tags.Compare(l, now) > 0 {
+		if sameFloor(l, from) && tags.Compare(l, now) > 0 && !i.isRunning(o.Question, l.Wire()) {
 			o.refuse(l.Wire(), RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
 			return
 		}
 	}
+}
+
+func (i *inquiry) isRunning(q Question, long string) bool {
+	return slices.ContainsFunc(i.runs[q], func(d digest.Digest) bool {
+		return i.agent.record.Releases[releaseKey(q.Repository, d)].Long == long
+	})
 }
 
 // named is the release that a tag names now.

@@ -76,7 +76,7 @@ func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 				assert.Empty(t, w.Node.Names(moved.Digest), "not even staged")
 			}
 			if c.build.Config != digest.FromString("five") && !c.offered {
-				require.NotEmpty(t, i.Refused)
+				require.Len(t, i.Refused, 1)
 				assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
 			}
 			if c.note == "" {
