@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Bounds of what is asked for signatures.
+const (
+	maxSignatureBlob = 1 << 20 // bytes; bundles are the largest
+	maxReferrerPages = 10      // of maxManifest bytes each
+	maxReferrers     = 1000    // of a digest
+)
+
+// Manifest fetches the manifest or index that a tag or digest names, whatever it
+// is of, with its media type. A tag is asked of hosts with resolve. The error is
+// agent.ErrNotFound where every host said 404.
+func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string) (string, []byte, error) {
+	d, err := digest.Parse(tagOrDigest)
+	need := mayPull
+	if err != nil {
+		d, need = "", mayResolve
+		if tags.Classify(tagOrDigest) == tags.ClassInvalid {
+			return "", nil, fmt.Errorf("registry: %s: %q: %w", repository, ocimanifest.Clip(tagOrDigest), tags.ErrInvalid)
+		}
+	}
+	var kind string
+	var body []byte
+	err = r.each(ctx, repository, need, func(e endpoint) error {
+		var err error
+		kind, body, err = r.whole(ctx, e, tagOrDigest, d)
+		return err
+	})
+	return kind, body, err
+}
+
+// whole fetches a manifest from one host. Without a digest of its own, it must
+// have the one that the host names, if it names one.
+func (r *Registry) whole(ctx context.Context, e endpoint, name string, d digest.Digest) (string, []byte, error) {
+	a, err := r.exchange(ctx, e, question{http.MethodGet, e.url("manifests", name), acceptManifests, maxManifest})
+	if err != nil {
+		return "", nil, err
+	}
+	if d == "" {
+		d = digest.Digest(a.header.Get(digestHeader))
+	}
+	if d != "" {
+		if err := verify(d, a.body); err != nil {
+			return "", nil, e.failed(err)
+		}
+	}
+	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
+	if err != nil {
+		return "", nil, e.failed(err)
+	}
+	return doc.MediaType, a.body, nil
+}
+
+// Blob fetches a small blob, as signatures are; it has the size and the digest of
+// its descriptor.
+func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
+	if err := desc.Digest.Validate(); err != nil {
+		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(desc.Digest.String()), err)
+	}
+	if desc.Size < 0 || desc.Size > maxSignatureBlob {
+		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, errTooLarge, desc.Size)
+	}
+	var body []byte
+	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
+		u := e.url("blobs", desc.Digest.String())
+		a, err := r.exchange(ctx, e, question{http.MethodGet, u, "*/*", desc.Size})
+		if err != nil {
+			return err
+		}
+		if err := verifySized(desc, a.body); err != nil {
+			return e.failed(err)
+		}
+		body = a.body
+		return nil
+	})
+	return body, err
+}
+
+// Referrers lists the manifests that refer to a digest, from a host with resolve,
+// for the list can change. A host that has no such API, or names none, hands over
+// to the next one, as it does with a tag that it does not have: a mirror often
+// lacks the signatures. The error is agent.ErrNotFound where no host names any.
+func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
+	if err := d.Validate(); err != nil {
+		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(d.String()), err)
+	}
+	var list []ocispec.Descriptor
+	err := r.each(ctx, repository, mayResolve, func(e endpoint) error {
+		var err error
+		list, err = r.referrers(ctx, e, d)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// referrers reads the list of one host page by page. It is not asked for one
+// artifact type only: go-containerregistry's registry takes the type of the config
+// for it.
+func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) ([]ocispec.Descriptor, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
+	defer cancel()
+	u := e.url("referrers", d.String())
+	var list []ocispec.Descriptor
+	for page := 1; u != nil; page++ {
+		if page > maxReferrerPages {
+			return nil, e.failed(fmt.Errorf("referrers: more than %d pages", maxReferrerPages))
+		}
+		found, next, err := r.referrersPage(ctx, e, u)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+		if len(list) > maxReferrers {
+			return nil, e.failed(fmt.Errorf("referrers: %w: over %d", errTooLarge, maxReferrers))
+		}
+		if u = next; u != nil {
+			u = e.withNamespace(u)
+		}
+	}
+	if len(list) == 0 {
+		return nil, e.without(errors.New("none"))
+	}
+	return list, nil
+}
+
+// referrersPage reads one page, and says where the next one is.
+func (r *Registry) referrersPage(ctx context.Context, e endpoint, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
+	a, err := r.exchange(ctx, e, question{http.MethodGet, u, ocispec.MediaTypeImageIndex, maxManifest})
+	if err != nil {
+		if refused, ok := errors.AsType[*agent.SourceError](err); ok && hasNoReferrers(refused.Status) {
+			return nil, nil, e.without(statusError(refused.Status))
+		}
+		return nil, nil, err
+	}
+	// What is no index comes from a server that answers anything to a path that it
+	// does not know.
+	if kind, _, err := mime.ParseMediaType(a.header.Get("Content-Type")); err != nil || !images.IsIndexType(kind) {
+		return nil, nil, e.without(fmt.Errorf("content-type %q", ocimanifest.Clip(kind)))
+	}
+	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
+	if err != nil {
+		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
+	}
+	next, err := nextPage(u, a.header.Values("Link"))
+	if err != nil {
+		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
+	}
+	return doc.Manifests, next, nil
+}
+
+// hasNoReferrers tells the answer of a registry that does not know the API: 404
+// by the specification; the others are of validators and routers before it.
+func hasNoReferrers(status int) bool {
+	return slices.Contains([]int{
+		http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusNotImplemented,
+	}, status)
+}
+
+// without is an endpoint's word that it has no referrers: as good as a 404.
+func (e endpoint) without(cause error) *agent.SourceError {
+	f := e.failed(fmt.Errorf("referrers: %w: %w", agent.ErrNotFound, cause))
+	f.Status = http.StatusNotFound
+	return f
+}
