@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// told is a verifier of a directory, and its log.
+func told(dirs ...string) (*Verifier, *bytes.Buffer) {
+	logged := new(bytes.Buffer)
+	return New(Options{Dirs: dirs, Log: slog.New(slog.NewTextHandler(logged, nil))}), logged
+}
+
+func write(t testing.TB, name string, data []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, data, 0o600))
+}
+
+// A key that is dropped in counts at the next look; one that is taken away does
+// not any more; a file that is written anew is read anew.
+func TestKeysChangeWhileRunning(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v, logged := told(dir)
+	first, second := newSigner(t), newSigner(t)
+	s := unsigned()
+	payload := payloadFor(s.Index, s.Repository)
+	s.simple(t, s.Index, s.layer(payload, second.sign(t, payload)))
+
+	_, err := s.verify(t, v)
+	require.ErrorIs(t, err, ErrNoKeys)
+	require.NotErrorIs(t, err, ErrUnsigned)
+	require.ErrorContains(t, err, "no *.pem in "+dir+" is one")
+	assert.Empty(t, s.asked, "without keys there is nothing to ask for")
+
+	write(t, filepath.Join(dir, "a.pem"), first.pem(t))
+	_, err = s.verify(t, v)
+	require.ErrorIs(t, err, ErrWrong)
+	before, err := v.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, before, 1)
+
+	write(t, filepath.Join(dir, "b.pem"), second.pem(t))
+	got, err := s.verify(t, v)
+	require.NoError(t, err)
+	both, err := v.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, both, 2)
+	assert.IsIncreasing(t, both)
+	assert.NotContains(t, before, got.Key)
+	assert.Contains(t, both, got.Key)
+
+	require.NoError(t, os.Remove(filepath.Join(dir, "b.pem")))
+	_, err = s.verify(t, v)
+	require.ErrorIs(t, err, ErrWrong)
+
+	// The same name, size and time of modification.
+	info, err := os.Stat(filepath.Join(dir, "a.pem"))
+	require.NoError(t, err)
+	write(t, filepath.Join(dir, "a.pem"), second.pem(t))
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "a.pem"), info.ModTime(), info.ModTime()))
+	_, err = s.verify(t, v)
+	require.NoError(t, err)
+
+	loads := strings.Count(logged.String(), "signature key loaded")
+	for range 3 {
+		_, err = s.verify(t, v)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, loads, strings.Count(logged.String(), "signature key loaded"), "told once for each reading")
+	assert.Equal(t, 5, strings.Count(logged.String(), "signature verified"))
+	assert.Contains(t, logged.String(), "key="+got.Key)
+}
+
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("testdata", "rsa4096.pem"))
+	require.NoError(t, err)
+	block, _ := pem.Decode(data)
+	sum := sha256.Sum256(block.Bytes)
+	k, err := parseKey(data)
+	require.NoError(t, err)
+	assert.Equal(t, "sha256:"+hex.EncodeToString(sum[:]), k.fingerprint)
+	for name, kind := range map[string]string{"rsa4096": "RSA 4096", "p384": "ECDSA P-384", "ed25519": "Ed25519"} {
+		assert.Equal(t, kind, ringOf(t, name)[0].kind)
+	}
+}
+
+// What is in the directory beside keys costs only itself.
+func TestBrokenKeys(t *testing.T) {
+	t.Parallel()
+	by := newSigner(t)
+	good := by.pem(t)
+	block := func(kind string, der []byte) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	}
+	public := func(key any) []byte {
+		der, err := x509.MarshalPKIXPublicKey(key)
+		require.NoError(t, err)
+		return block("PUBLIC KEY", der)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(by.private)
+	require.NoError(t, err)
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	odd, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		data  []byte
+		cause string
+	}{
+		"empty":       {nil, "no PEM"},
+		"text":        {[]byte("key"), "no PEM"},
+		"cut off":     {good[:len(good)-10], "no PEM"},
+		"private":     {block("PRIVATE KEY", private), "PRIVATE KEY"},
+		"certificate": {block("CERTIFICATE", []byte("x")), "CERTIFICATE"},
+		"no DER":      {block("PUBLIC KEY", []byte("x")), "asn1"},
+		"two":         {append(append([]byte{}, good...), good...), "more than one"},
+		"RSA 1024":    {public(&small.PublicKey), "RSA 1024: "},
+		"P-224":       {public(&odd.PublicKey), "ECDSA P-224: "},
+		"large":       {append(append([]byte{}, good...), bytes.Repeat([]byte("\n"), maxKeyFile)...), "too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			v, logged := told(dir)
+			write(t, filepath.Join(dir, "a.pem"), c.data)
+			_, err := v.Keys(t.Context())
+			require.ErrorIs(t, err, ErrNoKeys)
+			assert.Equal(t, 1, strings.Count(logged.String(), "level=WARN"))
+			assert.Contains(t, logged.String(), c.cause)
+			write(t, filepath.Join(dir, "b.pem"), good)
+			keys, err := v.Keys(t.Context())
+			require.NoError(t, err)
+			assert.Len(t, keys, 1)
+		})
+	}
+}
+
+func TestOnlyRegularPEMFilesCount(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	by := newSigner(t)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.pem"), 0o700))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo.pem"), 0o600))
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "dangling.pem")))
+	write(t, filepath.Join(dir, "key.asc"), by.pem(t))
+	v, logged := told(filepath.Join(dir, "missing"), dir, elsewhere)
+	_, err := v.Keys(t.Context())
+	require.ErrorIs(t, err, ErrNoKeys)
+	assert.Equal(t, 4, strings.Count(logged.String(), "level=WARN"), logged)
+	for _, cause := range []string{"missing: no such file", "fifo.pem error=\"not a regular file", "dir.pem error=\"not a regular file", "dangling.pem"} {
+		assert.Contains(t, logged.String(), cause)
+	}
+	_, err = v.Keys(t.Context())
+	require.ErrorIs(t, err, ErrNoKeys)
+	assert.Equal(t, 4, strings.Count(logged.String(), "level=WARN"), "told once")
+
+	// A link that root has put there is as good as a file; its target is watched.
+	target := filepath.Join(elsewhere, "target")
+	write(t, target, []byte("nothing yet"))
+	require.NoError(t, os.Symlink(target, filepath.Join(elsewhere, "link.pem")))
+	_, err = v.Keys(t.Context())
+	require.ErrorIs(t, err, ErrNoKeys)
+	write(t, target, by.pem(t))
+	keys, err := v.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, keys, 1)
+}
+
+func TestKeyFilesAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v, logged := told(dir)
+	same := newSigner(t).pem(t)
+	for i := range maxKeyFiles {
+		write(t, filepath.Join(dir, fmt.Sprintf("%03d.pem", i)), same)
+	}
+	keys, err := v.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, keys, 1, "one key, however often")
+	assert.NotContains(t, logged.String(), "level=WARN")
+	write(t, filepath.Join(dir, "999.pem"), newSigner(t).pem(t))
+	keys, err = v.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, keys, 1)
+	assert.Contains(t, logged.String(), "too many files")
+}
+
+// Verifications at once, while keys come and go: the race detector looks on.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v, _ := told(dir)
+	by := newSigner(t)
+	write(t, filepath.Join(dir, "a.pem"), by.pem(t))
+	s := unsigned()
+	payload := payloadFor(s.Index, s.Repository)
+	s.simple(t, s.Index, s.layer(payload, by.sign(t, payload)))
+	other := newSigner(t).pem(t)
+	var wait sync.WaitGroup
+	for i := range 4 {
+		wait.Go(func() {
+			for j := range 20 {
+				write(t, filepath.Join(dir, fmt.Sprintf("%d-%d.pem", i, j%3)), other)
+				_, err := s.verify(t, v)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"/usr/share/pki/containers"}, New(Options{}).keys.dirs)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+)
+
+// The names of simple signing in cosign's specification.
+const (
+	simpleMediaType  = "application/vnd.dev.cosign.simplesigning.v1+json"
+	simpleAnnotation = "dev.cosignproject.cosign/signature"
+	simpleType       = "cosign container image signature"
+)
+
+// payload is what simple signing signs
+// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md):
+// a key of critical that the reader does not know makes it invalid.
+type payload struct {
+	Critical struct {
+		Identity struct {
+			DockerReference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			DockerManifestDigest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional map[string]any `json:"optional"` // the signer's, as it likes
+}
+
+// simpleSigning asks for the tag sha256-HEX.sig, and tries its layers in turn.
+func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, bool) {
+	tag := tagOf(d) + ".sig"
+	mediaType, body, err := s.from.Manifest(ctx, s.repository, tag)
+	if s.absent(tag, err) {
+		return Verdict{}, false
+	}
+	doc, err := ocimanifest.Parse(mediaType, body)
+	switch {
+	case err != nil:
+		s.refuse(tag, err)
+		return Verdict{}, false
+	case len(doc.Layers) > maxSignatures:
+		s.refuse(tag, fmt.Errorf("%d layers, at most %d", len(doc.Layers), maxSignatures))
+		return Verdict{}, false
+	}
+	for i, layer := range doc.Layers {
+		if layer.MediaType != simpleMediaType || ctx.Err() != nil {
+			continue
+		}
+		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", tag, i), layer, d); ok {
+			return Verdict{Key: by.fingerprint, Format: SimpleSigning, Signed: d}, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// layer fetches one payload and checks it.
+func (s *search) layer(ctx context.Context, what string, layer ocispec.Descriptor, d digest.Digest) (key, bool) {
+	sig, ok := layer.Annotations[simpleAnnotation]
+	switch {
+	case !ok:
+		s.refuse(what, fmt.Errorf("no annotation %s", simpleAnnotation))
+		return key{}, false
+	case layer.Size > maxPayload:
+		s.refuse(what, fmt.Errorf("payload too large: %d bytes, at most %d", layer.Size, maxPayload))
+		return key{}, false
+	}
+	data, err := s.from.Blob(ctx, s.repository, layer)
+	if err != nil {
+		s.torn(what, err)
+		return key{}, false
+	}
+	by, err := s.ring.simple(data, sig, s.repository, d)
+	if err != nil {
+		s.refuse(what, err)
+	}
+	return by, err == nil
+}
+
+// simple checks a payload: first who has signed its bytes, then what they say.
+func (r ring) simple(data []byte, encoded, repository string, d digest.Digest) (key, error) {
+	sig, err := decode(encoded, maxEncoded)
+	if err != nil {
+		return key{}, fmt.Errorf("annotation: %w", err)
+	}
+	by, err := r.signed(data, sig)
+	if err != nil {
+		return key{}, err
+	}
+	var p payload
+	if err := unmarshal(data, &p, false); err != nil {
+		return key{}, fmt.Errorf("payload: %w", err)
+	}
+	critical := p.Critical
+	switch signed := critical.Image.DockerManifestDigest; {
+	case critical.Type != simpleType:
+		return key{}, fmt.Errorf("payload: type %q, not %q", clip(critical.Type), simpleType)
+	case signed != d.String():
+		return key{}, fmt.Errorf("payload: is for %q", clip(signed))
+	}
+	return by, identifies(critical.Identity.DockerReference, repository, d)
+}
+
+// identifies compares an identity with a repository. podman adds the tag that it
+// pushed: which tag an image has is no part of what is asked here.
+func identifies(identity, repository string, d digest.Digest) error {
+	named, err := reference.ParseNormalizedNamed(identity)
+	if err != nil || !strings.Contains(identity, "/") {
+		return fmt.Errorf("identity %q: no repository", clip(identity))
+	}
+	if named.Name() != repository {
+		return fmt.Errorf("identity %q: not %s", clip(identity), repository)
+	}
+	if digested, ok := named.(reference.Digested); ok && digested.Digest() != d {
+		return errors.New("identity: is of another digest")
+	}
+	return nil
+}
+
+// tagOf is the tag that stands for a digest where a tag must.
+func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }

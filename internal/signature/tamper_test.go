@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// signedText is what somebody has signed, with the text of the signature; bundles
+// have both as base64.
+type signedText struct {
+	payload, sig string
+	check        func(payload, sig string) error
+}
+
+func signedTexts(t testing.TB) map[string]signedText {
+	t.Helper()
+	all := map[string]signedText{}
+	for _, kind := range []string{"p256", "p384", "ed25519", "rsa3072", "rsa4096"} {
+		r := ringOf(t, kind)
+		simple := fixture(t, "cosign2-"+kind)
+		payload, sig := stolen(t, simple)
+		all["simple "+kind] = signedText{payload, sig, func(payload, sig string) error {
+			_, err := r.simple([]byte(payload), sig, simple.Repository, simple.Index)
+			return err
+		}}
+		s := fixture(t, "cosign3-"+kind)
+		whole := bundleOf(t, s)
+		b, err := parseBundle([]byte(whole))
+		require.NoError(t, err)
+		all["bundle "+kind] = signedText{b.Envelope.Payload, b.Envelope.Signatures[0].Sig, func(payload, sig string) error {
+			changed, err := parseBundle([]byte(whole))
+			if err != nil {
+				return err
+			}
+			changed.Envelope.Payload, changed.Envelope.Signatures[0].Sig = payload, sig
+			_, err = r.statement(changed, s.Index)
+			return err
+		}}
+	}
+	return all
+}
+
+// One bit of what is signed, or of the signature's text, makes it worthless. With
+// one key each bit is tried, for base64 has some that say nothing unless it is read
+// strictly; with the others, one of each byte.
+func TestEachBitCounts(t *testing.T) {
+	t.Parallel()
+	for name, s := range signedTexts(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, s.check(s.payload, s.sig))
+			step := 9
+			if strings.HasSuffix(name, "p256") {
+				step = 1
+			}
+			for i := 0; i < 8*len(s.payload); i += step {
+				require.Error(t, s.check(flipped(s.payload, i), s.sig), "bit %d of the payload", i)
+			}
+			for i := 0; i < 8*len(s.sig); i += step {
+				require.Error(t, s.check(s.payload, flipped(s.sig, i)), "bit %d of the signature", i)
+			}
+		})
+	}
+}
+
+func flipped(text string, bit int) string {
+	data := []byte(text)
+	data[bit/8] ^= 1 << (bit % 8)
+	return string(data)
+}
+
+// Nor does any other change of the text: bytes put in, left out, or others.
+func TestNoChangeIsValid(t *testing.T) {
+	t.Parallel()
+	texts := signedTexts(t)
+	rapid.Check(t, func(t *rapid.T) {
+		s := texts[rapid.SampledFrom([]string{"simple p256", "simple ed25519", "bundle p256", "bundle rsa4096"}).Draw(t, "text")]
+		change := func(text string) string {
+			from := rapid.IntRange(0, len(text)).Draw(t, "from")
+			to := rapid.IntRange(from, min(from+8, len(text))).Draw(t, "to")
+			return text[:from] + rapid.StringOfN(rapid.RuneFrom([]rune("Az09+/=\n\r \"{}\x00é")), 0, 8, -1).Draw(t, "by") + text[to:]
+		}
+		payload, sig := s.payload, s.sig
+		if rapid.Bool().Draw(t, "payload") {
+			payload = change(payload)
+		} else {
+			sig = change(sig)
+		}
+		if payload == s.payload && sig == s.sig {
+			return
+		}
+		if s.check(payload, sig) == nil {
+			t.Fatalf("valid: payload %q, signature %q", payload, sig)
+		}
+	})
+}
+
+// A payload is only ever valid with its own signature.
+func TestSignaturesAreNotSwapped(t *testing.T) {
+	t.Parallel()
+	texts := signedTexts(t)
+	for a := range texts {
+		for b := range texts {
+			err := texts[a].check(texts[a].payload, texts[b].sig)
+			assert.Equal(t, a == b, err == nil, "%s with the signature of %s", a, b)
+		}
+	}
+}
+
+func fuzzKeys(f *testing.F) ring {
+	f.Helper()
+	var all ring
+	for _, name := range []string{"p256", "p384", "ed25519", "rsa4096"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
+		require.NoError(f, err)
+		k, err := parseKey(data)
+		require.NoError(f, err)
+		all = append(all, k)
+	}
+	return all
+}
+
+// Whatever a payload says: what is valid is what was signed.
+func FuzzPayload(f *testing.F) {
+	r := fuzzKeys(f)
+	s := fixture(f, "cosign2-p256")
+	signed, sig := stolen(f, s)
+	f.Add(signed, sig)
+	f.Add("{}", "AAAA")
+	f.Fuzz(func(t *testing.T, data, encoded string) {
+		if _, err := r.simple([]byte(data), encoded, s.Repository, s.Index); err == nil {
+			assert.Equal(t, signed, data)
+		}
+		var p payload
+		_ = unmarshal([]byte(data), &p, false)
+	})
+}
+
+// Whatever a bundle says: what is valid has the payload that was signed.
+func FuzzBundle(f *testing.F) {
+	r := fuzzKeys(f)
+	s := fixture(f, "cosign3-p256")
+	whole := bundleOf(f, s)
+	good, err := parseBundle([]byte(whole))
+	require.NoError(f, err)
+	f.Add(whole)
+	f.Add(bundleOf(f, fixture(f, "blob-p256")))
+	f.Add(strings.ReplaceAll(whole, "dsse", "DSSE"))
+	f.Fuzz(func(t *testing.T, data string) {
+		b, err := parseBundle([]byte(data))
+		if err != nil {
+			return
+		}
+		if b.Message != nil {
+			_, err = r.message(b, []byte(s.Manifests[s.Index].Body), s.Index)
+		} else {
+			_, err = r.statement(b, s.Index)
+		}
+		if err == nil && b.Envelope != nil {
+			assert.Equal(t, good.Envelope.Payload, b.Envelope.Payload)
+		}
+	})
+}
+
+// The reader of JSON takes nothing that Go's own would not, and no key twice.
+func FuzzUnmarshal(f *testing.F) {
+	f.Add(`{"a":1,"A":2}`)
+	f.Add(`{"a":{"b":[1,{"c":null}]}}`)
+	f.Fuzz(func(t *testing.T, data string) {
+		var v any
+		if unmarshal([]byte(data), &v, true) != nil {
+			return
+		}
+		assert.True(t, json.Valid([]byte(data)))
+	})
+}
+
+func FuzzKey(f *testing.F) {
+	for _, name := range []string{"p256", "ed25519", "rsa3072"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := parseKey(data)
+		if err != nil {
+			return
+		}
+		assert.NotEmpty(t, k.ways)
+		assert.Len(t, k.fingerprint, len("sha256:")+64)
+	})
+}
+
+func BenchmarkVerify(b *testing.B) {
+	for _, name := range []string{"cosign2-p256", "suse-rsa4096", "cosign3-p256", "cosign3-rsa4096"} {
+		b.Run(name, func(b *testing.B) {
+			s := fixture(b, name)
+			v := with(b, "other", "ed25519", "p256", "rsa4096")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.verify(b, v); err != nil {
+					b.Fatal(err)
+				}
+				s.asked = nil
+			}
+		})
+	}
+}
