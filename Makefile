@@ -33,7 +33,7 @@ say = printf '\n==> %s\n' $(1)
 .PHONY: help build demo test quick bench fleet soak fuzz lint format install clean packages node root
 
 help: ## list the targets
-	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/image-update-agent: static, stripped, for GOARCH
 	$(GO_BUILD) -o $(BINARY) ./cmd/image-update-agent
@@ -77,6 +77,13 @@ fuzz: ## each fuzz target for FUZZTIME
 		$(call say,"$${file%/*} $${target#func }"); \
 		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${file%/*}"; \
 	done
+
+signatures: ## sign the fixtures of internal/signature anew, with the real cosign 2 and 3, and verify them
+	@tools/setup cosign
+	@rm -f internal/signature/testdata/*.json internal/signature/testdata/*.pem
+	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$$(tools/setup where cosign3)/cosign" \
+		"$(CURDIR)/internal/signature/testdata"
+	@go test -count=1 ./internal/signature
 
 # golangci-lint brings gofumpt and go vet along, see .golangci.yml.
 lint: packages ## golangci-lint, go.mod, the other architectures, shell scripts
