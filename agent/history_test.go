@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -34,6 +35,7 @@ type history struct {
 	last     agent.Status
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
 	rule     agent.Rule
+	crashed  []digest.Digest
 }
 
 // TestHistories lets random things happen to a node and asserts after each of
@@ -176,6 +178,7 @@ func (h *history) obey(r agent.Rule) {
 func (h *history) crashLoop() {
 	if c, ok := h.Node.Container("velum.yaml", "velum"); ok {
 		h.Node.Crash(c.Digests[0], rapid.Bool().Draw(h.t, "crashes"))
+		h.crashed = append(h.crashed, c.Digests[0])
 	}
 }
 

@@ -92,6 +92,9 @@ func (h *history) settle() {
 	h.Registry.DownLists(nil)
 	h.Grain.SetBusy("")
 	h.staging = false
+	for _, d := range h.crashed {
+		h.Node.Crash(d, false)
+	}
 	h.unhold()
 	h.Policy.StageDelay, h.Policy.ConfirmAfter = 0, 0
 	h.obey(agent.Rule{Updates: tags.Revision})

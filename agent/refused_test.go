@@ -355,4 +355,10 @@ func TestRuleThatComesAfterTheAnswer(t *testing.T) {
 	w.Registry.Counts()
 	w.poll()
 	assert.Equal(t, 1, w.Registry.Counts().Heads, "what is refused by its name is not asked for")
+	limit, err := tags.Parse("4.0.0-rev1")
+	require.NoError(t, err)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Max: limit} }
+	w.restart()
+	w.poll()
+	assert.Equal(t, 1, w.Registry.Counts().Heads)
 }

@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,6 +216,32 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 	})
 }
 
+func TestLoopRetriesNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		pass(10 * time.Minute)
+		l.Registry.Release(mariadb, "10.0", 1, "1.1")
+		l.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		asked := 0
+		l.Registry.OnAsk = func(_, name string) {
+			l.Registry.Down(nil)
+			if strings.HasPrefix(name, velum) {
+				l.Registry.Down(refuses(503, time.Time{}))
+			} else {
+				asked++
+			}
+		}
+		_, err = l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		asked = 0
+		pass(l.Status().NextCheck.Sub(l.now()) + time.Second)
+		assert.Zero(t, asked)
+	})
+}
+
 // An outage of days costs the registry a handful of requests a day, and its end
 // no burst: from some failures on there is only the slot.
 func TestLoopDoesNotHammerARegistryThatIsAwayForDays(t *testing.T) {
@@ -238,8 +265,9 @@ func TestLoopDoesNotSpinWhereItCannotLook(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()
 		pass(10 * time.Minute)
+		pass(l.Status().NextCheck.Sub(l.now()) - time.Second)
 		l.Registry.Down(refuses(503, time.Time{}))
-		pass(12 * time.Hour)
+		pass(2 * time.Second)
 		l.Node.Unseen = assert.AnError
 		pass(time.Hour) // a loop that spins never gets here
 		l.Node.Unseen = nil
