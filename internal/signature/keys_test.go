@@ -4,11 +4,14 @@ package signature
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	_ "crypto/sha1"
 	"crypto/sha256"
+	_ "crypto/sha512"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -229,6 +232,49 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// cosign has signed with SHA-256 whatever the curve, before it went by the curve.
+func TestCurvesAndHashes(t *testing.T) {
+	t.Parallel()
+	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
+		private, err := ecdsa.GenerateKey(curve, rand.Reader)
+		require.NoError(t, err)
+		der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+		require.NoError(t, err)
+		k, err := newKey(der)
+		require.NoError(t, err)
+		for hash, valid := range map[crypto.Hash]bool{
+			crypto.SHA256: true, crypto.SHA384: curve == elliptic.P384(), crypto.SHA512: curve == elliptic.P521(), crypto.SHA1: false,
+		} {
+			h := hash.New()
+			h.Write([]byte("message"))
+			sig, err := ecdsa.SignASN1(rand.Reader, private, h.Sum(nil))
+			require.NoError(t, err)
+			_, err = ring{k}.signed([]byte("message"), sig)
+			assert.Equal(t, valid, err == nil, "%s %s", k.kind, hash)
+		}
+	}
+}
+
+// RSA-PSS is no way to sign here.
+func TestNoPSS(t *testing.T) {
+	t.Parallel()
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+	require.NoError(t, err)
+	k, err := newKey(der)
+	require.NoError(t, err)
+	sum := sha256.Sum256([]byte("message"))
+	sig, err := rsa.SignPKCS1v15(rand.Reader, private, crypto.SHA256, sum[:])
+	require.NoError(t, err)
+	_, err = ring{k}.signed([]byte("message"), sig)
+	require.NoError(t, err)
+	sig, err = rsa.SignPSS(rand.Reader, private, crypto.SHA256, sum[:], nil)
+	require.NoError(t, err)
+	_, err = ring{k}.signed([]byte("message"), sig)
+	require.ErrorIs(t, err, errNoKeyFits)
 }
 
 func TestDefaults(t *testing.T) {

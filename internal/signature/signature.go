@@ -25,10 +25,10 @@ const DefaultDir = "/usr/share/pki/containers"
 var (
 	// ErrUnsigned: there is no signature. It may still come: build services sign
 	// after they have published the tags.
-	ErrUnsigned = errors.New("not signed")
+	ErrUnsigned = agent.ErrUnsigned
 	// ErrWrong: there are signatures, and none of them is valid for this digest,
 	// this repository and these keys.
-	ErrWrong = errors.New("no valid signature")
+	ErrWrong = agent.ErrForged
 	// ErrNoKeys: there is no usable key.
 	ErrNoKeys = errors.New("no usable public key")
 )

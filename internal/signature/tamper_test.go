@@ -49,6 +49,20 @@ func signedTexts(t testing.TB) map[string]signedText {
 	return all
 }
 
+// A text of base64 is read in one way, and no two texts are the same bytes.
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "QQ==": "A", "QUI=": "AB", "QUJD": "ABC"} {
+		got, err := decode(text, 4)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, string(got))
+	}
+	for _, text := range []string{"QR==", "QUJ=", "QQ", "QQ=", "QQ==\n", "Q\nQ==", "QUJDQUJD", "-_-_", "Q Q="} {
+		_, err := decode(text, 7)
+		require.Error(t, err, text)
+	}
+}
+
 // One bit of what is signed, or of the signature's text, makes it worthless. With
 // one key each bit is tried, for base64 has some that say nothing unless it is read
 // strictly; with the others, one of each byte.
