@@ -205,6 +205,42 @@ func descriptors(n int) []ocispec.Descriptor {
 	return list
 }
 
+// Nobody knows of a signature that the host which is away may have.
+func TestReferrersOfAHostThatIsAway(t *testing.T) {
+	t.Parallel()
+	away, without := newFake(t), newFake(t)
+	away.Close()
+	image := digest.FromString("image")
+	for _, first := range []*fake{away, without} {
+		last := map[*fake]*fake{away: without, without: away}[first]
+		r, _ := newRegistry(t, certsD(t, "registry.example.com", plainHTTP(last.host())+"[host.\"http://"+first.host()+"\"]\n"))
+		without.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) })
+		_, err := r.Referrers(t.Context(), "registry.example.com/app", image)
+		require.ErrorContains(t, err, "connection refused")
+		require.NotErrorIs(t, err, agent.ErrNotFound)
+	}
+}
+
+// A mirror is told on each page for whom it stands.
+func TestReferrersInPagesOfAMirror(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	image := digest.FromString("image")
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		if !req.URL.Query().Has("page") {
+			w.Header().Set("Link", `<?page=2>; rel="next"`)
+		}
+		_, _ = w.Write(encode(t, map[string]any{"schemaVersion": 2, "manifests": descriptors(1)}))
+	})
+	r, _ := newRegistry(t, certsD(t, "registry.example.com", plainHTTP(f.host())))
+	list, err := r.Referrers(t.Context(), "registry.example.com/app", image)
+	require.NoError(t, err)
+	assert.Len(t, list, 2)
+	path := "GET /v2/app/referrers/" + image.String()
+	assert.Equal(t, []string{path + "?ns=registry.example.com", path + "?ns=registry.example.com&page=2"}, f.log())
+}
+
 // A mirror without the signatures hands over to the registry; one that may not
 // resolve is asked for blobs only.
 func TestSignaturesFromHostsInTheirOrder(t *testing.T) {
