@@ -321,10 +321,10 @@ func TestNoAnswer(t *testing.T) {
 		good   bool
 		cause  string
 	}{
-		"all away":               {"", false, "sig: registry is away"},
+		"all away":               {"", false, ".sig: "},
 		"no tags":                {"manifest sha256-", false, "registry is away"},
-		"no referrers":           {"referrers", false, "referrers: registry is away (sha256-"},
-		"no blobs":               {"blob", false, "layer 0: registry is away"},
+		"no referrers":           {"referrers", false, "registry is away (sha256-"},
+		"no blobs":               {"blob", false, "layer 0: "},
 		"index away, good other": {"manifest sha256-" + digest.FromString("index").Encoded(), true, ""},
 	} {
 		s := signed(t, c.good)
@@ -340,6 +340,7 @@ func TestNoAnswer(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, errAway, name)
+		require.ErrorContains(t, err, c.cause, name)
 		source, ok := errors.AsType[*agent.SourceError](err)
 		require.True(t, ok, name)
 		assert.Equal(t, "host", source.Host)
@@ -374,6 +375,31 @@ func TestUnsigned(t *testing.T) {
 		_, err := with(t, "p256").Verify(t.Context(), s, s.Repository, d, "")
 		require.ErrorContains(t, err, "not of sha256")
 	}
+}
+
+// What is asked for by two ways is looked at once.
+func TestNothingIsAskedTwice(t *testing.T) {
+	t.Parallel()
+	by := newSigner(t)
+	s := unsigned()
+	_, err := by.verifier(t).Verify(t.Context(), s, s.Repository, s.Index, s.Index)
+	require.ErrorIs(t, err, ErrUnsigned)
+	assert.Len(t, s.asked, 3)
+
+	s.asked = nil
+	s.refer(t, s.Index, by.bundle(t, inTotoPayload, statementFor(s.Platform)))
+	var list ocispec.Index
+	require.NoError(t, json.Unmarshal([]byte(s.References[s.Index]), &list))
+	list.SchemaVersion = 2
+	body, err := json.Marshal(list)
+	require.NoError(t, err)
+	d := digest.FromBytes(body)
+	s.Manifests[d] = onShelf{ocispec.MediaTypeImageIndex, string(body)}
+	s.Tags[tagOf(s.Index)] = d
+	_, err = by.verifier(t).Verify(t.Context(), s, s.Repository, s.Index, "")
+	require.ErrorIs(t, err, ErrWrong)
+	assert.Len(t, s.asked, 5, "three ways, one manifest, one blob")
+	assert.Equal(t, 1, strings.Count(err.Error(), "bundle sha256:"))
 }
 
 // Manifests that are none, or two things at once.
