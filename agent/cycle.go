@@ -12,7 +12,7 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Pacer, Progress and Jitter. It is not safe for concurrent use: Loop serialises.
+// required but Pacer, Verifier, Progress and Jitter. It is not safe for concurrent use: Loop serialises.
 type Agent struct {
 	Source    Source
 	Images    Images
@@ -20,7 +20,8 @@ type Agent struct {
 	Files     PodFiles
 	Announcer Announcer
 	Recorder  Recorder
-	Pacer     Pacer // of Source; nil: it has none
+	Pacer     Pacer    // of Source; nil: it has none
+	Verifier  Verifier // nil: nobody verifies
 	Policy    Policy
 	Log       *slog.Logger
 	Now       func() time.Time
@@ -44,7 +45,7 @@ type Agent struct {
 // at, the record not be kept); what went wrong with one image or pod stands in
 // the status, and stops no other.
 func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
-	if err := a.begin(ctx); err != nil {
+	if err := a.begin(ctx, poll); err != nil {
 		return a.unseen(ctx, err)
 	}
 	inv, err := a.inventory(ctx)
@@ -73,7 +74,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 // Plan is what the next cycle would do if it ran now, having asked as poll
 // says. It changes nothing on the node and keeps nothing.
 func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
-	if err := a.begin(ctx); err != nil {
+	if err := a.begin(ctx, poll); err != nil {
 		return Plan{}, err
 	}
 	inv, err := a.inventory(ctx)
@@ -85,12 +86,16 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 }
 
 // begin readies what one cycle remembers.
-func (a *Agent) begin(ctx context.Context) error {
+func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
 	a.Policy.memory.turn()
-	return a.load(ctx)
+	if err := a.load(ctx); err != nil {
+		return err
+	}
+	a.reconsider(ctx, poll)
+	return nil
 }
 
 // load reads the record, once.

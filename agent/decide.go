@@ -58,7 +58,7 @@ func (d *decider) tracked(o Offer) ImagePlan {
 	if !o.Unresolved() {
 		d.target(Want{}, &i, d.policy.rule(o.Repository), "")
 	}
-	i.Staged = d.inv.staged(i.Target)
+	i.Staged = d.isStaged(i.Target)
 	return i
 }
 
@@ -133,7 +133,9 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	}
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
-	i.Staged = d.inv.staged(i.Target)
+	// What runs is not asked for its signature any more: it would only keep the
+	// other images of its pod.
+	i.Staged = d.isStaged(i.Target) || same && d.inv.staged(i.Target)
 	if i.Change != "" && d.waits(i) {
 		i.note("staging begins at " + i.Offer.StageFrom.UTC().Format(time.RFC3339))
 	}

@@ -7,7 +7,7 @@ import "context"
 // PlanBothWays is what the next cycle would do, by what is remembered of the
 // ones before, and worked out from nothing.
 func (a *Agent) PlanBothWays(ctx context.Context) (remembered, anew Plan, err error) {
-	if err := a.begin(ctx); err != nil {
+	if err := a.begin(ctx, PollNone); err != nil {
 		return Plan{}, Plan{}, err
 	}
 	inv, err := a.inventory(ctx)

@@ -52,6 +52,8 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	deleteUnless(r.Sources, asked)
 	deleteUnless(r.Lists, asked)
 	deleteUnless(r.Releases, keep)
+	deleteUnless(r.Signed, keep)
+	deleteUnless(r.Unproved, keep)
 	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.stands(now) })
 }
 

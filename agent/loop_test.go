@@ -315,12 +315,12 @@ func TestLoopShowsWhyItCannotLook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
-		l.Node.Unseen = assert.AnError
+		l.Node.Blind(assert.AnError)
 		_, err := l.Check(t.Context(), nil)
 		require.ErrorIs(t, err, assert.AnError)
 		assert.Equal(t, agent.StateFailed, l.Status().State)
 		assert.Contains(t, l.Status().Reason, assert.AnError.Error())
-		l.Node.Unseen = nil
+		l.Node.Blind(nil)
 		s, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
 		assert.Equal(t, agent.StateCurrent, s.State)

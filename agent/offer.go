@@ -48,6 +48,7 @@ const (
 	RulePlatform   = "platform"     // not for this node
 	RuleOrigin     = "origin"       // an image of another application, by its own label
 	RuleOlder      = "older"        // the tag went back to an older build
+	RuleSignature  = "signature"    // not signed (yet), or not well
 	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
 )

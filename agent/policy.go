@@ -52,6 +52,8 @@ type Rule struct {
 	Allow, Deny []string
 	// Max is the highest release that may be offered (tags.Tag.Exceeds); zero: none.
 	Max tags.Tag
+	// Signatures: what signatures are good for here; empty: SignaturesOff.
+	Signatures Signatures
 	// Older: a tag that goes back to an older build is followed.
 	Older bool
 	// Hold is why nothing of the repository is applied; empty: it may be. It ends

@@ -86,13 +86,18 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	if s.Follow == "" {
 		s.Follow = i.Want.Ask.Tag
 	}
+	key := releaseKey(i.Target.Repository, i.Target.Digest)
+	s.SignedBy = a.record.Signed[key]
+	if u, doubted := a.record.Unproved[key]; doubted && a.Policy.rule(repository).Signatures == SignaturesWarn {
+		s.Notes = append(s.Notes, "not verified: "+u.Reason)
+	}
 	good := a.record.Good[goodKey(p.File, i.Want.Image.Container)]
 	s.Adopted = good.Adopted && good.Running == i.Running.Digest
 	s.LastGood = named(a.record.Releases[releaseKey(repository, good.Running)].Name(), good.Running)
 	if i.Change != "" && !p.withheld() {
 		s.Offered = named(i.Target.Name(), i.Target.Digest)
 	}
-	if err := errors.Join(i.Offer.Err, a.errs[releaseKey(i.Target.Repository, i.Target.Digest)]); err != nil {
+	if err := errors.Join(i.Offer.Err, a.errs[key]); err != nil {
 		s.Error = err.Error()
 	}
 	return s

@@ -43,6 +43,10 @@ type Record struct {
 	Approved map[string]Approval `json:"approved,omitempty"`
 	// Holds are the holds of persons, by repository; "*" is all of them.
 	Holds map[string]PersonHold `json:"holds,omitempty"`
+	// Signed are the keys that signed releases, by "repository@digest".
+	Signed map[string]string `json:"signed,omitempty"`
+	// Unproved are the releases that were not signed well, by "repository@digest".
+	Unproved map[string]Unproved `json:"unproved,omitempty"`
 	// Pace is what hosts and the request budget leave for later.
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are the last apply's failures, by pod manifest.

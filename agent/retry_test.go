@@ -268,9 +268,9 @@ func TestLoopDoesNotSpinWhereItCannotLook(t *testing.T) {
 		pass(l.Status().NextCheck.Sub(l.now()) - time.Second)
 		l.Registry.Down(refuses(503, time.Time{}))
 		pass(2 * time.Second)
-		l.Node.Unseen = assert.AnError
+		l.Node.Blind(assert.AnError)
 		pass(time.Hour) // a loop that spins never gets here
-		l.Node.Unseen = nil
+		l.Node.Blind(nil)
 		l.Registry.Down(nil)
 		pass(24 * time.Hour)
 		assert.Equal(t, agent.StateCurrent, l.Status().State)

@@ -14,8 +14,11 @@ import (
 // image by an event, and on a busy node that comes late.
 const listPatience = 10 * time.Second
 
-// stage pulls a release and checks that kubelet will find it.
+// stage verifies and pulls a release, and checks that kubelet will find it.
 func (a *Agent) stage(ctx context.Context, r Release) error {
+	if err := a.verify(ctx, r); err != nil {
+		return err
+	}
 	if err := a.Images.Stage(ctx, r, a.Progress); err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@ type ImageStatus struct {
 	Change      string     `json:"change"` // "" where nothing is offered
 	Created     *time.Time `json:"created"`
 	Staged      bool       `json:"staged"`
+	SignedBy    string     `json:"signedBy"` // the key's fingerprint; "" where nobody looked, or it is not signed
 	Adopted     bool       `json:"adopted"`
 	Holds       []Hold     `json:"holds"`
 	Refused     []Refusal  `json:"refused"` // what is not offered, and by which rule

@@ -19,7 +19,7 @@ func (d *decider) target(w Want, i *ImagePlan, rule Rule, running digest.Digest)
 	o := i.Offer
 	i.Target = o.Newest
 	if running == "" || w.OnDisk.Repository != o.Repository || IsPlaceholder(w.OnDisk.Tag) {
-		if no, refused := rule.refuses(i.Target); refused {
+		if no, refused := d.refuses(i.Target, rule); refused {
 			d.fallBack(i, rule, no)
 		}
 		return
@@ -42,7 +42,7 @@ func (d *decider) target(w Want, i *ImagePlan, rule Rule, running digest.Digest)
 func (d *decider) fallBack(i *ImagePlan, rule Rule, no Refusal) {
 	i.refuse(no)
 	i.Target = i.Offer.Follow
-	if no, refused := rule.refuses(i.Target); refused {
+	if no, refused := d.refuses(i.Target, rule); refused {
 		i.refuse(no)
 		i.Offer.Follow, i.Offer.Newest, i.Target = Release{}, Release{}, Release{}
 		i.Offer.Err = errors.New(no.String())
@@ -55,7 +55,7 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 	if rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config {
 		return Refusal{}, false
 	}
-	if no, refused := rule.refuses(rel); refused {
+	if no, refused := d.refuses(rel, rule); refused {
 		return no, true
 	}
 	if no, refused := stranger(was, rel); refused {

@@ -66,6 +66,9 @@ type Build struct {
 	// (org.opensuse.reference), without host and tag; empty where there is none. A
 	// build that was tagged into a foreign repository by mistake gives itself away.
 	Origin string `json:"origin,omitempty"`
+	// Manifest is the digest of the image for the node's platform, where the
+	// release's own is that of an index.
+	Manifest digest.Digest `json:"manifest,omitempty"`
 }
 
 // Release is one published build of a repository. Tag is the floating tag that

@@ -157,8 +157,8 @@ func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
 func (n *Node) Containers(context.Context) ([]agent.Container, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.Unseen != nil {
-		return nil, n.Unseen
+	if n.unseen != nil {
+		return nil, n.unseen
 	}
 	out := slices.Clone(n.dead)
 	for _, file := range slices.Sorted(maps.Keys(n.pods)) {

@@ -33,8 +33,7 @@ type Node struct {
 	OnStop  func(id string) error
 	// Unlisted is for how many questions more CRI has not heard of any image.
 	Unlisted int
-	// Unseen, if set, fails every look at the runtime: containerd is down.
-	Unseen error
+	unseen   error
 
 	mu        sync.Mutex
 	registry  *Registry
@@ -187,4 +186,11 @@ func (n *Node) names(d digest.Digest) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Blind fails every look at the runtime, until nil: containerd is down.
+func (n *Node) Blind(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unseen = err
 }

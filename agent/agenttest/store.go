@@ -18,8 +18,8 @@ import (
 func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.Unseen != nil {
-		return nil, n.Unseen
+	if n.unseen != nil {
+		return nil, n.unseen
 	}
 	var out []agent.HeldImage
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {

@@ -22,6 +22,7 @@ type World struct {
 	Disk     *Disk
 	Clock    *Clock
 	Policy   agent.Policy
+	Verifier agent.Verifier // nil: nobody verifies
 }
 
 // NewWorld is an empty node on 1 May 2026, noon.
@@ -43,7 +44,7 @@ func NewWorld() *World {
 func (w *World) Agent() *agent.Agent {
 	return &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
-		Policy: w.Policy, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
+		Policy: w.Policy, Verifier: w.Verifier, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
 	}
 }
 

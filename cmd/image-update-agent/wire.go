@@ -20,6 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -69,12 +70,13 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Proxy: registry.NewProxies(s.root, os.Getenv).For,
 	})
 	var source agent.Source = reg
+	var signatures signature.Fetcher = reg
 	storage := images.Options{
 		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace,
 		Snapshotter: s.Containerd.Snapshotter, Resolver: reg.Resolver(), Logger: log,
 	}
 	if from != nil {
-		source, storage.Resolver = from, from.Resolver()
+		source, signatures, storage.Resolver = from, from, from.Resolver()
 	}
 	store, err := images.New(storage)
 	if err != nil {
@@ -90,7 +92,10 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
 		Pacer:     reg,
-		Policy:    policy, Log: log, Now: time.Now, Version: version,
+		Verifier: verifier{
+			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Log: log}), from: signatures,
+		},
+		Policy: policy, Log: log, Now: time.Now, Version: version,
 	}}, nil
 }
 

@@ -133,7 +133,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			{Match: "*", Updates: &none, Deny: []string{}},
 			{
 				Match: "registry.suse.com/caasp/v4/velum", Follow: "4.0", Updates: &minor, Dialect: &hyphen,
-				Allow: []string{"4.*", "[5-6].[^0]*"}, Deny: []string{"4.0.1", digestOfAll}, Max: most, Older: &yes,
+				Allow: []string{"4.*", "[5-6].[^0]*"}, Deny: []string{"4.0.1", digestOfAll}, Max: most, Older: &yes, Signatures: "require",
 				Hold: "no: cluster is moved", HoldUntil: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
 			},
 		},
@@ -141,7 +141,8 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
 			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",
 		}},
-		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		SignatureKeys: []string{"/root/keys", "/root/more"},
+		CRI:           CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},
 	}

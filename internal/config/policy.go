@@ -20,16 +20,18 @@ const defaultUpdates = tags.Revision
 // all below a prefix ("prefix/*"), or all ("*"). What is nil or zero is not
 // written there; a list without items is.
 type Repository struct {
-	Match     string
-	Follow    string
-	Updates   *tags.Change
-	Dialect   *tags.Dialect
-	Allow     []string
-	Deny      []string
-	Max       tags.Tag
-	Older     *bool
-	Hold      string
-	HoldUntil time.Time
+	Match   string
+	Follow  string
+	Updates *tags.Change
+	Dialect *tags.Dialect
+	Allow   []string
+	Deny    []string
+	Max     tags.Tag
+	Older   *bool
+	// Signatures is "require", "warn" or "off"; empty: not written.
+	Signatures string
+	Hold       string
+	HoldUntil  time.Time
 }
 
 // Policy gives the policy of a repository. Each of its fields comes from the
@@ -84,6 +86,9 @@ func (r Repository) over(policy *agent.Rule) {
 	}
 	if r.Older != nil {
 		policy.Older = *r.Older
+	}
+	if r.Signatures != "" {
+		policy.Signatures = agent.Signatures(r.Signatures)
 	}
 	if r.Hold != "" {
 		policy.Hold, policy.HoldUntil = r.Hold, r.HoldUntil
@@ -149,6 +154,7 @@ func (r *reader) repository(entry map[string]input, key string) Repository {
 		found.Max, err = parseMax(in.text, entry["dialect"].text)
 		r.check(in, key, err)
 	}
+	found.Signatures = entry["signatures"].text
 	if in, there := entry["older"]; there {
 		older := in.text == "true"
 		found.Older = &older

@@ -62,6 +62,7 @@ func schema() []key {
 			{name: "file", check: maybePath, def: []string{""}},
 			{name: "tokenServers", shape: table, names: host, check: host},
 		}},
+		{name: "signatureKeys", shape: list, check: path, def: []string{"/usr/share/pki/containers"}},
 		{name: "cri", shape: section, keys: []key{
 			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
 		}},
@@ -91,6 +92,7 @@ func repositoryKeys() []key {
 		{name: "deny", shape: list, check: denial, optional: true},
 		{name: "max", optional: true},
 		{name: "older", check: boolean, boolean: true, optional: true},
+		{name: "signatures", check: oneOf("require", "warn", "off"), optional: true},
 		{name: "hold", check: CheckReason, optional: true},
 		{name: "until", check: moment, optional: true},
 	}

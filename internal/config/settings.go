@@ -56,8 +56,11 @@ type Settings struct {
 	Repositories []Repository
 	Containerd   Containerd
 	Credentials  Credentials
-	CRI          CRI
-	Grains       Grains
+	// SignatureKeys are the directories of the public keys that signatures are
+	// verified with.
+	SignatureKeys []string
+	CRI           CRI
+	Grains        Grains
 	// StateDir keeps the record; it survives a reboot and a rollback of the OS.
 	StateDir string
 	// RuntimeDir has the sockets and the status file.
@@ -133,13 +136,14 @@ func settings(merged fragment, root string) (Settings, error) {
 		Credentials: Credentials{
 			File: r.maybePath("credentials.file"), TokenServers: r.table("credentials.tokenServers"),
 		},
-		CRI:          CRI{Socket: r.path("cri.socket")},
-		Grains:       Grains{Enabled: merged["grains.enabled"].text == "true", Path: r.path("grains.path")},
-		StateDir:     stateDir,
-		RuntimeDir:   r.path("runtimeDir"),
-		ApplyTimeout: r.duration("applyTimeout"),
-		NodeName:     merged["nodeName"].text,
-		Log:          Log{Level: r.level("log.level"), Format: merged["log.format"].text},
+		SignatureKeys: r.paths("signatureKeys"),
+		CRI:           CRI{Socket: r.path("cri.socket")},
+		Grains:        Grains{Enabled: merged["grains.enabled"].text == "true", Path: r.path("grains.path")},
+		StateDir:      stateDir,
+		RuntimeDir:    r.path("runtimeDir"),
+		ApplyTimeout:  r.duration("applyTimeout"),
+		NodeName:      merged["nodeName"].text,
+		Log:           Log{Level: r.level("log.level"), Format: merged["log.format"].text},
 	}
 	r.apart("podManifests", "templates", "stateDir", "runtimeDir")
 	return s, r.problems.err()

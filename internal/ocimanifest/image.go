@@ -38,6 +38,9 @@ type Build struct {
 	Size    int64     // bytes of config and layers, compressed
 	Version string    // printable, for people only
 	Origin  string    // repository without host; empty: not said, or nonsense
+	// Manifest is the image's own digest where an index led to it; its reader
+	// fills it in.
+	Manifest digest.Digest
 }
 
 // Fitting gives the manifests of an index for a platform in the order in which

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Verifier is an agent.Verifier in memory.
+type Verifier struct {
+	mu     sync.Mutex
+	key    string
+	signed map[digest.Digest]string // by key; "forged": by none of ours
+	away   error
+	asked  int
+}
+
+var _ agent.Verifier = (*Verifier)(nil)
+
+// NewVerifier has one key.
+func NewVerifier(key string) *Verifier {
+	return &Verifier{key: key, signed: map[digest.Digest]string{}}
+}
+
+// Sign signs a digest with a key.
+func (v *Verifier) Sign(d digest.Digest, key string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.signed[d] = key
+}
+
+// Replace changes the key that counts.
+func (v *Verifier) Replace(key string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.key = key
+}
+
+// Away makes every verification fail with err, until nil.
+func (v *Verifier) Away(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.away = err
+}
+
+// Asked counts the verifications since the last call.
+func (v *Verifier) Asked() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := v.asked
+	v.asked = 0
+	return n
+}
+
+// Verify answers as agent.Verifier.
+func (v *Verifier) Verify(_ context.Context, r agent.Release) (string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked++
+	by, signed := v.signed[r.Digest]
+	switch {
+	case v.away != nil:
+		return "", v.away
+	case !signed:
+		return "", agent.ErrUnsigned
+	case by != v.key:
+		return "", agent.ErrForged
+	}
+	return by, nil
+}
+
+// Keys answers as agent.Verifier.
+func (v *Verifier) Keys(context.Context) ([]string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return []string{v.key}, nil
+}

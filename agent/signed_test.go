@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// signing is a node that runs a signed velum, and what follows is signed or not.
+func signing(t *testing.T, policy agent.Signatures) (*world, *agenttest.Verifier) {
+	t.Helper()
+	w := newWorld(t)
+	v := agenttest.NewVerifier("sha256:ours")
+	w.Verifier = v
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Signatures: policy} }
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	v.Sign(first.Digest, "sha256:ours")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.runs("velum.yaml", "velum", first.Digest)
+	v.Asked()
+	return w, v
+}
+
+func TestSignatureIsVerifiedOnceAndBeforeThePull(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:ours")
+	s := w.poll()
+	i := image(s, "velum.yaml", "velum")
+	require.NotNil(t, i.Offered, s.Reason)
+	assert.Equal(t, "sha256:ours", i.SignedBy)
+	assert.Equal(t, 1, v.Asked())
+	w.poll()
+	w.restart()
+	w.poll()
+	assert.Zero(t, v.Asked())
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+}
+
+func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	w.agent.Jitter = func() float64 { return 0.5 }
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.poll()
+	assert.Empty(t, w.Node.Names(next.Digest), "not a byte of it is fetched")
+	assert.Equal(t, 1, v.Asked())
+	w.restart()
+	s := w.look()
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	assert.Contains(t, i.Refused[0].Reason, "not signed; looked for again at 2026-05-01T12:05:00Z")
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.idle()
+	w.agent.Jitter = func() float64 { return 0.5 }
+	plain := v.Asked()
+	w.check()
+	assert.Equal(t, plain+1, v.Asked(), "a person does not wait")
+	v.Sign(next.Digest, "sha256:ours")
+	w.Clock.Add(5*time.Minute - time.Second)
+	v.Asked()
+	w.look()
+	assert.Zero(t, v.Asked(), "a second too early")
+	w.Clock.Add(time.Second)
+	s = w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+	assert.NotContains(t, w.Disk.JSON(), `"unproved"`)
+}
+
+func TestForgedIsRefusedUntilTheKeysChange(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:another")
+	w.poll()
+	w.Clock.Add(48 * time.Hour)
+	v.Asked()
+	w.restart()
+	s := w.poll()
+	assert.Zero(t, v.Asked(), "it is remembered")
+	i := image(s, "velum.yaml", "velum")
+	require.NotEmpty(t, i.Refused)
+	assert.Contains(t, i.Refused[0].Reason, "no valid signature")
+	assert.Empty(t, w.Node.Names(next.Digest))
+	v.Replace("sha256:another")
+	s = w.look()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+}
+
+func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:ours")
+	v.Away(errors.New("connection refused"))
+	w.poll()
+	assert.Empty(t, w.Node.Names(next.Digest))
+	v.Away(nil)
+	w.Clock.Add(10 * time.Minute)
+	s := w.look()
+	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+}
+
+func TestUnsignedIsOnlyNotedWhereThatIsEnough(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesWarn)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s := w.poll()
+	i := image(s, "velum.yaml", "velum")
+	require.NotNil(t, i.Offered, s.Reason)
+	assert.Equal(t, next.Digest, i.Offered.Digest)
+	assert.Contains(t, i.Notes, "not verified: not signed")
+	assert.Empty(t, i.SignedBy)
+	w.idle()
+	v.Asked()
+
+	// What was staged before signatures were required is looked at once more.
+	w.Policy.Rule = func(string) agent.Rule {
+		return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+	}
+	w.restart()
+	s = w.look()
+	assert.Nil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+	v.Sign(next.Digest, "sha256:ours")
+	w.Clock.Add(24 * time.Hour)
+	s = w.look()
+	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+	assert.Equal(t, "sha256:ours", image(s, "velum.yaml", "velum").SignedBy)
+}
+
+// A pod that does not run yet waits for the signature, and says so.
+func TestNewPodWaitsForItsSignature(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	other := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
+	s := w.check()
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Contains(t, s.Reason, "not signed")
+	assert.Empty(t, w.Node.PodManifest("db.yaml"))
+	v.Sign(other.Digest, "sha256:ours")
+	w.Clock.Add(10 * time.Minute)
+	s = w.look()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
+}
+
+// What runs may be unsigned: it does not keep the pod's other images back.
+func TestUnsignedNeighbourThatRunsDoesNotKeepAnOfferBack(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesOff)
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Policy.Rule = func(string) agent.Rule {
+		return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+	}
+	w.restart()
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:ours")
+	s := w.check()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	out, _ := w.apply("two.yaml")
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+}

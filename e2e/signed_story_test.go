@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Where signatures are required, not a layer is fetched of what is not signed
+// (yet) or signed by somebody else, and what is signed well is offered.
+func TestSignaturesRequired(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	const keys = "usr/share/pki/containers/"
+	n.WriteFile(configFile, "repositories: [{match: \"*\", signatures: require}]\n")
+	next := release(n, "demo/velum", "4.0.0-rev3-build1.1")
+
+	s := cycle(t, n, 4)
+	i := imageOf(t, s, "velum.yaml")
+	assert.Contains(t, fmt.Sprint(i.Refused), "no usable public key")
+	ours, theirs := signer(t), signer(t)
+	n.WriteFile(keys+"ours.pem", ours.public(t))
+
+	n.Registry.Forget()
+	s = cycle(t, n, 4)
+	i = imageOf(t, s, "velum.yaml")
+	require.NotEmpty(t, i.Refused, "%+v", i)
+	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	assert.Contains(t, fmt.Sprint(i.Refused), "not signed")
+	assert.LessOrEqual(t, n.Registry.Requests().Count("GET", node.Blob), 2, "configs, and no layer")
+	images, _ := stored(t, n)
+	for _, digest := range images {
+		assert.NotEqual(t, next, digest)
+	}
+
+	theirs.sign(t, n, "demo/velum", next)
+	s = cycle(t, n, 4)
+	assert.Contains(t, fmt.Sprint(imageOf(t, s, "velum.yaml").Refused), "no valid signature")
+
+	n.WriteFile(keys+"theirs.pem", theirs.public(t))
+	s = cycle(t, n, 0)
+	i = imageOf(t, s, "velum.yaml")
+	require.NotNil(t, i.Offered, "%+v", i)
+	assert.Equal(t, next, i.Offered.Digest.String())
+	assert.Contains(t, i.SignedBy, "sha256:")
+}
+
+// signing is a key pair of a publisher.
+type signing struct{ *ecdsa.PrivateKey }
+
+func signer(t *testing.T) signing {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return signing{key}
+}
+
+func (s signing) public(t *testing.T) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(s.Public())
+	require.NoError(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// sign pushes a signature as cosign and OBS do: under a tag of the digest.
+func (s signing) sign(t *testing.T, n *node.Node, repository, digest string) {
+	t.Helper()
+	payload := fmt.Sprintf(`{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},`+
+		`"type":"cosign container image signature"},"optional":null}`, n.Registry.Ref(repository), digest)
+	sum := sha256.Sum256([]byte(payload))
+	raw, err := ecdsa.SignASN1(rand.Reader, s.PrivateKey, sum[:])
+	require.NoError(t, err)
+	n.Registry.PushSignature(repository, digest, []byte(payload), base64.StdEncoding.EncodeToString(raw))
+}
