@@ -123,7 +123,8 @@ func (d *decider) unproved(rel Release, rule Rule) (Refusal, bool) {
 	case u.Forged:
 		return Refusal{rel.Name(), RuleSignature, u.Reason}, true
 	case wait > 0 && wait <= backoffMost: // else the clock was wrong
-		return Refusal{rel.Name(), RuleSignature, u.Reason + "; looked for again at " + u.RetryAt.UTC().Format(time.RFC3339)}, true
+		again := u.RetryAt.UTC().Format(time.RFC3339)
+		return Refusal{rel.Name(), RuleSignature, u.Reason + "; looked for again at " + again}, true
 	}
 	return Refusal{}, false
 }

@@ -64,7 +64,7 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 	heads := map[string]int{}
 	for _, r := range n.Registry.Requests() {
-		if r.Method == "HEAD" && r.Kind == node.Manifest {
+		if r.Method == http.MethodHead && r.Kind == node.Manifest {
 			heads[r.Reference]++
 		}
 	}

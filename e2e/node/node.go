@@ -83,7 +83,7 @@ func Start(tb TB, options Options) *Node {
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
 	n.makeTree()
-	n.WriteFile(vendorConfig, "# The second reading of a new digest would cost each story half a minute.\nconfirmAfter: 0\n")
+	n.WriteFile(vendorConfig, "# A second reading would cost each story half a minute.\nconfirmAfter: 0\n")
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}

@@ -16,11 +16,11 @@ import (
 // layer is the signed payload.
 func (r *Registry) PushSignature(repository, digest string, payload []byte, signature string) {
 	r.node.tb.Helper()
-	image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
-		mutate.Addendum{
-			Layer:       static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
-			Annotations: map[string]string{"dev.cosignproject.cosign/signature": signature},
-		})
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.Append(base, mutate.Addendum{
+		Layer:       static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": signature},
+	})
 	if err == nil {
 		repo, errName := r.repository(repository)
 		if err = errName; err == nil {
