@@ -119,8 +119,12 @@ func pick(plan Plan, names []string) ([]PodPlan, error) {
 }
 
 func isNamed(i ImagePlan, name string) bool {
-	repository := i.Want.Ask.Repository
-	return repository != "" && (repository == name || strings.HasSuffix(repository, "/"+name))
+	return i.Want.Ask.Repository != "" && isRepository(i.Want.Ask.Repository, name)
+}
+
+// isRepository compares with what a person gives: a repository, or the end of one.
+func isRepository(repository, name string) bool {
+	return repository == name || strings.HasSuffix(repository, "/"+name)
 }
 
 // approve keeps a yes to exactly this offer.

@@ -83,14 +83,26 @@ func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold
 // Unhold takes back the holds of persons on the named images, or all of them.
 // It returns those that were there.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, Status, error) {
-	keys, err := a.held(ctx, names, all)
-	if err != nil {
+	if err := a.load(ctx); err != nil {
 		return nil, Status{}, err
 	}
-	if all {
-		for k := range a.record.Holds {
+	var keys, rest []string // a held image need not be used by any pod any more
+	for k := range a.record.Holds {
+		if all || slices.ContainsFunc(names, func(n string) bool { return isRepository(k, n) }) {
 			keys = append(keys, k)
 		}
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(keys, func(k string) bool { return isRepository(k, n) }) {
+			rest = append(rest, n)
+		}
+	}
+	if len(rest) > 0 {
+		more, err := a.held(ctx, rest, false)
+		if err != nil {
+			return nil, Status{}, err
+		}
+		keys = append(keys, more...)
 	}
 	slices.Sort(keys)
 	keys = slices.DeleteFunc(keys, func(k string) bool {

@@ -180,3 +180,17 @@ func TestLoopHolds(t *testing.T) {
 		assert.Equal(t, agent.StateStaged, l.Status().State)
 	})
 }
+
+// A held image that no pod uses any more can be let go by its name.
+func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.hold(agent.PersonHold{}, "velum")
+	w.Node.PutTemplate("velum.yaml", nil)
+	w.Node.PutPodManifest("velum.yaml", nil)
+	keys, _, err := w.agent.Unhold(t.Context(), []string{"velum"}, false)
+	require.NoError(t, err)
+	assert.Equal(t, []string{velum}, keys)
+	_, _, err = w.agent.Unhold(t.Context(), []string{"velum"}, false)
+	require.ErrorIs(t, err, agent.ErrUnknownImage)
+}
