@@ -61,9 +61,11 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error)
 			return agent.Build{}, fmt.Errorf("index %s: has an index where a manifest is due", desc.Digest)
 		}
 		build, err := l.image(at, child.Digest, m)
-		build.Manifest = child.Digest
 		if child.Platform == nil && errors.Is(err, agent.ErrPlatform) {
 			continue // it was only a guess
+		}
+		if err == nil {
+			build.Manifest = child.Digest
 		}
 		return build, err
 	}

@@ -47,9 +47,11 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 			return agent.Build{}, e.failed(fmt.Errorf("index %s: has an index where a manifest is due", d))
 		}
 		build, err := r.image(ctx, e, child.Digest, m)
-		build.Manifest = child.Digest
 		if child.Platform == nil && errors.Is(err, agent.ErrPlatform) {
 			continue // it was only a guess
+		}
+		if err == nil {
+			build.Manifest = child.Digest
 		}
 		return build, err
 	}

@@ -75,7 +75,9 @@ func TestRealRegistry(t *testing.T) {
 	assert.Equal(t, want, got, "manifest")
 	got, err = r.Describe(t.Context(), repository, resolve("index"))
 	require.NoError(t, err)
+	want.Manifest = resolve("4.0.0-rev1") // a signature may be over that alone
 	assert.Equal(t, want, got, "index")
+	want.Manifest = ""
 
 	for _, tag := range []string{"arm", "empty"} {
 		_, err = r.Describe(t.Context(), repository, resolve(tag))

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// A registry that wants a login is polled and pulled from with the one that the
+// node has for it; nothing that the agent writes tells the password. Without
+// it, or with a wrong one, the node stays as it is, and the status says why.
+func TestLoginOfARegistry(t *testing.T) {
+	t.Parallel()
+	const user, password = "node", "correct-horse-battery"
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, TLS: true})
+	n.Secret(password)
+	n.Secret(user + ":" + password)
+	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	n.WriteFile(grainFile, "roles: [admin]\n")
+	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		u, p, _ := r.BasicAuth()
+		if u == user && p == password {
+			return false
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+
+	s := cycle(t, n, 4)
+	assert.Contains(t, s.Reason, "401 Unauthorized")
+	login(n, user, "wrong-"+password)
+	s = cycle(t, n, 4)
+	assert.Contains(t, s.Reason, "401 Unauthorized")
+	assert.NoFileExists(t, n.Path("etc/kubernetes/manifests/velum.yaml"))
+
+	login(n, user, password)
+	s = cycle(t, n, 0)
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.True(t, imageOf(t, s, "velum.yaml").Staged)
+	assert.False(t, s.Sources[0].Insecure)
+	n.Registry.Forget()
+	cycle(t, n, 0)
+	requests := n.Registry.Requests()
+	assert.Equal(t, 1, requests.Count("HEAD", node.Manifest)-unauthorized(requests), "one HEAD, and one that was asked to log in")
+}
+
+func unauthorized(requests node.Requests) (count int) {
+	for _, r := range requests {
+		if r.Status == http.StatusUnauthorized {
+			count++
+		}
+	}
+	return count
+}
+
+// login writes what `podman login` writes.
+func login(n *node.Node, user, password string) {
+	auth := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+	n.WriteFile("root/.docker/config.json", fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, n.Registry.Host, auth))
+}
