@@ -117,12 +117,12 @@ func TestPlaceholders(t *testing.T) {
 
 // policies are what `updates` lets through of a repository that has everything.
 // Where no tag may be newer, nobody asks for the list.
-var policies = map[string]struct{ offered, change, note string }{
+var policies = map[string]struct{ offered, change, refused string }{
 	"none":     {},
 	"rebuild":  {},
-	"revision": {"1.0.0-rev2-build2.1", "revision", "is more than updates: revision"},
-	"patch":    {"1.0.1-rev1-build1.1", "patch", "is more than updates: patch"},
-	"minor":    {"1.1.0-rev1-build1.1", "minor", "is more than updates: minor"},
+	"revision": {"1.0.0-rev2-build2.1", "revision", "2.0.0-rev1 refused by updates: major is more than revision"},
+	"patch":    {"1.0.1-rev1-build1.1", "patch", "2.0.0-rev1 refused by updates: major is more than patch"},
+	"minor":    {"1.1.0-rev1-build1.1", "minor", "2.0.0-rev1 refused by updates: major is more than minor"},
 	"major":    {"2.0.0-rev1-build1.1", "major", ""},
 }
 
@@ -155,11 +155,11 @@ func TestPolicies(t *testing.T) {
 			assert.Equal(t, want.offered, image.Offered.Tag, name)
 			assert.Contains(t, n.ReadFile(waitingDir+name+".yaml"), strings.Split(want.offered, "-build")[0]+"\n")
 		}
-		notes := strings.Join(plan[name+".yaml"].Images[0].Notes, "; ")
-		if want.note == "" {
-			assert.Empty(t, notes, name)
-		} else {
-			assert.Contains(t, notes, want.note, name)
+		refused := plan[name+".yaml"].Images[0].Refused
+		if want.refused == "" {
+			assert.Empty(t, refused, name)
+		} else if assert.NotEmpty(t, refused, name) {
+			assert.Equal(t, want.refused, refused[0].String(), name)
 		}
 	}
 	assert.Equal(t, before.files, look(t, n, grainFile, waitingDir).files, "all of them are written, so all wait")

@@ -238,6 +238,7 @@ type podPlan struct {
 	Images      []struct {
 		From, To, Change, Error string
 		Notes                   []string
+		Refused                 []agent.Refusal
 	}
 	Error string
 }
