@@ -12,13 +12,15 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// frugal gives the heap back to the kernel: at once after a cycle that has left
-// much of it, as one that stages does, else when the daemon has been at rest for a
-// while. To collect it after each cycle took a quarter of a steady poll's CPU.
+// frugal gives the heap back to the kernel: at once after a cycle that comes after
+// a rest, or has left much of it, as one that stages does; else when the daemon has
+// been at rest for a while. To collect it after each of many cycles took a quarter
+// of their CPU.
 type frugal struct {
 	*systemd.Notifier
-	rest *time.Timer
-	kept uint64 // bytes of the heap in memory after it was last given back
+	rest  *time.Timer
+	kept  uint64    // bytes of the heap in memory after it was last given back
+	ended time.Time // when the last cycle did
 }
 
 const (
@@ -38,7 +40,9 @@ func newFrugal(n *systemd.Notifier) *frugal {
 func (f *frugal) Status(text string) {
 	f.Notifier.Status(text)
 	f.rest.Reset(restsAfter)
-	if heapInMemory() > f.kept+slack {
+	rare := time.Since(f.ended) > restsAfter // then it costs what it would cost a minute later
+	f.ended = time.Now()
+	if rare || heapInMemory() > f.kept+slack {
 		debug.FreeOSMemory()
 		f.kept = heapInMemory()
 	}
