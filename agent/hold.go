@@ -34,7 +34,7 @@ func (d *decider) holds(p *PodPlan) {
 			p.hold(repository, h.Reason, h.Until)
 		}
 		rule := d.policy.rule(repository)
-		if rule.Hold != "" && (rule.HoldUntil.IsZero() || d.now.Before(rule.HoldUntil)) {
+		if rule.Hold != "" && (PersonHold{Until: rule.HoldUntil}).stands(d.now) {
 			p.hold(repository, rule.Hold+" (configuration)", rule.HoldUntil)
 		}
 	}

@@ -31,11 +31,11 @@ const (
 func (c *session) pull(
 	ctx context.Context, r agent.Release, progress func(agent.Progress),
 ) (ocispec.Descriptor, error) {
-	w := newWatcher(c.client.ContentStore(), stagedName(r), progress)
+	w := newWatcher(c.client.ContentStore(), r.StagedName(), progress)
 	stop := w.start(ctx)
 	defer stop()
 	opts := []containerd.RemoteOpt{
-		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: stagedName(r)}),
+		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: r.StagedName()}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabel(labelManaged, managed),
 		containerd.WithImageHandlerWrapper((&guard{session: c, seen: w.expect}).wrap),

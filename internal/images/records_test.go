@@ -191,9 +191,9 @@ func TestStageRefuses(t *testing.T) {
 func TestStagedName(t *testing.T) {
 	t.Parallel()
 	release := agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: someDigest}
-	assert.Equal(t, "suse.com/a:1-rev1-build1", stagedName(release))
+	assert.Equal(t, "suse.com/a:1-rev1-build1", release.StagedName())
 	release.Tag = release.Long
-	assert.Equal(t, "suse.com/a@"+someDigest.String(), stagedName(release))
+	assert.Equal(t, "suse.com/a@"+someDigest.String(), release.StagedName())
 	release.Long = ""
-	assert.Equal(t, "suse.com/a@"+someDigest.String(), stagedName(release))
+	assert.Equal(t, "suse.com/a@"+someDigest.String(), release.StagedName())
 }

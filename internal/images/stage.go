@@ -90,23 +90,13 @@ func checkRelease(r agent.Release) error {
 
 func digestName(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
 
-// stagedName is the name that staging gives a release: the long tag, or the
-// digest where there is none. A pod that follows a long tag makes it a
-// floating one, whose record belongs to CRI.
-func stagedName(r agent.Release) string {
-	if r.Long == "" || r.Long == r.Tag {
-		return digestName(r)
-	}
-	return r.Repository + ":" + r.Long
-}
-
 func (c *session) stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) (err error) {
 	ctx, end, err := c.lease(ctx, digestName(r))
 	if err != nil {
 		return err
 	}
 	defer end()
-	undo, err := c.remember(ctx, stagedName(r), pinName(r.Repository, r.Digest))
+	undo, err := c.remember(ctx, r.StagedName(), pinName(r.Repository, r.Digest))
 	if err != nil {
 		return err
 	}
@@ -129,7 +119,7 @@ func (c *session) stage(ctx context.Context, r agent.Release, progress func(agen
 	}
 	size, err := c.size(ctx, target)
 	if err == nil {
-		progress(agent.Progress{Reference: stagedName(r), Phase: "done", Done: size, Total: size})
+		progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }
@@ -152,7 +142,7 @@ func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor
 // name writes the records that are not there yet, the pin last, and believes
 // nothing: what is called staged has been seen complete with its pin in place.
 func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor) error {
-	named := images.Image{Name: stagedName(r), Target: target, Labels: map[string]string{labelManaged: managed}}
+	named := images.Image{Name: r.StagedName(), Target: target, Labels: map[string]string{labelManaged: managed}}
 	pin := pinRecord(r.Repository, images.Image{Target: target})
 	for _, record := range []images.Image{named, pin} {
 		there, err := c.client.ImageService().Get(ctx, record.Name)
