@@ -40,7 +40,7 @@ func (i *inquiry) newest(ctx context.Context, o *Offer) error {
 		if tried++; tried > maxCandidates {
 			break
 		}
-		found, err := i.candidate(ctx, o, t.Wire(), rule)
+		found, err := i.candidate(ctx, o, list, t, rule)
 		if err != nil || found {
 			return err
 		}
@@ -50,7 +50,10 @@ func (i *inquiry) newest(ctx context.Context, o *Offer) error {
 }
 
 // candidate looks at one tag; found: it is the newest.
-func (i *inquiry) candidate(ctx context.Context, o *Offer, tag string, rule Rule) (found bool, err error) {
+func (i *inquiry) candidate(
+	ctx context.Context, o *Offer, list []tags.Tag, t tags.Tag, rule Rule,
+) (found bool, err error) {
+	tag := t.Wire()
 	r, err := i.named(ctx, o.Question, tag)
 	switch {
 	case errors.Is(err, ErrPlatform):
@@ -73,6 +76,15 @@ func (i *inquiry) candidate(ctx context.Context, o *Offer, tag string, rule Rule
 	if isEarlier(r, o.Follow) {
 		o.Notes = append(o.Notes, fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
 			r.Name(), o.Follow.Name(), day(r.Created), day(o.Follow.Created)))
+	}
+	if o.Convert && t.Form() == tags.Short { // or it would be converted right after
+		twin, err := i.naming(ctx, r.Digest, o.Repository, list, tags.Intermediate, ofApp(t))
+		if err != nil {
+			return false, err
+		}
+		if twin != "" {
+			r.Tag = twin
+		}
 	}
 	o.Newest = r
 	return true, nil

@@ -168,7 +168,8 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	if seen && !i.listed[q.Repository] {
 		return q.Tag, want, nil // looked for in this very list before
 	}
-	if tag, err := i.twinIn(ctx, list, q, short, want); tag != "" || err != nil {
+	tag, err := i.naming(ctx, want, q.Repository, list, tags.Intermediate, ofApp(short))
+	if tag != "" || err != nil {
 		return tag, want, err
 	}
 	if known {
@@ -180,19 +181,22 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 	return q.Tag, want, nil
 }
 
-// twinIn looks for the twin among the newest of a list; "": it is not there.
-func (i *inquiry) twinIn(
-	ctx context.Context, list []tags.Tag, q Question, short tags.Tag, want digest.Digest,
+// naming looks among the newest tags of a form that fit for one that names a
+// digest; "": there is none.
+func (i *inquiry) naming(
+	ctx context.Context, want digest.Digest, repository string, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
 ) (string, error) {
 	tried := 0
-	for _, t := range ofForm(list, tags.Intermediate) {
-		if t.App() != short.App() || tried == maxCandidates {
+	for _, t := range ofForm(list, f) {
+		if !fits(t) || tried == maxCandidates {
 			continue
 		}
 		tried++
-		if d, err := i.head(ctx, q.Repository, t.Wire()); err == nil && d == want {
+		d, err := i.head(ctx, repository, t.Wire())
+		if err == nil && d == want {
 			return t.Wire(), nil
-		} else if err != nil && !errors.Is(err, ErrNotFound) {
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
 			return "", err
 		}
 	}
@@ -250,21 +254,12 @@ func (i *inquiry) long(
 		i.noList(q, err)
 		return "", nil
 	}
-	tried := 0
-	for _, l := range ofForm(list, tags.Long) {
-		if !sameFloor(l, t) || tried == maxCandidates {
-			continue
-		}
-		tried++
-		d, err := i.head(ctx, q.Repository, l.Wire())
-		if err == nil && d == want {
-			return l.Wire(), nil
-		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return "", err
-		}
-	}
-	return "", nil
+	return i.naming(ctx, want, q.Repository, list, tags.Long, func(l tags.Tag) bool { return sameFloor(l, t) })
+}
+
+// ofApp is true of the tags of one application version.
+func ofApp(short tags.Tag) func(tags.Tag) bool {
+	return func(t tags.Tag) bool { return t.App() == short.App() }
 }
 
 // sameFloor reports whether the long tag is a build of the floating one.

@@ -330,3 +330,21 @@ func TestEveryOfferNamesWhoAnswered(t *testing.T) {
 	w.restart()
 	assert.Equal(t, want, image(w.look(), "velum.yaml", "velum").Host, "also of a remembered one")
 }
+
+// A short tag that is followed for want of an intermediate one, as one may be
+// away, goes to the intermediate tag of the newer version at once, and not in
+// two updates.
+func TestNewerShortTagIsOfferedByItsIntermediateOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Registry.Publish(velum, "4.0.0")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.check()
+	w.Registry.Release(velum, "4.0.1", 1, "1.1")
+	w.check()
+	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.1-rev1\n")
+	out, _ := w.apply()
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, agent.StateCurrent, w.check().State)
+}
