@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
 const (
@@ -179,14 +180,19 @@ func cycle(t *testing.T, n *node.Node, code int) agent.Status {
 	return parsed(t, r)
 }
 
-// startDaemonWith starts the daemon and waits until it listens.
+// startDaemonWith starts the daemon and waits until it listens and has looked at
+// the node once, or is at long work: its first look writes files of its own,
+// which must not fall into a test's view.
 func startDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
 	t.Helper()
 	socket := n.Path("run/image-update-agent/agent.sock")
 	require.NoError(t, os.RemoveAll(socket)) // a killed one leaves it
 	p := n.StartAgentWith(env, "run")
 	node.Eventually(t, "daemon", ready, func() error {
-		_, err := os.Stat(socket)
+		s, err := api.NewClient(socket).Status(t.Context())
+		if err == nil && s.Reason == "starting" && s.Progress == nil {
+			err = errors.New("has not looked yet")
+		}
 		return err
 	})
 	return p
