@@ -122,6 +122,14 @@ func identifier(text string) error {
 	return nil
 }
 
+// maybeIdentifier may be empty: not set.
+func maybeIdentifier(text string) error {
+	if text == "" {
+		return nil
+	}
+	return identifier(text)
+}
+
 // nodeNames is the grammar of Kubernetes' object names (RFC 1123 subdomain).
 var nodeNames = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 

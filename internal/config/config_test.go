@@ -138,6 +138,8 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			},
 		},
 		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
+		Staging:    Staging{Images: 3, Layers: 4, Bandwidth: 20 << 20, Timeout: 2 * time.Hour},
+		Disk:       Disk{Reserve: 5_000_000, HighMark: 80}, Prune: Prune{Foreign: true},
 		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
 			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",
 		}},

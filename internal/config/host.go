@@ -4,6 +4,7 @@ package config
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -16,10 +17,14 @@ const (
 	containerdFile = "/etc/containerd/config.toml"
 )
 
-// host is the fragment of what the node itself says: kubelet's staticPodPath
-// and containerd's config_path. It lies above the defaults and below every file
-// of ours. A file that is not there, or that its owner could not read either,
-// says nothing: it is not ours to complain about.
+// kubeletsHighMark is kubelet's own default of imageGCHighThresholdPercent
+// (k8s.io/kubelet/config/v1beta1).
+const kubeletsHighMark = 85
+
+// host is the fragment of what the node itself says: kubelet's staticPodPath and
+// imageGCHighThresholdPercent, and containerd's config_path. It lies above the
+// defaults and below every file of ours. A file that is not there, or that its
+// owner could not read either, says nothing: it is not ours to complain about.
 func (s Sources) host() fragment {
 	found := fragment{}
 	add := func(key, file string, value func(data []byte) string) {
@@ -27,11 +32,12 @@ func (s Sources) host() fragment {
 		if err != nil {
 			return
 		}
-		if text := value(data); filepath.IsAbs(text) {
+		if text := value(data); text != "" {
 			found[key] = input{from: origin{place: s.Root + file}, text: text}
 		}
 	}
 	add("podManifests", kubeletFile, staticPodPath)
+	add(highMark, kubeletFile, highThreshold)
 	add("containerd.certsD", containerdFile, configPath)
 	return found
 }
@@ -43,7 +49,39 @@ func staticPodPath(data []byte) string {
 	if err := yaml.Unmarshal(data, &kubelet); err != nil {
 		return ""
 	}
-	return strings.TrimSuffix(kubelet.StaticPodPath, "/")
+	return absolute(strings.TrimSuffix(kubelet.StaticPodPath, "/"))
+}
+
+// absolute drops what is no absolute path.
+func absolute(path string) string {
+	if !filepath.IsAbs(path) {
+		return ""
+	}
+	return path
+}
+
+const highMark = "disk.highMark"
+
+func highThreshold(data []byte) string {
+	var kubelet struct {
+		Percent int `yaml:"imageGCHighThresholdPercent"`
+	}
+	if err := yaml.Unmarshal(data, &kubelet); err != nil || kubelet.Percent < 1 || kubelet.Percent > 100 {
+		return ""
+	}
+	return strconv.Itoa(kubelet.Percent)
+}
+
+// resolveHighMark puts in the place of a 0 what is meant by it.
+func resolveHighMark(merged, host fragment) {
+	if merged[highMark].text != "0" {
+		return
+	}
+	meant, there := host[highMark]
+	if !there {
+		meant = input{from: origin{place: "default"}, text: strconv.Itoa(kubeletsHighMark)}
+	}
+	merged[highMark] = meant
 }
 
 // criPlugin is the part of a containerd plugin that has the config_path.
@@ -66,7 +104,7 @@ func configPath(data []byte) string {
 		return ""
 	}
 	if path := containerd.Plugins.V3.Registry.ConfigPath; path != "" {
-		return path
+		return absolute(path)
 	}
-	return containerd.Plugins.V2.Registry.ConfigPath
+	return absolute(containerd.Plugins.V2.Registry.ConfigPath)
 }

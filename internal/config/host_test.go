@@ -22,6 +22,7 @@ var configPaths = map[string]struct{ toml, want string }{
   config_path = '/etc/containerd/certs.d:/etc/docker/certs.d'
 `, "/etc/containerd/certs.d:/etc/docker/certs.d"},
 	"other plugins only": {"[plugins.'io.containerd.internal.v1.opt']\n  path = '/opt'\n", ""},
+	"relative":           {"[plugins.'io.containerd.cri.v1.images'.registry]\n  config_path = 'certs.d'\n", ""},
 	"of another type":    {"[plugins.'io.containerd.cri.v1.images'.registry]\n  config_path = 3\n", ""},
 	"broken":             {"[plugins", ""},
 	"empty":              {"", ""},
@@ -42,6 +43,63 @@ func TestStaticPodPath(t *testing.T) {
 	assert.Equal(t, "/srv/pods", staticPodPath([]byte("kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n")))
 	assert.Empty(t, staticPodPath([]byte("kind: KubeletConfiguration\n")))
 	assert.Empty(t, staticPodPath([]byte("staticPodPath: [\n")))
+	assert.Empty(t, staticPodPath([]byte("staticPodPath: pods\n")), "relative to where?")
+}
+
+// highThresholds are kubelet's configurations, and the percentage in each.
+var highThresholds = map[string]string{
+	"imageGCHighThresholdPercent: 70\n":                            "70",
+	"kind: KubeletConfiguration\nimageGCHighThresholdPercent: 100": "100",
+	"imageGCHighThresholdPercent: 101":                             "",
+	"imageGCHighThresholdPercent: 0":                               "",
+	"imageGCHighThresholdPercent: -1":                              "",
+	"imageGCHighThresholdPercent: most":                            "",
+	"imageGCLowThresholdPercent: 70":                               "",
+	"imageGCHighThresholdPercent: [":                               "",
+}
+
+func TestHighThreshold(t *testing.T) {
+	t.Parallel()
+	for text, want := range highThresholds {
+		assert.Equal(t, want, highThreshold([]byte(text)), text)
+	}
+}
+
+// A high mark of 0 is kubelet's own, wherever it was written; what is meant is
+// shown.
+func TestTheHighMarkOfZeroIsKubelets(t *testing.T) {
+	t.Parallel()
+	kubelets := Entry{Key: highMark, Value: "70", Origin: kubeletFile}
+	for name, c := range map[string]struct {
+		files map[string]string
+		mark  int
+		shown Entry
+	}{
+		"nobody says": {nil, 85, Entry{highMark, "85", "default"}},
+		"kubelet":     {map[string]string{kubeletFile: "imageGCHighThresholdPercent: 70"}, 70, kubelets},
+		"0 in ours": {map[string]string{
+			kubeletFile: "imageGCHighThresholdPercent: 70", adminFile: "disk: {highMark: 0}",
+		}, 70, kubelets},
+		"0 over another": {map[string]string{
+			kubeletFile: "imageGCHighThresholdPercent: 70",
+			adminFile:   "disk: {highMark: 60}", dropIns + "/a.yaml": "disk: {highMark: 0}",
+		}, 70, kubelets},
+		"ours wins": {map[string]string{
+			kubeletFile: "imageGCHighThresholdPercent: 70", adminFile: "disk: {highMark: 60}",
+		}, 60, Entry{highMark, "60", adminFile + ":1"}},
+		"0 where kubelet says nothing": {map[string]string{adminFile: "disk: {highMark: 0}"}, 85, Entry{highMark, "85", "default"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := tree(t, c.files)
+			got := load(t, Sources{Root: root})
+			assert.Equal(t, c.mark, got.Settings.Disk.HighMark)
+			if c.shown.Origin != "default" {
+				c.shown.Origin = root + c.shown.Origin
+			}
+			assert.Contains(t, got.Entries(), c.shown)
+		})
+	}
 }
 
 func TestTheNodesOwnFilesLieBelowOurs(t *testing.T) {

@@ -54,7 +54,8 @@ type Config struct {
 func Load(from Sources) (*Config, error) {
 	var c Config
 	var found problems
-	fragments := []fragment{defaults(), from.host()}
+	host := from.host()
+	fragments := []fragment{defaults(), host}
 	files, err := from.files()
 	if err != nil {
 		return nil, err
@@ -82,6 +83,7 @@ func Load(from Sources) (*Config, error) {
 		return nil, err
 	}
 	c.merged = merge(append(fragments, environment)...)
+	resolveHighMark(c.merged, host)
 	c.Settings, err = settings(c.merged, from.Root)
 	if err != nil {
 		return nil, err

@@ -52,12 +52,10 @@ func schema() []key {
 			{name: "to", check: prefix},
 		}},
 		{name: "repositories", shape: records, layered: true, keys: repositoryKeys(), fits: repositoryFits},
-		{name: "containerd", shape: section, keys: []key{
-			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
-			{name: "namespace", check: identifier, def: []string{"k8s.io"}},
-			{name: "certsD", check: path, def: []string{"/etc/containerd/certs.d"}},
-			{name: "snapshotter", check: identifier, def: []string{"overlayfs"}},
-		}},
+		{name: "containerd", shape: section, keys: containerdKeys()},
+		{name: "staging", shape: section, keys: stagingKeys()},
+		{name: "disk", shape: section, keys: diskKeys()},
+		{name: "prune", shape: section, keys: pruneKeys()},
 		{name: "credentials", shape: section, keys: []key{
 			{name: "file", check: maybePath, def: []string{""}},
 			{name: "tokenServers", shape: table, names: host, check: host},
@@ -78,6 +76,44 @@ func schema() []key {
 			{name: "level", check: oneOf("debug", "info", "warn", "error"), def: []string{"info"}},
 			{name: "format", check: oneOf("text", "json"), def: []string{"text"}},
 		}},
+	}
+}
+
+// containerdKeys are those of containerd.
+func containerdKeys() []key {
+	return []key{
+		{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
+		{name: "namespace", check: identifier, def: []string{"k8s.io"}},
+		{name: "certsD", check: path, def: []string{"/etc/containerd/certs.d"}},
+		{name: "snapshotter", check: maybeIdentifier, def: []string{""}},
+	}
+}
+
+// stagingKeys are those of staging. Below 16 KiB a second a unit was mistaken: a
+// layer of 50 MB would take an hour.
+func stagingKeys() []key {
+	return []key{
+		{name: "images", check: number(1, 8), def: []string{"2"}},
+		{name: "layers", check: number(1, 16), def: []string{"3"}},
+		{name: "bandwidth", check: size("unlimited", "16KiB", "1TiB"), def: []string{"0"}},
+		{name: "timeout", check: duration(zeroIsRefused), def: []string{"1h"}},
+	}
+}
+
+// diskKeys are those of disk.
+func diskKeys() []key {
+	return []key{
+		{name: "reserve", check: size("only the percentage counts", "1MiB", "1024TiB"), def: []string{"1GiB"}},
+		{name: "reservePercent", check: number(0, 90), def: []string{"10"}},
+		{name: "highMark", check: number(0, 100), def: []string{"0"}},
+	}
+}
+
+// pruneKeys are those of prune.
+func pruneKeys() []key {
+	return []key{
+		{name: "keep", check: number(0, 10), def: []string{"1"}},
+		{name: "foreign", check: boolean, boolean: true, def: []string{"false"}},
 	}
 }
 

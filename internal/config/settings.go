@@ -55,6 +55,9 @@ type Settings struct {
 	// Repositories are the policies as written; Policy applies them.
 	Repositories []Repository
 	Containerd   Containerd
+	Staging      Staging
+	Disk         Disk
+	Prune        Prune
 	Credentials  Credentials
 	// SignatureKeys are the directories of the public keys that signatures are
 	// verified with.
@@ -70,40 +73,6 @@ type Settings struct {
 	// NodeName is the node's name in Kubernetes; empty: the host's name.
 	NodeName string
 	Log      Log
-}
-
-// Rewrite replaces the prefix From of a repository, up to a slash, by To.
-type Rewrite struct{ From, To string }
-
-// Containerd is where and how images are stored.
-type Containerd struct {
-	Socket      string
-	Namespace   string
-	CertsD      []string // directories of hosts.toml files, as containerd's config_path
-	Snapshotter string
-}
-
-// Credentials are where logins for registries come from, and who may see them.
-type Credentials struct {
-	// File is searched before the usual ones; empty: there is none.
-	File string
-	// TokenServers see the logins of a registry, by its host.
-	TokenServers map[string]string
-}
-
-// CRI is the container runtime as kubelet uses it.
-type CRI struct{ Socket string }
-
-// Grains is what Salt is told.
-type Grains struct {
-	Enabled bool
-	Path    string
-}
-
-// Log is how the daemon logs to its standard error.
-type Log struct {
-	Level  slog.Level
-	Format string // "text" or "json"
 }
 
 // settings is the third step. What it converts was checked in the first.
@@ -133,12 +102,15 @@ func settings(merged fragment, root string) (Settings, error) {
 			CertsD:      r.split("containerd.certsD"),
 			Snapshotter: merged["containerd.snapshotter"].text,
 		},
+		Staging: r.staging(),
+		Disk:    r.disk(),
+		Prune:   Prune{Keep: r.number("prune.keep"), Foreign: r.yes("prune.foreign")},
 		Credentials: Credentials{
 			File: r.maybePath("credentials.file"), TokenServers: r.table("credentials.tokenServers"),
 		},
 		SignatureKeys: r.paths("signatureKeys"),
 		CRI:           CRI{Socket: r.path("cri.socket")},
-		Grains:        Grains{Enabled: merged["grains.enabled"].text == "true", Path: r.path("grains.path")},
+		Grains:        Grains{Enabled: r.yes("grains.enabled"), Path: r.path("grains.path")},
 		StateDir:      stateDir,
 		RuntimeDir:    r.path("runtimeDir"),
 		ApplyTimeout:  r.duration("applyTimeout"),
@@ -146,6 +118,7 @@ func settings(merged fragment, root string) (Settings, error) {
 		Log:           Log{Level: r.level("log.level"), Format: merged["log.format"].text},
 	}
 	r.apart("podManifests", "templates", "stateDir", "runtimeDir")
+	r.below("staging.layers", "connectionsPerHost")
 	return s, r.problems.err()
 }
 
@@ -207,6 +180,15 @@ func (r *reader) number(key string) int {
 	return n
 }
 
+func (r *reader) size(key string) int64 {
+	in := r.merged[key]
+	n, err := parseSize(in.text)
+	r.check(in, key, err)
+	return n
+}
+
+func (r *reader) yes(key string) bool { return r.merged[key].text == "true" }
+
 func (r *reader) level(key string) slog.Level {
 	in := r.merged[key]
 	var level slog.Level
@@ -249,5 +231,13 @@ func (r *reader) apart(key string, others ...string) {
 			r.problems.add(in.from, fmt.Errorf("%s: %q: want a directory apart from %s %q (%s)",
 				other, in.text, key, r.merged[key].text, r.merged[key].from))
 		}
+	}
+}
+
+// below refuses a number that is not less than another.
+func (r *reader) below(key, other string) {
+	if n, bound := r.number(key), r.number(other); n >= bound {
+		r.problems.add(r.merged[key].from, fmt.Errorf("%s: %d: want less than %s %d (%s)",
+			key, n, other, bound, r.merged[other].from))
 	}
 }
