@@ -19,9 +19,10 @@ const containerdPatience = 30 * time.Second
 //   - restrict_oom_score_adj: a machine may lack CAP_SYS_RESOURCE, and runc then fails on CRI's -998
 //   - disabled: what needs kernel modules or a collector, and NRI, whose socket is outside the node's directory
 //
-// Both name the directories of the node by %[1]s, its tree by %[2]s, the sandbox image by %[3]s.
+// config1 is for containerd 1, config2 for containerd 2. Both name the directories of the node by %[1]s, its tree by
+// %[2]s, the sandbox image by %[3]s.
 const (
-	config16 = `version = 2
+	config1 = `version = 2
 root = "%[1]s/containerd/root"
 state = "%[1]s/containerd/state"
 disabled_plugins = [
@@ -87,7 +88,9 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	config := config2
 	switch options.Containerd {
 	case Containerd16:
-		c.bin, config = filepath.Dir(n.installed("containerd")), config16
+		c.bin, config = filepath.Dir(n.installed("containerd")), config1
+	case Containerd17:
+		c.bin, config = n.built("containerd17"), config1
 	case Containerd2:
 		c.bin = n.built("containerd")
 	default:
@@ -104,25 +107,6 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	}
 	c.Start()
 	return c
-}
-
-// mountImageSpace puts a small ext4 where containerd keeps its images, as a partition of its own would be.
-func (n *Node) mountImageSpace(size int64) {
-	n.tb.Helper()
-	image := filepath.Join(n.Dir, "images.ext4")
-	err := os.WriteFile(image, nil, 0o600)
-	if err == nil {
-		err = os.Truncate(image, size)
-	}
-	if err != nil {
-		n.tb.Fatalf("node: %v", err)
-	}
-	n.output(n.installed("mkfs.ext4"), "-q", image)
-	mount := n.run("mount", []string{searchPath()}, n.installed("mount"), "-o", "loop", image,
-		filepath.Join(n.Dir, "containerd/root"))
-	if exit := mount.Wait(stopPatience); exit.Code != 0 {
-		n.tb.Fatalf("node: mount %s: %s", image, n.text(mount.Stdout))
-	}
 }
 
 // Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers go on running meanwhile, as

@@ -28,6 +28,8 @@ const (
 	NoContainerd Version = ""
 	// Containerd16 is Debian 12's containerd 1.6: no Transfer service, no pinned images.
 	Containerd16 Version = "1.6"
+	// Containerd17 is containerd 1.7 of another Debian, unpacked by tools/setup: it knows pinned images.
+	Containerd17 Version = "1.7"
 	// Containerd2 is the newest containerd 2.x, built by tools/setup.
 	Containerd2 Version = "2"
 )

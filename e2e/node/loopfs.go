@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// mountImageSpace puts a small ext4 where containerd keeps its images, as a partition of its own would be. Nothing of
+// it is reserved for root, which may lack the right to use that. It is mounted for the node only, and both mount and
+// loop device go with the node, whatever way that ends.
+func (n *Node) mountImageSpace(size int64) {
+	n.tb.Helper()
+	image := filepath.Join(n.Dir, "images.ext4")
+	err := os.WriteFile(image, nil, 0o600)
+	if err == nil {
+		err = os.Truncate(image, size)
+	}
+	if err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
+	n.output(n.installed("mkfs.ext4"), "-q", "-m", "0", image)
+	mount := n.run("mount", []string{searchPath()}, n.installed("mount"), "-o", "loop", image,
+		filepath.Join(n.Dir, "containerd/root"))
+	if exit := mount.Wait(stopPatience); exit.Code != 0 {
+		n.tb.Fatalf("node: mount %s: %s", image, n.text(mount.Stdout))
+	}
+}
