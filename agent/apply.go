@@ -127,7 +127,7 @@ func (a *Agent) awaitRunning(ctx context.Context, p Apply) error {
 
 // missing names the first container that does not run what is expected.
 func (a *Agent) missing(ctx context.Context, p Apply) (string, error) {
-	all, err := a.Pods.Containers(ctx)
+	all, _, err := a.Pods.Containers(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -160,9 +160,11 @@ func isImage(c Container, e Expectation) bool {
 	return slices.Contains(c.Digests, e.Digest)
 }
 
-// tell passes progress on to whoever listens.
+// tell passes progress on to whoever listens, of one pull at a time.
 func (a *Agent) tell(p Progress) {
 	if a.Progress != nil {
+		a.telling.Lock()
+		defer a.telling.Unlock()
 		a.Progress(p)
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -38,6 +40,13 @@ type Agent struct {
 	count    uint64                              // of cycles since the start
 	applied  map[string]bool                     // pod manifests applied in this cycle
 	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
+
+	telling sync.Mutex // held while Progress hears
+	// Pulls run side by side; what they share stands behind this.
+	pulls   sync.Mutex
+	coming  map[string]Need       // what the pulls under way bring, by release
+	free    map[string]Filesystem // as it was when each began
+	wanting map[string]Need       // what releases need for which there was no room
 }
 
 // Cycle looks, asks, decides and does, once. It returns what the node is like
@@ -54,12 +63,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	}
 	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, true)
 	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
-	for _, step := range plan.Steps {
-		if ctx.Err() != nil {
-			break // asked to stop: between steps, the node is always whole
-		}
-		a.do(ctx, step)
-	}
+	a.carry(ctx, plan.Steps)
 	ctx = context.WithoutCancel(ctx) // the last word of a cycle is always said
 	if len(plan.Steps) > 0 {
 		if inv, err = a.inventory(ctx); err != nil {
@@ -90,6 +94,10 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	a.coming, a.free = map[string]Need{}, map[string]Filesystem{}
+	if a.wanting == nil {
+		a.wanting = map[string]Need{}
+	}
 	a.Policy.memory.turn()
 	if err := a.load(ctx); err != nil {
 		return err
@@ -118,6 +126,19 @@ func (a *Agent) load(ctx context.Context) error {
 // neverAsked reports whether no source has ever been asked from this node.
 func (a *Agent) neverAsked() bool { return a.loaded && a.record.LastCheck.IsZero() }
 
+// carry does the steps of a plan: pulls side by side, then the others in their
+// order.
+func (a *Agent) carry(ctx context.Context, steps []Step) {
+	isPull := func(s Step) bool { return s.Do == StepStage }
+	a.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !isPull(s) }))
+	for _, step := range slices.DeleteFunc(slices.Clone(steps), isPull) {
+		if ctx.Err() != nil {
+			return // asked to stop: between steps, the node is always whole
+		}
+		a.do(ctx, step)
+	}
+}
+
 // do carries out a step. Its failure is noted where it belongs and leaves the
 // node as it was before the step.
 func (a *Agent) do(ctx context.Context, s Step) {
@@ -127,7 +148,11 @@ func (a *Agent) do(ctx context.Context, s Step) {
 			return
 		}
 	}
-	err := a.carryOut(ctx, s)
+	a.note(ctx, s, a.carryOut(ctx, s))
+}
+
+// note keeps how a step ended.
+func (a *Agent) note(ctx context.Context, s Step, err error) {
 	switch {
 	case err == nil:
 		a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
@@ -149,8 +174,6 @@ func (s Step) key() string {
 
 func (a *Agent) carryOut(ctx context.Context, s Step) error {
 	switch s.Do {
-	case StepStage:
-		return a.stage(ctx, s.Release)
 	case StepWrite:
 		return a.write(ctx, s)
 	case StepKeep:
@@ -161,6 +184,8 @@ func (a *Agent) carryOut(ctx context.Context, s Step) error {
 		return a.remove(ctx, s)
 	case StepPin:
 		return a.Images.Pins(ctx, s.Pins)
+	case StepPrune:
+		return a.prune(ctx, s.Gone)
 	case StepApply:
 		return a.applyAndRecord(ctx, s)
 	default:

@@ -28,6 +28,7 @@ const (
 	HoldEdited    = "edited"    // somebody edited a file of ours whose template is gone
 	HoldRefused   = "refused"   // a restart would start what a rule refuses
 	HoldAsked     = "hold"      // a person, or the configuration, wants nothing applied
+	HoldDisk      = "disk"      // no room for a pull on the image filesystem
 )
 
 // Decide makes the plan of one cycle. It is pure: the same arguments give the
@@ -59,6 +60,7 @@ func (d *decider) tracked(o Offer) ImagePlan {
 		d.target(Want{}, &i, d.policy.rule(o.Repository), "")
 	}
 	i.Staged = d.isStaged(i.Target)
+	i.Holds = d.cramped([]ImagePlan{i})
 	return i
 }
 
@@ -237,6 +239,9 @@ func (d *decider) sum(p *PodPlan) {
 		p.Change = ChangeConvert
 	}
 	p.ID = p.identity()
+	if d.wantsStaged(*p) {
+		p.Holds = append(p.Holds, d.cramped(p.Images)...)
+	}
 	writes := p.Wanted != nil && !p.same(find(d.inv.PodManifests, p.File))
 	if d.inv.Busy != "" && (p.Change != "" || writes) {
 		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,8 +19,13 @@ type Inventory struct {
 	PodManifests []PodFile
 	Waiting      []PodFile
 	Containers   []Container
+	Used         []digest.Digest // image ids of all containers of the node
 	Held         []HeldImage
-	Busy         string // why another operation may own the node; empty: none does
+	// Wanting is what releases need for which there was no room ("repository@digest"),
+	// and Filesystem the room there is now; both empty where all had room.
+	Wanting    map[string]Need
+	Filesystem Filesystem
+	Busy       string // why another operation may own the node; empty: none does
 
 	views []podView // the files as survey reads them, once for the whole cycle
 }
@@ -38,7 +44,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	if inv.Waiting, err = a.Files.Waiting(ctx); err != nil {
 		return inv, fmt.Errorf("rendered pod manifests: %w", err)
 	}
-	if inv.Containers, err = a.Pods.Containers(ctx); err != nil {
+	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
 		return inv, fmt.Errorf("containers: %w", err)
 	}
 	if inv.Held, err = a.Images.Held(ctx); err != nil {
@@ -46,6 +52,12 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	}
 	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
+	}
+	if len(a.wanting) > 0 {
+		if inv.Filesystem, err = a.Pods.Filesystem(ctx); err != nil {
+			return inv, fmt.Errorf("image filesystem: %w", err)
+		}
+		inv.Wanting = maps.Clone(a.wanting)
 	}
 	inv.views = survey(inv, a.Policy)
 	return inv, nil

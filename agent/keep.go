@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -15,7 +17,7 @@ import (
 // the way back. What nobody approved was adopted. A container that ends again
 // and again does not run as it should, so its digest does not take the place of
 // the one before.
-func (r *Record) noteGood(plan Plan, applied map[string]bool) {
+func (r *Record) noteGood(plan Plan, applied map[string]bool, keep int) {
 	for _, p := range plan.Pods {
 		approved := applied[p.File] ||
 			p.ID != "" && (r.Approved[p.File].Offer == p.ID || r.Failed[p.File].Offer == p.ID)
@@ -29,15 +31,27 @@ func (r *Record) noteGood(plan Plan, applied map[string]bool) {
 			}
 			key := goodKey(p.File, i.Want.Image.Container)
 			g, ok := r.Good[key]
+			next := Good{Repository: repository, Running: running, Before: g.before(repository, running, keep)}
 			if ok && g.Running == running && g.Repository == repository {
-				continue
+				next.Before, next.Adopted = g.Before[:min(len(g.Before), keep)], g.Adopted
+			} else {
+				next.Adopted = ok && g.Running != "" && !approved
 			}
-			r.Good[key] = Good{
-				Repository: repository, Running: running, Previous: g.Running,
-				Adopted: ok && g.Running != "" && !approved,
-			}
+			r.Good[key] = next
 		}
 	}
+}
+
+// before are the ways back of what runs now, at most keep of them. One that runs
+// again is no way back any more.
+func (g Good) before(repository string, running digest.Digest, keep int) []Pin {
+	var out []Pin
+	for _, p := range append([]Pin{{g.Repository, g.Running}}, g.Before...) {
+		if p.Digest != "" && p != (Pin{repository, running}) && len(out) < keep {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // forget drops what nothing needs any more, so that the record stays small.
@@ -119,7 +133,9 @@ func (r *Record) inUse(plan Plan, offers map[Question]Offer) map[string]bool {
 	}
 	for _, g := range r.Good {
 		keep[releaseKey(g.Repository, g.Running)] = true
-		keep[releaseKey(g.Repository, g.Previous)] = true
+		for _, p := range g.Before {
+			keep[releaseKey(p.Repository, p.Digest)] = true
+		}
 	}
 	return keep
 }

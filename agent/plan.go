@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -61,7 +62,8 @@ type ImagePlan struct {
 	Change  string
 	From    string // what runs, by its best name
 	Staged  bool
-	Well    bool // its container runs, or as an init container has ended well
+	Well    bool   // its container runs, or as an init container has ended well
+	Holds   []Hold // where no pod manifest names it; else they are the pod's
 }
 
 // well reports that the pod is what it is to be, and that all of it runs.
@@ -85,19 +87,21 @@ const (
 	StepDrop   Verb = "drop"   // forget a stored file that is not wanted any more
 	StepRemove Verb = "remove" // delete a pod manifest of ours that runs no pod
 	StepPin    Verb = "pin"    // make the pins those that are needed
+	StepPrune  Verb = "prune"  // remove old releases
 	StepApply  Verb = "apply"  // make a pod run what was approved
 )
 
 // Step is one thing to do. It can be repeated.
 type Step struct {
 	Do      Verb
-	File    string   // pod manifest; empty for stage and pin
-	Release Release  // stage
-	Was     PodFile  // write, remove, apply: what the plan was made from
-	Data    []byte   // write, keep, apply: the new content; nil: unchanged
-	Needs   []string // releases (repository@digest) that must have been staged
-	Pins    []Pin    // pin
-	Apply   Apply    // apply
+	File    string      // pod manifest; empty for stage, pin and prune
+	Release Release     // stage
+	Was     PodFile     // write, remove, apply: what the plan was made from
+	Data    []byte      // write, keep, apply: the new content; nil: unchanged
+	Needs   []string    // releases (repository@digest) that must have been staged
+	Pins    []Pin       // pin
+	Gone    []HeldImage // prune: records of images
+	Apply   Apply       // apply
 }
 
 // Apply is what it takes to make a pod run its offer.
@@ -132,11 +136,26 @@ func (s Step) String() string {
 		return fmt.Sprintf("stage %s:%s (%s)", s.Release.Repository, s.Release.Name(), s.Release.Digest)
 	case StepPin:
 		return fmt.Sprintf("pin %d images", len(s.Pins))
+	case StepPrune:
+		return "prune " + s.names()
 	case StepApply:
 		return fmt.Sprintf("apply %s (%s)", s.File, s.Apply.Change)
 	default:
 		return string(s.Do) + " " + s.File
 	}
+}
+
+// names are the image records of a prune, a few of many.
+func (s Step) names() string {
+	const few = 4
+	var names []string
+	for _, h := range s.Gone[:min(few, len(s.Gone))] {
+		names = append(names, h.Name)
+	}
+	if more := len(s.Gone) - few; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // left turns what rendering leaves alone into status.

@@ -33,10 +33,25 @@ type Policy struct {
 	// StageDelay is this node's own part of the spread of staging: so long after a
 	// poll has found something its pull begins. A person does not wait for it.
 	StageDelay time.Duration
+	// Together is how many releases are staged at a time; below 1 is 1.
+	Together int
+	// Reserve is what stays free of the image filesystem.
+	Reserve Reserve
+	// Prune is what becomes of old releases.
+	Prune Prune
 	// ApplyTimeout bounds the wait for CRI to show the applied digest.
 	ApplyTimeout time.Duration
 
 	memory memory // the agent's; see there
+}
+
+// Prune says how many old releases stay.
+type Prune struct {
+	// Keep is how many releases that ran well stay beside the one that does.
+	Keep int
+	// Foreign: old releases of followed repositories go also where staging did not
+	// bring them.
+	Foreign bool
 }
 
 // Rule is the policy of one repository.

@@ -25,6 +25,10 @@ var ErrConflict = errors.New("changed by somebody else")
 // ErrHeld: writing waits, for a reason that the error names.
 var ErrHeld = errors.New("held")
 
+// ErrNoSpace: the disk was full in the middle of a pull. What the pull had
+// brought is gone again.
+var ErrNoSpace = errors.New("no space left")
+
 // SourceError is an answer of a source that is no answer: which host, which
 // code. Adapters wrap it so that status can say why nothing happens.
 type SourceError struct {
@@ -105,26 +109,55 @@ type Images interface {
 	Held(ctx context.Context) ([]HeldImage, error)
 	// Stage pulls a release by digest for the node's platform, unpacks it, names
 	// it by its long tag (by its digest where it has none) and pins it. What is
-	// there already is not fetched again. progress may be nil.
-	Stage(ctx context.Context, r Release, progress func(Progress)) error
+	// there already is not fetched again. Safe for concurrent use, for different
+	// releases. ErrNoSpace where the disk was full.
+	Stage(ctx context.Context, r Release, t Terms) error
 	// Pins replaces the set of our pins: a pin for each of want that is held,
 	// none for any other. Pins that want keeps are not touched.
 	Pins(ctx context.Context, want []Pin) error
+	// Prune removes image records, each only while it still names the digest that
+	// was seen. What no other record and no container needs goes with them.
+	Prune(ctx context.Context, gone []HeldImage) error
+}
+
+// Terms are what a staging has to keep to. The zero value has none.
+type Terms struct {
+	// Progress hears how far it is; nil: nobody does. It is called from one
+	// goroutine at a time.
+	Progress func(Progress)
+	// Room is asked when it is known what a pull would bring and before a layer is
+	// fetched; its error ends the staging. nil: there is always room.
+	Room func(ctx context.Context, n Need) error
+}
+
+// Need is what a pull would bring that is not on the node yet, in bytes.
+// Unpacked is an estimate: no manifest tells it.
+type Need struct{ Compressed, Unpacked int64 }
+
+// Filesystem is where the node's images are, and how full it is, in bytes.
+type Filesystem struct {
+	Path string
+	Size int64
+	Free int64 // what root may still write
 }
 
 // Pin is a digest of a repository that must not be garbage-collected.
 type Pin struct {
-	Repository string
-	Digest     digest.Digest
+	Repository string        `json:"repository"`
+	Digest     digest.Digest `json:"digest"`
 }
 
 // Pods is the node's container runtime as kubelet uses it.
 type Pods interface {
-	// Containers lists the containers of static pods: the newest attempt of each.
-	Containers(ctx context.Context) ([]Container, error)
+	// Containers lists the containers of static pods, the newest attempt of each,
+	// and the image ids (config digests) that any container of the node uses,
+	// those that have ended and those of other pods included.
+	Containers(ctx context.Context) (static []Container, used []digest.Digest, err error)
 	// Lists reports whether CRI shows an image of that name, and its image id
 	// (config digest): the proof that kubelet will find what was staged.
 	Lists(ctx context.Context, name string) (digest.Digest, bool, error)
+	// Filesystem is where the runtime keeps its images.
+	Filesystem(ctx context.Context) (Filesystem, error)
 	// Stop ends a container so that kubelet starts it anew.
 	Stop(ctx context.Context, containerID string) error
 	// StopSandbox ends a whole pod so that kubelet starts it anew, init

@@ -77,7 +77,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	}
 	s := ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
-		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: orEmpty(p.Holds),
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: append(orEmpty(p.Holds), i.Holds...),
 		Staged: i.Staged, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,

@@ -93,12 +93,13 @@ type SourceRecord struct {
 	RetryAt     time.Time `json:"retryAt,omitzero"`
 }
 
-// Good is a digest that ran as it should, and the one that did before it: the
-// way back. Both stay pinned.
+// Good is a digest that ran as it should, and those that did before it: the ways
+// back. All stay pinned.
 type Good struct {
 	Repository string        `json:"repository"`
 	Running    digest.Digest `json:"running"`
-	Previous   digest.Digest `json:"previous,omitempty"`
+	// Before are the ones before Running, the last one first.
+	Before []Pin `json:"before,omitempty"`
 	// Adopted: kubelet took Running by itself, nobody approved it.
 	Adopted bool `json:"adopted,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 // plan is of the node as it is now, after the steps: all three say what is, not
 // what was to be.
 func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
-	a.record.noteGood(plan, a.applied)
+	a.record.noteGood(plan, a.applied, a.Policy.Prune.Keep)
 	a.record.forget(plan, offers, inv, a.Now())
 	if err := a.announce(ctx, plan); err != nil {
 		a.Log.Warn("grain not set", "cycle", a.cycle, "err", err)
@@ -121,6 +121,11 @@ func (a *Agent) judge(plan Plan) (State, string) {
 		}
 		if p.Ready {
 			staged = append(staged, fmt.Sprintf("%s (%s)", p.File, p.Change))
+		}
+	}
+	for _, i := range plan.Tracked {
+		for _, h := range i.Holds {
+			held = append(held, fmt.Sprintf("%s: %s: %s", i.Target.Repository, h.Name, h.Reason))
 		}
 	}
 	slices.Sort(held)

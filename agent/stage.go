@@ -4,22 +4,51 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 )
 
 // listPatience is how long CRI may take to list what was staged: it hears of an
 // image by an event, and on a busy node that comes late.
 const listPatience = 10 * time.Second
 
-// stage verifies and pulls a release, and checks that kubelet will find it.
-func (a *Agent) stage(ctx context.Context, r Release) error {
-	if err := a.verify(ctx, r); err != nil {
-		return err
+// stageAll stages releases, several at a time. Who has made them is found out
+// before, one after another: it costs little, and is kept in the record.
+func (a *Agent) stageAll(ctx context.Context, steps []Step) {
+	var pulls errgroup.Group
+	pulls.SetLimit(max(1, a.Policy.Together))
+	ended := make([]error, len(steps))
+	for n, s := range steps {
+		if ended[n] = ctx.Err(); ended[n] != nil {
+			continue
+		}
+		if ended[n] = a.verify(ctx, s.Release); ended[n] != nil {
+			continue
+		}
+		pulls.Go(func() error {
+			ended[n] = a.stage(ctx, s.Release)
+			return nil
+		})
 	}
-	if err := a.Images.Stage(ctx, r, a.Progress); err != nil {
+	_ = pulls.Wait() // each has its own error
+	for n, s := range steps {
+		a.note(ctx, s, ended[n])
+	}
+}
+
+// stage pulls a release and checks that kubelet will find it.
+func (a *Agent) stage(ctx context.Context, r Release) error {
+	key := releaseKey(r.Repository, r.Digest)
+	err := a.Images.Stage(ctx, r, Terms{Progress: a.tell, Room: a.room(key)})
+	if errors.Is(err, ErrNoSpace) {
+		err = a.overflowed(key, err)
+	}
+	a.endPull(key, err)
+	if err != nil {
 		return err
 	}
 	name := r.StagedName()

@@ -29,8 +29,12 @@ func (d *decider) steps(views []podView, plan Plan) []Step {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
 		}
 	}
-	if pins, differ := d.pins(plan); differ {
+	pins, differ := d.pins(plan)
+	if differ {
 		steps = append(steps, Step{Do: StepPin, Pins: pins})
+	}
+	if gone := d.prune(plan, pins); len(gone) > 0 {
+		steps = append(steps, Step{Do: StepPrune, Gone: gone})
 	}
 	return append(steps, applies...)
 }
@@ -42,7 +46,8 @@ func (d *decider) stage(plan Plan) []Step {
 	var steps []Step
 	add := func(i ImagePlan) {
 		key := releaseKey(i.Target.Repository, i.Target.Digest)
-		if i.Target.Digest == "" || i.Staged || seen[key] {
+		_, short := d.short(i.Target)
+		if i.Target.Digest == "" || i.Staged || seen[key] || short {
 			return
 		}
 		seen[key] = true
@@ -136,6 +141,9 @@ func (d *decider) files(v podView, p PodPlan) []Step {
 		return nil
 	}
 	busy := d.inv.Busy != ""
+	if p.isHeld(HoldDisk) && v.disk == nil {
+		return nil // a new pod would have kubelet pull
+	}
 	was := PodFile{Name: v.file}
 	if v.disk != nil {
 		was = *v.disk
@@ -144,7 +152,7 @@ func (d *decider) files(v podView, p PodPlan) []Step {
 	switch {
 	case p.Change == ChangeRemove && !d.alive(v) && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.file, Was: was})
-	case p.Waiting && d.isLater(p):
+	case p.Waiting && (d.isLater(p) || p.isHeld(HoldDisk)):
 		// Nothing is kept for approval before its images are on their way.
 	case p.Waiting && (v.waiting == nil || !bytes.Equal(v.waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.file, Data: p.Wanted, Needs: p.needs()})
@@ -209,7 +217,9 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	}
 	for _, g := range d.rec.Good {
 		add(g.Repository, g.Running, false)
-		add(g.Repository, g.Previous, false)
+		for _, p := range g.Before {
+			add(p.Repository, p.Digest, false)
+		}
 	}
 	for p := range have {
 		if unclear {

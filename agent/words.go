@@ -121,7 +121,8 @@ type HeldImage struct {
 	Name   string        // repository:tag, repository@digest, or one of our pins
 	Digest digest.Digest // the record's target
 	Pin    bool          // a pin record of ours
-	// Repository is the image a pin is for; empty where Pin is false.
+	Staged bool          // the name that staging gave; somebody else's pull of that name makes it theirs
+	// Repository is what a pin or a staged name is for; empty for others.
 	Repository string
 	// Complete: all blobs for the node's platform are there and unpacked. Only
 	// set for pins: it is what "staged" means.

@@ -60,7 +60,7 @@ func testStageWrongPlatform(t *testing.T, r *imagesRig) {
 	for name, platforms := range map[string][]string{"manifest": {"linux/arm64"}, "index": {"linux/arm64", "linux/s390x"}} {
 		release := r.publish("wrong/"+name, "4.0.0-rev1-build1.1", node.Image{Platforms: platforms})
 		r.Registry.Forget()
-		err := r.store.Stage(t.Context(), release, nil)
+		err := r.store.Stage(t.Context(), release, agent.Terms{})
 		require.ErrorIs(t, err, agent.ErrPlatform, name)
 		assert.NotErrorIs(t, err, agent.ErrNotFound, name)
 		assert.ErrorContains(t, err, "want linux/amd64", name)
@@ -83,17 +83,17 @@ func testStageVanished(t *testing.T, r *imagesRig) {
 			http.NotFound(w, q)
 			return true
 		})
-		err := r.store.Stage(t.Context(), release, nil)
+		err := r.store.Stage(t.Context(), release, agent.Terms{})
 		require.ErrorIs(t, err, agent.ErrNotFound, vanishes)
 		assert.ErrorContains(t, err, release.Repository+"@"+release.Digest.String())
 		assert.Empty(t, r.records(release.Repository))
 	}
 	r.Registry.Intercept(nil)
 	r.Registry.Delete("vanished/velum", release.Digest.String())
-	require.ErrorIs(t, r.store.Stage(t.Context(), release, nil), agent.ErrNotFound)
+	require.ErrorIs(t, r.store.Stage(t.Context(), release, agent.Terms{}), agent.ErrNotFound)
 
 	r.Registry.Intercept(node.Fail(node.Manifest, http.StatusInternalServerError))
-	err := r.store.Stage(t.Context(), release, nil)
+	err := r.store.Stage(t.Context(), release, agent.Terms{})
 	require.ErrorContains(t, err, "500")
 	assert.NotErrorIs(t, err, agent.ErrNotFound)
 }
@@ -122,9 +122,9 @@ func testStageCancelled(t *testing.T, r *imagesRig) {
 	reached, let := r.hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(ctx, release, func(agent.Progress) {}) }()
+	go func() { ended <- r.store.Stage(ctx, release, agent.Terms{}) }()
 	<-reached
-	assert.ErrorContains(t, r.store.Stage(t.Context(), release, nil), "is being staged already")
+	assert.ErrorContains(t, r.store.Stage(t.Context(), release, agent.Terms{}), "is being staged already")
 	assert.Len(t, r.leases(), 1)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
@@ -140,7 +140,7 @@ func testStageContainerdKilled(t *testing.T, r *imagesRig) {
 	release := r.publish("killed/velum", "4.0.0-rev1-build1.1", node.Image{Layers: r.layers(3)})
 	reached, let := r.hold()
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), release, func(agent.Progress) {}) }()
+	go func() { ended <- r.store.Stage(t.Context(), release, agent.Terms{}) }()
 	<-reached
 	r.Containerd.Kill()
 	let()
@@ -160,7 +160,7 @@ func testContainerdAway(t *testing.T, r *imagesRig) {
 	r.Containerd.Kill() // leaves the socket behind
 	calls := map[string]func() error{
 		"held":  func() error { _, err := r.store.Held(t.Context()); return err },
-		"stage": func() error { return r.store.Stage(t.Context(), release, nil) },
+		"stage": func() error { return r.store.Stage(t.Context(), release, agent.Terms{}) },
 		"pins":  func() error { return r.store.Pins(t.Context(), nil) },
 	}
 	for name, call := range calls {
@@ -183,7 +183,7 @@ func testStageLeftLeases(t *testing.T, r *imagesRig) {
 	require.NoError(t, err)
 	reached, let := r.hold()
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), release, nil) }()
+	go func() { ended <- r.store.Stage(t.Context(), release, agent.Terms{}) }()
 	<-reached
 	var expiring int
 	for _, lease := range r.leases() {
@@ -205,6 +205,6 @@ func testStageUndo(t *testing.T, r *imagesRig) {
 	before := r.records(old.Repository)
 	next := r.publish("undo/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.Registry.Intercept(node.Fail(node.Blob, http.StatusServiceUnavailable))
-	require.Error(t, r.store.Stage(t.Context(), next, nil))
+	require.Error(t, r.store.Stage(t.Context(), next, agent.Terms{}))
 	assert.Equal(t, before, r.records(old.Repository))
 }

@@ -21,7 +21,7 @@ import (
 func testStageFresh(t *testing.T, r *imagesRig) {
 	release := r.publish("fresh/velum", "4.0.0-rev1-build1.1", node.Image{Layers: r.layers(3)})
 	var seen []agent.Progress
-	require.NoError(t, r.store.Stage(t.Context(), release, func(p agent.Progress) { seen = append(seen, p) }))
+	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Progress: func(p agent.Progress) { seen = append(seen, p) }}))
 
 	records := r.records(release.Repository)
 	long, pin := release.Repository+":"+release.Long, r.pin(release)
@@ -67,7 +67,7 @@ func testStageAgain(t *testing.T, r *imagesRig) {
 	require.NoError(t, err)
 	assert.Equal(t, before, after, "the pin was written again")
 	var seen []agent.Progress
-	require.NoError(t, r.store.Stage(t.Context(), release, func(p agent.Progress) { seen = append(seen, p) }))
+	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Progress: func(p agent.Progress) { seen = append(seen, p) }}))
 	require.Len(t, seen, 1)
 	assert.Equal(t, "done", seen[0].Phase)
 }
@@ -101,7 +101,7 @@ func testStageParallel(t *testing.T, r *imagesRig) {
 	r.Registry.Forget()
 	var group sync.WaitGroup
 	for _, release := range releases {
-		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, nil)) })
+		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{})) })
 	}
 	group.Wait()
 	var fetched []string

@@ -138,7 +138,7 @@ func (r *imagesRig) publish(repository, long string, image node.Image) agent.Rel
 func (r *imagesRig) stage(release agent.Release) node.Requests {
 	r.t.Helper()
 	r.Registry.Forget()
-	require.NoError(r.t, r.store.Stage(r.t.Context(), release, nil))
+	require.NoError(r.t, r.store.Stage(r.t.Context(), release, agent.Terms{}))
 	return r.Registry.Requests()
 }
 

@@ -115,7 +115,7 @@ func (r *podsRig) start(sandbox string, in *cri.PodSandboxConfig, name, image st
 // of are the containers of one pod.
 func (r *podsRig) of(pod string) []agent.Container {
 	r.t.Helper()
-	all, err := r.runtime.Containers(r.t.Context())
+	all, _, err := r.runtime.Containers(r.t.Context())
 	require.NoError(r.t, err)
 	var found []agent.Container
 	for _, c := range all {
@@ -271,7 +271,7 @@ func testRuntimeAway(t *testing.T, r *podsRig) {
 	sandbox, config := r.sandbox("away-node1", "file")
 	id := r.start(sandbox, config, "velum", image, 0)
 	r.Containerd.Kill()
-	_, err := r.runtime.Containers(t.Context())
+	_, _, err := r.runtime.Containers(t.Context())
 	assert.EqualError(t, err, "cri "+r.Containerd.Socket+": connect: connection refused")
 	r.Containerd.Start()
 	found := r.of("away-node1")

@@ -85,7 +85,7 @@ func pinOf(r agent.Release) agent.Pin { return agent.Pin{Repository: r.Repositor
 func imagesStage(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
 	var last agent.Progress
-	require.NoError(t, s.Images.Stage(t.Context(), r, func(p agent.Progress) { last = p }))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{Progress: func(p agent.Progress) { last = p }}))
 	assert.Equal(t, "done", last.Phase)
 	pins := s.held(t, func(h agent.HeldImage) bool { return h.Pin })
 	require.Len(t, pins, 1)
@@ -101,11 +101,11 @@ func imagesStage(t *testing.T, s ImagesUnderTest) {
 
 func imagesStageAgain(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	if s.Vanish != nil {
 		s.Vanish(t, r)
 	}
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t))
 }
 
@@ -114,7 +114,7 @@ func imagesStageByDigest(t *testing.T, s ImagesUnderTest) {
 	without.Long = ""
 	followed.Tag = followed.Long
 	for _, r := range []agent.Release{without, followed} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 		name := r.Repository + "@" + r.Digest.String()
 		assert.Len(t, s.held(t, func(h agent.HeldImage) bool { return h.Name == name }), 1)
 	}
@@ -127,13 +127,13 @@ func imagesFloating(t *testing.T, s ImagesUnderTest) {
 	old := s.Publish(t)
 	s.PullFloating(t, old)
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	floating := s.held(t, func(h agent.HeldImage) bool { return h.Name == old.Repository+":"+old.Tag })
 	require.Len(t, floating, 1)
 	assert.Equal(t, old.Digest, floating[0].Digest, "an unapproved image could start")
 	long := s.Publish(t)
 	long.Tag = long.Long // followed as it stands
-	require.NoError(t, s.Images.Stage(t.Context(), long, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), long, agent.Terms{}))
 	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Name == long.Repository+":"+long.Long }))
 }
 
@@ -143,7 +143,7 @@ func imagesVanished(t *testing.T, s ImagesUnderTest) {
 	}
 	r := s.Publish(t)
 	s.Vanish(t, r)
-	require.ErrorIs(t, s.Images.Stage(t.Context(), r, nil), agent.ErrNotFound)
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, agent.Terms{}), agent.ErrNotFound)
 	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
 }
 
@@ -152,7 +152,7 @@ func imagesForeign(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	r := s.PublishForeign(t)
-	require.ErrorIs(t, s.Images.Stage(t.Context(), r, nil), agent.ErrPlatform)
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, agent.Terms{}), agent.ErrPlatform)
 	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
 }
 
@@ -161,18 +161,18 @@ func imagesLost(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	s.Lose(t, r)
 	complete := func(h agent.HeldImage) bool { return h.Pin && h.Complete }
 	assert.Empty(t, s.held(t, complete), "a pin alone is not complete")
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	assert.Len(t, s.held(t, complete), 1)
 }
 
 func imagesPins(t *testing.T, s ImagesUnderTest) {
 	a, b, c := s.Publish(t), s.Publish(t), s.Publish(t)
 	for _, r := range []agent.Release{a, b, c} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	}
 	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(a), pinOf(c)}))
 	assert.ElementsMatch(t, []agent.Pin{pinOf(a), pinOf(c)}, s.pins(t))
@@ -190,7 +190,7 @@ func imagesPinNothing(t *testing.T, s ImagesUnderTest) {
 
 func imagesPinTwice(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, nil))
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	other := agent.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
 	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(r), other}))
 	assert.ElementsMatch(t, []agent.Pin{pinOf(r), other}, s.pins(t))
@@ -200,7 +200,7 @@ func imagesPinTwice(t *testing.T, s ImagesUnderTest) {
 
 func imagesEnded(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.Error(t, s.Images.Stage(ended(t), r, nil))
+	require.Error(t, s.Images.Stage(ended(t), r, agent.Terms{}))
 	assert.Empty(t, s.pins(t))
 }
 

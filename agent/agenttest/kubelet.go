@@ -154,13 +154,13 @@ func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
 }
 
 // Containers answers as agent.Pods.
-func (n *Node) Containers(context.Context) ([]agent.Container, error) {
+func (n *Node) Containers(context.Context) (out []agent.Container, used []digest.Digest, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unseen != nil {
-		return nil, n.unseen
+		return nil, nil, n.unseen
 	}
-	out := slices.Clone(n.dead)
+	out = slices.Clone(n.dead)
 	for _, file := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[file]
 		for _, name := range slices.Sorted(maps.Keys(p.containers)) {
@@ -172,7 +172,11 @@ func (n *Node) Containers(context.Context) ([]agent.Container, error) {
 			out = append(out, c)
 		}
 	}
-	return out, nil
+	used = slices.Clone(n.Others)
+	for _, c := range out {
+		used = append(used, c.Image)
+	}
+	return out, used, nil
 }
 
 // digestsOf is what CRI knows of an image id: every record of that config.

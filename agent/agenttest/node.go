@@ -33,7 +33,9 @@ type Node struct {
 	OnStop  func(id string) error
 	// Unlisted is for how many questions more CRI has not heard of any image.
 	Unlisted int
-	unseen   error
+	// Others are the image ids of containers that are not of static pods.
+	Others []digest.Digest
+	unseen error
 
 	mu        sync.Mutex
 	registry  *Registry
@@ -46,9 +48,13 @@ type Node struct {
 	crashing  map[digest.Digest]bool // images whose process ends at once
 	pods      map[string]*pod        // by file name
 	dead      []agent.Container      // of pods that are gone, as long as kubelet keeps them
-	made      int
-	fetched   int
-	restarts  map[string]int // starts of containers, by "file/container"
+	staged    map[string]bool        // records with the name that staging gave
+	disk      agent.Filesystem
+
+	prunedInUse []string
+	made        int
+	fetched     int
+	restarts    map[string]int // starts of containers, by "file/container"
 }
 
 var (
@@ -64,6 +70,7 @@ func NewNode(r *Registry) *Node {
 		templates: map[string]agent.PodFile{}, manifests: map[string]agent.PodFile{}, waiting: map[string]agent.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[agent.Pin]bool{}, lost: map[digest.Digest]bool{},
 		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
+		staged: map[string]bool{}, disk: agent.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
 	}
 }
 

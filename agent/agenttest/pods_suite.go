@@ -53,7 +53,7 @@ func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(
 	t.Helper()
 	var found agent.Container
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		all, err := s.Pods.Containers(t.Context())
+		all, _, err := s.Pods.Containers(t.Context())
 		require.NoError(c, err)
 		for _, k := range all {
 			if k.Pod == p.Name && k.Namespace == p.Namespace && k.Name == name && want(k) {

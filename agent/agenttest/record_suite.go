@@ -135,7 +135,8 @@ func FullRecord() agent.Record {
 		},
 		Wrote: map[string]digest.Digest{"velum.yaml": d},
 		Good: map[string]agent.Good{"velum.yaml/velum": {
-			Repository: repository, Running: d, Previous: digest.FromString("p"), Adopted: true,
+			Repository: repository, Running: d, Adopted: true,
+			Before: []agent.Pin{{Repository: repository, Digest: digest.FromString("p")}},
 		}},
 		Approved: map[string]agent.Approval{"velum.yaml": {At: at, Offer: "o"}},
 		Failed:   map[string]agent.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},

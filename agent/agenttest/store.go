@@ -24,7 +24,11 @@ func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
 	var out []agent.HeldImage
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		d := n.records[name]
-		out = append(out, agent.HeldImage{Name: name, Digest: d, Config: n.config(d)})
+		h := agent.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name]}
+		if h.Staged {
+			h.Repository = repositoryOf(name)
+		}
+		out = append(out, h)
 	}
 	for pin := range n.pins {
 		out = append(out, agent.HeldImage{
@@ -37,7 +41,7 @@ func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
 }
 
 // Stage answers as agent.Images.
-func (n *Node) Stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) error {
+func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -50,6 +54,11 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, progress func(agent.P
 	there := n.holds(r.Digest) && !n.lost[r.Digest]
 	n.mu.Unlock()
 	if !there {
+		if t.Room != nil {
+			if err := t.Room(ctx, agent.Need{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
+				return err
+			}
+		}
 		if err := n.fetch(r.Repository, r.Digest); err != nil {
 			return err
 		}
@@ -57,10 +66,11 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, progress func(agent.P
 	n.mu.Lock()
 	delete(n.lost, r.Digest)
 	n.records[r.StagedName()] = r.Digest
+	n.staged[r.StagedName()] = true
 	n.pins[agent.Pin{Repository: r.Repository, Digest: r.Digest}] = true
 	n.mu.Unlock()
-	if progress != nil {
-		progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
+	if t.Progress != nil {
+		t.Progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ func NewWorld() *World {
 	return &World{
 		Registry: registry, Node: node, Grain: &Grain{}, Disk: &Disk{}, Clock: clock,
 		Policy: agent.Policy{
+			Together: 2, Prune: agent.Prune{Keep: 1},
 			PullPolicy: "Always", ListEvery: 24 * time.Hour, ApplyTimeout: time.Minute,
 		},
 	}

@@ -92,7 +92,7 @@ func (a *app) checkNode(ctx context.Context, s settings) []finding {
 	findings := []finding{
 		verdictOf("containerd", s.Containerd.Socket, second(w.agent.Images.Held(ctx)),
 			"start containerd (systemctl start containerd), or set containerd.socket"),
-		verdictOf("cri", s.CRI.Socket, second(w.agent.Pods.Containers(ctx)),
+		verdictOf("cri", s.CRI.Socket, second(w.agent.Pods.Filesystem(ctx)),
 			"enable containerd's CRI plugin, or set cri.socket"),
 	}
 	for _, f := range findings {

@@ -165,7 +165,7 @@ func TestNotContainerd(t *testing.T) {
 	assert.ErrorContains(t, err, place+"list images: unknown service")
 	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
 	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
-	assert.ErrorContains(t, store.Stage(t.Context(), release, nil), place+digestName(release)+": lease: unknown service")
+	assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), place+digestName(release)+": lease: unknown service")
 }
 
 // badReleases never reach containerd: their parts would become names.
@@ -184,7 +184,7 @@ func TestStageRefuses(t *testing.T) {
 	t.Parallel()
 	store := sessionOn(t, &fakeRecords{})
 	for name, release := range badReleases {
-		assert.ErrorContains(t, store.Stage(t.Context(), release, nil), "stage: ", name)
+		assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), "stage: ", name)
 	}
 }
 

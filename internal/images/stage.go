@@ -20,16 +20,16 @@ var errStaging = errors.New("is being staged already")
 
 // Stage makes a release ready: its content complete for the node's platform,
 // unpacked, named and pinned. What is there is not fetched again; where all is
-// there, under whatever name, the registry is not asked at all. progress is
+// there, under whatever name, the registry is not asked at all. Progress is
 // called from one goroutine at a time, a few times a second at most, and never
-// after Stage has returned; it may be nil.
+// after Stage has returned.
 //
 // The error is agent.ErrPlatform for an image of another platform, which no
 // layer is fetched of, and agent.ErrNotFound where the registry has no such
 // digest any more.
-func (s *Store) Stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) error {
-	if progress == nil {
-		progress = func(agent.Progress) {}
+func (s *Store) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
+	if t.Progress == nil {
+		t.Progress = func(agent.Progress) {}
 	}
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("stage: %w", err)
@@ -44,7 +44,7 @@ func (s *Store) Stage(ctx context.Context, r agent.Release, progress func(agent.
 		return s.placed(err)
 	}
 	defer c.close()
-	if err := c.stage(ctx, r, progress); err != nil {
+	if err := c.stage(ctx, r, t.Progress); err != nil {
 		return s.placed(fmt.Errorf("%s: %w", ref, err))
 	}
 	return nil

@@ -30,42 +30,46 @@ const (
 // Containers lists the containers of static pods, init containers included:
 // the newest attempt of each, running or not, by pod and name. A static pod
 // that was changed has a new uid, and the dead containers of the old one are
-// listed beside it as long as kubelet keeps them.
-func (r *Runtime) Containers(ctx context.Context) ([]agent.Container, error) {
-	var found []agent.Container
-	err := r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
-		found, err = c.containers(ctx)
+// listed beside it as long as kubelet keeps them. used are the image ids of all
+// containers, whatever made them.
+func (r *Runtime) Containers(ctx context.Context) (found []agent.Container, used []digest.Digest, err error) {
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
+		found, used, err = c.containers(ctx)
 		return err
 	})
-	return found, err
+	return found, used, err
 }
 
-func (c session) containers(ctx context.Context) ([]agent.Container, error) {
+func (c session) containers(ctx context.Context) (found []agent.Container, used []digest.Digest, err error) {
 	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", said(err))
+		return nil, nil, fmt.Errorf("list sandboxes: %w", said(err))
 	}
 	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", said(err))
+		return nil, nil, fmt.Errorf("list containers: %w", said(err))
 	}
 	images, err := c.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list images: %w", said(err))
+		return nil, nil, fmt.Errorf("list images: %w", said(err))
 	}
 	known := repoDigests(images.GetImages())
-	var found []agent.Container
 	for _, container := range newest(static(sandboxes.GetItems(), all.GetContainers())) {
 		status, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container.GetId()})
 		if gone(err) {
 			continue // removed since it was listed
 		}
 		if err != nil {
-			return nil, fmt.Errorf("container %s: %w", container.GetId(), said(err))
+			return nil, nil, fmt.Errorf("container %s: %w", container.GetId(), said(err))
 		}
 		found = append(found, describe(container, status.GetStatus(), known))
 	}
-	return found, nil
+	for _, container := range all.GetContainers() {
+		if id := imageID(container); id != "" {
+			used = append(used, id)
+		}
+	}
+	return found, used, nil
 }
 
 // static keeps the containers whose sandbox kubelet made from a file.

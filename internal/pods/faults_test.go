@@ -102,7 +102,7 @@ func TestContainersOfAServer(t *testing.T) {
 	t.Parallel()
 	f := oneContainer()
 	r, socket := serve(t, f)
-	found, err := r.Containers(t.Context())
+	found, _, err := r.Containers(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.True(t, found[0].Running)
@@ -110,14 +110,14 @@ func TestContainersOfAServer(t *testing.T) {
 	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}
-	found, err = r.Containers(t.Context())
+	found, _, err = r.Containers(t.Context())
 	require.NoError(t, err, "a container that was removed since it was listed")
 	assert.Empty(t, found)
 
 	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
 		return nil, status.Error(codes.Unknown, "disk on fire")
 	}
-	_, err = r.Containers(t.Context())
+	_, _, err = r.Containers(t.Context())
 	assert.EqualError(t, err, "cri "+socket+": container id1: disk on fire")
 }
 
@@ -126,7 +126,7 @@ func TestNoSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	r, err := New(Options{Socket: socket})
 	require.NoError(t, err)
-	_, err = r.Containers(t.Context())
+	_, _, err = r.Containers(t.Context())
 	assert.EqualError(t, err, "cri "+socket+": connect: no such file or directory")
 }
 
@@ -136,11 +136,11 @@ func TestAnswerTooLarge(t *testing.T) {
 	f := oneContainer()
 	f.images = []*cri.Image{{Id: strings.Repeat("x", maxMessage)}}
 	r, _ := serve(t, f)
-	_, err := r.Containers(t.Context())
+	_, _, err := r.Containers(t.Context())
 	require.ErrorContains(t, err, "list images: ")
 	assert.ErrorContains(t, err, "larger than max")
 	f.images = []*cri.Image{{Id: strings.Repeat("x", 5<<20)}} // more than gRPC's own limit of 4 MiB
-	_, err = r.Containers(t.Context())
+	_, _, err = r.Containers(t.Context())
 	assert.NoError(t, err)
 }
 
@@ -154,7 +154,7 @@ func TestOldServer(t *testing.T) {
 	t.Cleanup(server.Stop)
 	r, err := New(Options{Socket: socket})
 	require.NoError(t, err)
-	_, err = r.Containers(t.Context())
+	_, _, err = r.Containers(t.Context())
 	assert.EqualError(t, err, "cri "+socket+": list sandboxes: Unimplemented: unknown service runtime.v1.RuntimeService")
 }
 
@@ -171,7 +171,7 @@ func TestHungServer(t *testing.T) {
 	r, _ := serve(t, f)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
-	_, err := r.Containers(ctx)
+	_, _, err := r.Containers(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -190,7 +190,7 @@ func TestCallsHaveDeadlines(t *testing.T) {
 	}
 	f.stop = func(ctx context.Context, _ *cri.StopContainerRequest) error { until(ctx); return nil }
 	r, _ := serve(t, f)
-	_, err := r.Containers(t.Context())
+	_, _, err := r.Containers(t.Context())
 	require.NoError(t, err)
 	assert.LessOrEqual(t, left, callTimeout)
 	require.NoError(t, r.Stop(t.Context(), "id1"))

@@ -53,7 +53,7 @@ func record() agent.Record {
 		Releases: map[string]agent.Release{"r@" + d.String(): {Repository: "r", Tag: "1", Digest: d, Build: agent.Build{Config: d, Size: 7}}},
 		Lists:    map[string]agent.TagList{"r": {At: noon, Tags: []string{"1", "1-rev1"}}},
 		Wrote:    map[string]digest.Digest{"velum.yaml": d},
-		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: "r", Running: d, Previous: d}},
+		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: "r", Running: d, Before: []agent.Pin{{Repository: "r", Digest: d}}}},
 		Approved: map[string]agent.Approval{"velum.yaml": {At: noon, Offer: "x"}},
 	}
 }

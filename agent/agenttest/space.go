@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Filesystem answers as agent.Pods.
+func (n *Node) Filesystem(context.Context) (agent.Filesystem, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.disk, nil
+}
+
+// SetDisk says how large the image filesystem is, and how full.
+func (n *Node) SetDisk(size, free int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.disk.Size, n.disk.Free = size, free
+}
+
+// Prune answers as agent.Images.
+func (n *Node) Prune(_ context.Context, gone []agent.HeldImage) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range gone {
+		if n.records[h.Name] != h.Digest {
+			continue
+		}
+		if n.uses(h.Digest) {
+			n.prunedInUse = append(n.prunedInUse, h.Name)
+		}
+		delete(n.records, h.Name)
+		delete(n.staged, h.Name)
+	}
+	return nil
+}
+
+// PrunedInUse are the records that were removed while a container used them.
+func (n *Node) PrunedInUse() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.prunedInUse
+}
+
+func (n *Node) uses(d digest.Digest) bool {
+	for _, p := range n.pods {
+		for _, c := range p.containers {
+			if slices.Contains(c.Digests, d) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// repositoryOf is the repository of a staged name.
+func repositoryOf(name string) string {
+	if repository, _, ok := strings.Cut(name, "@"); ok {
+		return repository
+	}
+	return name[:strings.LastIndex(name, ":")]
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Reserve is what stays free on the image filesystem: the largest of the three.
+// The zero value reserves nothing.
+type Reserve struct {
+	Bytes   int64
+	Percent int // of the filesystem
+	// HighMark is the usage in percent at which kubelet begins to collect images:
+	// a pull that reached it would cost the node others. 0: there is none.
+	HighMark int
+}
+
+// keep is what must stay free of a filesystem.
+func (r Reserve) keep(fs Filesystem) int64 {
+	free := max(r.Bytes, fs.Size/100*int64(r.Percent))
+	if r.HighMark > 0 {
+		free = max(free, fs.Size/100*int64(100-r.HighMark)+1)
+	}
+	return free
+}
+
+// ShortageError is a pull that waits for room, with the figures.
+type ShortageError struct {
+	Need
+	Filesystem
+	Keep int64 // bytes that stay free
+}
+
+// Error tells all figures: who reads it wants to know how much to free.
+func (e *ShortageError) Error() string {
+	return fmt.Sprintf("needs %s to pull and %s to unpack, and %s of %s stay free: only %s are free on %s",
+		size(e.Compressed), size(e.Unpacked), size(e.Keep), size(e.Size), size(e.Free), e.Path)
+}
+
+// Unwrap is ErrHeld: it is not now, not never.
+func (e *ShortageError) Unwrap() error { return ErrHeld }
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}
+
+// lacks tells whether there is no room for a pull beside what others are about
+// to bring.
+func (r Reserve) lacks(fs Filesystem, n Need, others int64) (*ShortageError, bool) {
+	keep := r.keep(fs)
+	if fs.Size == 0 || n.Compressed+n.Unpacked+others+keep <= fs.Free {
+		return nil, false
+	}
+	return &ShortageError{n, fs, keep}, true
+}
+
+// room answers a pull that asks whether it may begin. Pulls that run at the same
+// time are counted whole, though part of them is on the disk already: who errs
+// to this side waits for the next look, who errs to the other fills the disk.
+func (a *Agent) room(key string) func(context.Context, Need) error {
+	return func(ctx context.Context, n Need) error {
+		fs, err := a.Pods.Filesystem(ctx)
+		if err != nil {
+			// A pull that fills the disk cleans up after itself; without any the
+			// node would never be updated again.
+			a.Log.Warn("room not known", "cycle", a.cycle, "release", key, "err", err)
+			return nil
+		}
+		a.pulls.Lock()
+		defer a.pulls.Unlock()
+		var others int64
+		for _, o := range a.coming {
+			others += o.Compressed + o.Unpacked
+		}
+		if short, is := a.Policy.Reserve.lacks(fs, n, others); is {
+			a.wanting[key] = n
+			return short
+		}
+		a.coming[key] = n
+		a.free[key] = fs
+		return nil
+	}
+}
+
+// overflowed learns from a pull that filled the disk all the same: the estimate
+// was too small, and nothing is known but that more is needed than there was.
+func (a *Agent) overflowed(key string, err error) error {
+	a.pulls.Lock()
+	defer a.pulls.Unlock()
+	n, fs := a.coming[key], a.free[key]
+	n.Unpacked = max(2*n.Unpacked, fs.Free+fs.Free/10)
+	a.wanting[key] = n
+	return fmt.Errorf("%w: %w", &ShortageError{n, fs, a.Policy.Reserve.keep(fs)}, err)
+}
+
+// endPull forgets a pull that has ended.
+func (a *Agent) endPull(key string, err error) {
+	a.pulls.Lock()
+	defer a.pulls.Unlock()
+	delete(a.coming, key)
+	delete(a.free, key)
+	if err == nil {
+		delete(a.wanting, key)
+	}
+}
+
+// short tells that a release waits for room, by what its last pull said that it
+// needs: so nobody is asked anew while there is none.
+func (d *decider) short(r Release) (*ShortageError, bool) {
+	n, is := d.inv.Wanting[releaseKey(r.Repository, r.Digest)]
+	if !is || r.Digest == "" {
+		return nil, false
+	}
+	return d.policy.Reserve.lacks(d.inv.Filesystem, n, 0)
+}
+
+// cramped holds what waits for room.
+func (d *decider) cramped(images []ImagePlan) []Hold {
+	var reasons []string
+	for _, i := range images {
+		if s, is := d.short(i.Target); is && !i.Staged {
+			reasons = append(reasons, releaseName(i.Target)+": "+s.Error())
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	return []Hold{{HoldDisk, strings.Join(reasons, "; ")}}
+}
+
+// releaseName is a release as a person calls it.
+func releaseName(r Release) string { return r.Repository + ":" + r.Name() }
