@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
@@ -71,66 +73,94 @@ func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttes
 
 func TestStoreConforms(t *testing.T) {
 	t.Parallel()
-	r := newImagesRig(t, node.Containerd2)
-	count := 0
-	agenttest.TestImages(t, func(t *testing.T) agenttest.ImagesUnderTest {
-		r.t = t
-		require.NoError(t, r.store.Pins(t.Context(), nil)) // the node is one for all, the pins are each test's own
-		publish := func(t *testing.T, image node.Image) agent.Release {
+	for _, version := range containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			r := newImagesRig(t, version)
+			agenttest.TestImages(t, r.underTest)
+		})
+	}
+}
+
+// underTest is the store of a node that is one for all, with pins of this test
+// only.
+func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
+	t.Helper()
+	r.t = t
+	require.NoError(t, r.store.Pins(t.Context(), nil))
+	publish := func(t *testing.T, image node.Image) agent.Release {
+		t.Helper()
+		r.seed++
+		rel := r.publish(fmt.Sprintf("conform/app%d", r.seed), "1.0.0-rev1-build1.1", image)
+		rel.Config = buildOf(t, rel.Repository+"@"+rel.Digest.String()).Config
+		return rel
+	}
+	return agenttest.ImagesUnderTest{
+		Images:  r.store,
+		Publish: func(t *testing.T) agent.Release { t.Helper(); return publish(t, node.Image{}) },
+		PublishForeign: func(t *testing.T) agent.Release {
 			t.Helper()
-			count++
-			rel := r.publish(fmt.Sprintf("conform/app%d", count), "1.0.0-rev1-build1.1", image)
-			rel.Config = buildOf(t, rel.Repository+"@"+rel.Digest.String()).Config
-			return rel
-		}
-		return agenttest.ImagesUnderTest{
-			Images:  r.store,
-			Publish: func(t *testing.T) agent.Release { t.Helper(); return publish(t, node.Image{}) },
-			PublishForeign: func(t *testing.T) agent.Release {
-				t.Helper()
-				return publish(t, node.Image{Platforms: []string{"linux/s390x"}})
-			},
-			Vanish: func(_ *testing.T, rel agent.Release) {
-				r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
-			},
-			PullFloating: func(t *testing.T, rel agent.Release) {
-				t.Helper()
-				_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)
-				require.NoError(t, err)
-			},
-		}
-	})
+			return publish(t, node.Image{Platforms: []string{"linux/s390x"}})
+		},
+		Vanish: func(_ *testing.T, rel agent.Release) {
+			r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
+		},
+		Lose: func(t *testing.T, rel agent.Release) {
+			t.Helper()
+			pin, err := r.client.ImageService().Get(t.Context(), r.pin(rel).Name)
+			require.NoError(t, err)
+			store := r.client.ContentStore()
+			manifest, err := images.Manifest(t.Context(), store, pin.Target, platforms.Default())
+			require.NoError(t, err)
+			require.NoError(t, store.Delete(t.Context(), manifest.Layers[1].Digest))
+		},
+		PullFloating: func(t *testing.T, rel agent.Release) {
+			t.Helper()
+			_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)
+			require.NoError(t, err)
+		},
+	}
 }
 
 func TestRuntimeConforms(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	runtime, err := pods.New(pods.Options{Socket: n.Containerd.Socket})
-	require.NoError(t, err)
-	count := 0
-	agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {
-		count++
-		pod, repository := fmt.Sprintf("conform%d", count), fmt.Sprintf("conform/pod%d", count)
-		ref := agent.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
-		build := 0
-		move := func(t *testing.T, _ agent.Reference) digest.Digest {
+	for _, version := range containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})
+			runtime, err := pods.New(pods.Options{Socket: n.Containerd.Socket})
+			require.NoError(t, err)
+			count := 0
+			agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {
+				count++
+				return runtimeOf(n, runtime, fmt.Sprint(count))
+			})
+		})
+	}
+}
+
+// runtimeOf is the runtime, and pods and images with that suffix.
+func runtimeOf(n *node.Node, runtime *pods.Runtime, suffix string) agenttest.PodsUnderTest {
+	pod, repository := "conform"+suffix, "conform/pod"+suffix
+	ref := agent.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
+	build := 0
+	move := func(t *testing.T, _ agent.Reference) digest.Digest {
+		t.Helper()
+		build++
+		d := release(n, repository, fmt.Sprintf("1.0.0-rev1-build1.%d", build))
+		return buildOf(t, ref.Repository+"@"+d).Config
+	}
+	return agenttest.PodsUnderTest{
+		Pods: runtime, Move: move, Wait: time.Minute,
+		Run: func(t *testing.T) agenttest.RunningPod {
 			t.Helper()
-			build++
-			d := release(n, repository, fmt.Sprintf("1.0.0-rev1-build1.%d", build))
-			return buildOf(t, ref.Repository+"@"+d).Config
-		}
-		return agenttest.PodsUnderTest{
-			Pods: runtime, Move: move, Wait: time.Minute,
-			Run: func(t *testing.T) agenttest.RunningPod {
-				t.Helper()
-				image := move(t, ref)
-				n.WriteFile(manifestDir+pod+".yaml", podWithInit(pod, ref.String(), n.FreePort()))
-				return agenttest.RunningPod{
-					Name: pod + "-node1", Namespace: "kube-system", Container: "main", Init: "prepare", Ref: ref, Image: image,
-				}
-			},
-		}
-	})
+			image := move(t, ref)
+			n.WriteFile(manifestDir+pod+".yaml", podWithInit(pod, ref.String(), n.FreePort()))
+			return agenttest.RunningPod{
+				Name: pod + "-node1", Namespace: "kube-system", Container: "main", Init: "prepare", Ref: ref, Image: image,
+			}
+		},
+	}
 }
 
 func podWithInit(pod, image string, port int) string {

@@ -31,7 +31,7 @@ const (
 )
 
 // containerds are the servers that every conformance suite runs against.
-var containerds = []node.Version{node.Containerd16, node.Containerd2}
+var containerds = []node.Version{node.Containerd16, node.Containerd17, node.Containerd2}
 
 func TestImages(t *testing.T) {
 	t.Parallel()
