@@ -45,49 +45,19 @@ func (l *Layout) find(repository string, d digest.Digest) (home, ocispec.Descrip
 }
 
 func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error) {
-	top, err := l.manifest(at, desc)
-	if err != nil {
-		return agent.Build{}, err
+	from := ocimanifest.Content{
+		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return l.manifest(at, desc) },
+		Config: func(desc ocispec.Descriptor) ([]byte, error) {
+			data, err := l.document(at, desc, ocimanifest.MaxConfig)
+			if err != nil {
+				return nil, fmt.Errorf("config: %w", err)
+			}
+			return data, nil
+		},
 	}
-	if !top.IsIndex() {
-		return l.image(at, desc.Digest, top)
+	build, err := from.Describe(desc, l.platform)
+	if errors.Is(err, ocimanifest.ErrPlatform) {
+		err = agent.ErrPlatform
 	}
-	for _, child := range top.Fitting(l.platform) {
-		m, err := l.manifest(at, child)
-		if err != nil {
-			return agent.Build{}, err
-		}
-		if m.IsIndex() {
-			return agent.Build{}, fmt.Errorf("index %s: has an index where a manifest is due", desc.Digest)
-		}
-		build, err := l.image(at, child.Digest, m)
-		if child.Platform == nil && errors.Is(err, agent.ErrPlatform) {
-			continue // it was only a guess
-		}
-		if err == nil {
-			build.Manifest = child.Digest
-		}
-		return build, err
-	}
-	return agent.Build{}, agent.ErrPlatform
-}
-
-// image reads the config of a manifest and checks that it runs here.
-func (l *Layout) image(at home, d digest.Digest, m ocimanifest.Document) (agent.Build, error) {
-	desc, err := m.ImageConfig()
-	if err != nil {
-		return agent.Build{}, err
-	}
-	data, err := l.document(at, desc, ocimanifest.MaxConfig)
-	if err != nil {
-		return agent.Build{}, fmt.Errorf("config: %w", err)
-	}
-	build, platform, err := m.Build(data)
-	if err != nil {
-		return agent.Build{}, fmt.Errorf("%s: %w", d, err)
-	}
-	if !l.platform.Match(platform) {
-		return agent.Build{}, agent.ErrPlatform
-	}
-	return agent.Build(build), nil
+	return agent.Build(build), err
 }

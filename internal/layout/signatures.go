@@ -18,10 +18,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// maxSignatureBlob bounds a blob of a signature, in bytes; bundles are the
-// largest.
-const maxSignatureBlob = 1 << 20
-
 // Manifest reads the manifest or index that a tag or digest names, whatever it is
 // of, with its media type. By digest, it need not stand in an index.json: the
 // children of an index do not. The error is agent.ErrNotFound for a tag that the
@@ -92,7 +88,7 @@ func (l *Layout) Blob(ctx context.Context, repository string, desc ocispec.Descr
 	}
 	err := fmt.Errorf("%s: %w", ocimanifest.Clip(desc.Digest.String()), errBlob)
 	for _, at := range l.homes[repository] {
-		body, failed := l.document(at, desc, maxSignatureBlob)
+		body, failed := l.document(at, desc, ocimanifest.MaxSignatureBlob)
 		if failed == nil {
 			return body, nil
 		}

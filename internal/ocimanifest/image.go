@@ -5,7 +5,6 @@ package ocimanifest
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -19,10 +18,10 @@ import (
 
 // Bounds of what is looked at and shown.
 const (
-	MaxChildren = 16      // manifests of an index that fit the platform
-	MaxConfig   = 4 << 20 // bytes of an image config, as much as a manifest may have
-	MaxVersion  = 128     // bytes of a version label, the length of a tag
-	maxOrigin   = 512     // bytes of the label of origin: a repository may have 255, a tag 128
+	MaxConfig        = 4 << 20 // bytes of an image config, as much as a manifest may have
+	MaxSignatureBlob = 1 << 20 // bytes of a part of a signature; bundles are the largest
+	MaxVersion       = 128     // bytes of a version label, the length of a tag
+	maxOrigin        = 512     // bytes of the label of origin: a repository may have 255, a tag 128
 )
 
 // originLabel is where SUSE's images name the reference that they were built
@@ -38,34 +37,8 @@ type Build struct {
 	Size    int64     // bytes of config and layers, compressed
 	Version string    // printable, for people only
 	Origin  string    // repository without host; empty: not said, or nonsense
-	// Manifest is the image's own digest where an index led to it; its reader
-	// fills it in.
+	// Manifest is the image's own digest where an index led to it.
 	Manifest digest.Digest
-}
-
-// Fitting gives the manifests of an index for a platform in the order in which
-// containerd tries them: best match first, those that name no platform last.
-func (d Document) Fitting(platform platforms.MatchComparer) []ocispec.Descriptor {
-	var fit []ocispec.Descriptor
-	for _, m := range d.Manifests {
-		if m.Platform == nil || platform.Match(*m.Platform) {
-			fit = append(fit, m)
-		}
-	}
-	slices.SortStableFunc(fit, func(a, b ocispec.Descriptor) int {
-		switch {
-		case a.Platform == nil && b.Platform == nil:
-			return 0
-		case a.Platform == nil:
-			return 1
-		case b.Platform == nil || platform.Less(*a.Platform, *b.Platform):
-			return -1
-		case platform.Less(*b.Platform, *a.Platform):
-			return 1
-		}
-		return 0
-	})
-	return fit[:min(len(fit), MaxChildren)]
 }
 
 // ImageConfig is the descriptor of the image config, to be fetched and compared

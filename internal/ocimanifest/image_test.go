@@ -98,30 +98,6 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-func TestFitting(t *testing.T) {
-	t.Parallel()
-	of := func(name, platform string) ocispec.Descriptor {
-		d := ocispec.Descriptor{Digest: digest.FromString(name)}
-		if platform != "" {
-			p := platforms.MustParse(platform)
-			d.Platform = &p
-		}
-		return d
-	}
-	arm := platforms.Only(platforms.MustParse("linux/arm/v7"))
-	d := Document{Manifests: []ocispec.Descriptor{
-		of("none", ""), of("v6", "linux/arm/v6"), of("amd64", "linux/amd64"), of("v7", "linux/arm/v7"), of("second none", ""), of("second v7", "linux/arm/v7"),
-	}}
-	assert.Equal(t, []ocispec.Descriptor{
-		of("v7", "linux/arm/v7"), of("second v7", "linux/arm/v7"), of("v6", "linux/arm/v6"), of("none", ""), of("second none", ""),
-	}, d.Fitting(arm))
-	assert.Empty(t, d.Fitting(platforms.OnlyStrict(platforms.MustParse("linux/s390x")))[2:], "only those without a platform")
-
-	for _, n := range []int{MaxChildren - 1, MaxChildren, MaxChildren + 1} {
-		assert.Len(t, Document{Manifests: make([]ocispec.Descriptor, n)}.Fitting(arm), min(n, MaxChildren))
-	}
-}
-
 // What a publisher wrote into a label is shown to people.
 func FuzzPrintable(f *testing.F) {
 	f.Add("4.0.0")

@@ -31,76 +31,49 @@ func (r *Registry) Describe(ctx context.Context, repository string, d digest.Dig
 }
 
 func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (agent.Build, error) {
-	top, err := r.manifest(ctx, e, ocispec.Descriptor{Digest: d, Size: -1})
-	if err != nil {
-		return agent.Build{}, err
+	from := ocimanifest.Content{
+		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return r.document(ctx, e, desc) },
+		Config: func(desc ocispec.Descriptor) ([]byte, error) {
+			u := e.url("blobs", desc.Digest.String())
+			a, err := r.sized(ctx, e, desc, question{http.MethodGet, u, "*/*", ocimanifest.MaxConfig})
+			return a.body, err
+		},
 	}
-	if !top.IsIndex() {
-		return r.image(ctx, e, d, top)
-	}
-	for _, child := range top.Fitting(r.platform) {
-		m, err := r.manifest(ctx, e, child)
-		if err != nil {
-			return agent.Build{}, err
-		}
-		if m.IsIndex() {
-			return agent.Build{}, e.failed(fmt.Errorf("index %s: has an index where a manifest is due", d))
-		}
-		build, err := r.image(ctx, e, child.Digest, m)
-		if child.Platform == nil && errors.Is(err, agent.ErrPlatform) {
-			continue // it was only a guess
-		}
-		if err == nil {
-			build.Manifest = child.Digest
-		}
-		return build, err
-	}
-	return agent.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, agent.ErrPlatform)
-}
-
-// manifest fetches a manifest or index by digest. A size below zero is unknown.
-func (r *Registry) manifest(ctx context.Context, e endpoint, desc ocispec.Descriptor) (ocimanifest.Document, error) {
-	u := e.url("manifests", desc.Digest.String())
-	a, err := r.exchange(ctx, e, question{http.MethodGet, u, acceptManifests, maxManifest})
-	if err != nil {
-		return ocimanifest.Document{}, err
-	}
-	if err := verifySized(desc, a.body); err != nil {
-		return ocimanifest.Document{}, e.failed(err)
-	}
-	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
-	if err != nil {
-		return ocimanifest.Document{}, e.failed(err)
-	}
-	return doc, nil
-}
-
-// image fetches the config of a manifest and checks that it runs here.
-func (r *Registry) image(
-	ctx context.Context, e endpoint, d digest.Digest, m ocimanifest.Document,
-) (agent.Build, error) {
-	desc, err := m.ImageConfig()
-	if err != nil {
-		return agent.Build{}, e.failed(err)
-	}
-	u := e.url("blobs", desc.Digest.String())
-	a, err := r.exchange(ctx, e, question{http.MethodGet, u, "*/*", ocimanifest.MaxConfig})
-	if err != nil {
-		return agent.Build{}, err
-	}
-	if err := verifySized(desc, a.body); err != nil {
-		return agent.Build{}, e.failed(err)
-	}
-	build, platform, err := m.Build(a.body)
-	if err != nil {
-		return agent.Build{}, e.failed(err)
-	}
-	if !r.platform.Match(platform) {
+	build, err := from.Describe(ocispec.Descriptor{Digest: d, Size: -1}, r.platform)
+	var noAnswer *agent.SourceError
+	switch {
+	case errors.Is(err, ocimanifest.ErrPlatform):
 		return agent.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, agent.ErrPlatform)
+	case err != nil && !errors.As(err, &noAnswer):
+		return agent.Build{}, e.failed(err)
 	}
-	return agent.Build(build), nil
+	return agent.Build(build), err
 }
 
+// document fetches a manifest or index by digest. What an index leads to is of the
+// kind that the index names, whatever the host says: so does containerd read it.
+func (r *Registry) document(ctx context.Context, e endpoint, desc ocispec.Descriptor) (ocimanifest.Document, error) {
+	u := e.url("manifests", desc.Digest.String())
+	a, err := r.sized(ctx, e, desc, question{http.MethodGet, u, acceptManifests, maxManifest})
+	switch {
+	case err != nil:
+		return ocimanifest.Document{}, err
+	case desc.Size < 0:
+		return parseManifest(a.header.Get("Content-Type"), a.body)
+	}
+	return ocimanifest.Parse(desc.MediaType, a.body)
+}
+
+// sized puts a question for what a descriptor names.
+func (r *Registry) sized(ctx context.Context, e endpoint, desc ocispec.Descriptor, q question) (answer, error) {
+	a, err := r.exchange(ctx, e, q)
+	if err != nil {
+		return answer{}, err
+	}
+	return a, verifySized(desc, a.body)
+}
+
+// verifySized compares content with its descriptor. A size below zero is unknown.
 func verifySized(desc ocispec.Descriptor, content []byte) error {
 	if desc.Size >= 0 && desc.Size != int64(len(content)) {
 		return fmt.Errorf("%s: %d bytes, not %d", desc.Digest, len(content), desc.Size)

@@ -121,12 +121,19 @@ func TestDescribeRefuses(t *testing.T) {
 		{"index that lies", func(t *testing.T, f *fake) ocispec.Descriptor {
 			return f.index(t, on(f.image(t, "linux", "arm64", nil), "linux", "amd64"))
 		}, "not for this platform"},
-		{"index without platforms", func(t *testing.T, f *fake) ocispec.Descriptor {
-			return f.index(t, f.image(t, "linux", "arm64", nil), f.image(t, "linux", "amd64", nil))
-		}, ""},
 		{"index in an index", func(t *testing.T, f *fake) ocispec.Descriptor {
-			return f.index(t, on(f.index(t), "linux", "amd64"))
-		}, "has an index"},
+			return f.index(t, on(f.index(t, on(f.image(t, "linux", "amd64", nil), "linux", "amd64")), "linux", "amd64"))
+		}, ""},
+		{"child of another kind", func(t *testing.T, f *fake) ocispec.Descriptor {
+			child := f.image(t, "linux", "amd64", nil)
+			child.MediaType = ocispec.MediaTypeImageIndex
+			return f.index(t, on(child, "linux", "amd64"))
+		}, `ambiguous: has "`},
+		{"child of no kind", func(t *testing.T, f *fake) ocispec.Descriptor {
+			child := f.image(t, "linux", "amd64", nil)
+			child.MediaType = ""
+			return f.index(t, on(child, "linux", "amd64"))
+		}, "not an image"},
 		{"child vanished", func(t *testing.T, f *fake) ocispec.Descriptor {
 			child := f.image(t, "linux", "amd64", nil)
 			delete(f.content, child.Digest.String())

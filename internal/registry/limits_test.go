@@ -183,13 +183,6 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 			})
 			return f.resolve(t)
 		}, "redirected more than 5 times"},
-		{"manifests of an index", ocimanifest.MaxChildren, func(t *testing.T, f *fake, n int) ask {
-			var guesses []ocispec.Descriptor
-			for i := range n - 1 {
-				guesses = append(guesses, f.image(t, "linux", fmt.Sprintf("arch%d", i), nil))
-			}
-			return f.describe(t, f.index(t, append(guesses, f.image(t, "linux", "amd64", nil))...).Digest)
-		}, agent.ErrPlatform.Error()},
 	}
 	for _, l := range limits {
 		for _, n := range []int{l.limit - 1, l.limit, l.limit + 1} {

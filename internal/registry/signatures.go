@@ -22,9 +22,8 @@ import (
 
 // Bounds of what is asked for signatures.
 const (
-	maxSignatureBlob = 1 << 20 // bytes; bundles are the largest
-	maxReferrerPages = 10      // of maxManifest bytes each
-	maxReferrers     = 1000    // of a digest
+	maxReferrerPages = 10   // of maxManifest bytes each
+	maxReferrers     = 1000 // of a digest
 )
 
 // Manifest fetches the manifest or index that a tag or digest names, whatever it
@@ -77,7 +76,7 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 	if err := desc.Digest.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(desc.Digest.String()), err)
 	}
-	if desc.Size < 0 || desc.Size > maxSignatureBlob {
+	if desc.Size < 0 || desc.Size > ocimanifest.MaxSignatureBlob {
 		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, errTooLarge, desc.Size)
 	}
 	var body []byte

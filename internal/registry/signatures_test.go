@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -86,7 +87,7 @@ func TestBlob(t *testing.T) {
 	}
 	sent := len(rec.sent)
 	for cause, desc := range map[string]ocispec.Descriptor{
-		"too large: 1048577": {Digest: desc.Digest, Size: maxSignatureBlob + 1},
+		"too large: 1048577": {Digest: desc.Digest, Size: ocimanifest.MaxSignatureBlob + 1},
 		"too large: -1":      {Digest: desc.Digest, Size: -1},
 		`digest "x"`:         {Digest: "x", Size: 1},
 	} {

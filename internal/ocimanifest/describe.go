@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ocimanifest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// MaxIndexes bounds the indexes that stand above one image, each in the one
+// before. Nobody publishes more than two: an index of releases, and one of
+// platforms.
+const MaxIndexes = 4
+
+// ErrPlatform: an image, or an index with no image, for the platform asked for.
+var ErrPlatform = errors.New("not for this platform")
+
+// Content reads what an image consists of, from where it lies. What it gives has
+// the size and the digest of the descriptor; its errors are handed on as they are.
+type Content struct {
+	// Document reads a manifest or an index, of the kind that the descriptor names.
+	Document func(ocispec.Descriptor) (Document, error)
+	// Config reads an image config.
+	Config func(ocispec.Descriptor) ([]byte, error)
+}
+
+// Describe tells what a manifest is, or the one that an index has for a platform:
+// the very one that containerd would pull (docs/platforms.md). The error is
+// ErrPlatform where that does not run there.
+func (c Content) Describe(top ocispec.Descriptor, platform platforms.MatchComparer) (Build, error) {
+	desc := top
+	for range MaxIndexes + 1 {
+		doc, err := c.Document(desc)
+		switch {
+		case err != nil:
+			return Build{}, err
+		case doc.IsIndex():
+			var ok bool
+			if desc, ok = doc.pick(platform); !ok {
+				return Build{}, ErrPlatform
+			}
+			continue
+		}
+		build, err := c.image(doc, platform)
+		if err == nil && desc.Digest != top.Digest {
+			build.Manifest = desc.Digest
+		}
+		return build, err
+	}
+	return Build{}, fmt.Errorf("index %s: over %d indexes in one another", top.Digest, MaxIndexes)
+}
+
+// image reads the config of a manifest and checks that it runs on a platform.
+func (c Content) image(doc Document, platform platforms.MatchComparer) (Build, error) {
+	desc, err := doc.ImageConfig()
+	if err != nil {
+		return Build{}, err
+	}
+	config, err := c.Config(desc)
+	if err != nil {
+		return Build{}, err
+	}
+	build, is, err := doc.Build(config)
+	switch {
+	case err != nil:
+		return Build{}, err
+	case !platform.Match(is):
+		return Build{}, ErrPlatform
+	}
+	return build, nil
+}
+
+// pick chooses from an index as containerd does (images.Manifest, and
+// images.LimitManifests with 1): the best match, of equal ones the first; where
+// nothing matches, the first that names no platform. It tries no second one.
+func (d Document) pick(platform platforms.MatchComparer) (best ocispec.Descriptor, found bool) {
+	for _, m := range d.Manifests {
+		if m.Platform != nil && !platform.Match(*m.Platform) {
+			continue
+		}
+		if !found || before(m.Platform, best.Platform, platform) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
+
+// before tells whether a platform of an index comes before another one; nil, one
+// that is not named, comes last.
+func before(a, b *ocispec.Platform, platform platforms.MatchComparer) bool {
+	if a == nil || b == nil {
+		return a != nil
+	}
+	return platform.Less(*a, *b)
+}
