@@ -31,6 +31,8 @@ type Node struct {
 	// OnStage and OnStop, if set, may fail these calls.
 	OnStage func(ctx context.Context, r agent.Release) error
 	OnStop  func(id string) error
+	// Filled, if set, may end a pull in its middle.
+	Filled func(r agent.Release) error
 	// Unlisted is for how many questions more CRI has not heard of any image.
 	Unlisted int
 	// Others are the image ids of containers that are not of static pods.

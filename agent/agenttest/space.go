@@ -26,6 +26,13 @@ func (n *Node) SetDisk(size, free int64) {
 	n.disk.Size, n.disk.Free = size, free
 }
 
+// Hold gives a digest a name in the image store: somebody else pulled it.
+func (n *Node) Hold(name string, d digest.Digest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.records[name] = d
+}
+
 // Prune answers as agent.Images.
 func (n *Node) Prune(_ context.Context, gone []agent.HeldImage) error {
 	n.mu.Lock()

@@ -59,6 +59,11 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error 
 				return err
 			}
 		}
+		if n.Filled != nil {
+			if err := n.Filled(r); err != nil {
+				return err
+			}
+		}
 		if err := n.fetch(r.Repository, r.Digest); err != nil {
 			return err
 		}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// update publishes a rebuild of velum, stages and applies it.
+func (w *world) update(build string) agent.Release {
+	w.t.Helper()
+	r := w.Registry.Release(velum, "4.0.0", 1, build)
+	require.Equal(w.t, agent.StateStaged, w.check().State)
+	out, s := w.apply("velum")
+	require.Equal(w.t, agent.ResultApplied, out[0].Result, s.Reason)
+	w.look() // lets go what the applied pod needed
+	return r
+}
+
+func (w *world) there(r agent.Release) bool {
+	return slices.Contains(w.Node.Names(r.Digest), r.StagedName())
+}
+
+func TestOldReleasesGoWhenTheNewOneRunsWell(t *testing.T) {
+	t.Parallel()
+	for keep, stay := range map[int][]bool{0: {false, false, false}, 1: {false, false, true}, 2: {false, true, true}} {
+		w, first := running(t)
+		w.Policy.Prune.Keep = keep
+		w.restart()
+		second, third := w.update("1.2"), w.update("1.3")
+		fourth := w.update("1.4")
+		for n, r := range []agent.Release{first, second, third} {
+			assert.Equal(t, stay[n], w.there(r), "keep %d: release %d", keep, n+1)
+			assert.Equal(t, stay[n], w.Node.Pinned(velum, r.Digest), "keep %d: pin of release %d", keep, n+1)
+		}
+		assert.True(t, w.there(fourth))
+		w.idle()
+	}
+}
+
+func TestAStagedReleaseThatWasOvertakenGoes(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.check()
+	require.True(t, w.there(second))
+	third := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+	w.check()
+	w.look()
+	assert.False(t, w.there(second), "it never ran, and is not offered any more")
+	assert.True(t, w.there(third))
+	assert.True(t, w.there(first), "it runs")
+	w.idle()
+}
+
+func TestNothingIsPruned(t *testing.T) {
+	t.Parallel()
+	for name, prevent := range map[string]func(w *world, old agent.Release){
+		"while the new one crashes": func(w *world, _ agent.Release) {
+			c, _ := w.Node.Container("velum.yaml", "velum")
+			w.Node.Crash(c.Digests[0], true)
+			w.Node.Restart("velum.yaml", "velum")
+		},
+		"that another pod uses": func(w *world, old agent.Release) { w.Node.Others = []digest.Digest{old.Config} },
+		"while a pod is unclear": func(w *world, _ agent.Release) {
+			w.Node.PutBroken("other.yaml", assert.AnError)
+		},
+		"that a pin of another image needs": func(w *world, old agent.Release) {
+			w.Registry.Tag(mariadb, "10.0", old.Digest)
+			w.Registry.Restore(mariadb, old.Digest, old.Build)
+			w.Policy.Images = []agent.Reference{{Repository: mariadb, Tag: "10.0"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, old := running(t)
+			w.update("1.2")
+			prevent(w, old)
+			w.Policy.Prune.Keep = 0
+			w.restart()
+			w.check()
+			w.look()
+			assert.True(t, w.there(old))
+		})
+	}
+	w, old := running(t)
+	w.update("1.2")
+	w.Policy.Prune.Keep = 0
+	w.restart()
+	w.check()
+	w.look()
+	assert.False(t, w.there(old), "nothing prevents it")
+}
+
+func TestForeignImagesArePrunedWhereAsked(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		w, _ := running(t)
+		foreign := map[string]bool{ // name: is an old release of a followed repository
+			velum + ":3.9.0-rev4":          true,
+			velum + ":3.9.0-rev4-build2.1": true,
+			velum + ":latest":              false,
+			"docker.io/library/busybox:1":  false,
+			mariadb + ":10.0-rev1":         false, // nobody follows it
+		}
+		for name := range foreign {
+			w.Node.Hold(name, digest.FromString(name))
+		}
+		w.Policy.Prune.Foreign = asked
+		w.restart()
+		w.check()
+		for name, old := range foreign {
+			assert.Equal(t, !(old && asked), len(w.Node.Names(digest.FromString(name))) > 0, "asked %v: %s", asked, name)
+		}
+		w.idle()
+	}
+}
+
+// CRI gives each image that it pulls two names more; they go with it, but not
+// where somebody else has a name for the same image.
+func TestShadowsGoWithTheirImage(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		w, first := running(t)
+		w.Policy.Prune.Keep = 0
+		w.restart()
+		names := []string{velum + "@" + first.Digest.String(), first.Config.String()}
+		if shared {
+			names = append(names, "docker.io/someone/else:1")
+		}
+		for _, name := range names {
+			w.Node.Hold(name, first.Digest)
+		}
+		w.update("1.2")
+		assert.False(t, w.there(first))
+		want := []string{}
+		if shared {
+			want = names
+		}
+		assert.ElementsMatch(t, want, w.Node.Names(first.Digest))
+	}
+}

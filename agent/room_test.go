@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const (
+	gib = 1 << 30
+	mib = 1 << 20
+)
+
+// big publishes a release of 100 MiB, which the world's node needs 300 MiB for.
+func (w *world) big(repository, app string, rev int, build string) agent.Release {
+	w.t.Helper()
+	tag := fmt.Sprintf("%s-rev%d", app, rev)
+	b := agent.Build{Size: 100 * mib, Created: w.Clock.Now(), Config: digest.FromString(repository + tag + build)}
+	return w.Registry.PublishBuild(repository, b,
+		tag+"-build"+build, tag, app)
+}
+
+// stagings counts what is asked of the image store.
+func (w *world) stagings() *int {
+	n := new(int)
+	w.Node.OnStage = func(context.Context, agent.Release) error {
+		*n++
+		return nil
+	}
+	return n
+}
+
+func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Policy.Reserve = agent.Reserve{Bytes: gib, Percent: 10, HighMark: 85}
+	w.restart()
+	next := w.big(velum, "4.0.0", 2, "1.1")
+	tried := w.stagings()
+	w.Node.SetDisk(10*gib, 1700*mib) // 15 % of 10 GiB stay free
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	p := podOf(s, "velum.yaml")
+	require.Len(t, p.Holds, 1)
+	assert.Equal(t, agent.Hold{Name: agent.HoldDisk, Reason: velum + ":4.0.0-rev2-build1.1: " +
+		"needs 104.9 MB to pull and 209.7 MB to unpack, and 1.6 GB of 10.7 GB stay free: " +
+		"only 1.8 GB are free on /var/lib/containerd"}, p.Holds[0])
+	assert.Empty(t, p.Error)
+	assert.Empty(t, w.Node.WaitingFile("velum.yaml"), "nothing is offered that is not staged")
+	assert.False(t, image(s, "velum.yaml", "velum").Staged)
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.Equal(t, 1, *tried)
+
+	w.Clock.Add(time.Hour)
+	s = w.look()
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, 1, *tried, "nobody is asked again before there is room")
+
+	w.Node.SetDisk(10*gib, 1900*mib)
+	s = w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.True(t, w.Node.Pinned(velum, next.Digest))
+	assert.Equal(t, 2, *tried)
+	w.idle()
+}
+
+func TestReserveIsTheLargestOfThree(t *testing.T) {
+	t.Parallel()
+	const need = 300 * mib
+	for name, c := range map[string]struct {
+		reserve agent.Reserve
+		size    int64
+		least   int64 // that must be free, so that there is room
+	}{
+		"nothing":        {agent.Reserve{}, 10 * gib, need},
+		"bytes":          {agent.Reserve{Bytes: gib, Percent: 5, HighMark: 99}, 10 * gib, need + gib},
+		"percent":        {agent.Reserve{Bytes: gib, Percent: 20, HighMark: 85}, 100 * gib, need + 20*gib},
+		"high mark":      {agent.Reserve{Bytes: gib, Percent: 10, HighMark: 85}, 100 * gib, need + 15*gib + 1},
+		"high mark of 0": {agent.Reserve{Percent: 1}, 100 * gib, need + gib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, lacking := range []int64{0, 200} { // sizes are divided by 100 first
+				w := newWorld(t)
+				w.Policy.Reserve = c.reserve
+				w.big(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+				w.Node.SetDisk(c.size, c.least-lacking)
+				s := w.check()
+				if lacking == 0 {
+					assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+					assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
+				} else {
+					assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+					assert.Empty(t, w.Node.PodManifest("velum.yaml"), "kubelet would pull by itself")
+				}
+			}
+		})
+	}
+}
+
+func TestPullsSideBySideShareTheRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.big(velum, "4.0.0", 1, "1.1")
+		w.big(mariadb, "10.0", 1, "1.1")
+		w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: mariadb, Tag: "10.0"}}
+		w.Node.SetDisk(10*gib, 500*mib) // room for one
+		w.Node.Filled = func(agent.Release) error {
+			<-time.After(time.Minute) // the other one asks for room
+			return nil
+		}
+
+		s := w.check()
+
+		assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+		assert.Equal(t, 1, w.Node.Fetched())
+		assert.Contains(t, s.Reason, "only 524.3 MB are free")
+		w.look()
+		assert.Equal(t, 2, w.Node.Fetched(), "alone it has room")
+	})
+}
+
+func TestPullsRunSideBySide(t *testing.T) {
+	t.Parallel()
+	for together, most := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.Policy.Together = together
+			for n := range 7 {
+				name := fmt.Sprintf("%s%d", velum, n)
+				w.big(name, "4.0.0", 1, "1.1")
+				w.Policy.Images = append(w.Policy.Images, agent.Reference{Repository: name, Tag: "4.0.0"})
+			}
+			var running, highest atomic.Int32
+			w.Node.Filled = func(agent.Release) error {
+				highest.Store(max(highest.Load(), running.Add(1)))
+				<-time.After(time.Minute)
+				running.Add(-1)
+				return nil
+			}
+			s := w.check()
+			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			assert.Equal(t, most, int(highest.Load()))
+			assert.Equal(t, 7, w.Node.Fetched())
+		})
+	}
+}
+
+func TestAPullThatFillsTheDiskIsHeldUntilThereIsMore(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.SetDisk(10*gib, 2*gib)
+	tried := 0
+	w.Node.Filled = func(agent.Release) error {
+		if tried++; tried == 1 {
+			return fmt.Errorf("write: %w", agent.ErrNoSpace)
+		}
+		return nil
+	}
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "only 2.1 GB are free on /var/lib/containerd")
+	w.Node.SetDisk(10*gib, 2*gib+100*mib)
+	assert.Equal(t, agent.StateHeld, w.look().State, "hardly more than was not enough")
+	assert.Equal(t, 1, tried)
+	w.Node.SetDisk(10*gib, 3*gib)
+	s = w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, 2, tried)
+}
+
+// A filesystem that CRI does not tell of stops no update.
+func TestRoomThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.Reserve = agent.Reserve{Bytes: gib}
+	w.restart()
+	w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.SetDisk(0, 0)
+	s := w.check()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+}
