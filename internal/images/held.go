@@ -47,6 +47,8 @@ func (c *session) held(ctx context.Context) ([]agent.HeldImage, error) {
 		if pin, ok := pinOf(record); ok {
 			image.Pin, image.Repository = true, pin.Repository
 			image.Complete = there.complete(parts)
+		} else {
+			image.Repository, image.Staged = stagedOf(record)
 		}
 		held = append(held, image)
 	}

@@ -31,6 +31,10 @@ const (
 	labelPinned, pinned = "io.cri-containerd.pinned", "pinned"
 	// labelRepository holds the repository that a pin is for, exactly.
 	labelRepository = "org.opensuse.image-update-agent/repository"
+	// labelStaged holds the repository of a record that has the name that staging
+	// gave: ours to remove. A CRI pull of that name wipes it, and from then on the
+	// name is somebody else's.
+	labelStaged = "org.opensuse.image-update-agent/staged"
 	// labelStage marks our leases with the release that is being staged.
 	labelStage = "org.opensuse.image-update-agent/stage"
 )
@@ -82,4 +86,21 @@ func pinOf(record images.Image) (agent.Pin, bool) {
 		return agent.Pin{}, false
 	}
 	return agent.Pin{Repository: repository, Digest: d}, true
+}
+
+// stagedOf reads a record. Only what staging itself would call so, for the
+// repository that the label names, is ours: a label can be copied.
+func stagedOf(record images.Image) (repository string, ok bool) {
+	repository, ok = record.Labels[labelStaged]
+	if !ok {
+		return "", false
+	}
+	r := agent.Release{Repository: repository, Digest: record.Target.Digest}
+	if long, tagged := strings.CutPrefix(record.Name, repository+":"); tagged {
+		r.Long = long
+	}
+	if checkRelease(r) != nil || r.StagedName() != record.Name {
+		return "", false
+	}
+	return repository, true
 }

@@ -15,7 +15,8 @@ import (
 
 // Pins makes our pins those of want: it adds a pin for each digest that any
 // record holds, removes our other pins and leaves every other record alone. A
-// wanted digest that nothing holds is left out; it has to be staged.
+// wanted digest that nothing holds is left out; it has to be staged. What broken
+// off stagings left of releases that are not wanted goes, too.
 func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -24,7 +25,13 @@ func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
 		return s.placed(err)
 	}
 	defer c.close()
-	return s.placed(c.pins(ctx, want))
+	if err := c.pins(ctx, want); err != nil {
+		return s.placed(err)
+	}
+	if err := c.tidyLeases(ctx, want); err != nil {
+		c.log.Warn("containerd: leases not deleted, they will expire", "error", err)
+	}
+	return nil
 }
 
 func (c *session) pins(ctx context.Context, want []agent.Pin) error {
