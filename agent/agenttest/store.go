@@ -54,17 +54,7 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error 
 	there := n.holds(r.Digest) && !n.lost[r.Digest]
 	n.mu.Unlock()
 	if !there {
-		if t.Room != nil {
-			if err := t.Room(ctx, agent.Need{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
-				return err
-			}
-		}
-		if n.Filled != nil {
-			if err := n.Filled(r); err != nil {
-				return err
-			}
-		}
-		if err := n.fetch(r.Repository, r.Digest); err != nil {
+		if err := n.pullFor(ctx, r, t); err != nil {
 			return err
 		}
 	}
@@ -78,6 +68,21 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error 
 		t.Progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
 	}
 	return nil
+}
+
+// pullFor asks for room and fetches.
+func (n *Node) pullFor(ctx context.Context, r agent.Release, t agent.Terms) error {
+	if t.Room != nil {
+		if err := t.Room(ctx, agent.Need{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
+			return err
+		}
+	}
+	if n.Filled != nil {
+		if err := n.Filled(r); err != nil {
+			return err
+		}
+	}
+	return n.fetch(r.Repository, r.Digest)
 }
 
 // fetch is the part of a pull that asks the registry.

@@ -68,6 +68,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
 		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
 		Proxy: registry.NewProxies(s.root, os.Getenv).For,
+		Wrap:  a.onWire,
 	})
 	var source agent.Source = reg
 	var signatures signature.Fetcher = reg
@@ -111,7 +112,9 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
 		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
 		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout,
-		Rule: s.Policy,
+		Rule: s.Policy, Together: s.Staging.Images,
+		Reserve: agent.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
+		Prune:   agent.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})

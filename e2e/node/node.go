@@ -85,7 +85,7 @@ func Start(tb TB, options Options) *Node {
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
 	n.makeTree()
-	n.WriteFile(vendorConfig, "# A second reading would cost each story half a minute.\nconfirmAfter: 0\n")
+	n.WriteFile(vendorConfig, vendorText)
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
@@ -113,6 +113,10 @@ func (n *Node) end() {
 
 // vendorConfig is the package's own fragment; what a story writes below /etc wins over it.
 const vendorConfig = "usr/share/image-update-agent/config.yaml"
+
+// vendorText has what a node of a test needs: a second reading would cost each story half a minute, and the machine
+// that the tests run on may be fuller than a node ought to be.
+const vendorText = "confirmAfter: 0\ndisk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
 
 // makeTree makes the directories that a node has before the agent is installed.
 func (n *Node) makeTree() {
