@@ -94,7 +94,8 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
 		Pacer:     reg,
 		Verifier: verifier{
-			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Log: log}), from: signatures,
+			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
+			from: signatures,
 		},
 		Policy: policy, Log: log, Now: time.Now, Version: version,
 	}}, nil

@@ -50,6 +50,7 @@ type statement struct {
 	PredicateType string          `json:"predicateType"`
 	Predicate     json.RawMessage `json:"predicate"`
 	Subject       []struct {
+		Name   string            `json:"name"` // cosign leaves it out
 		Digest map[string]string `json:"digest"`
 	} `json:"subject"`
 }
@@ -59,7 +60,7 @@ var errOther = errors.New("an attestation, no signature")
 
 // referrers asks the API for bundles.
 func (s *search) referrers(ctx context.Context, d digest.Digest) (Verdict, bool) {
-	list, err := s.from.Referrers(ctx, s.repository, d)
+	list, err := s.from.Referrers(ctx, s.owner.repository, d)
 	if s.absent("referrers", err) {
 		return Verdict{}, false
 	}
@@ -70,7 +71,7 @@ func (s *search) referrers(ctx context.Context, d digest.Digest) (Verdict, bool)
 // registry has none: "Referrers Tag Schema" of the distribution specification.
 func (s *search) fallbackTag(ctx context.Context, d digest.Digest) (Verdict, bool) {
 	tag := tagOf(d)
-	mediaType, body, err := s.from.Manifest(ctx, s.repository, tag)
+	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
 	if s.absent(tag, err) {
 		return Verdict{}, false
 	}
@@ -129,7 +130,7 @@ func annotations(manifest []byte) map[string]string {
 
 // artifact fetches the one bundle of an artifact and checks it.
 func (s *search) artifact(ctx context.Context, what string, desc ocispec.Descriptor, d digest.Digest) (key, bool) {
-	mediaType, body, err := s.from.Manifest(ctx, s.repository, desc.Digest.String())
+	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, desc.Digest.String())
 	if err != nil {
 		s.torn(what, err)
 		return key{}, false
@@ -148,7 +149,7 @@ func (s *search) artifact(ctx context.Context, what string, desc ocispec.Descrip
 		s.refuse(what, fmt.Errorf("too large: %d bytes, at most %d", doc.Layers[0].Size, maxBundle))
 		return key{}, false
 	}
-	data, err := s.from.Blob(ctx, s.repository, doc.Layers[0])
+	data, err := s.from.Blob(ctx, s.owner.repository, doc.Layers[0])
 	if err != nil {
 		s.torn(what, err)
 		return key{}, false
@@ -163,14 +164,14 @@ func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.
 	switch {
 	case err != nil:
 	case b.Message != nil:
-		_, image, failed := s.from.Manifest(ctx, s.repository, d.String())
+		_, image, failed := s.from.Manifest(ctx, s.owner.repository, d.String())
 		if failed != nil {
 			s.torn(what+": manifest that it signs", failed)
 			return key{}, false
 		}
 		by, err = s.ring.message(b, image, d)
 	default:
-		by, err = s.ring.statement(b, d)
+		by, err = s.ring.statement(b, s.owner, d)
 	}
 	if errors.Is(err, errOther) {
 		return key{}, false
@@ -199,7 +200,7 @@ func parseBundle(data []byte) (bundle, error) {
 }
 
 // statement checks an envelope: first who has signed it, then what it says.
-func (r ring) statement(b bundle, d digest.Digest) (key, error) {
+func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	if b.Envelope.PayloadType != inTotoPayload {
 		return key{}, fmt.Errorf("envelope: payload type %q", clip(b.Envelope.PayloadType))
 	}
@@ -225,12 +226,25 @@ func (r ring) statement(b bundle, d digest.Digest) (key, error) {
 	case said.Type != inTotoStatement:
 		return key{}, fmt.Errorf("statement: type %q", clip(said.Type))
 	}
-	for _, subject := range said.Subject {
-		if subject.Digest[d.Algorithm().String()] == d.Encoded() {
-			return by, nil
+	return by, said.is(of, d)
+}
+
+// is tells whether a statement is for a digest, and the owner's if it says whose:
+// in-toto leaves the meaning of a name to who writes it, and cosign writes none.
+func (s statement) is(of owner, d digest.Digest) error {
+	err := errors.New("statement: is for another digest")
+	for _, subject := range s.Subject {
+		if subject.Digest[d.Algorithm().String()] != d.Encoded() {
+			continue
+		}
+		if subject.Name == "" {
+			return nil
+		}
+		if err = of.identifies(subject.Name, d); err == nil {
+			return nil
 		}
 	}
-	return key{}, errors.New("statement: is for another digest")
+	return err
 }
 
 // message checks a signature over the bytes of the manifest, whose digest is d.

@@ -27,8 +27,9 @@
 //     came; only after that the bytes are read for the digest, the kind and the
 //     identity. What could be read in two ways is refused.
 //   - The identity is the repository that the pod manifest names, also where a
-//     mirror serves it. cosign's bundles have none: there, a repository stands for
-//     whatever its publisher's keys have signed.
+//     mirror serves it; or one that the rewrites of the configuration make that of.
+//     cosign's bundles have none: there, a repository stands for whatever its
+//     publisher's keys have signed.
 //   - An attestation (SBOM, provenance, scan) is no signature: it says what an
 //     image is, not that it may run.
 //   - A signature says nothing of the time: an old image stays signed. Lower

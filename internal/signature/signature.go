@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // DefaultDir is where SUSE's and openSUSE's packages put their keys
@@ -64,14 +65,18 @@ type Verdict struct {
 type Options struct {
 	// Dirs are the directories of which every *.pem counts; nil: DefaultDir.
 	Dirs []string
+	// Rewrites are those that pod manifests are rendered with: the repository that
+	// one of them makes may have the signatures of the one that it was made of.
+	Rewrites []manifests.Rewrite
 	// Log is told of keys and verifications; nil: nowhere.
 	Log *slog.Logger
 }
 
 // Verifier verifies signatures. It is safe for concurrent use.
 type Verifier struct {
-	keys keys
-	log  *slog.Logger
+	keys     keys
+	rewrites []manifests.Rewrite
+	log      *slog.Logger
 }
 
 // New makes a verifier; no key is read yet.
@@ -82,11 +87,14 @@ func New(o Options) *Verifier {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Verifier{keys: keys{dirs: slices.Clone(o.Dirs), log: o.Log}, log: o.Log}
+	return &Verifier{
+		keys: keys{dirs: slices.Clone(o.Dirs), log: o.Log}, rewrites: slices.Clone(o.Rewrites), log: o.Log,
+	}
 }
 
-// Keys are the fingerprints of the keys that count now, sorted. A refusal holds
-// as long as they are the same.
+// Keys are what a refusal depends on beside the signatures, and holds as long as
+// it is the same: the fingerprints of the keys that count now, sorted, and the
+// rewrites.
 func (v *Verifier) Keys(ctx context.Context) ([]string, error) {
 	ring, err := v.keys.current(ctx)
 	if err != nil {
@@ -97,7 +105,11 @@ func (v *Verifier) Keys(ctx context.Context) ([]string, error) {
 		fingerprints = append(fingerprints, k.fingerprint)
 	}
 	slices.Sort(fingerprints)
-	return slices.Compact(fingerprints), nil
+	fingerprints = slices.Compact(fingerprints)
+	for _, r := range v.rewrites {
+		fingerprints = append(fingerprints, r.From+"="+r.To)
+	}
+	return fingerprints, nil
 }
 
 // Verify looks for a valid signature over d, and where that has none over
@@ -123,11 +135,11 @@ func (v *Verifier) verify(
 	if err != nil {
 		return Verdict{}, err
 	}
-	identity, err := agent.NormalizeRepository(repository)
+	name, err := agent.NormalizeRepository(repository)
 	if err != nil {
 		return Verdict{}, err
 	}
-	s := &search{from: from, repository: identity, ring: ring, seen: map[digest.Digest]bool{}}
+	s := &search{from: from, owner: owner{name, v.rewrites}, ring: ring, seen: map[digest.Digest]bool{}}
 	for _, signed := range []digest.Digest{d, platform} {
 		if signed == "" && signed != d || s.seen[signed] {
 			continue
@@ -146,9 +158,9 @@ func (v *Verifier) verify(
 // search is one look for a valid signature. What stood in the way is kept: no
 // answer outweighs a wrong signature, and that outweighs none.
 type search struct {
-	from       Fetcher
-	repository string
-	ring       ring
+	from  Fetcher
+	owner owner
+	ring  ring
 
 	seen   map[digest.Digest]bool // digests and bundles that were looked at
 	noWord []error                // of the source

@@ -4,11 +4,8 @@ package signature
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -41,7 +38,7 @@ type payload struct {
 // simpleSigning asks for the tag sha256-HEX.sig, and tries its layers in turn.
 func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, bool) {
 	tag := tagOf(d) + ".sig"
-	mediaType, body, err := s.from.Manifest(ctx, s.repository, tag)
+	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
 	if s.absent(tag, err) {
 		return Verdict{}, false
 	}
@@ -76,12 +73,12 @@ func (s *search) layer(ctx context.Context, what string, layer ocispec.Descripto
 		s.refuse(what, fmt.Errorf("payload too large: %d bytes, at most %d", layer.Size, maxPayload))
 		return key{}, false
 	}
-	data, err := s.from.Blob(ctx, s.repository, layer)
+	data, err := s.from.Blob(ctx, s.owner.repository, layer)
 	if err != nil {
 		s.torn(what, err)
 		return key{}, false
 	}
-	by, err := s.ring.simple(data, sig, s.repository, d)
+	by, err := s.ring.simple(data, sig, s.owner, d)
 	if err != nil {
 		s.refuse(what, err)
 	}
@@ -89,7 +86,7 @@ func (s *search) layer(ctx context.Context, what string, layer ocispec.Descripto
 }
 
 // simple checks a payload: first who has signed its bytes, then what they say.
-func (r ring) simple(data []byte, encoded, repository string, d digest.Digest) (key, error) {
+func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (key, error) {
 	sig, err := decode(encoded, maxEncoded)
 	if err != nil {
 		return key{}, fmt.Errorf("annotation: %w", err)
@@ -109,23 +106,7 @@ func (r ring) simple(data []byte, encoded, repository string, d digest.Digest) (
 	case signed != d.String():
 		return key{}, fmt.Errorf("payload: is for %q", clip(signed))
 	}
-	return by, identifies(critical.Identity.DockerReference, repository, d)
-}
-
-// identifies compares an identity with a repository. podman adds the tag that it
-// pushed: which tag an image has is no part of what is asked here.
-func identifies(identity, repository string, d digest.Digest) error {
-	named, err := reference.ParseNormalizedNamed(identity)
-	if err != nil || !strings.Contains(identity, "/") {
-		return fmt.Errorf("identity %q: no repository", clip(identity))
-	}
-	if named.Name() != repository {
-		return fmt.Errorf("identity %q: not %s", clip(identity), repository)
-	}
-	if digested, ok := named.(reference.Digested); ok && digested.Digest() != d {
-		return errors.New("identity: is of another digest")
-	}
-	return nil
+	return by, of.identifies(critical.Identity.DockerReference, d)
 }
 
 // tagOf is the tag that stands for a digest where a tag must.

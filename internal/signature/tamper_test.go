@@ -29,7 +29,7 @@ func signedTexts(t testing.TB) map[string]signedText {
 		simple := fixture(t, "cosign2-"+kind)
 		payload, sig := stolen(t, simple)
 		all["simple "+kind] = signedText{payload, sig, func(payload, sig string) error {
-			_, err := r.simple([]byte(payload), sig, simple.Repository, simple.Index)
+			_, err := r.simple([]byte(payload), sig, owner{repository: simple.Repository}, simple.Index)
 			return err
 		}}
 		s := fixture(t, "cosign3-"+kind)
@@ -42,7 +42,7 @@ func signedTexts(t testing.TB) map[string]signedText {
 				return err
 			}
 			changed.Envelope.Payload, changed.Envelope.Signatures[0].Sig = payload, sig
-			_, err = r.statement(changed, s.Index)
+			_, err = r.statement(changed, owner{repository: s.Repository}, s.Index)
 			return err
 		}}
 	}
@@ -151,7 +151,7 @@ func FuzzPayload(f *testing.F) {
 	f.Add(signed, sig)
 	f.Add("{}", "AAAA")
 	f.Fuzz(func(t *testing.T, data, encoded string) {
-		if _, err := r.simple([]byte(data), encoded, s.Repository, s.Index); err == nil {
+		if _, err := r.simple([]byte(data), encoded, owner{repository: s.Repository}, s.Index); err == nil {
 			assert.Equal(t, signed, data)
 		}
 		var p payload
@@ -177,7 +177,7 @@ func FuzzBundle(f *testing.F) {
 		if b.Message != nil {
 			_, err = r.message(b, []byte(s.Manifests[s.Index].Body), s.Index)
 		} else {
-			_, err = r.statement(b, s.Index)
+			_, err = r.statement(b, owner{}, s.Index)
 		}
 		if err == nil && b.Envelope != nil {
 			assert.Equal(t, good.Envelope.Payload, b.Envelope.Payload)

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+func rewrites(t require.TestingT, list ...string) []manifests.Rewrite {
+	var all []manifests.Rewrite
+	for _, each := range list {
+		from, to, _ := strings.Cut(each, "=")
+		all = append(all, manifests.Rewrite{From: from, To: to})
+	}
+	require.NoError(t, manifests.CheckRewrites(all))
+	return all
+}
+
+// Whose signatures an image may have whose name a rewrite has made: those of the
+// name that it was made of, and of no other.
+func TestIdentityBehindARewrite(t *testing.T) {
+	t.Parallel()
+	suse := []string{"registry.suse.com=mirror:5000/suse"}
+	two := []string{"registry.suse.com=mirror:5000/a", "registry.suse.com/caasp=mirror:5000/b"}
+	joined := []string{"registry.suse.com=mirror:5000", "registry.opensuse.org=mirror:5000"}
+	hub := []string{"docker.io=mirror:5000/hub", "sles12=mirror:5000/old", "nginx=mirror:5000/web"}
+	for _, c := range []struct {
+		rewrites             []string
+		repository, identity string
+		good                 bool
+	}{
+		{suse, "mirror:5000/suse/caasp/velum", "registry.suse.com/caasp/velum", true},
+		{suse, "mirror:5000/suse/caasp/velum", "registry.suse.com/caasp/velum:4.0.0", true},
+		{suse, "mirror:5000/suse/caasp/velum", "mirror:5000/suse/caasp/velum", true}, // signed anew for the mirror
+		{suse, "mirror:5000/suse/caasp/velum", "registry.suse.com/caasp/etcd", false},
+		{suse, "mirror:5000/suse/caasp/velum", "registry.suse.com/suse/caasp/velum", false},
+		{suse, "mirror:5000/suse/caasp/velum", "registry.opensuse.org/caasp/velum", false},
+		{suse, "mirror:5000/suse/caasp/velum", "registry.suse.com.evil.org/caasp/velum", false},
+		{suse, "mirror:5000/other/caasp/velum", "registry.suse.com/caasp/velum", false}, // no rewrite makes it
+		{suse, "mirror:5000/suse2/caasp/velum", "registry.suse.com/2/caasp/velum", false},
+		{suse, "registry.suse.com/caasp/velum", "mirror:5000/suse/caasp/velum", false}, // not the other way round
+		{nil, "mirror:5000/suse/caasp/velum", "registry.suse.com/caasp/velum", false},
+
+		{two, "mirror:5000/b/velum", "registry.suse.com/caasp/velum", true},
+		{two, "mirror:5000/a/sles", "registry.suse.com/sles", true},
+		{two, "mirror:5000/a/caasp/velum", "registry.suse.com/caasp/velum", false}, // which rendering makes another of
+
+		{joined, "mirror:5000/velum", "registry.suse.com/velum", true},
+		{joined, "mirror:5000/velum", "registry.opensuse.org/velum", true}, // the mirror has made them one
+		{joined, "mirror:5000/velum", "registry.suse.de/velum", false},
+
+		{hub, "mirror:5000/hub/library/redis", "docker.io/library/redis", true},
+		{hub, "mirror:5000/hub/redis", "index.docker.io/library/redis", true}, // as docker.io/redis
+		{hub, "mirror:5000/old/velum", "index.docker.io/sles12/velum", true},
+		{hub, "mirror:5000/web", "docker.io/library/nginx", true},
+		{hub, "mirror:5000/web/nginx", "docker.io/library/nginx", false},
+		{[]string{"index.docker.io=mirror:5000"}, "mirror:5000/sles12/velum", "docker.io/sles12/velum", true},
+		{[]string{"library=mirror:5000/l"}, "mirror:5000/l/redis", "docker.io/library/redis", true},
+		{[]string{"library=mirror:5000/l"}, "mirror:5000/l/redis", "quay.io/library/redis", false},
+		{[]string{"registry.suse.com=mirror"}, "docker.io/mirror/velum", "registry.suse.com/velum", true}, // mirror is no host
+
+		{[]string{"r.suse.com=r.suse.com/mirror"}, "r.suse.com/mirror/velum", "r.suse.com/velum", true},
+		{[]string{"r.suse.com=r.suse.com/mirror"}, "r.suse.com/mirror/velum", "r.suse.com/mirror/velum", true},
+		{[]string{"r.suse.com/a=r.suse.com"}, "r.suse.com/velum", "r.suse.com/a/velum", true},
+		{[]string{"r.suse.com/a=r.suse.com"}, "r.suse.com/velum", "r.suse.com/b/velum", false},
+	} {
+		d := digest.FromString("image")
+		o := owner{c.repository, rewrites(t, c.rewrites...)}
+		assert.Equal(t, c.good, o.identifies(c.identity, d) == nil, "%q: %s for %s", c.rewrites, c.identity, c.repository)
+		assert.Error(t, o.identifies(c.identity+"@"+digest.FromString("other").String(), d), "another digest stays another")
+	}
+}
+
+// Whatever the rewrites: an identity counts that rendering makes the repository
+// of, and beside the repository itself no other.
+func TestIdentitiesAreWhatRenderingRewrites(t *testing.T) {
+	t.Parallel()
+	part := rapid.SampledFrom([]string{"r.a", "r.b", "m:5000", "a", "b", "ab"})
+	name := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(part, 1, 4).Draw(t, "parts"), "/")
+	})
+	rewrite := rapid.Custom(func(t *rapid.T) manifests.Rewrite {
+		return manifests.Rewrite{From: name.Draw(t, "from"), To: name.Draw(t, "to")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rewrite, 0, 3).Draw(t, "rewrites")
+		if manifests.CheckRewrites(list) != nil {
+			list = nil
+		}
+		host := rapid.SampledFrom([]string{"r.a/", "r.b/", "m:5000/"})
+		identity := host.Draw(t, "host") + name.Filter(valid).Draw(t, "name")
+		other := host.Draw(t, "other host") + name.Filter(valid).Draw(t, "other name")
+		repository, err := agent.NormalizeRepository(manifests.Rewritten(identity, list))
+		if err != nil {
+			return // m:5000 in the middle
+		}
+		o, d := owner{repository, list}, digest.FromString("image")
+		require.NoError(t, o.identifies(identity, d), "%s for %s", identity, repository)
+		require.NoError(t, o.identifies(repository, d))
+		made, err := agent.NormalizeRepository(manifests.Rewritten(other, list))
+		allowed := other == repository || err == nil && made == repository
+		require.Equal(t, allowed, o.identifies(other, d) == nil, "%s for %s", other, repository)
+	})
+}
+
+func valid(name string) bool {
+	_, err := agent.NormalizeRepository("r.a/" + name)
+	return err == nil
+}
+
+// A mirror by name: the signature is that of the upstream repository, and a change
+// of the rewrites is a reason to look again at what was refused.
+func TestVerifyBehindARewrite(t *testing.T) {
+	t.Parallel()
+	s := fixture(t, "cosign2-p256")
+	d, upstream := s.Index, s.Repository
+	s.Repository = strings.Replace(upstream, "registry.suse.com", "mirror:5000/suse", 1)
+	strict := with(t, "p256")
+	_, err := s.verify(t, strict)
+	require.ErrorIs(t, err, ErrWrong)
+	require.ErrorContains(t, err, `identity "`+upstream+`": not `+s.Repository)
+
+	loose := New(Options{Dirs: strict.keys.dirs, Rewrites: rewrites(t, "registry.suse.com=mirror:5000/suse")})
+	got, err := s.verify(t, loose)
+	require.NoError(t, err)
+	assert.Equal(t, d, got.Signed)
+	before, err := strict.Keys(t.Context())
+	require.NoError(t, err)
+	after, err := loose.Keys(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, append(before, "registry.suse.com=mirror:5000/suse"), after)
+
+	require.Len(t, strict.keys.dirs, 1)
+	write(t, filepath.Join(strict.keys.dirs[0], "p256.pem"), newSigner(t).pem(t))
+	_, err = s.verify(t, loose)
+	require.ErrorContains(t, err, "made with none of the keys", "a rewrite is no key")
+}
