@@ -37,7 +37,7 @@ func (c *session) pull(
 	opts := []containerd.RemoteOpt{
 		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: r.StagedName()}),
 		containerd.WithPlatformMatcher(c.matcher),
-		containerd.WithPullLabel(labelManaged, managed),
+		containerd.WithPullLabels(stagedLabels(r)),
 		containerd.WithImageHandlerWrapper((&guard{session: c, seen: w.expect}).wrap),
 		containerd.WithPullUnpack,
 		// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then

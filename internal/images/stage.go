@@ -142,7 +142,7 @@ func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor
 // name writes the records that are not there yet, the pin last, and believes
 // nothing: what is called staged has been seen complete with its pin in place.
 func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor) error {
-	named := images.Image{Name: r.StagedName(), Target: target, Labels: map[string]string{labelManaged: managed}}
+	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
 	pin := pinRecord(r.Repository, images.Image{Target: target})
 	for _, record := range []images.Image{named, pin} {
 		there, err := c.client.ImageService().Get(ctx, record.Name)
@@ -160,11 +160,17 @@ func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Desc
 	return err
 }
 
+// stagedLabels are those of the record under the release's name.
+func stagedLabels(r agent.Release) map[string]string {
+	return map[string]string{labelManaged: managed, labelStaged: r.Repository}
+}
+
 // covers reports whether a record needs no writing: the same target, and at
-// least our labels.
+// least our labels. What somebody else pulled under that name does not become
+// ours by being right.
 func covers(there, want images.Image) bool {
 	for key, value := range want.Labels {
-		if there.Labels[key] != value {
+		if key != labelStaged && there.Labels[key] != value {
 			return false
 		}
 	}
