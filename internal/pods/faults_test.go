@@ -38,6 +38,7 @@ type fakeRuntime struct {
 	stopPod    func() error
 	image      *cri.ImageStatusResponse
 	pull       func() (*cri.PullImageResponse, error)
+	filesystem func() (*cri.ImageFsInfoResponse, error)
 }
 
 func (f *fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -70,6 +71,10 @@ func (f *fakeRuntime) ImageStatus(context.Context, *cri.ImageStatusRequest) (*cr
 
 func (f *fakeRuntime) PullImage(context.Context, *cri.PullImageRequest) (*cri.PullImageResponse, error) {
 	return f.pull()
+}
+
+func (f *fakeRuntime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return f.filesystem()
 }
 
 // serve starts f and returns a Runtime on it, with its socket.

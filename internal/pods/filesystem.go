@@ -20,7 +20,8 @@ import (
 const snapshotterPrefix = "io.containerd.snapshotter.v1."
 
 // Filesystem tells where the runtime unpacks its images, and how full it is
-// there.
+// there. Free is what kubelet calls available: without the blocks that the file
+// system reserves for root.
 func (r *Runtime) Filesystem(ctx context.Context) (agent.Filesystem, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
@@ -28,12 +29,10 @@ func (r *Runtime) Filesystem(ctx context.Context) (agent.Filesystem, error) {
 	}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
-		return agent.Filesystem{}, fmt.Errorf("image filesystem %s: %w", path, err)
+		return agent.Filesystem{}, fmt.Errorf("cri %s: image filesystem %s: %w", r.socket, path, err)
 	}
-	block := stat.Frsize
-	return agent.Filesystem{
-		Path: path, Size: int64(stat.Blocks) * block, Free: int64(stat.Bavail) * block,
-	}, nil
+	block := uint64(stat.Frsize)
+	return agent.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
 }
 
 // Snapshotter is the name of the snapshotter that the runtime unpacks with: the
@@ -46,7 +45,8 @@ func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
 	}
 	name, ok := strings.CutPrefix(filepath.Base(path), snapshotterPrefix)
 	if !ok || name == "" {
-		return "", fmt.Errorf("cri %s: image filesystem %s: names no snapshotter", r.socket, path)
+		return "", fmt.Errorf("cri %s: image filesystem %s: names no snapshotter: set containerd.snapshotter",
+			r.socket, path)
 	}
 	return name, nil
 }
@@ -58,12 +58,14 @@ func (r *Runtime) imagePath(ctx context.Context) (path string, err error) {
 		if err != nil {
 			return fmt.Errorf("image filesystem: %w", said(err))
 		}
-		for _, fs := range answer.GetImageFilesystems() {
-			if path = fs.GetFsId().GetMountpoint(); path != "" {
-				return nil
-			}
+		// The first is that of the default snapshotter; kubelet reads no other.
+		if all := answer.GetImageFilesystems(); len(all) > 0 {
+			path = all[0].GetFsId().GetMountpoint()
 		}
-		return errors.New("image filesystem: the runtime names none")
+		if path == "" {
+			return errors.New("image filesystem: the runtime names none")
+		}
+		return nil
 	})
 	return path, err
 }
