@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command floor is the least that a poll can cost: HEAD requests, one after the
-// other, on one kept-alive connection, and nothing else. The benchmarks compare
-// the agent with it.
+// other, on one kept-alive connection, and nothing else; and the least that a pull
+// can cost. The benchmarks compare the agent with it.
 //
 //	floor ROUNDS URL...
+//	floor pull URL...      of manifests
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,6 +24,12 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) < 2 {
+		return errors.New("want ROUNDS URL, or pull URL")
+	}
+	if args[0] == "pull" {
+		return pull(os.Stdout, args[1:])
+	}
 	rounds, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err
