@@ -220,6 +220,7 @@ func (l *Loop) listen(f func(Progress)) (stop func()) {
 func (l *Loop) progress(p Progress) {
 	l.mu.Lock()
 	l.status.Progress = &p
+	l.status.Pulls = Pulling(l.status.Pulls, p)
 	l.mu.Unlock()
 	l.hearing.Lock()
 	for _, f := range l.hearers {

@@ -49,6 +49,7 @@ func (a *Agent) stage(ctx context.Context, r Release) error {
 	}
 	a.endPull(key, err)
 	if err != nil {
+		a.tell(Progress{Reference: r.StagedName(), Phase: "failed"})
 		return err
 	}
 	name := r.StagedName()

@@ -3,12 +3,14 @@
 package agent_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 )
 
 // CRI hears of an image by an event, which comes late on a busy node.
@@ -36,4 +38,35 @@ func TestStagedImageThatCRINeverListsIsNotOffered(t *testing.T) {
 		assert.Contains(t, s.Reason, "staged, but cri does not list it after 10s")
 		assert.Equal(t, 10*time.Second, time.Since(began))
 	})
+}
+
+func TestPulling(t *testing.T) {
+	t.Parallel()
+	p := func(ref, phase string) agent.Progress { return agent.Progress{Reference: ref, Phase: phase} }
+	var pulls []agent.Progress
+	for _, step := range []struct {
+		heard agent.Progress
+		want  []agent.Progress
+	}{
+		{p("velum", "asking"), nil},
+		{p("velum", "resolving"), []agent.Progress{p("velum", "resolving")}},
+		{p("db", "downloading"), []agent.Progress{p("db", "downloading"), p("velum", "resolving")}},
+		{p("velum", "unpacking"), []agent.Progress{p("db", "downloading"), p("velum", "unpacking")}},
+		{p("db", "failed"), []agent.Progress{p("velum", "unpacking")}},
+		{p("velum", "done"), nil},
+	} {
+		pulls = agent.Pulling(pulls, step.heard)
+		assert.Equal(t, step.want, pulls, "after %v", step.heard)
+	}
+}
+
+func TestAPullThatFailsIsUnderWayNoMore(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+	var last agent.Progress
+	w.agent.Progress = func(p agent.Progress) { last = p }
+	w.check()
+	assert.Equal(t, agent.Progress{Reference: next.StagedName(), Phase: "failed"}, last)
 }

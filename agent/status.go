@@ -35,9 +35,10 @@ type Status struct {
 	Since         time.Time      `json:"since"`  // of State
 	Written       time.Time      `json:"written"`
 	LastCheck     *time.Time     `json:"lastCheck"`
-	NextCheck     *time.Time     `json:"nextCheck"` // null: polling is off
-	Progress      *Progress      `json:"progress,omitempty"`
-	Budget        *BudgetStatus  `json:"budget"` // null: nothing of it is spent, or there is none
+	NextCheck     *time.Time     `json:"nextCheck"`          // null: polling is off
+	Progress      *Progress      `json:"progress,omitempty"` // what was heard last
+	Pulls         []Progress     `json:"pulls,omitempty"`    // that run side by side
+	Budget        *BudgetStatus  `json:"budget"`             // null: nothing of it is spent, or there is none
 	Sources       []SourceStatus `json:"sources"`
 	Images        []ImageStatus  `json:"images"`
 	PodManifests  []PodStatus    `json:"podManifests"`

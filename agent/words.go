@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,11 +142,28 @@ type PodFile struct {
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`
-	// Phase is asking, confirming, resolving, downloading, unpacking, done or
-	// waiting.
+	// Phase is asking, confirming or waiting; of a pull, of which several may run
+	// side by side, resolving, downloading or unpacking, and done or failed at last.
 	Phase string `json:"phase"`
 	Done  int64  `json:"done,omitempty"`  // bytes
 	Total int64  `json:"total,omitempty"` // bytes
+}
+
+// Pulling takes a report into the list of pulls that are under way, sorted by
+// reference, and returns the new list.
+func Pulling(pulls []Progress, p Progress) []Progress {
+	var out []Progress
+	for _, other := range pulls {
+		if other.Reference != p.Reference {
+			out = append(out, other)
+		}
+	}
+	switch p.Phase {
+	case "resolving", "downloading", "unpacking":
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Progress) int { return strings.Compare(a.Reference, b.Reference) })
+	return out
 }
 
 // Hold is a named reason not to act now.

@@ -14,49 +14,80 @@ import (
 )
 
 // progress shows how far long work is: one line that is written over on a
-// terminal, one line per phase elsewhere.
+// terminal, one line per phase of each image elsewhere.
 type progress struct {
 	w        io.Writer
 	terminal bool
-	last     string
+	shown    bool
+	pulls    []agent.Progress  // under way
+	said     map[string]string // the last phase, by reference
 }
 
 func newProgress(w io.Writer) *progress {
 	f, ok := w.(*os.File)
-	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), said: map[string]string{}}
 }
 
 func (p *progress) show(e agent.Progress) {
+	p.pulls = agent.Pulling(p.pulls, e)
 	if p.terminal {
-		fmt.Fprintf(p.w, "\r\x1b[K%s", progressLine(e))
-		p.last = e.Phase
+		line := progressLine(e)
+		if len(p.pulls) > 1 {
+			line = pullsLine(p.pulls)
+		}
+		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+		p.shown = true
 		return
 	}
-	if line := e.Phase + " " + e.Reference; line != p.last {
-		fmt.Fprintln(p.w, line)
-		p.last = line
+	if p.said[e.Reference] != e.Phase {
+		fmt.Fprintln(p.w, e.Phase+" "+e.Reference)
+		p.said[e.Reference] = e.Phase
 	}
 }
 
 // end leaves the line to what comes next.
 func (p *progress) end() {
-	if p.terminal && p.last != "" {
+	if p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
-
-// barWidth is the bar's length in characters: it fits beside a long reference
-// on a terminal of 120.
-const barWidth = 24
 
 func progressLine(e agent.Progress) string {
 	line := fmt.Sprintf("%-11s %s", e.Phase, e.Reference)
 	if e.Total <= 0 {
 		return line
 	}
-	full := int(min(e.Done, e.Total) * barWidth / e.Total)
-	return fmt.Sprintf("%s [%s%s] %.1f of %.1f MB", line,
-		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), mb(e.Done), mb(e.Total))
+	return line + " " + bar(e.Done, e.Total)
+}
+
+// pullsLine is several pulls in one line: what is missing of all of them, and
+// how far each is, by the last part of its name.
+func pullsLine(pulls []agent.Progress) string {
+	var done, total int64
+	var each []string
+	for _, e := range pulls {
+		done, total = done+e.Done, total+e.Total
+		name := e.Reference[strings.LastIndex(e.Reference, "/")+1:]
+		if name, _, _ = strings.Cut(name, "@"); e.Total > 0 {
+			name = fmt.Sprintf("%s %d%%", name, min(e.Done, e.Total)*100/e.Total)
+		}
+		each = append(each, name)
+	}
+	line := fmt.Sprintf("%d pulls", len(pulls))
+	if total > 0 {
+		line += " " + bar(done, total)
+	}
+	return line + ": " + strings.Join(each, ", ")
+}
+
+// barWidth is the bar's length in characters: it fits beside a long reference
+// on a terminal of 120.
+const barWidth = 24
+
+func bar(done, total int64) string {
+	full := int(float64(min(done, total)) / float64(total) * barWidth)
+	return fmt.Sprintf("[%s%s] %.1f of %.1f MB",
+		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), mb(done), mb(total))
 }
 
 func mb(n int64) float64 { return float64(n) / 1e6 }

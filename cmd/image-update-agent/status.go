@@ -74,6 +74,13 @@ func writeStatus(w io.Writer, s agent.Status, now time.Time) error {
 	} else {
 		fmt.Fprintf(table, "Next check:\tpolling is off\n")
 	}
+	for n, pull := range s.Pulls {
+		label := "Pulling:"
+		if n > 0 {
+			label = ""
+		}
+		fmt.Fprintf(table, "%s\t%s\n", label, progressLine(pull))
+	}
 	if hosts := hostsOf(s.Images); hosts != "" {
 		fmt.Fprintf(table, "Answered by:\t%s\n", hosts)
 	}
