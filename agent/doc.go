@@ -14,7 +14,8 @@
 // reason not to act now. The Inventory is what the pod manifests ask for and
 // what really runs; Offers are what the source has; a Plan is the steps that
 // follow from both. To confirm is to read a new digest a second time before it
-// counts; to stage is to pull, unpack and pin; to render is to make the wanted
+// counts; to stage is to pull, unpack and pin, when there is room; to prune is to
+// remove old releases that staging brought; to render is to make the wanted
 // pod manifest from a template; to apply is to make the pod run the staged
 // digest.
 //
