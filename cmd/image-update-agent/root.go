@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 
 	"github.com/spf13/cobra"
 )
@@ -22,6 +23,8 @@ type app struct {
 	config string // --config
 	root   string // --root
 	output string // --output
+	// onWire is put around what goes to registries; nil: nothing.
+	onWire func(http.RoundTripper) http.RoundTripper
 }
 
 // execute runs one verb and returns the exit code.
