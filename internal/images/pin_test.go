@@ -124,6 +124,68 @@ func TestPinOfForeignRecords(t *testing.T) {
 	}
 }
 
+// stagedNames are records with our label, and whether the name is one that
+// staging gives.
+var stagedNames = map[string]struct {
+	name, label string
+	ours        bool
+}{
+	"by its long tag":          {"suse.com/a:1-rev1-build1", "suse.com/a", true},
+	"by its digest":            {"suse.com/a@" + someDigest.String(), "suse.com/a", true},
+	"behind a port":            {"suse.com:5000/a:1", "suse.com:5000/a", true},
+	"another repository":       {"suse.com/b:1", "suse.com/a", false},
+	"a repository below":       {"suse.com/a/b:1", "suse.com/a", false},
+	"a repository beside":      {"suse.com/ab:1", "suse.com/a", false},
+	"another digest":           {"suse.com/a@" + digest.FromString("other").String(), "suse.com/a", false},
+	"tag and digest":           {"suse.com/a:1@" + someDigest.String(), "suse.com/a", false},
+	"no tag":                   {"suse.com/a:", "suse.com/a", false},
+	"only the repository":      {"suse.com/a", "suse.com/a", false},
+	"a tag that is none":       {"suse.com/a:1/b", "suse.com/a", false},
+	"a host for a repository":  {"suse.com:5000/a:1", "suse.com", false},
+	"not normalised":           {"velum:1", "velum", false},
+	"an empty label":           {":1", "", false},
+	"no label's name":          {"@" + someDigest.String(), "", false},
+	"the image id":             {someDigest.String(), "sha256", false},
+	"a pin with another label": {pinName("suse.com/a", someDigest), "suse.com/a", false},
+}
+
+func TestStagedOf(t *testing.T) {
+	t.Parallel()
+	for name, is := range stagedNames {
+		r := record(is.name, someDigest)
+		_, ours := stagedOf(r)
+		assert.False(t, ours, "%s, without a label", name)
+		r.Labels = map[string]string{labelStaged: is.label}
+		repository, ours := stagedOf(r)
+		assert.Equal(t, is.ours, ours, name)
+		assert.Equal(t, map[bool]string{true: is.label}[is.ours], repository, name)
+		r.Target.Digest = "sha256:12"
+		_, ours = stagedOf(r)
+		assert.False(t, ours, "%s, of half a digest", name)
+	}
+}
+
+// What staging names is read back as what staging named.
+func TestStagedOfProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		release := rapid.Custom(func(t *rapid.T) agent.Release {
+			return agent.Release{
+				Repository: repositories().Draw(t, "repository"), Digest: someDigest,
+				Long: rapid.StringMatching(`([a-zA-Z0-9_][a-zA-Z0-9._-]{0,20})?`).Draw(t, "long"),
+			}
+		}).Filter(func(r agent.Release) bool { return checkRelease(r) == nil }).Draw(t, "release")
+		r := record(release.StagedName(), someDigest)
+		r.Labels = map[string]string{labelStaged: release.Repository}
+		repository, ours := stagedOf(r)
+		assert.True(t, ours)
+		assert.Equal(t, release.Repository, repository)
+		r.Labels[labelStaged] = repositories().Filter(func(s string) bool { return s != repository }).Draw(t, "other")
+		_, ours = stagedOf(r)
+		assert.False(t, ours)
+	})
+}
+
 func TestPlanPins(t *testing.T) {
 	t.Parallel()
 	other := digest.FromString("other image")
