@@ -288,3 +288,30 @@ func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
 	assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.True(t, strings.HasPrefix(s.Reason, "every followed image"))
 }
+
+// kubelet's garbage collection took what was staged, and no look has seen that
+// yet: an apply need not be asked for twice.
+func TestWhatWasLostIsStagedAgainBeforeAnApply(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	require.Equal(t, agent.StateStaged, w.check().State)
+	w.Node.Lose(next.Digest)
+	out, s := w.apply()
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.runs("velum.yaml", "velum", next.Digest)
+
+	last := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+	require.Equal(t, agent.StateStaged, w.check().State)
+	w.Node.Lose(last.Digest)
+	tried := 0
+	w.Node.OnStage = func(context.Context, agent.Release) error { tried++; return errors.New("no route to host") }
+	out, s = w.apply()
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, "not staged yet", out[0].Reason)
+	assert.Equal(t, 1, tried)
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "no route to host")
+	w.runs("velum.yaml", "velum", next.Digest)
+}

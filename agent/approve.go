@@ -37,11 +37,7 @@ var ErrUnknownImage = errors.New("no pod manifest uses it")
 // named) and carries it out. A name is a repository, the end of one after a
 // slash, or a pod manifest's file name.
 func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, error) {
-	plan, err := a.Plan(ctx, PollNone)
-	if err != nil {
-		return nil, Status{}, err
-	}
-	pods, err := pick(plan, names)
+	pods, s, err := a.wanted(ctx, names)
 	if err != nil {
 		return nil, Status{}, err
 	}
@@ -65,19 +61,45 @@ func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, e
 		outcomes = append(outcomes, o)
 	}
 	if approved == 0 {
-		return outcomes, Status{}, nil
+		return outcomes, s, nil
 	}
 	// Kept before the first act: a crash in the middle goes on where it was.
 	if err := a.save(ctx); err != nil {
 		return nil, Status{}, err
 	}
-	s, err := a.Cycle(ctx, PollNone)
+	s, err = a.Cycle(ctx, PollNone)
 	for n := range outcomes {
 		if outcomes[n].Result == "" {
 			a.outcome(&outcomes[n])
 		}
 	}
 	return outcomes, s, err
+}
+
+// wanted are the pod manifests that use the named images. Where one is not ready
+// because the node has lost what was staged, as to the garbage collection of a
+// containerd that knows no pins, it is staged again first: who waits for an apply
+// should not have to ask twice. Then s is the status after that.
+func (a *Agent) wanted(ctx context.Context, names []string) (pods []PodPlan, s Status, err error) {
+	plan, err := a.Plan(ctx, PollNone)
+	if err == nil {
+		pods, err = pick(plan, names)
+	}
+	if err != nil || !slices.ContainsFunc(pods, isUnstaged) {
+		return pods, s, err
+	}
+	if s, err = a.Cycle(ctx, PollNone); err == nil {
+		plan, err = a.Plan(ctx, PollNone)
+	}
+	if err == nil {
+		pods, err = pick(plan, names)
+	}
+	return pods, s, err
+}
+
+// isUnstaged reports whether a pod's offer lacks nothing but its images.
+func isUnstaged(p PodPlan) bool {
+	return p.Err == nil && p.Change != "" && len(p.Holds) == 0 && !p.Ready
 }
 
 // outcome reads from the cycle that has just ended what became of an approval.
