@@ -70,6 +70,7 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"several releases at the same time":  testStageParallel,
 		"records are put back on an error":   testStageUndo,
 		"repository moved to another digest": testStageNewer,
+		"room is asked for what is missing":  testStageRoom,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -92,7 +93,11 @@ type imagesRig struct {
 }
 
 func newImagesRig(t *testing.T, version node.Version) *imagesRig {
-	n := node.Start(t, node.Options{Containerd: version})
+	return newImagesRigWith(t, node.Options{Containerd: version})
+}
+
+func newImagesRigWith(t *testing.T, options node.Options) *imagesRig {
+	n := node.Start(t, options)
 	r := &imagesRig{Node: n, t: t, client: n.Containerd.Client(), cri: n.CRI()}
 	r.store = r.open()
 	// One image stays all the time, and with it the layer that all images of the node have in common: what a test

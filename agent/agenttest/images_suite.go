@@ -41,6 +41,7 @@ func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 		"what is not there cannot be staged":                 imagesVanished,
 		"what is not for this platform cannot be staged":     imagesForeign,
 		"content that was lost is staged anew":               imagesLost,
+		"room is asked once, and a no leaves nothing":        imagesRoom,
 		"pins are those that are wanted":                     imagesPins,
 		"a pin of what nobody holds is left out":             imagesPinNothing,
 		"the same digest is pinned for each repository":      imagesPinTwice,
@@ -167,6 +168,25 @@ func imagesLost(t *testing.T, s ImagesUnderTest) {
 	assert.Empty(t, s.held(t, complete), "a pin alone is not complete")
 	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	assert.Len(t, s.held(t, complete), 1)
+}
+
+func imagesRoom(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	var needs []agent.Need
+	answer := agent.ErrHeld
+	terms := agent.Terms{Room: func(_ context.Context, n agent.Need) error {
+		needs = append(needs, n)
+		return answer
+	}}
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, terms), agent.ErrHeld)
+	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
+	answer = nil
+	require.NoError(t, s.Images.Stage(t.Context(), r, terms))
+	require.Len(t, needs, 2)
+	assert.Equal(t, needs[0], needs[1])
+	assert.GreaterOrEqual(t, needs[0].Unpacked, needs[0].Compressed)
+	require.NoError(t, s.Images.Stage(t.Context(), r, terms))
+	assert.Len(t, needs, 2, "nothing is missing")
 }
 
 func imagesPins(t *testing.T, s ImagesUnderTest) {

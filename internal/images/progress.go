@@ -89,13 +89,10 @@ func (w *watcher) look(ctx context.Context) {
 	if err != nil {
 		return // the pull itself will say what is wrong
 	}
-	offsets := map[string]int64{}
-	for _, status := range statuses {
-		offsets[status.Ref] = status.Offset
-	}
+	at := offsets(statuses)
 	now := w.last
 	now.Done, now.Total = tally(blobs, func(blob ocispec.Descriptor) int64 {
-		return w.bytes(ctx, blob, offsets)
+		return w.bytes(ctx, blob, at)
 	})
 	now.Phase = "downloading"
 	if now.Done == now.Total {

@@ -28,17 +28,16 @@ const (
 )
 
 // pull fetches and unpacks a release and writes its first record.
-func (c *session) pull(
-	ctx context.Context, r agent.Release, progress func(agent.Progress),
-) (ocispec.Descriptor, error) {
-	w := newWatcher(c.client.ContentStore(), r.StagedName(), progress)
+func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) {
+	r := j.release
+	w := newWatcher(c.client.ContentStore(), r.StagedName(), j.terms.Progress)
 	stop := w.start(ctx)
 	defer stop()
 	opts := []containerd.RemoteOpt{
 		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: r.StagedName()}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabels(stagedLabels(r)),
-		containerd.WithImageHandlerWrapper((&guard{session: c, seen: w.expect}).wrap),
+		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, seen: w.expect}).wrap),
 		containerd.WithPullUnpack,
 		// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
 		// the pull would never become complete.
@@ -61,6 +60,7 @@ func (c *session) pull(
 // and each layer.
 type guard struct {
 	*session
+	job  *job
 	seen func(blobs []ocispec.Descriptor) // what the manifest of the node's platform lists
 }
 
@@ -80,7 +80,10 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 			return nil, err
 		case images.IsManifestType(desc.MediaType):
 			g.seen(children)
-			return children, g.checkPlatform(ctx, next, children)
+			if err := g.checkPlatform(ctx, next, children); err != nil {
+				return nil, err
+			}
+			return children, g.askRoom(ctx, children)
 		}
 		return children, nil
 	})

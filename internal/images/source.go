@@ -78,7 +78,7 @@ func fromRegistry(err error) error {
 	case err == nil:
 		return nil
 	case errdefs.IsNotFound(err) && !errors.Is(err, agent.ErrNotFound):
-		return fmt.Errorf("registry: %w: %w", agent.ErrNotFound, err)
+		err = fmt.Errorf("%w: %w", agent.ErrNotFound, err)
 	}
-	return fmt.Errorf("registry: %w", err)
+	return &registryError{err}
 }

@@ -44,7 +44,7 @@ func (s *Store) Stage(ctx context.Context, r agent.Release, t agent.Terms) error
 		return s.placed(err)
 	}
 	defer c.close()
-	if err := c.stage(ctx, r, t.Progress); err != nil {
+	if err := c.stage(ctx, &job{release: r, terms: t}); err != nil {
 		return s.placed(fmt.Errorf("%s: %w", ref, err))
 	}
 	return nil
@@ -90,18 +90,26 @@ func checkRelease(r agent.Release) error {
 
 func digestName(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
 
-func (c *session) stage(ctx context.Context, r agent.Release, progress func(agent.Progress)) (err error) {
+// job is one call of Stage.
+type job struct {
+	release agent.Release
+	terms   agent.Terms
+	granted bool // Room was asked, and there is
+}
+
+func (c *session) stage(ctx context.Context, j *job) (err error) {
+	r := j.release
 	ctx, end, err := c.lease(ctx, digestName(r))
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { end(err) }()
 	undo, err := c.remember(ctx, r.StagedName(), pinName(r.Repository, r.Digest))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err = named(err); err != nil {
 			undo()
 		}
 	}()
@@ -110,7 +118,7 @@ func (c *session) stage(ctx context.Context, r agent.Release, progress func(agen
 		return err
 	}
 	if !ok {
-		if target, err = c.pull(ctx, r, progress); err != nil {
+		if target, err = c.pull(ctx, j); err != nil {
 			return err
 		}
 	}
@@ -119,7 +127,7 @@ func (c *session) stage(ctx context.Context, r agent.Release, progress func(agen
 	}
 	size, err := c.size(ctx, target)
 	if err == nil {
-		progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: size, Total: size})
+		j.terms.Progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }
