@@ -19,8 +19,10 @@ type Kubelet struct {
 	Port int // the read-only port: /pods, /healthz
 	*Process
 
-	node *Node
-	argv []string
+	node     *Node
+	argv     []string
+	file     string         // configuration
+	settings map[string]any // what it has beside a test's own fields
 }
 
 func (n *Node) startKubelet(options Options) *Kubelet {
@@ -29,26 +31,41 @@ func (n *Node) startKubelet(options Options) *Kubelet {
 		n.tb.Fatalf("node: kubelet: needs a containerd")
 	}
 	dir := filepath.Join(n.Dir, "kubelet")
-	file := filepath.Join(dir, "config.json")
-	k := &Kubelet{Port: n.FreePort(), node: n}
-	config := k.config(dir)
-	maps.Copy(config, options.KubeletConfig)
-	text, err := json.MarshalIndent(config, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(file, text, 0o644)
-	}
-	if err != nil {
-		n.tb.Fatalf("node: kubelet: %v", err)
-	}
+	k := &Kubelet{Port: n.FreePort(), node: n, file: filepath.Join(dir, "config.json")}
+	k.settings = k.config(dir)
 	k.argv = []string{
-		filepath.Join(n.built("kubelet"), "kubelet"), "--config", file, "--root-dir", filepath.Join(dir, "root"),
+		filepath.Join(n.built("kubelet"), "kubelet"), "--config", k.file, "--root-dir", filepath.Join(dir, "root"),
 		"--cert-dir", filepath.Join(dir, "pki"), "--hostname-override", "node1",
 	}
+	k.configure(options.KubeletConfig)
 	k.Start()
 	return k
+}
+
+// configure writes the configuration, with other values of some fields.
+func (k *Kubelet) configure(fields map[string]any) {
+	k.node.tb.Helper()
+	config := maps.Clone(k.settings)
+	maps.Copy(config, fields)
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(k.file), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(k.file, text, 0o644)
+	}
+	if err != nil {
+		k.node.tb.Fatalf("node: kubelet: %v", err)
+	}
+}
+
+// Reconfigure starts kubelet anew with other values of some fields than the package's own (see Options.KubeletConfig),
+// and returns when it is healthy. Containers go on running meanwhile.
+func (k *Kubelet) Reconfigure(fields map[string]any) {
+	k.node.tb.Helper()
+	k.Stop()
+	k.configure(fields)
+	k.Start()
 }
 
 // config is what a test machine needs beside kubelet's defaults: it may have cgroups v1, swap and no
