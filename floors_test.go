@@ -42,7 +42,7 @@ const (
 var guests = map[string][]string{
 	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/containerd/errdefs":        {"internal/images", "internal/layout", "internal/registry"},
-	"github.com/containerd/log":            {"cmd/image-update-agent"},
+	"github.com/containerd/log":            {"cmd/image-update-agent", "internal/registry"},
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/coreos/go-systemd/v22":     {"systemd"},
 	"github.com/distribution/reference":    {"agent", "internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/log"
+)
+
+// HostsDir is what containerd makes of one directory of certs.d.
+type HostsDir struct {
+	Path string // of the directory
+	// Server is the host that hosts.toml names as its server; empty: none.
+	Server string
+	// Sections counts the hosts that have a [host] section. containerd 1.6 takes a
+	// file without any for a broken one.
+	Sections int
+	// Authorities: a host has a ca of its own.
+	Authorities bool
+	// Unparsed is what is wrong with the syntax of hosts.toml. containerd logs it,
+	// and asks the namespace's own host as if there were no file.
+	Unparsed error
+	// Err is what is wrong with the files that it names. containerd pulls nothing
+	// then.
+	Err error
+}
+
+// HostsDirs reads all directories of hosts below those of certs.d, by containerd's
+// own parser. Those without a hosts.toml are left out.
+func HostsDirs(ctx context.Context, certsDirs []string) []HostsDir {
+	var found []HostsDir
+	for _, dir := range certsDirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*", "hosts.toml"))
+		if err != nil {
+			continue // the pattern is good, but for a dir with [ in its name
+		}
+		for _, file := range files {
+			found = append(found, readHostsDir(ctx, filepath.Dir(file)))
+		}
+	}
+	return found
+}
+
+// nobody stands for the server of a file that names none.
+const nobody = "namespace.invalid"
+
+func readHostsDir(ctx context.Context, dir string) HostsDir {
+	found, heard := HostsDir{Path: dir}, new(listener)
+	// The context of the configuration carries the logger.
+	configure := config.ConfigureHosts(log.WithLogger(ctx, heard.logger()), config.HostOptions{
+		HostDir: func(string) (string, error) { return dir, nil },
+	})
+	hosts, err := configure(nobody)
+	found.Err, found.Unparsed = err, heard.err
+	if err != nil || heard.err != nil {
+		return found
+	}
+	found.Sections = len(hosts) - 1
+	if server := hosts[found.Sections].Host; server != nobody {
+		found.Server = server
+	}
+	for _, host := range hosts {
+		if tr, ok := host.Client.Transport.(*http.Transport); ok && tr.TLSClientConfig.RootCAs != nil {
+			found.Authorities = true
+		}
+	}
+	return found
+}
+
+// listener keeps the error of what containerd's parser logs: it is told nowhere
+// else.
+type listener struct{ err error }
+
+// Format is logrus' Formatter; the line itself goes nowhere.
+func (l *listener) Format(e *log.Entry) ([]byte, error) {
+	if err, ok := e.Data["error"].(error); ok && l.err == nil {
+		l.err = err
+	}
+	return nil, nil
+}
+
+func (l *listener) logger() *log.Entry {
+	logger := another(log.L.Logger)
+	logger.SetFormatter(l)
+	logger.SetOutput(io.Discard)
+	logger.SetLevel(log.ErrorLevel)
+	return logger.WithFields(nil)
+}
+
+// another makes a zero value of a type whose package is containerd's business.
+func another[T any](*T) *T { return new(T) }
