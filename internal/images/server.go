@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/v2/plugins"
+)
+
+// Server is what a containerd says about itself.
+type Server struct {
+	Version string // as it prints it: "v2.4.2", "1.6.20~ds1"
+	// Snapshotters are those that it has loaded, by name, with their capabilities:
+	// one with "rebase" (2.2 and later) takes the layers of an image in any order.
+	Snapshotters map[string][]string
+}
+
+// Server asks containerd for its version and its snapshotters.
+func (s *Store) Server(ctx context.Context) (Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := s.open(ctx)
+	if err != nil {
+		return Server{}, s.placed(err)
+	}
+	defer c.close()
+	server, err := c.introspect(ctx)
+	return server, s.placed(err)
+}
+
+func (c *session) introspect(ctx context.Context) (Server, error) {
+	version, err := c.client.Version(ctx)
+	if err != nil {
+		return Server{}, fmt.Errorf("version: %w", err)
+	}
+	answer, err := c.client.IntrospectionService().Plugins(ctx, "type=="+plugins.SnapshotPlugin.String())
+	if err != nil {
+		return Server{}, fmt.Errorf("plugins: %w", err)
+	}
+	server := Server{Version: version.Version, Snapshotters: map[string][]string{}}
+	for _, p := range answer.GetPlugins() {
+		if p.GetInitErr() == nil { // others are known, and not there
+			server.Snapshotters[p.GetID()] = p.GetCapabilities()
+		}
+	}
+	return server, nil
+}
