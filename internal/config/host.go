@@ -15,6 +15,8 @@ import (
 const (
 	kubeletFile    = "/var/lib/kubelet/config.yaml"
 	containerdFile = "/etc/containerd/config.toml"
+	// What containerd 2.2 imports where it is not told otherwise.
+	containerdFragments = "/etc/containerd/conf.d/*.toml"
 )
 
 // kubeletsHighMark is kubelet's own default of imageGCHighThresholdPercent
@@ -107,4 +109,32 @@ func configPath(data []byte) string {
 		return absolute(path)
 	}
 	return absolute(containerd.Plugins.V2.Registry.ConfigPath)
+}
+
+// Unpacks reads how many layers of an image containerd unpacks at once in its own
+// pulls (max_concurrent_unpacks, of 2.2 and later), from its configuration below
+// root and the fragments that 2.2 imports by default; 0: they do not say.
+func Unpacks(root string) int {
+	files := []string{root + containerdFile}
+	if more, err := filepath.Glob(root + containerdFragments); err == nil {
+		files = append(files, more...)
+	}
+	unpacks := 0
+	for _, file := range files {
+		data, err := readFile(file)
+		if err != nil {
+			continue
+		}
+		var containerd struct {
+			Plugins struct {
+				Transfer struct {
+					Unpacks int `toml:"max_concurrent_unpacks"`
+				} `toml:"io.containerd.transfer.v1.local"`
+			} `toml:"plugins"`
+		}
+		if err := toml.Unmarshal(data, &containerd); err == nil && containerd.Plugins.Transfer.Unpacks > 0 {
+			unpacks = containerd.Plugins.Transfer.Unpacks
+		}
+	}
+	return unpacks
 }
