@@ -3,15 +3,11 @@
 package e2e
 
 import (
-	"encoding/json"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // `plan` shows what would be done, and does nothing of it.
@@ -36,69 +32,6 @@ func TestPlanChangesNothing(t *testing.T) {
 	before.unchanged(t, n)
 	assert.Equal(t, held, pins(t, n))
 	assert.Equal(t, record, n.ReadFile(recordFile))
-}
-
-// diagnosis is what doctor says of one thing.
-type diagnosis struct{ Check, Verdict, Detail, Remedy string }
-
-func diagnose(t *testing.T, n *node.Node, code int) map[string]diagnosis {
-	t.Helper()
-	r := n.Agent("doctor", "--output", "json")
-	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
-	var all []diagnosis
-	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &all), r.Stdout)
-	checks := map[string]diagnosis{}
-	for _, d := range all {
-		assert.Equal(t, d.Verdict == "ok", d.Remedy == "", "%+v", d)
-		if was, ok := checks[d.Check]; !ok || was.Verdict == "ok" {
-			checks[d.Check] = d
-		}
-	}
-	return checks
-}
-
-// doctor finds nothing on a good node, and names what is wrong and what to do
-// on a bad one.
-func TestDoctor(t *testing.T) {
-	t.Parallel()
-	n := started(t)
-	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
-	for check, d := range diagnose(t, n, 0) {
-		if check != "disk" { // this machine's own
-			assert.Equal(t, "ok", d.Verdict, "%+v", d)
-		}
-	}
-	daemon.Stop()
-	d := diagnose(t, n, 0)["daemon"]
-	assert.Equal(t, "warning", d.Verdict)
-	assert.Contains(t, d.Remedy, "systemctl enable --now image-update-agent")
-
-	n.WriteFile(templateDir+"broken.yaml", "kind: [\n")
-	n.WriteFile(templateDir+"gone.yaml", podYAML("gone", n.Registry.Ref("demo/nosuch:1.0.0-rev1")))
-	n.WriteFile(manifestDir+"velum.yaml~", "x")
-	n.WriteFile(grainFile, "a: 1\na: 2\n")
-	checks := diagnose(t, n, 1)
-	for check, want := range map[string]diagnosis{
-		"broken.yaml":   {Verdict: "failed", Detail: "template: ", Remedy: "correct the file"},
-		"gone.yaml":     {Verdict: "failed", Detail: "404: not found", Remedy: "copy it into the mirror"},
-		"pod manifests": {Verdict: "warning", Detail: "velum.yaml~", Remedy: "leading dot"},
-		"grains":        {Verdict: "failed", Detail: "line 2: duplicate key", Remedy: "repair the file"},
-	} {
-		assert.Equal(t, want.Verdict, checks[check].Verdict, check)
-		assert.Contains(t, checks[check].Detail, want.Detail)
-		assert.Contains(t, checks[check].Remedy, want.Remedy)
-	}
-	n.Registry.Down()
-	d = diagnose(t, n, 1)["velum.yaml"]
-	assert.Contains(t, d.Detail, "connection refused")
-	assert.Contains(t, d.Remedy, "hosts.toml of "+n.Registry.Host)
-	n.Containerd.Stop()
-	d = diagnose(t, n, 1)["containerd"]
-	assert.Equal(t, "failed", d.Verdict)
-	assert.Contains(t, d.Remedy, "systemctl start containerd")
-	require.NoError(t, os.RemoveAll(n.Path(manifestDir)))
-	d = diagnose(t, n, 1)["pod manifests"]
-	assert.Contains(t, d.Remedy, "staticPodPath")
 }
 
 // What programs read is JSON, alone on standard output; people see a table.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,29 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
-
-// reserve is what a file system must have left, in bytes, for staging to be
-// safe: 1 GiB, as kubelet starts to collect images soon after.
-const reserve = 1 << 30
-
-// born is when this program's first version was written: a clock before it is
-// wrong, and certificates will not verify.
-var born = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-
-func (s settings) checkClock() finding {
-	if now := time.Now(); now.Before(born) {
-		return fail("clock", fmt.Errorf("it is %s", now.UTC().Format(time.RFC3339)),
-			"set the clock (timedatectl), or TLS certificates will not verify")
-	}
-	return ok("clock", time.Now().UTC().Format(time.RFC3339))
-}
 
 func (s settings) checkDirectory(check, path, verdict, remedy string) finding {
 	info, err := os.Stat(path)
@@ -67,26 +49,6 @@ func (s settings) checkStray() []finding {
 			filepath.Join(s.PodManifests, name)), "move backups out of the directory, or give them a leading dot"))
 	}
 	return out
-}
-
-func (s settings) checkDisk() finding {
-	dir := s.StateDir
-	for dir != "/" {
-		if _, err := os.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
-	}
-	free := float64(fs.Bavail) * float64(fs.Bsize) // their types differ between architectures
-	if free < reserve {
-		return warn("disk", fmt.Sprintf("%s: %.1f GB free", dir, free/1e9),
-			"make room before staging: at least 1 GiB")
-	}
-	return ok("disk", fmt.Sprintf("%s: %.1f GB free", dir, free/1e9))
 }
 
 func (s settings) checkGrains(ctx context.Context, log *slog.Logger) finding {
@@ -158,6 +120,12 @@ func checkPods(ctx context.Context, w *wiring) []finding {
 }
 
 func remedyOf(err error) string {
+	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
+		return "see whether the node's clock is right (timedatectl); if it is, the registry needs a new certificate"
+	}
+	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
+		return "add the authority to the system's (update-ca-certificates), or name it as ca in the hosts.toml of the host"
+	}
 	if errors.Is(err, agent.ErrNotFound) {
 		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
 	}

@@ -13,9 +13,10 @@ import (
 
 // Verdicts of a check.
 const (
-	verdictOK   = "ok"
-	verdictWarn = "warning" // the agent works, but less well
-	verdictFail = "failed"  // the agent cannot do its work
+	verdictOK     = "ok"
+	verdictAdvice = "advice"  // all works, and could work better
+	verdictWarn   = "warning" // the agent works, but less well
+	verdictFail   = "failed"  // the agent cannot do its work
 )
 
 // finding is the result of one check.
@@ -30,9 +31,10 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the node, and say what to do about each finding",
-		Long: `doctor checks all that the agent needs: configuration, directories, containerd and
-CRI, every followed tag at its registry, the grains file, disk and clock. It
-changes nothing. Exit status 1 if a check failed; warnings do not count.`,
+		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
+grains file, signature keys, containerd and CRI and how they are set up, hosts.toml
+files, every followed tag at its registry, and the clock. It changes nothing. Exit
+status 1 if a check failed; warnings and advice do not count.`,
 		Example: `  image-update-agent doctor
   image-update-agent doctor --output json | jq '.[] | select(.verdict != "ok")'`,
 		Args: noArgs,
@@ -73,37 +75,15 @@ func (a *app) examine(ctx context.Context) []finding {
 	if err != nil {
 		return append(findings, fail("configuration", err, "see --root"))
 	}
-	findings = append(findings, s.checkClock(), s.checkDirectory("templates", s.Templates, verdictWarn,
+	findings = append(findings, s.checkDirectory("templates", s.Templates, verdictWarn,
 		"install the package with the pod manifest templates, or set templates"))
 	findings = append(findings, s.checkDirectory("pod manifests", s.PodManifests, verdictFail,
 		"set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
 	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()), s.checkDaemon(ctx), s.checkSELinux())
+	findings = append(findings, s.checkKeys(ctx)...)
 	return append(findings, a.checkNode(ctx, s)...)
 }
-
-// checkNode looks at the node as a cycle would, sources included.
-func (a *app) checkNode(ctx context.Context, s settings) []finding {
-	w, err := a.wire(ctx, s, a.quietLog())
-	if err != nil {
-		return []finding{fail("wiring", err, "correct the setting named")}
-	}
-	defer w.close()
-	findings := []finding{
-		verdictOf("containerd", s.Containerd.Socket, second(w.agent.Images.Held(ctx)),
-			"start containerd (systemctl start containerd), or set containerd.socket"),
-		verdictOf("cri", s.CRI.Socket, second(w.agent.Pods.Filesystem(ctx)),
-			"enable containerd's CRI plugin, or set cri.socket"),
-	}
-	for _, f := range findings {
-		if f.Verdict != verdictOK {
-			return findings
-		}
-	}
-	return append(findings, checkPods(ctx, w)...)
-}
-
-func second[T any](_ T, err error) error { return err }
 
 func writeFindings(w io.Writer, findings []finding) {
 	for _, f := range findings {
@@ -116,6 +96,10 @@ func writeFindings(w io.Writer, findings []finding) {
 
 func ok(check, detail string) finding {
 	return finding{Check: check, Verdict: verdictOK, Detail: detail}
+}
+
+func advise(check, detail, remedy string) finding {
+	return finding{Check: check, Verdict: verdictAdvice, Detail: detail, Remedy: remedy}
 }
 
 func warn(check, detail, remedy string) finding {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
+)
+
+// recordRoom is what the record and the files that wait may take, in bytes, many
+// times over: a record of 1,000 images has less than 1 MB.
+const recordRoom = 64 << 20
+
+// checkDisk looks at the file system of the agent's own record.
+func (s settings) checkDisk() finding {
+	dir := s.StateDir
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
+	}
+	free := float64(fs.Bavail) * float64(fs.Bsize) // their types differ between architectures
+	detail := fmt.Sprintf("%s: %s free", dir, bytesText(int64(free)))
+	if free < recordRoom {
+		return warn("disk", detail, "make room: the agent keeps its record there")
+	}
+	return ok("disk", detail)
+}
+
+// checkImageSpace tells what the next pull may bring.
+func checkImageSpace(fs agent.Filesystem, d config.Disk) finding {
+	const check = "image file system"
+	if fs.Size <= 0 {
+		return warn(check, fmt.Sprintf("%s: of unknown size", fs.Path), "check the file system")
+	}
+	reserve := max(d.Reserve, fs.Size/100*int64(d.ReservePercent))
+	collects := fs.Size / 100 * int64(100-d.HighMark) // what is free then
+	room := fs.Free - max(reserve, collects)
+	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
+		fs.Path, bytesText(fs.Free), bytesText(fs.Size), bytesText(reserve), d.HighMark, bytesText(collects))
+	const remedy = "make room: `crictl rmi --prune` removes what no container uses; or enlarge the file system"
+	switch {
+	case room > 0:
+		return ok(check, detail+": room for "+bytesText(room))
+	case fs.Free < collects:
+		return warn(check, detail+": kubelet removes images now", remedy)
+	default:
+		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, bytesText(1-room)),
+			remedy+", or lower disk.reserve or disk.reservePercent")
+	}
+}
+
+// bytesText is a number of bytes for people.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/registry"
+)
+
+// checkHosts names the hosts.toml files that containerd does not follow. version
+// is containerd's; empty where it is not known.
+func checkHosts(dirs []registry.HostsDir, version string) []finding {
+	const check = "registry hosts"
+	const ignored = "containerd %s ignores the whole file, and asks upstream"
+	is16 := strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.")
+	var out []finding
+	for _, d := range dirs {
+		file := filepath.Join(d.Path, "hosts.toml")
+		switch {
+		case d.Unparsed != nil:
+			out = append(out, fail(check, fmt.Errorf("%s: %w: "+ignored, file, d.Unparsed, version),
+				"correct the file; containerd reads it again at the next pull"))
+		case d.Err != nil:
+			out = append(out, fail(check, fmt.Errorf("%s: %w: nothing can be pulled", file, d.Err),
+				"correct the path in the file, or put the certificate there"))
+		case d.Sections == 0 && (d.Server != "" || d.Authorities) && is16:
+			out = append(out, fail(check, fmt.Errorf("%s: no [host] section: "+ignored, file, version),
+				"add a [host.\"https://...\"] section for the server, or update containerd to 1.7"))
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	if len(dirs) == 0 {
+		return []finding{ok(check, "no hosts.toml: all images come from their own registries")}
+	}
+	return []finding{ok(check, fmt.Sprintf("%d hosts.toml", len(dirs)))}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/config"
+)
+
+// publicKey writes a new key, and gives its fingerprint.
+func publicKey(t *testing.T, path string) string {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600))
+	sum := sha256.Sum256(der)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func TestCheckKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	wanting := func(signatures ...string) settings {
+		s := settings{Settings: config.Settings{SignatureKeys: []string{dir}}}
+		for _, wanted := range signatures {
+			s.Repositories = append(s.Repositories, config.Repository{Match: "*", Signatures: wanted})
+		}
+		return s
+	}
+	for name, signatures := range map[string][]string{"no policy": {}, "none says": {""}, "off": {"off"}} {
+		all := wanting(signatures...).checkKeys(t.Context())
+		require.Len(t, all, 1, name)
+		found(t, all[0], verdictOK, "no repository wants signatures")
+	}
+	for signatures, verdict := range map[string]string{"require": verdictFail, "warn": verdictWarn} {
+		all := wanting("off", signatures, "warn").checkKeys(t.Context())
+		require.Len(t, all, 1)
+		found(t, all[0], verdict, "no *.pem in "+dir, "set signatureKeys")
+	}
+
+	a, b := filepath.Join(dir, "a.pem"), filepath.Join(dir, "b.pem")
+	first, second := publicKey(t, a), publicKey(t, b)
+	all := wanting("require").checkKeys(t.Context())
+	require.Len(t, all, 1)
+	found(t, all[0], verdictOK, a, first, b, second)
+
+	elsewhere := wanting("require")
+	elsewhere.SignatureKeys = append(elsewhere.SignatureKeys, filepath.Join(dir, "none"))
+	all = elsewhere.checkKeys(t.Context())
+	require.Len(t, all, 2)
+	found(t, all[0], verdictWarn, filepath.Join(dir, "none"), "correct signatureKeys")
+	found(t, all[1], verdictOK, first)
+	elsewhere.SignatureKeys = []string{filepath.Join(dir, "none")}
+	all = elsewhere.checkKeys(t.Context())
+	require.Len(t, all, 1, "one thing is wrong")
+	found(t, all[0], verdictFail, filepath.Join(dir, "none"), "put the publisher's public key there")
+
+	require.NoError(t, os.WriteFile(b, []byte("nonsense"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "c.pem"), 0o755), "root may read any file, and no directory")
+	all = wanting("warn", "require").checkKeys(t.Context())
+	require.Len(t, all, 3, "each broken file is named, and the others count")
+	found(t, all[0], verdictWarn, b, "no PEM", "correct it or remove it")
+	found(t, all[1], verdictWarn, filepath.Join(dir, "c.pem"), "not a regular file")
+	found(t, all[2], verdictOK, first)
+	assert.NotContains(t, all[2].Detail, second)
+
+	require.NoError(t, os.Remove(a))
+	all = wanting("require").checkKeys(t.Context())
+	require.Len(t, all, 3)
+	found(t, all[2], verdictFail, "nothing is staged of what requires a signature")
+}
