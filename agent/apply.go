@@ -6,16 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 )
-
-// proofInterval is how often CRI is asked whether the pod has come up: often
-// enough for a person who waits, and nothing against kubelet's own relist each
-// second.
-const proofInterval = 500 * time.Millisecond
 
 // applyAndRecord applies and remembers how it ended. An approval is used up
 // either way: what failed is not tried again by itself.
@@ -38,7 +31,7 @@ func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 func waits(err error) bool { return errors.Is(err, ErrHeld) || errors.Is(err, ErrConflict) }
 
 // apply makes the pod run its offer: it proves that kubelet will find what was
-// staged, acts, and waits until CRI shows it.
+// staged, acts, and proves that the pod runs it.
 func (a *Agent) apply(ctx context.Context, s Step) error {
 	if s.Apply.Remove {
 		return a.remove(ctx, s)
@@ -66,7 +59,7 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 			}
 		}
 	}
-	return a.awaitRunning(ctx, s.Apply)
+	return a.prove(ctx, s.Apply)
 }
 
 // preflight is rule 5: pull policy Always makes the registry part of the start,
@@ -99,65 +92,6 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 		}
 	}
 	return nil
-}
-
-// awaitRunning waits until CRI shows each container on its digest.
-func (a *Agent) awaitRunning(ctx context.Context, p Apply) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, a.Policy.ApplyTimeout,
-		fmt.Errorf("not running after %s", a.Policy.ApplyTimeout))
-	defer cancel()
-	tick := time.NewTicker(proofInterval)
-	defer tick.Stop()
-	for {
-		missing, err := a.missing(ctx, p)
-		if err == nil && missing == "" {
-			return nil
-		}
-		a.tell(Progress{Reference: p.Pod, Phase: "waiting"})
-		select {
-		case <-ctx.Done():
-			if err != nil {
-				return fmt.Errorf("pod %s: %w: %w", p.Pod, context.Cause(ctx), err)
-			}
-			return fmt.Errorf("pod %s: %w: %s", p.Pod, context.Cause(ctx), missing)
-		case <-tick.C:
-		}
-	}
-}
-
-// missing names the first container that does not run what is expected.
-func (a *Agent) missing(ctx context.Context, p Apply) (string, error) {
-	all, _, err := a.Pods.Containers(ctx)
-	if err != nil {
-		return "", err
-	}
-	inv := Inventory{Containers: all}
-	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
-	for _, e := range p.Expect {
-		c := container(containers, e.Container)
-		switch {
-		case c == nil:
-			return e.Container + " is not there", nil
-		case e.Anew && c.ID == e.Old:
-			return e.Container + " is still the old one", nil
-		case !isImage(*c, e):
-			return fmt.Sprintf("%s runs %s instead of %s", e.Container, c.Image, e.Config), nil
-		case e.Init && !c.Running && c.ExitCode != 0:
-			// One that runs is under way, and the others wait for it, or it is a
-			// sidecar, which never ends.
-			return fmt.Sprintf("init container %s has not ended well (exit code %d)", e.Container, c.ExitCode), nil
-		case !e.Init && !c.Running:
-			return fmt.Sprintf("%s does not run (exit code %d)", e.Container, c.ExitCode), nil
-		}
-	}
-	return "", nil
-}
-
-func isImage(c Container, e Expectation) bool {
-	if e.Config != "" && c.Image == e.Config {
-		return true
-	}
-	return slices.Contains(c.Digests, e.Digest)
 }
 
 // tell passes progress on to whoever listens, of one pull at a time.

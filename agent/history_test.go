@@ -253,6 +253,7 @@ func (h *history) apply(ctx context.Context, names ...string) {
 		_, ok := approved[file]
 		return ok || len(names) == 0 || file == names[0]
 	}
+	h.last = agent.Status{} // it may stage first, and come back to the state it began in
 	h.watched(allowed, func() agent.Status {
 		out, s, err := h.agent.Apply(ctx, names)
 		require.NoError(h.t, err)

@@ -39,8 +39,9 @@ type Policy struct {
 	Reserve Reserve
 	// Prune is what becomes of old releases.
 	Prune Prune
-	// ApplyTimeout bounds the wait for CRI to show the applied digest.
-	ApplyTimeout time.Duration
+	// ApplyTimeout bounds the wait for CRI to show the applied digest, and Settle is
+	// how long it must stay so.
+	ApplyTimeout, Settle time.Duration
 
 	memory memory // the agent's; see there
 }

@@ -142,7 +142,7 @@ type PodFile struct {
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`
-	// Phase is asking, confirming or waiting; of a pull, of which several may run
+	// Phase is asking or confirming; of an apply waiting or proving; of a pull, of which several may run
 	// side by side, resolving, downloading or unpacking, and done or failed at last.
 	Phase string `json:"phase"`
 	Done  int64  `json:"done,omitempty"`  // bytes

@@ -112,7 +112,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 	p := agent.Policy{
 		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
 		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
-		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout,
+		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
 		Rule: s.Policy, Together: s.Staging.Images,
 		Reserve: agent.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   agent.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},

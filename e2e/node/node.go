@@ -41,6 +41,8 @@ type Options struct {
 	TLS        bool // the registry speaks https, with a certificate of a CA that certs.d names
 	// KubeletConfig overrides fields of the KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
 	KubeletConfig map[string]any
+	// Snapshotter is the one that CRI unpacks with; empty: containerd's default, overlayfs.
+	Snapshotter string
 	// ImageSpace gives containerd's root a file system of its own of so many bytes; 0: it lies in Dir.
 	ImageSpace int64
 }
@@ -114,9 +116,9 @@ func (n *Node) end() {
 // vendorConfig is the package's own fragment; what a story writes below /etc wins over it.
 const vendorConfig = "usr/share/image-update-agent/config.yaml"
 
-// vendorText has what a node of a test needs: a second reading would cost each story half a minute, and the machine
-// that the tests run on may be fuller than a node ought to be.
-const vendorText = "confirmAfter: 0\ndisk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
+// vendorText has what a node of a test needs: a second reading and a long proof would cost each story half a minute,
+// and the machine that the tests run on may be fuller than a node ought to be.
+const vendorText = "confirmAfter: 0\nsettle: 1s\ndisk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
 
 // makeTree makes the directories that a node has before the agent is installed.
 func (n *Node) makeTree() {

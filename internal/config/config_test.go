@@ -145,7 +145,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		}},
 		SignatureKeys: []string{"/root/keys", "/root/more"},
 		CRI:           CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
-		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, NodeName: "1",
+		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, Settle: 10 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},
 	}
 	f, err := parse("all.yaml", data)

@@ -71,6 +71,7 @@ func schema() []key {
 		{name: "stateDir", check: path, def: []string{"/var/lib/image-update-agent"}},
 		{name: "runtimeDir", check: path, def: []string{"/run/image-update-agent"}},
 		{name: "applyTimeout", check: duration(zeroIsRefused), def: []string{"5m"}},
+		{name: "settle", check: duration(zeroIsOff), def: []string{"30s"}},
 		{name: "nodeName", check: nodeName, def: []string{""}},
 		{name: "log", shape: section, keys: []key{
 			{name: "level", check: oneOf("debug", "info", "warn", "error"), def: []string{"info"}},

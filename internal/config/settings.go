@@ -70,6 +70,9 @@ type Settings struct {
 	RuntimeDir string
 	// ApplyTimeout is how long a pod may take to run what was applied.
 	ApplyTimeout time.Duration
+	// Settle is how long it must then run without a restart, to be proved; 0: not
+	// at all.
+	Settle time.Duration
 	// NodeName is the node's name in Kubernetes; empty: the host's name.
 	NodeName string
 	Log      Log
@@ -114,6 +117,7 @@ func settings(merged fragment, root string) (Settings, error) {
 		StateDir:      stateDir,
 		RuntimeDir:    r.path("runtimeDir"),
 		ApplyTimeout:  r.duration("applyTimeout"),
+		Settle:        r.duration("settle"),
 		NodeName:      merged["nodeName"].text,
 		Log:           Log{Level: r.level("log.level"), Format: merged["log.format"].text},
 	}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// proofOf applies a rebuild of velum whose container restarts at these times
+// after the apply, and tells how long the proof took.
+func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (agent.Outcome, time.Duration) {
+	t.Helper()
+	w, _ := running(t)
+	w.Policy.Settle = settle // the deadline is a minute more
+	w.restart()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.check()
+	began := time.Now()
+	for _, at := range restarts {
+		time.AfterFunc(at, func() { w.Node.Restart("velum.yaml", "velum") })
+	}
+	out, _ := w.apply()
+	return out[0], time.Since(began)
+}
+
+func TestProofTakesTheSettleTime(t *testing.T) {
+
+	for name, c := range map[string]struct {
+		settle   time.Duration
+		restarts []time.Duration
+		result   agent.Result
+		reason   string
+		took     time.Duration
+	}{
+		"without one":             {0, nil, agent.ResultApplied, "", 0},
+		"what stays up":           {30 * time.Second, nil, agent.ResultApplied, "", 30 * time.Second},
+		"what falls once":         {30 * time.Second, []time.Duration{10*time.Second + 1}, agent.ResultApplied, "", 40500 * time.Millisecond},
+		"what falls at its end":   {30 * time.Second, []time.Duration{29*time.Second + 1}, agent.ResultApplied, "", 59500 * time.Millisecond},
+		"what falls again, again": {30 * time.Second, every(20*time.Second, 5), agent.ResultFailed, "it does not stay up (it fell 4 times)", 90 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				out, took := proofOf(t, c.settle, c.restarts...)
+				assert.Equal(t, c.result, out.Result, out.Reason)
+				assert.Contains(t, out.Reason, c.reason)
+				assert.Equal(t, c.took, took)
+			})
+		})
+	}
+}
+
+func every(d time.Duration, times int) []time.Duration {
+	var out []time.Duration
+	for n := range times {
+		out = append(out, time.Duration(n+1)*d+1)
+	}
+	return out
+}
+
+func TestProvingIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Policy.Settle = time.Second
+		w.restart()
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		var phases []string
+		w.agent.Progress = func(p agent.Progress) { phases = append(phases, p.Phase+" "+p.Reference) }
+		w.apply()
+		assert.Equal(t, []string{"proving velum", "proving velum"}, phases)
+	})
+}
