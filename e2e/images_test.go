@@ -70,7 +70,18 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"several releases at the same time":  testStageParallel,
 		"records are put back on an error":   testStageUndo,
 		"repository moved to another digest": testStageNewer,
+		"prune frees what nothing needs":     testPruneFrees,
+		"prune of what kubelet pulled, too":  testPrunePulled,
+		"prune leaves what is not as seen":   testPruneLeaves,
+		"leases that nobody needs go":        testLeasesTidied,
 		"room is asked for what is missing":  testStageRoom,
+		"broken pull is resumed":             testStageResumes,
+		"connection is made anew":            testStageReconnects,
+		"registry without ranges":            testStageRangeless,
+		"registry with wrong bytes":          testStageSpoilt,
+		"given up is resumed":                testStageTakenBack,
+		"containerd restarted":               testStageRestarted,
+		"containerd restarted too often":     testStageRestartedTooOften,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -108,12 +119,15 @@ func newImagesRigWith(t *testing.T, options node.Options) *imagesRig {
 	return r
 }
 
-func (r *imagesRig) open() *images.Store {
-	store, err := images.New(images.Options{Socket: r.Containerd.Socket, Resolver: docker.NewResolver(docker.ResolverOptions{
+func (r *imagesRig) open() *images.Store { return r.openWith(images.Options{}) }
+
+func (r *imagesRig) openWith(o images.Options) *images.Store {
+	o.Socket, o.Resolver = r.Containerd.Socket, docker.NewResolver(docker.ResolverOptions{
 		Hosts: config.ConfigureHosts(context.Background(), config.HostOptions{
 			HostDir: config.HostDirFromRoot(r.Path("etc/containerd/certs.d")),
 		}),
-	})})
+	})
+	store, err := images.New(o)
 	require.NoError(r.t, err)
 	return store
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,9 @@ func PodsConformance(t *testing.T, version node.Version) {
 		"pull":                    testPull,
 		"containerd away":         testRuntimeAway,
 		"image of a running gone": testContainersImageGone,
+		"images in use":           testContainersUsed,
+		"pruned while it runs":    testPrunedInUse,
+		"where images are":        testImageFilesystem,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -58,7 +62,11 @@ type podsRig struct {
 }
 
 func newPodsRig(t *testing.T, version node.Version) *podsRig {
-	r := &podsRig{imagesRig: newImagesRig(t, version)}
+	return newPodsRigWith(t, node.Options{Containerd: version})
+}
+
+func newPodsRigWith(t *testing.T, options node.Options) *podsRig {
+	r := &podsRig{imagesRig: newImagesRigWith(t, options)}
 	var err error
 	r.runtime, err = pods.New(pods.Options{Socket: r.Containerd.Socket, Grace: 5 * time.Second})
 	require.NoError(t, err)
@@ -279,4 +287,66 @@ func testRuntimeAway(t *testing.T, r *podsRig) {
 	assert.Equal(t, id, found[0].ID)
 	assert.True(t, found[0].Running)
 	node.Eventually(t, "client", 10*time.Second, func() error { _, err := r.client.Version(t.Context()); return err })
+}
+
+func testContainersUsed(t *testing.T, r *podsRig) {
+	_, config, image := r.staged("used/app")
+	used := func() []digest.Digest {
+		_, used, err := r.runtime.Containers(t.Context())
+		require.NoError(t, err)
+		return used
+	}
+	assert.NotContains(t, used(), config)
+	sandbox, pod := r.sandbox("used-api", "api") // no static pod
+	id := r.start(sandbox, pod, "app", image, 0)
+	assert.Contains(t, used(), config)
+	require.NoError(t, r.runtime.Stop(t.Context(), id))
+	assert.Contains(t, used(), config, "kubelet keeps the ended container, and its log")
+	_, err := r.cri.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	assert.NotContains(t, used(), config)
+}
+
+// testPrunedInUse is what the agent never does, and shows why: the container runs on, for it holds its snapshots, and
+// can be started anew only where the registry answers.
+func testPrunedInUse(t *testing.T, r *podsRig) {
+	release, config, image := r.staged("inuse/velum")
+	sandbox, pod := r.sandbox("inuse-node1", "file")
+	id := r.start(sandbox, pod, "velum", image, 0)
+	before := r.snapshots("overlayfs", snapshots.KindCommitted)
+	require.NoError(t, r.store.Pins(t.Context(), nil))
+	require.NoError(t, r.store.Prune(t.Context(), r.stagedRecords(release)))
+	r.unlisted(image)
+	_, err := r.client.ContentStore().Info(t.Context(), release.Digest)
+	require.Error(t, err, "the content is gone")
+	assert.ElementsMatch(t, before, r.snapshots("overlayfs", snapshots.KindCommitted), "the container holds its snapshots")
+
+	found := r.of("inuse-node1")
+	require.Len(t, found, 1)
+	assert.True(t, found[0].Running)
+	assert.Equal(t, config, found[0].Image)
+	require.NoError(t, r.runtime.Stop(t.Context(), id))
+	_, err = r.cri.Runtime.CreateContainer(t.Context(), &cri.CreateContainerRequest{
+		PodSandboxId: sandbox, SandboxConfig: pod, Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: "velum", Attempt: 1}, Image: &cri.ImageSpec{Image: config.String()},
+		},
+	})
+	require.ErrorContains(t, err, "not found", "started without a pull")
+	r.Registry.Forget()
+	_, err = r.cri.Pull(image)
+	require.NoError(t, err)
+	assert.Equal(t, 1, r.Registry.Requests().Count(http.MethodGet, node.Blob), "its config; what is unpacked is not fetched")
+	r.start(sandbox, pod, "velum", image, 1)
+	assert.True(t, r.of("inuse-node1")[0].Running)
+}
+
+func testImageFilesystem(t *testing.T, r *podsRig) {
+	name, err := r.runtime.Snapshotter(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "overlayfs", name)
+	fs, err := r.runtime.Filesystem(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, r.Dir+"/containerd/root/io.containerd.snapshotter.v1.overlayfs", fs.Path)
+	assert.Positive(t, fs.Free)
+	assert.Greater(t, fs.Size, fs.Free)
 }

@@ -68,6 +68,21 @@ disabled_plugins = [
 `
 )
 
+// What says which snapshotter CRI uses, %[1]q. containerd 2 pulls by its transfer service, which has to be told, too:
+// else CRI cannot pull at all ("no unpack platforms defined").
+const (
+	snapshotter1 = `[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = %[1]q
+`
+	snapshotter2 = `[plugins."io.containerd.cri.v1.images"]
+  snapshotter = %[1]q
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = %[1]q
+  differ = "walking"
+`
+)
+
 // Containerd is the node's containerd, with CRI.
 type Containerd struct {
 	Version Version
@@ -85,16 +100,19 @@ func (n *Node) startContainerd(options Options) *Containerd {
 		Version: options.Containerd, Socket: n.Path(socketPath),
 		node: n, file: filepath.Join(n.Dir, "containerd/config.toml"),
 	}
-	config := config2
+	config, snapshotter := config2, snapshotter2
 	switch options.Containerd {
 	case Containerd16:
-		c.bin, config = filepath.Dir(n.installed("containerd")), config1
+		c.bin, config, snapshotter = filepath.Dir(n.installed("containerd")), config1, snapshotter1
 	case Containerd17:
-		c.bin, config = n.built("containerd17"), config1
+		c.bin, config, snapshotter = n.built("containerd17"), config1, snapshotter1
 	case Containerd2:
 		c.bin = n.built("containerd")
 	default:
 		n.tb.Fatalf("node: containerd %q: not a version of this package", options.Containerd)
+	}
+	if options.Snapshotter != "" {
+		config += fmt.Sprintf(snapshotter, options.Snapshotter)
 	}
 	pause := n.Registry.Ref("pause:1")
 	n.Registry.Push("pause", Image{Answer: "pause"}, "1")

@@ -18,8 +18,8 @@ import (
 // another image shares stay.
 //
 // A container that runs from a pruned image goes on running, for it holds its
-// snapshots. It could not be started anew without a pull, for its blobs and its
-// name are gone, so callers leave alone what any container uses.
+// snapshots. Its name and its blobs are gone, though, so it is started anew only
+// where a registry answers: callers leave alone what any container uses.
 func (s *Store) Prune(ctx context.Context, gone []agent.HeldImage) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
