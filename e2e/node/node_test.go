@@ -5,6 +5,7 @@ package node_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func startChecked(t *testing.T, options node.Options) *node.Node {
 	return n
 }
 
-// left lists processes and mounts that name a node's directory, its cgroups, and the directory.
+// left lists processes, mounts and loop devices that name a node's directory, its cgroups, and the directory.
 func left(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
@@ -81,7 +82,9 @@ func left(t *testing.T, dir string) []string {
 	require.NoError(t, err)
 	mounts, err := filepath.Glob("/proc/[0-9]*/mountinfo")
 	require.NoError(t, err)
-	for _, file := range append(files, mounts...) {
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	require.NoError(t, err)
+	for _, file := range slices.Concat(files, mounts, loops) {
 		text, _ := os.ReadFile(file) // the process may be gone
 		if strings.Contains(string(text), dir) {
 			found = append(found, file)
