@@ -20,12 +20,14 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
+// keysDir has the public keys of a node.
+const keysDir = "usr/share/pki/containers/"
+
 // Where signatures are required, not a layer is fetched of what is not signed
 // (yet) or signed by somebody else, and what is signed well is offered.
 func TestSignaturesRequired(t *testing.T) {
 	t.Parallel()
 	n := started(t)
-	const keys = "usr/share/pki/containers/"
 	n.WriteFile(configFile, "repositories: [{match: \"*\", signatures: require}]\n")
 	next := release(n, "demo/velum", "4.0.0-rev3-build1.1")
 
@@ -33,7 +35,7 @@ func TestSignaturesRequired(t *testing.T) {
 	i := imageOf(t, s, "velum.yaml")
 	assert.Contains(t, fmt.Sprint(i.Refused), "no usable public key")
 	ours, theirs := signer(t), signer(t)
-	n.WriteFile(keys+"ours.pem", ours.public(t))
+	n.WriteFile(keysDir+"ours.pem", ours.public(t))
 
 	n.Registry.Forget()
 	s = cycle(t, n, 4)
@@ -51,7 +53,7 @@ func TestSignaturesRequired(t *testing.T) {
 	s = cycle(t, n, 4)
 	assert.Contains(t, fmt.Sprint(imageOf(t, s, "velum.yaml").Refused), "no valid signature")
 
-	n.WriteFile(keys+"theirs.pem", theirs.public(t))
+	n.WriteFile(keysDir+"theirs.pem", theirs.public(t))
 	s = cycle(t, n, 0)
 	i = imageOf(t, s, "velum.yaml")
 	require.NotNil(t, i.Offered, "%+v", i)
@@ -79,8 +81,14 @@ func (s signing) public(t *testing.T) string {
 // sign pushes a signature as cosign and OBS do: under a tag of the digest.
 func (s signing) sign(t *testing.T, n *node.Node, repository, digest string) {
 	t.Helper()
+	s.signAs(t, n, n.Registry.Ref(repository), repository, digest)
+}
+
+// signAs signs for an identity, whatever the name of the repository is here.
+func (s signing) signAs(t *testing.T, n *node.Node, identity, repository, digest string) {
+	t.Helper()
 	payload := fmt.Sprintf(`{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},`+
-		`"type":"cosign container image signature"},"optional":null}`, n.Registry.Ref(repository), digest)
+		`"type":"cosign container image signature"},"optional":null}`, identity, digest)
 	sum := sha256.Sum256([]byte(payload))
 	raw, err := ecdsa.SignASN1(rand.Reader, s.PrivateKey, sum[:])
 	require.NoError(t, err)

@@ -49,6 +49,7 @@ func TestIdentityBehindARewrite(t *testing.T) {
 		{suse, "mirror:5000/other/caasp/velum", "registry.suse.com/caasp/velum", false}, // no rewrite makes it
 		{suse, "mirror:5000/suse2/caasp/velum", "registry.suse.com/2/caasp/velum", false},
 		{suse, "registry.suse.com/caasp/velum", "mirror:5000/suse/caasp/velum", false}, // not the other way round
+		{suse, "registry.suse.com/caasp/velum", "registry.suse.com/caasp/velum", true}, // of a pod that nobody renders
 		{nil, "mirror:5000/suse/caasp/velum", "registry.suse.com/caasp/velum", false},
 
 		{two, "mirror:5000/b/velum", "registry.suse.com/caasp/velum", true},
