@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -33,7 +34,7 @@ type ImagesUnderTest struct {
 
 // TestImages asserts what an agent.Images promises.
 func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
-	for name, test := range map[string]func(*testing.T, ImagesUnderTest){
+	tests := map[string]func(*testing.T, ImagesUnderTest){
 		"staged is pinned, complete and named":               imagesStage,
 		"staged again needs no registry":                     imagesStageAgain,
 		"staged by digest where there is no long tag":        imagesStageByDigest,
@@ -47,7 +48,9 @@ func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 		"the same digest is pinned for each repository":      imagesPinTwice,
 		"a context that ended stages nothing":                imagesEnded,
 		"what runs can be pinned without having been staged": imagesPinPulled,
-	} {
+	}
+	maps.Copy(tests, imagesPruning)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }

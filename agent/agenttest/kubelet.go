@@ -149,6 +149,7 @@ func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
 		return "", fmt.Errorf("pull %s: %w", ref, agent.ErrNotFound)
 	}
 	n.records[ref.String()] = d
+	delete(n.staged, ref.String()) // labels are wiped
 	delete(n.lost, d)
 	return d, nil
 }
@@ -292,9 +293,4 @@ func (n *Node) Starts(file, container string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.restarts[file+"/"+container]
-}
-
-func (n *Node) id(what string) string {
-	n.made++
-	return fmt.Sprintf("%s-%d", what, n.made)
 }

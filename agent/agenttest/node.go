@@ -203,3 +203,8 @@ func (n *Node) Blind(err error) {
 	defer n.mu.Unlock()
 	n.unseen = err
 }
+
+func (n *Node) id(what string) string {
+	n.made++
+	return fmt.Sprintf("%s-%d", what, n.made)
+}

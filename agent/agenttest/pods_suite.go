@@ -3,6 +3,7 @@
 package agenttest
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 		"stopping what is gone is no error":               podsStopNothing,
 		"images are found by name":                        podsLists,
 		"pull fetches what the tag names now":             podsPull,
+		"the filesystem of images is known":               podsFilesystem,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -80,6 +82,19 @@ func podsShow(t *testing.T, s PodsUnderTest) {
 	assert.Zero(t, i.ExitCode)
 	assert.Equal(t, p.Image, i.Image)
 	assert.Equal(t, c.Sandbox, i.Sandbox)
+	all, used, err := s.Pods.Containers(t.Context())
+	require.NoError(t, err)
+	for _, k := range all {
+		assert.Contains(t, used, k.Image, "%s/%s", k.Pod, k.Name)
+	}
+}
+
+func podsFilesystem(t *testing.T, s PodsUnderTest) {
+	fs, err := s.Pods.Filesystem(t.Context())
+	require.NoError(t, err)
+	assert.True(t, filepath.IsAbs(fs.Path), fs.Path)
+	assert.Positive(t, fs.Free)
+	assert.Greater(t, fs.Size, fs.Free)
 }
 
 func podsStop(t *testing.T, s PodsUnderTest) {

@@ -60,8 +60,9 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error 
 	}
 	n.mu.Lock()
 	delete(n.lost, r.Digest)
-	n.records[r.StagedName()] = r.Digest
-	n.staged[r.StagedName()] = true
+	if name := r.StagedName(); !there || n.records[name] != r.Digest {
+		n.records[name], n.staged[name] = r.Digest, true // what somebody else named so stays theirs
+	}
 	n.pins[agent.Pin{Repository: r.Repository, Digest: r.Digest}] = true
 	n.mu.Unlock()
 	if t.Progress != nil {
