@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/e2e/node"
@@ -32,6 +33,15 @@ func testPullAfterStage(t *testing.T, r *imagesRig) {
 	record, err := r.client.ImageService().Get(t.Context(), pin.Name)
 	require.NoError(t, err)
 	assert.Equal(t, "pinned", record.Labels["io.cri-containerd.pinned"])
+
+	_, err = r.cri.Pull(release.Repository + ":" + release.Long)
+	require.NoError(t, err)
+	long, err := r.client.ImageService().Get(t.Context(), release.Repository+":"+release.Long)
+	require.NoError(t, err)
+	assert.NotContains(t, long.Labels, "io.cri-containerd.pinned", "the reason for a record of our own")
+	answer, err := r.cri.Images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: floating}})
+	require.NoError(t, err)
+	assert.Equal(t, r.Containerd.Version != node.Containerd16, answer.GetImage().GetPinned(), "pinned for kubelet")
 }
 
 func testFloatingUntouched(t *testing.T, r *imagesRig) {
