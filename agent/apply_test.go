@@ -274,7 +274,7 @@ func TestStepErrorsStandWhereTheyBelong(t *testing.T) {
 	assert.False(t, image(s, "velum.yaml", "velum").Staged)
 	assert.Empty(t, w.Grain.Last().Updates, "never offered unstaged")
 	out, _ := w.apply()
-	assert.Equal(t, "not staged yet", out[0].Reason)
+	assert.Equal(t, "not staged yet: stage: no space left on device", out[0].Reason)
 }
 
 func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
@@ -309,7 +309,7 @@ func TestWhatWasLostIsStagedAgainBeforeAnApply(t *testing.T) {
 	w.Node.OnStage = func(context.Context, agent.Release) error { tried++; return errors.New("no route to host") }
 	out, s = w.apply()
 	assert.Equal(t, agent.ResultHeld, out[0].Result)
-	assert.Equal(t, "not staged yet", out[0].Reason)
+	assert.Equal(t, "not staged yet: stage: no route to host", out[0].Reason)
 	assert.Equal(t, 1, tried)
 	assert.Equal(t, agent.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "no route to host")

@@ -37,7 +37,7 @@ var ErrUnknownImage = errors.New("no pod manifest uses it")
 // named) and carries it out. A name is a repository, the end of one after a
 // slash, or a pod manifest's file name.
 func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, error) {
-	pods, s, err := a.wanted(ctx, names)
+	pods, s, missing, err := a.wanted(ctx, names)
 	if err != nil {
 		return nil, Status{}, err
 	}
@@ -53,7 +53,7 @@ func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, e
 		case p.Change == "":
 			o.Result = ResultNothing
 		case !p.Ready:
-			o.Result, o.Reason = ResultHeld, "not staged yet"
+			o.Result, o.Reason = ResultHeld, "not staged yet"+because(p, missing)
 		default:
 			a.record.approve(p, a.Now())
 			approved++
@@ -79,22 +79,37 @@ func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, e
 // wanted are the pod manifests that use the named images. Where one is not ready
 // because the node has lost what was staged, as to the garbage collection of a
 // containerd that knows no pins, it is staged again first: who waits for an apply
-// should not have to ask twice. Then s is the status after that.
-func (a *Agent) wanted(ctx context.Context, names []string) (pods []PodPlan, s Status, err error) {
+// should not have to ask twice. Then s is the status after that, and missing is
+// why something could not be staged, by release.
+func (a *Agent) wanted(
+	ctx context.Context, names []string,
+) (pods []PodPlan, s Status, missing map[string]error, err error) {
 	plan, err := a.Plan(ctx, PollNone)
 	if err == nil {
 		pods, err = pick(plan, names)
 	}
 	if err != nil || !slices.ContainsFunc(pods, isUnstaged) {
-		return pods, s, err
+		return pods, s, nil, err
 	}
-	if s, err = a.Cycle(ctx, PollNone); err == nil {
+	s, err = a.Cycle(ctx, PollNone)
+	missing = a.errs // the plan begins with none
+	if err == nil {
 		plan, err = a.Plan(ctx, PollNone)
 	}
 	if err == nil {
 		pods, err = pick(plan, names)
 	}
-	return pods, s, err
+	return pods, s, missing, err
+}
+
+// because tells why a pod's images are not staged, where that is known.
+func because(p PodPlan, errs map[string]error) string {
+	for _, need := range p.needs() {
+		if err := errs[need]; err != nil {
+			return ": " + err.Error()
+		}
+	}
+	return ""
 }
 
 // isUnstaged reports whether a pod's offer lacks nothing but its images.
