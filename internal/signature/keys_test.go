@@ -92,7 +92,14 @@ func TestKeysChangeWhileRunning(t *testing.T) {
 	}
 	assert.Equal(t, loads, strings.Count(logged.String(), "signature key loaded"), "told once for each reading")
 	assert.Equal(t, 5, strings.Count(logged.String(), "signature verified"))
-	assert.Contains(t, logged.String(), "key="+got.Key)
+	for line := range strings.Lines(logged.String()) {
+		if strings.Contains(line, "signature key loaded") {
+			assert.Regexp(t, `file=`+dir+`/[ab]\.pem kind="ECDSA P-256" key=sha256:[0-9a-f]{64}\n$`, line)
+		}
+		if strings.Contains(line, "signature verified") {
+			assert.Contains(t, line, " key="+got.Key)
+		}
+	}
 }
 
 func TestFingerprint(t *testing.T) {
