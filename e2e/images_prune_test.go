@@ -75,6 +75,7 @@ func (r *imagesRig) unlisted(name string) {
 }
 
 func testPruneFrees(t *testing.T, r *imagesRig) {
+	require.NoError(t, r.store.Pins(t.Context(), nil)) // those that other tests left
 	layers := r.layers(3)
 	kept := r.publish("prune/kept", "4.0.0-rev1-build1.1", node.Image{Layers: layers[:2]})
 	gone := r.publish("prune/gone", "4.0.0-rev1-build1.1", node.Image{Layers: []node.Layer{layers[0], layers[2]}})

@@ -21,8 +21,9 @@
 // (or the digest) and the pin, and never the floating tag, because that would
 // let an unapproved image start. When staging ends with an error, the records
 // are as they were and the lease is gone; a lease that a killed agent left
-// expires by itself, and goes as soon as the same release is staged again.
-// Records that are not ours are read, never written and never removed.
+// expires by itself, and goes as soon as the same release is staged again or
+// is not wanted any more. Records that are not ours are read, never written,
+// and removed only when Prune is given them.
 //
 // Every call opens its own connection, so that a containerd that was
 // restarted is simply there again, and an idle agent holds none.
