@@ -124,7 +124,7 @@ func TestDoctorOfTheSetUp(t *testing.T) {
 	daemon.Stop()
 }
 
-// On containerd 1.6 a hosts.toml without any [host] section counts for nothing,
+// On containerd 1.6 a hosts.toml without a [host] table counts for nothing,
 // as its own pulls show; and a file system that is too small is told with figures.
 func TestDoctorOnContainerd16(t *testing.T) {
 	t.Parallel()
@@ -137,11 +137,11 @@ func TestDoctorOnContainerd16(t *testing.T) {
 	_, err := n.CRI().Pull("mirrored.invalid/demo/velum:4.0.0-rev1")
 	require.ErrorContains(t, err, "mirrored.invalid", "it asks upstream")
 	checks := diagnose(t, n, 1)
-	diagnosed(t, checks["registry hosts"], "failed", "mirrored.invalid/hosts.toml: no [host] section: containerd 1.6.", "add a [host.")
+	diagnosed(t, checks["registry hosts"], "failed", "mirrored.invalid/hosts.toml: no [host] table: containerd 1.6.", "add a line with [host]")
 	diagnosed(t, checks["image file system"], "warning", "1.1 GB are reserved", "nothing is staged until 1.0 GB more are free", "disk.reserve")
 	diagnosed(t, checks["parallel unpacking"], "ok", "containerd 1.6.")
 
-	n.WriteFile("etc/containerd/certs.d/mirrored.invalid/hosts.toml", serverOnly+"[host.\""+n.Registry.URL()+"\"]\n")
+	n.WriteFile("etc/containerd/certs.d/mirrored.invalid/hosts.toml", serverOnly+"[host]\n")
 	_, err = n.CRI().Pull("mirrored.invalid/demo/velum:4.0.0-rev1")
 	require.NoError(t, err)
 	diagnosed(t, diagnose(t, n, 0)["registry hosts"], "ok")

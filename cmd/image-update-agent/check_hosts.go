@@ -26,9 +26,9 @@ func checkHosts(dirs []registry.HostsDir, version string) []finding {
 		case d.Err != nil:
 			out = append(out, fail(check, fmt.Errorf("%s: %w: nothing can be pulled", file, d.Err),
 				"correct the path in the file, or put the certificate there"))
-		case d.Sections == 0 && (d.Server != "" || d.Authorities) && is16:
-			out = append(out, fail(check, fmt.Errorf("%s: no [host] section: "+ignored, file, version),
-				"add a [host.\"https://...\"] section for the server, or update containerd to 1.7"))
+		case !d.HostTable && (d.Server != "" || d.Authorities) && is16:
+			out = append(out, fail(check, fmt.Errorf("%s: no [host] table: "+ignored, file, version),
+				"add a line with [host] at its end"))
 		}
 	}
 	if len(out) > 0 {

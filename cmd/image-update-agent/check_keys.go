@@ -71,7 +71,7 @@ func (k *keyLog) Handle(_ context.Context, r slog.Record) error {
 		k.unread = append(k.unread, strings.Join(parts, ": "))
 	case r.Level >= slog.LevelWarn:
 		k.refused = append(k.refused, strings.Join(parts, ": "))
-	case attrs["key"] != "":
+	default:
 		k.loaded = append(k.loaded, attrs["file"]+" ("+attrs["kind"]+", "+attrs["key"]+")")
 	}
 	return nil

@@ -6,7 +6,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/log"
@@ -17,9 +19,9 @@ type HostsDir struct {
 	Path string // of the directory
 	// Server is the host that hosts.toml names as its server; empty: none.
 	Server string
-	// Sections counts the hosts that have a [host] section. containerd 1.6 takes a
-	// file without any for a broken one.
-	Sections int
+	// HostTable: hosts.toml has a table of hosts, be it empty. containerd 1.6 takes a
+	// file without one for broken.
+	HostTable bool
 	// Authorities: a host has a ca of its own.
 	Authorities bool
 	// Unparsed is what is wrong with the syntax of hosts.toml. containerd logs it,
@@ -46,6 +48,9 @@ func HostsDirs(ctx context.Context, certsDirs []string) []HostsDir {
 	return found
 }
 
+// hostTable finds [host], [host."https://..."], and host as a key.
+var hostTable = regexp.MustCompile(`(?m)^[ \t]*(\[[ \t]*["']?host["']?[ \t]*[].]|["']?host["']?[ \t]*[.=])`)
+
 // nobody stands for the server of a file that names none.
 const nobody = "namespace.invalid"
 
@@ -60,10 +65,12 @@ func readHostsDir(ctx context.Context, dir string) HostsDir {
 	if err != nil || heard.err != nil {
 		return found
 	}
-	found.Sections = len(hosts) - 1
-	if server := hosts[found.Sections].Host; server != nobody {
+	if server := hosts[len(hosts)-1].Host; server != nobody {
 		found.Server = server
 	}
+	// It was just read; where it is gone by now, the next look will see.
+	text, _ := os.ReadFile(filepath.Join(dir, "hosts.toml"))
+	found.HostTable = hostTable.Match(text)
 	for _, host := range hosts {
 		if tr, ok := host.Client.Transport.(*http.Transport); ok && tr.TLSClientConfig.RootCAs != nil {
 			found.Authorities = true

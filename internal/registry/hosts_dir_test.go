@@ -17,19 +17,24 @@ import (
 var hostsFiles = map[string]struct {
 	toml        string
 	server      string
-	sections    int
+	table       bool
 	authorities bool
 	unparsed    string // part of the error
 	err         string
 }{
-	"a mirror":             {toml: "server = \"https://a\"\n[host.\"https://m1\"]\n[host.\"https://m2\"]\n  capabilities = [\"pull\"]\n", server: "a", sections: 2},
-	"a header of its own":  {toml: "[host.\"https://m1\"]\n[host.\"https://m1\".header]\nx = \"y\"\n", sections: 1},
+	"a mirror":             {toml: "server = \"https://a\"\n[host.\"https://m1\"]\n[host.\"https://m2\"]\n  capabilities = [\"pull\"]\n", server: "a", table: true},
+	"a header of its own":  {toml: "[host.\"https://m1\"]\n[host.\"https://m1\".header]\nx = \"y\"\n", table: true},
 	"a server only":        {toml: "server = \"https://m1:5000\"\n", server: "m1:5000"},
+	"an empty table":       {toml: "server = \"https://m1\"\n[host]\n", server: "m1", table: true},
+	"indented":             {toml: "  [ host.\"https://m1\" ]\n", table: true},
+	"an inline table":      {toml: "host = {}\n", table: true},
+	"a commented table":    {toml: "server = \"https://m1\"\n# [host]\n", server: "m1"},
+	"another table":        {toml: "server = \"https://m1\"\n[header]\nhost2 = \"x\"\n", server: "m1"},
 	"comments only":        {toml: "# server = \"https://m1\"\n"},
 	"empty":                {},
-	"a ca":                 {toml: "[host.\"https://m1\"]\nca = \"CA\"\n", sections: 1, authorities: true},
+	"a ca":                 {toml: "[host.\"https://m1\"]\nca = \"CA\"\n", table: true, authorities: true},
 	"a ca of the server":   {toml: "server = \"https://m1\"\nca = [\"CA\"]\n", server: "m1", authorities: true},
-	"plain http with a ca": {toml: "[host.\"http://m1:80\"]\nca = \"CA\"\n", sections: 1, authorities: true},
+	"plain http with a ca": {toml: "[host.\"http://m1:80\"]\nca = \"CA\"\n", table: true, authorities: true},
 	"no toml":              {toml: "[host.\"https://m1\"\n", unparsed: "toml"},
 	"unknown capability":   {toml: "[host.\"https://m1\"]\ncapabilities = [\"pul\"]\n", unparsed: "unknown capability pul"},
 	"a type":               {toml: "server = 5\n", unparsed: "toml"},
@@ -54,7 +59,7 @@ func TestHostsDirs(t *testing.T) {
 		want := hostsFiles[name]
 		assert.Equal(t, dir, filepath.Dir(d.Path))
 		assert.Equal(t, want.server, d.Server, name)
-		assert.Equal(t, want.sections, d.Sections, name)
+		assert.Equal(t, want.table, d.HostTable, name)
 		assert.Equal(t, want.authorities, d.Authorities, name)
 		said(t, name, want.unparsed, d.Unparsed)
 		said(t, name, want.err, d.Err)
