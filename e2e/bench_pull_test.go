@@ -151,7 +151,7 @@ func (p *pulls) measure(b *testing.B, round int, s server, w work, by way) {
 	m := pulled{round: round, server: s.name, work: w.name, way: by.name}
 	p.counted(b, &m, c, w, func() { by.pull(b, p, w, &m) })
 	if by.unpacks {
-		p.check(b, w, m, strings.Contains(s.Config, "buffer"))
+		p.check(b, w, m, strings.Contains(s.Config, "buffer") && by.name == criWay.name)
 	}
 	p.keep(m)
 	if by.name == agentWay.name {
