@@ -192,9 +192,9 @@ var programs = map[string]struct {
 }{
 	"igzip":            {"v2.4.2", nil, "igzip unpigz", verdictOK, []string{"containerd uses /bin/igzip"}},
 	"unpigz":           {"v2.4.2", nil, "unpigz", verdictOK, []string{"/bin/unpigz"}},
-	"none":             {"v2.4.2", map[string]string{"PATH": "/bin"}, "", verdictAdvice, []string{"no igzip or unpigz in its PATH (/bin)", "install isa-l (igzip", "systemctl restart containerd"}},
-	"none for 1.6":     {"1.6.20~ds1", nil, "", verdictAdvice, []string{"no unpigz in its PATH", "install pigz, then"}},
-	"1.7 has no igzip": {"1.7.24", nil, "igzip", verdictAdvice, []string{"install pigz"}},
+	"none":             {"v2.4.2", map[string]string{"PATH": "/bin"}, "", verdictAdvice, []string{"no igzip or unpigz in its PATH (/bin)", "install igzip (package isa-l or isal), the fastest, or unpigz", "systemctl restart containerd"}},
+	"none for 1.6":     {"1.6.20~ds1", nil, "", verdictAdvice, []string{"no unpigz in its PATH", "install unpigz (package pigz), then"}},
+	"1.7 has no igzip": {"1.7.24", nil, "igzip", verdictAdvice, []string{"install unpigz"}},
 	"igzip turned off": {"2.0.1", map[string]string{"CONTAINERD_DISABLE_IGZIP": "true"}, "igzip unpigz", verdictOK, []string{"/bin/unpigz"}},
 	"turned on":        {"2.0.1", map[string]string{"CONTAINERD_DISABLE_IGZIP": "0"}, "igzip", verdictOK, []string{"/bin/igzip"}},
 	"all turned off":   {"2.0.1", map[string]string{"CONTAINERD_DISABLE_IGZIP": "1", "CONTAINERD_DISABLE_PIGZ": "t"}, "igzip unpigz", verdictOK, []string{"turns other programs off"}},
@@ -219,9 +219,9 @@ func TestCheckDecompression(t *testing.T) {
 func TestCheckParallel(t *testing.T) {
 	t.Parallel()
 	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
-	found(t, checkParallel(able, "overlayfs", 0), verdictAdvice, "containerd v2.4.2 can", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, checkParallel(able, "overlayfs", 0), verdictAdvice, "not in kubelet's own pulls: containerd v2.4.2 is not told to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
 	found(t, checkParallel(able, "overlayfs", 1), verdictAdvice)
-	found(t, checkParallel(able, "overlayfs", 4), verdictOK, "4 layers at once")
+	found(t, checkParallel(able, "overlayfs", 4), verdictOK, "4 layers at once in kubelet's own pulls")
 	found(t, checkParallel(able, "native", 4), verdictOK, "with native unpacks the layers of an image one after another")
 	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0), verdictOK, "containerd 1.6.20 with overlayfs unpacks")
 }

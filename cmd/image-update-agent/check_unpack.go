@@ -18,7 +18,7 @@ const rebase = "rebase"
 // What faster unpacking brings; docs/performance.md has how it was measured.
 const (
 	gainDecompress = "unpacking is most of a pull, and decompressing a good part of it (docs/performance.md)"
-	gainParallel   = "then the layers of an image are unpacked side by side (docs/performance.md)"
+	gainParallel   = "it matters for what was not staged, as at a node's first start (docs/performance.md)"
 )
 
 // decompressors are the programs that containerd uses for gzip where they are on
@@ -51,9 +51,9 @@ func checkDecompression(version string, environment map[string]string, look func
 	if len(known) == 0 {
 		return ok(check, "containerd's own: its environment turns other programs off")
 	}
-	packages := "pigz"
+	packages := "unpigz (package pigz)"
 	if known[0] == "igzip" {
-		packages = "isa-l (igzip, the fastest) or pigz (unpigz)"
+		packages = "igzip (package isa-l or isal), the fastest, or unpigz (package pigz)"
 	}
 	return advise(check, fmt.Sprintf("containerd's own: no %s in its PATH (%s); %s",
 		strings.Join(known, " or "), environment["PATH"], gainDecompress),
@@ -61,7 +61,8 @@ func checkDecompression(version string, environment map[string]string, look func
 }
 
 // checkParallel tells whether the server can unpack the layers of an image side
-// by side, and does. unpacks is what its configuration says; 0: nothing.
+// by side. Staging asks for it with each pull; the server's own pulls, which are
+// CRI's, go by its configuration: unpacks is what that says, 0: nothing.
 func checkParallel(server images.Server, snapshotter string, unpacks int) finding {
 	const check = "parallel unpacking"
 	switch {
@@ -69,10 +70,10 @@ func checkParallel(server images.Server, snapshotter string, unpacks int) findin
 		return ok(check, fmt.Sprintf("containerd %s with %s unpacks the layers of an image one after another "+
 			"(overlayfs of 2.2 and later need not)", server.Version, snapshotter))
 	case unpacks > 1:
-		return ok(check, fmt.Sprintf("%d layers at once", unpacks))
+		return ok(check, fmt.Sprintf("when staged, and %d layers at once in kubelet's own pulls", unpacks))
 	default:
-		return advise(check, fmt.Sprintf("containerd %s can unpack several layers of an image at once, and is not told to; ",
-			server.Version)+gainParallel,
+		return advise(check, "layers are unpacked side by side when staged, but not in kubelet's own pulls: containerd "+
+			server.Version+" is not told to; "+gainParallel,
 			"in /etc/containerd/config.toml (version = 3) set max_concurrent_unpacks = 4 below "+
 				`[plugins."io.containerd.transfer.v1.local"], then systemctl restart containerd. Containers go on running`)
 	}
