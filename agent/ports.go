@@ -138,7 +138,7 @@ type Need struct{ Compressed, Unpacked int64 }
 type Filesystem struct {
 	Path string
 	Size int64
-	Free int64 // what root may still write
+	Free int64 // as kubelet counts it: without what is reserved for root
 }
 
 // Pin is a digest of a repository that must not be garbage-collected.
