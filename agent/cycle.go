@@ -14,19 +14,21 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Pacer, Verifier, Progress and Jitter. It is not safe for concurrent use: Loop serialises.
+// required but Preconditions, Pacer, Verifier, Progress and Jitter. It is not safe
+// for concurrent use: Loop serialises.
 type Agent struct {
-	Source    Source
-	Images    Images
-	Pods      Pods
-	Files     PodFiles
-	Announcer Announcer
-	Recorder  Recorder
-	Pacer     Pacer    // of Source; nil: it has none
-	Verifier  Verifier // nil: nobody verifies
-	Policy    Policy
-	Log       *slog.Logger
-	Now       func() time.Time
+	Source        Source
+	Images        Images
+	Pods          Pods
+	Files         PodFiles
+	Announcer     Announcer
+	Recorder      Recorder
+	Preconditions Preconditions // of an apply; nil: none but the agent's own
+	Pacer         Pacer         // of Source; nil: it has none
+	Verifier      Verifier      // nil: nobody verifies
+	Policy        Policy
+	Log           *slog.Logger
+	Now           func() time.Time
 	// Progress hears of long work and of each step; may be nil.
 	Progress func(Progress)
 	// Jitter gives numbers from [0,1), another one each time; nil: at random.

@@ -247,6 +247,7 @@ func (d *decider) sum(p *PodPlan) {
 		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})
 	}
 	if p.Change != "" {
+		p.Holds = append(p.Holds, d.inv.Against...)
 		d.holds(p)
 		d.traps(p)
 		p.Offer = p.ID

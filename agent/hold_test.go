@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -193,4 +194,32 @@ func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
 	assert.Equal(t, []string{velum}, keys)
 	_, _, err = w.agent.Unhold(t.Context(), []string{"velum"}, false)
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
+}
+
+func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Against = agenttest.Against{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	assert.Equal(t, agent.StateCurrent, w.look().State, "nothing waits for it")
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.check()
+
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, "velum.yaml: reboot: it reboots at 03:00", s.Reason)
+	assert.True(t, w.Node.Pinned(velum, next.Digest), "it is staged all the same")
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, "reboot: it reboots at 03:00", out[0].Reason)
+	w.runs("velum.yaml", "velum", first.Digest)
+	w.Against = nil
+	out, _ = w.apply()
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+
+	// What restarts nothing does not wait.
+	w.Against = agenttest.Against{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
+	w.check()
+	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }

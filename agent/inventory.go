@@ -26,6 +26,7 @@ type Inventory struct {
 	Wanting    map[string]Need
 	Filesystem Filesystem
 	Busy       string // why another operation may own the node; empty: none does
+	Against    []Hold // what the node has against restarting a pod now
 
 	views []podView // the files as survey reads them, once for the whole cycle
 }
@@ -58,6 +59,9 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 			return inv, fmt.Errorf("image filesystem: %w", err)
 		}
 		inv.Wanting = maps.Clone(a.wanting)
+	}
+	if a.Preconditions != nil {
+		inv.Against = a.Preconditions.Holds(ctx)
 	}
 	inv.views = survey(inv, a.Policy)
 	return inv, nil

@@ -194,6 +194,13 @@ type Announcer interface {
 	Busy(ctx context.Context) (string, error)
 }
 
+// Preconditions are what the rest of the node has against restarting a pod now.
+type Preconditions interface {
+	// Holds lists it; none: nothing. What cannot be found out is itself a hold,
+	// unless the node has no such thing.
+	Holds(ctx context.Context) []Hold
+}
+
 // Announcement is what the admin's UI is told.
 type Announcement struct {
 	State   string

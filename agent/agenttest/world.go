@@ -23,6 +23,7 @@ type World struct {
 	Clock    *Clock
 	Policy   agent.Policy
 	Verifier agent.Verifier // nil: nobody verifies
+	Against  Against
 }
 
 // NewWorld is an empty node on 1 May 2026, noon.
@@ -46,8 +47,15 @@ func (w *World) Agent() *agent.Agent {
 	return &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
 		Policy: w.Policy, Verifier: w.Verifier, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
+		Preconditions: &w.Against,
 	}
 }
+
+// Against is what the node has against a restart, as a test wants it.
+type Against []agent.Hold
+
+// Holds answers as agent.Preconditions.
+func (a *Against) Holds(context.Context) []agent.Hold { return slices.Clone(*a) }
 
 // Clock is a clock that a test sets.
 type Clock struct {
