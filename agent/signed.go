@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -98,16 +99,27 @@ func (r *Record) doubt(key string, err error, keys string, now time.Time, jitter
 	}
 }
 
-// reconsider forgets the refusals of keys that are not those of now. A person who
-// asks does not wait for the time at which a signature is looked for again.
+// reconsider forgets the refusals of keys that are not those of now, and what
+// was signed by one that is gone. A person who asks does not wait for the time at
+// which a signature is looked for again.
 func (a *Agent) reconsider(ctx context.Context, poll Poll) {
-	if a.Verifier == nil || len(a.record.Unproved) == 0 {
+	if a.Verifier == nil || len(a.record.Unproved)+len(a.record.Signed) == 0 {
 		return
 	}
 	keys := a.keys(ctx)
 	for name, u := range a.record.Unproved {
 		if keys != "" && u.Keys != keys || poll == PollAll && !u.Forged {
 			delete(a.record.Unproved, name)
+		}
+	}
+	if keys == "" {
+		return
+	}
+	good := strings.Fields(keys)
+	for name, by := range a.record.Signed {
+		if !slices.Contains(good, by) {
+			a.Log.Warn("key is gone, signature is asked for again", "cycle", a.cycle, "release", name, "key", by)
+			delete(a.record.Signed, name)
 		}
 	}
 }

@@ -178,3 +178,35 @@ func TestUnsignedNeighbourThatRunsDoesNotKeepAnOfferBack(t *testing.T) {
 	out, _ := w.apply("two.yaml")
 	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 }
+
+// A key that is taken away vouches for nothing any more: what it signed and is
+// only staged is looked at once more. What runs is not touched.
+func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:ours")
+	require.Equal(t, agent.StateStaged, w.poll().State)
+	v.Asked()
+	v.Replace("sha256:new")
+
+	s := w.look()
+
+	assert.Equal(t, 1, v.Asked())
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered, s.Reason)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	out, _ := w.apply()
+	assert.NotEqual(t, agent.ResultApplied, out[0].Result)
+	v.Sign(next.Digest, "sha256:new")
+	v.Replace("sha256:ours") // and back: another refusal counts no more
+	v.Replace("sha256:new")
+	w.restart()
+	assert.Equal(t, agent.StateCurrent, w.look().State, "refused for good under the same keys")
+	v.Replace("sha256:third")
+	v.Sign(next.Digest, "sha256:third")
+	s = w.check()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "sha256:third", image(s, "velum.yaml", "velum").SignedBy)
+}
