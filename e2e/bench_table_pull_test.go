@@ -66,7 +66,7 @@ func (p *pulls) goals(out io.Writer, k pullKey) {
 	case k.way == agentWay.name && slices.Contains(p.keys(), cri):
 		_, mid, _ := spread(p.ratios(comparison{k, cri}, wall), self)
 		goal := map[string]float64{"large": 1.10, "set": 0.70}[k.work]
-		if tuned || plain == string(node.Containerd2) {
+		if k.work == "large" && (tuned || plain == string(node.Containerd2)) {
 			goal = 0.60
 		}
 		say("wall by that of CRI on the plain server", mid, goal)
