@@ -57,6 +57,7 @@ before the pod is touched. See docs/air-gap.md.`,
 				return err
 			}
 			defer unlock()
+			earlyCollection()
 			if once {
 				return a.once(cmd.Context(), s, source)
 			}
