@@ -35,8 +35,34 @@ type Image struct {
 
 // Layer is a layer with one file of incompressible bytes, which depend on Seed only.
 type Layer struct {
-	Seed uint64
-	Size int64
+	Seed  uint64
+	Size  int64
+	Zeros bool // the bytes are zeros, and compressed
+}
+
+// Content is what the layer's file data/SEED holds.
+func (l Layer) Content() io.Reader {
+	if l.Zeros {
+		return io.LimitReader(zeros{}, l.Size)
+	}
+	return io.LimitReader(rand.NewChaCha8(seed(l.Seed)), l.Size)
+}
+
+// level of the compression: what is incompressible is not tried.
+func (l Layer) level() int {
+	if l.Zeros {
+		return gzip.BestSpeed
+	}
+	return gzip.NoCompression
+}
+
+// zeros is a file without end.
+type zeros struct{}
+
+// Read reads zeros.
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // made is what an image and an index have in common.
@@ -134,9 +160,7 @@ func (i Image) layers(answer *program) ([]v1.Layer, error) {
 			return nil, err
 		}
 		var next v1.Layer
-		next, err = i.layer(fmt.Sprintf("data/%d", l.Seed), l.Size, gzip.NoCompression, func() io.Reader {
-			return io.LimitReader(rand.NewChaCha8(seed(l.Seed)), l.Size)
-		})
+		next, err = i.layer(fmt.Sprintf("data/%d", l.Seed), l.Size, l.level(), l.Content)
 		layers = append(layers, next)
 	}
 	return layers, err
