@@ -46,9 +46,9 @@ type Agent struct {
 	telling sync.Mutex // held while Progress hears
 	// Pulls run side by side; what they share stands behind this.
 	pulls   sync.Mutex
-	coming  map[string]Need       // what the pulls under way bring, by release
-	free    map[string]Filesystem // as it was when each began
-	wanting map[string]Need       // what releases need for which there was no room
+	coming  map[string]Need  // what the pulls under way bring, by release
+	wanting map[string]Need  // what releases need for which there was no room, since the last poll
+	least   map[string]int64 // bytes that are not enough for releases whose pull filled the disk
 }
 
 // Cycle looks, asks, decides and does, once. It returns what the node is like
@@ -96,9 +96,9 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
-	a.coming, a.free = map[string]Need{}, map[string]Filesystem{}
-	if a.wanting == nil {
-		a.wanting = map[string]Need{}
+	a.coming = map[string]Need{}
+	if a.wanting == nil || poll != PollNone {
+		a.wanting = map[string]Need{} // what came meanwhile may be shared: asked anew
 	}
 	a.Policy.memory.turn()
 	if err := a.load(ctx); err != nil {

@@ -55,9 +55,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
 	}
 	if len(a.wanting) > 0 {
-		if inv.Filesystem, err = a.Pods.Filesystem(ctx); err != nil {
-			return inv, fmt.Errorf("image filesystem: %w", err)
-		}
+		inv.Filesystem = a.filesystem(ctx)
 		inv.Wanting = maps.Clone(a.wanting)
 	}
 	if a.Preconditions != nil {

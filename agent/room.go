@@ -65,20 +65,27 @@ func (r Reserve) lacks(fs Filesystem, n Need, others int64) (*ShortageError, boo
 	return &ShortageError{n, fs, keep}, true
 }
 
+// filesystem is where images are; zero where that is not known. Then a pull that
+// fills the disk cleans up after itself; without any the node would never be
+// updated again.
+func (a *Agent) filesystem(ctx context.Context) Filesystem {
+	fs, err := a.Pods.Filesystem(ctx)
+	if err != nil {
+		a.Log.Warn("room not known", "cycle", a.cycle, "err", err)
+		return Filesystem{}
+	}
+	return fs
+}
+
 // room answers a pull that asks whether it may begin. Pulls that run at the same
 // time are counted whole, though part of them is on the disk already: who errs
 // to this side waits for the next look, who errs to the other fills the disk.
 func (a *Agent) room(key string) func(context.Context, Need) error {
 	return func(ctx context.Context, n Need) error {
-		fs, err := a.Pods.Filesystem(ctx)
-		if err != nil {
-			// A pull that fills the disk cleans up after itself; without any the
-			// node would never be updated again.
-			a.Log.Warn("room not known", "cycle", a.cycle, "release", key, "err", err)
-			return nil
-		}
+		fs := a.filesystem(ctx)
 		a.pulls.Lock()
 		defer a.pulls.Unlock()
+		n.Unpacked = max(n.Unpacked, a.least[key])
 		var others int64
 		for _, o := range a.coming {
 			others += o.Compressed + o.Unpacked
@@ -88,19 +95,26 @@ func (a *Agent) room(key string) func(context.Context, Need) error {
 			return short
 		}
 		a.coming[key] = n
-		a.free[key] = fs
 		return nil
 	}
 }
 
-// overflowed learns from a pull that filled the disk all the same: the estimate
-// was too small, and nothing is known but that more is needed than there was.
-func (a *Agent) overflowed(key string, err error) error {
+// overflowed learns from a pull that filled the disk all the same, and has
+// cleaned up: the estimate was too small, or somebody else took the room. What
+// is free now is not enough, by a tenth at least.
+func (a *Agent) overflowed(ctx context.Context, key string, err error) error {
+	fs := a.filesystem(ctx)
+	if fs.Size == 0 {
+		return err
+	}
 	a.pulls.Lock()
 	defer a.pulls.Unlock()
-	n, fs := a.coming[key], a.free[key]
+	n := a.coming[key]
 	n.Unpacked = max(2*n.Unpacked, fs.Free+fs.Free/10)
-	a.wanting[key] = n
+	if a.least == nil {
+		a.least = map[string]int64{}
+	}
+	a.wanting[key], a.least[key] = n, n.Unpacked
 	return fmt.Errorf("%w: %w", &ShortageError{n, fs, a.Policy.Reserve.keep(fs)}, err)
 }
 
@@ -109,8 +123,8 @@ func (a *Agent) endPull(key string, err error) {
 	a.pulls.Lock()
 	defer a.pulls.Unlock()
 	delete(a.coming, key)
-	delete(a.free, key)
 	if err == nil {
+		delete(a.least, key)
 		delete(a.wanting, key)
 	}
 }
@@ -129,7 +143,7 @@ func (d *decider) short(r Release) (*ShortageError, bool) {
 func (d *decider) cramped(images []ImagePlan) []Hold {
 	var reasons []string
 	for _, i := range images {
-		if s, is := d.short(i.Target); is && !i.Staged {
+		if s, is := d.short(i.Target); is && !i.Staged && !d.isRunning(i) {
 			reasons = append(reasons, releaseName(i.Target)+": "+s.Error())
 		}
 	}

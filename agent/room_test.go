@@ -187,6 +187,80 @@ func TestAPullThatFillsTheDiskIsHeldUntilThereIsMore(t *testing.T) {
 	assert.Equal(t, 2, tried)
 }
 
+// What others took is no measure of the pull.
+func TestAPullThatOthersLeftNoRoomIsTriedWhenTheyGo(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.SetDisk(100*gib, 80*gib)
+	w.Node.Filled = func(agent.Release) error {
+		w.Node.Filled = nil
+		w.Node.SetDisk(100*gib, mib)
+		return agent.ErrNoSpace
+	}
+	assert.Equal(t, agent.StateHeld, w.check().State)
+	w.Node.SetDisk(100*gib, 400*mib)
+	assert.Equal(t, agent.StateHeld, w.look().State, "the estimate is doubled")
+	w.Node.SetDisk(100*gib, 600*mib)
+	s := w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+}
+
+// What a pull needs may have become less: others brought what they share. That a
+// disk was filled is not forgotten.
+func TestWithAPollRoomIsAskedForAnew(t *testing.T) {
+	t.Parallel()
+	for _, filled := range []bool{false, true} {
+		w, _ := running(t)
+		w.big(velum, "4.0.0", 2, "1.1")
+		fetched := w.Node.Fetched()
+		w.Node.SetDisk(10*gib, 200*mib)
+		if filled {
+			w.Node.SetDisk(10*gib, 2*gib)
+			w.Node.Filled = func(agent.Release) error { fetched++; return agent.ErrNoSpace }
+		}
+		tried := w.stagings()
+		for n, look := range []func() agent.Status{w.check, w.look, w.poll, w.look, w.check} {
+			s := look()
+			assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+			assert.Equal(t, []int{1, 1, 2, 2, 3}[n], *tried, "look %d", n)
+		}
+		if filled {
+			fetched--
+		}
+		w.Node.Filled = nil
+		assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
+		w.Node.SetDisk(10*gib, 8*gib)
+		s := w.look()
+		assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	}
+}
+
+func TestRoomThatCannotBeAskedForEndsNoCycle(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.SetDisk(10*gib, mib)
+	require.Equal(t, agent.StateHeld, w.check().State)
+	w.Node.Unmeasured = assert.AnError
+	s := w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+}
+
+// Without figures there is nothing to wait for.
+func TestAFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.Unmeasured = assert.AnError
+	w.Node.SetDisk(0, 0)
+	w.Node.Filled = func(agent.Release) error { return agent.ErrNoSpace }
+	s := w.check()
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.NotContains(t, s.Reason, "needs")
+	assert.Equal(t, agent.StateFailed, w.look().State)
+}
+
 // A filesystem that CRI does not tell of stops no update.
 func TestRoomThatIsNotKnown(t *testing.T) {
 	t.Parallel()

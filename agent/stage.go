@@ -45,7 +45,7 @@ func (a *Agent) stage(ctx context.Context, r Release) error {
 	key := releaseKey(r.Repository, r.Digest)
 	err := a.Images.Stage(ctx, r, Terms{Progress: a.tell, Room: a.room(key)})
 	if errors.Is(err, ErrNoSpace) {
-		err = a.overflowed(key, err)
+		err = a.overflowed(ctx, key, err)
 	}
 	a.endPull(key, err)
 	if err != nil {

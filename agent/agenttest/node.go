@@ -37,7 +37,9 @@ type Node struct {
 	Unlisted int
 	// Others are the image ids of containers that are not of static pods.
 	Others []digest.Digest
-	unseen error
+	// Unmeasured, if set, fails the question for the image filesystem.
+	Unmeasured error
+	unseen     error
 
 	mu        sync.Mutex
 	registry  *Registry

@@ -16,7 +16,7 @@ import (
 func (n *Node) Filesystem(context.Context) (agent.Filesystem, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.disk, nil
+	return n.disk, n.Unmeasured
 }
 
 // SetDisk says how large the image filesystem is, and how full.
