@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // prune lists the image records of old releases: those that staging brought, and
 // with Prune.Foreign all SUSE builds of followed repositories. What a pin will
-// hold, what any container uses, and everything of a repository one of whose
-// containers does not run as it should stays. While anything is unclear nothing
-// goes.
+// hold, what any container uses, and everything of a repository that is not
+// settled stays. While anything is unclear nothing goes.
 func (d *decider) prune(plan Plan, pins []Pin) []HeldImage {
-	repositories, known := d.settled(plan)
+	settled, known := d.settled(plan)
 	if !known {
 		return nil
 	}
@@ -25,47 +26,58 @@ func (d *decider) prune(plan Plan, pins []Pin) []HeldImage {
 		need[p.Digest] = true
 	}
 	var gone []HeldImage
+	shadows := map[HeldImage]bool{}
 	for _, h := range d.inv.Held {
-		repository, old := d.old(h, repositories)
+		repository, old := d.old(h, settled)
 		if !old || need[h.Digest] || slices.Contains(d.inv.Used, h.Config) {
 			continue
 		}
-		if well, followed := repositories[repository]; followed && !well {
+		if well, followed := settled[repository]; followed && !well {
 			continue
 		}
 		gone = append(gone, h)
-		gone = append(gone, d.shadows(h, repository)...)
+		shadows[HeldImage{Name: releaseKey(repository, h.Digest), Digest: h.Digest}] = true
+		shadows[HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
 	}
+	gone = append(gone, d.alone(gone, shadows)...)
 	slices.SortFunc(gone, func(a, b HeldImage) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(gone, func(a, b HeldImage) bool { return a.Name == b.Name })
+	return gone
 }
 
-// settled are the followed repositories, and whether all that runs of them runs
-// as it should. known: every pod and image is known.
-func (d *decider) settled(plan Plan) (well map[string]bool, known bool) {
-	well = map[string]bool{}
+// settled are the followed repositories, and whether all of each is as it should
+// be: it runs well, and what is to be there is. Nobody tells what a volume has
+// mounted, so the repository of one never is. known: every pod and image is.
+func (d *decider) settled(plan Plan) (settled map[string]bool, known bool) {
+	settled = map[string]bool{}
+	add := func(repository string, well bool) {
+		before, seen := settled[repository]
+		settled[repository] = (before || !seen) && well
+	}
 	for _, p := range plan.Pods {
 		if p.Err != nil || p.withheld() {
 			return nil, false
 		}
 		for _, i := range p.Images {
-			name := i.Want.Ask.Repository
-			if name == "" {
-				continue
+			if name := i.Want.Ask.Repository; name != "" {
+				add(name, p.isWell(i))
 			}
-			before, seen := well[name]
-			well[name] = (before || !seen) && (i.Well || !isContainer(i.Want.Image))
 		}
 	}
 	for _, i := range plan.Tracked {
 		if i.Target.Digest == "" {
 			return nil, false
 		}
-		if _, seen := well[i.Target.Repository]; !seen {
-			well[i.Target.Repository] = true
-		}
+		add(i.Target.Repository, i.Staged)
 	}
-	return well, true
+	return settled, true
+}
+
+// isWell reports whether an image's container runs as it should. An init
+// container that kubelet has removed has ended well if others of its pod run.
+func (p *PodPlan) isWell(i ImagePlan) bool {
+	return i.Well || i.Want.Image.Kind == manifests.KindInit && slices.ContainsFunc(p.Images, func(other ImagePlan) bool {
+		return other.Well && other.Want.Image.Kind == manifests.KindContainer
+	})
 }
 
 // old reports whether a record may be an old release, and of which repository.
@@ -85,22 +97,22 @@ func (d *decider) old(h HeldImage, followed map[string]bool) (repository string,
 	return ref.Repository, ours && foreign == nil
 }
 
-// shadows are the records that CRI made beside a pull of the same image:
+// alone are the records that CRI made beside a pull of an image that goes,
 // repository@digest and the bare image id. They go with it, unless somebody else
 // has a name for the digest, too.
-func (d *decider) shadows(h HeldImage, repository string) []HeldImage {
+func (d *decider) alone(gone []HeldImage, shadows map[HeldImage]bool) []HeldImage {
+	named := map[digest.Digest]bool{}
 	var out []HeldImage
-	for _, other := range d.inv.Held {
+	for _, h := range d.inv.Held {
 		switch {
-		case other.Digest != h.Digest || other.Name == h.Name || other.Pin:
-		case other.Name == releaseKey(repository, h.Digest), h.Config != "" && other.Name == h.Config.String():
-			out = append(out, other)
-		case other.Staged && other.Repository == repository:
+		case h.Pin, slices.Contains(gone, h):
+		case shadows[HeldImage{Name: h.Name, Digest: h.Digest}]:
+			out = append(out, h)
 		default:
-			return nil
+			named[h.Digest] = true
 		}
 	}
-	return out
+	return slices.DeleteFunc(out, func(h HeldImage) bool { return named[h.Digest] })
 }
 
 // prune removes old releases. A container may have been started from one since

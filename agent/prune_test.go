@@ -147,3 +147,82 @@ func TestShadowsGoWithTheirImage(t *testing.T) {
 		assert.ElementsMatch(t, want, w.Node.Names(first.Digest))
 	}
 }
+
+// Of two names of the same old image neither keeps what CRI made beside them.
+func TestShadowsGoWithAllNamesOfTheirImage(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	old := digest.FromString("old")
+	for _, name := range []string{velum + ":3.9.0-rev4", velum + ":3.9.0-rev4-build2.1", velum + "@" + old.String()} {
+		w.Node.Hold(name, old)
+	}
+	w.Policy.Prune.Foreign = true
+	w.restart()
+	w.check()
+	assert.Empty(t, w.Node.Names(old))
+	w.idle()
+}
+
+// What is tracked has no way back: the old release stays until the new one is
+// there.
+func TestATrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: velum, Tag: "4.0.0-rev1"}}
+	old := w.big(velum, "4.0.0", 1, "1.1")
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	next := w.big(velum, "4.0.0", 1, "1.2")
+	w.Node.SetDisk(10*gib, mib)
+	w.check()
+	w.look()
+	assert.True(t, w.there(old))
+	assert.True(t, w.Node.Pinned(velum, old.Digest))
+	w.Node.SetDisk(10*gib, gib)
+	w.look()
+	assert.True(t, w.there(next))
+	w.look()
+	assert.False(t, w.there(old))
+	assert.False(t, w.Node.Pinned(velum, old.Digest))
+	w.idle()
+}
+
+// A disk under pressure has kubelet remove what has ended.
+func TestAnInitContainerThatIsGonePreventsNothing(t *testing.T) {
+	t.Parallel()
+	for _, up := range []bool{true, false} {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "init:setup="+velum+":4.0.0"))
+		w.check()
+		w.check()
+		w.Node.RemoveContainer("velum.yaml", "setup")
+		if !up {
+			w.Node.RemoveContainer("velum.yaml", "velum")
+		}
+		overtaken := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		require.True(t, w.there(overtaken))
+		w.Registry.Release(velum, "4.0.0", 1, "1.3")
+		w.check()
+		w.look()
+		assert.Equal(t, !up, w.there(overtaken), "up %v", up)
+	}
+}
+
+// CRI tells of no volume which image it has mounted.
+func TestImagesOfVolumesStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mounted := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":4.0.0"),
+		"  volumes:\n  - name: data\n    image:\n      reference: "+mariadb+":10.0\n"...))
+	w.check()
+	require.True(t, w.there(mounted))
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	w.check()
+	w.look()
+	w.look()
+	assert.True(t, w.there(mounted))
+}

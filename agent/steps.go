@@ -192,7 +192,7 @@ func (p *PodPlan) needsIfNew(v podView) []string {
 }
 
 // pins lists what must not be collected: what runs, what is staged, what ran
-// well and what ran well before it. While anything is unclear no pin goes.
+// well and what ran well before it.
 func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	held, have := d.inv.held()
 	need := map[Pin]bool{}
@@ -201,9 +201,7 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 			need[Pin{repository, dg}] = true
 		}
 	}
-	unclear := false
 	for _, p := range plan.Pods {
-		unclear = unclear || p.Err != nil || p.withheld()
 		for _, i := range p.Images {
 			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
@@ -212,7 +210,6 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		}
 	}
 	for _, i := range plan.Tracked {
-		unclear = unclear || i.Target.Digest == ""
 		add(i.Target.Repository, i.Target.Digest, !d.waits(i))
 	}
 	for _, g := range d.rec.Good {
@@ -222,7 +219,7 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		}
 	}
 	for p := range have {
-		if unclear {
+		if plan.keeps(p) {
 			need[p] = true
 		}
 		differ = differ || !need[p]
@@ -235,6 +232,15 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 		return strings.Compare(releaseKey(a.Repository, a.Digest), releaseKey(b.Repository, b.Digest))
 	})
 	return want, differ
+}
+
+// keeps reports whether a pin must not go yet: while anything is unclear, and
+// where a new release of what is tracked is not there.
+func (p Plan) keeps(pin Pin) bool {
+	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.withheld() }) ||
+		slices.ContainsFunc(p.Tracked, func(i ImagePlan) bool {
+			return i.Target.Digest == "" || !i.Staged && i.Target.Repository == pin.Repository
+		})
 }
 
 // has reports whether the node has a digest, pinned or not.
