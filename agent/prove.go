@@ -32,7 +32,7 @@ func (a *Agent) prove(ctx context.Context, p Apply) error {
 		switch {
 		case err != nil, is.missing != "", is.starts != was.starts:
 			since = time.Now()
-			if was.starts != "" && was.missing == "" {
+			if err == nil && was.starts != "" && was.missing == "" {
 				fell++
 			}
 		}
@@ -63,6 +63,8 @@ func unproved(ctx context.Context, pod string, last sight, fell int, err error) 
 	switch {
 	case err != nil:
 		return fmt.Errorf("pod %s: %w: %w", pod, context.Cause(ctx), err)
+	case last.missing == "" && fell == 0:
+		return fmt.Errorf("pod %s: %w: it came up too late to be proved", pod, context.Cause(ctx))
 	case last.missing == "":
 		return fmt.Errorf("pod %s: %w: it does not stay up (it fell %d times)", pod, context.Cause(ctx), fell)
 	default:

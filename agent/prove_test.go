@@ -29,7 +29,6 @@ func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (age
 }
 
 func TestProofTakesTheSettleTime(t *testing.T) {
-
 	for name, c := range map[string]struct {
 		settle   time.Duration
 		restarts []time.Duration
@@ -49,6 +48,38 @@ func TestProofTakesTheSettleTime(t *testing.T) {
 				assert.Equal(t, c.result, out.Result, out.Reason)
 				assert.Contains(t, out.Reason, c.reason)
 				assert.Equal(t, c.took, took)
+			})
+		})
+	}
+}
+
+// A look that fails is no fall, but nobody knows what it missed.
+func TestProofBeginsAnewAfterALookThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		at     []time.Duration // when a look fails
+		result agent.Result
+		reason string
+		took   time.Duration
+	}{
+		"once":         {[]time.Duration{10*time.Second + 1}, agent.ResultApplied, "", 40500 * time.Millisecond},
+		"again, again": {every(20*time.Second, 4), agent.ResultFailed, "it came up too late to be proved", 90 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Policy.Settle = 30 * time.Second
+				w.restart()
+				w.Registry.Release(velum, "4.0.0", 1, "1.2")
+				w.check()
+				began := time.Now()
+				for _, at := range c.at {
+					time.AfterFunc(at, func() { w.Node.Blind(assert.AnError) })
+					time.AfterFunc(at+500*time.Millisecond, func() { w.Node.Blind(nil) })
+				}
+				out, _ := w.apply()
+				assert.Equal(t, c.result, out[0].Result, out[0].Reason)
+				assert.Contains(t, out[0].Reason, c.reason)
+				assert.Equal(t, c.took, time.Since(began))
 			})
 		})
 	}
