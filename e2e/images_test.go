@@ -75,6 +75,15 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"prune leaves what is not as seen":   testPruneLeaves,
 		"leases that nobody needs go":        testLeasesTidied,
 		"room is asked for what is missing":  testStageRoom,
+		"broken pull is resumed":             testStageResumes,
+		"connection is made anew":            testStageReconnects,
+		"registry without ranges":            testStageRangeless,
+		"registry with wrong bytes":          testStageSpoilt,
+		"given up is resumed":                testStageTakenBack,
+		"together":                           testStageTogether,
+		"whiteouts":                          testStageWhiteouts,
+		"containerd restarted":               testStageRestarted,
+		"containerd restarted too often":     testStageRestartedTooOften,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t

@@ -28,7 +28,7 @@ func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, r.Dir+"/containerd/root/io.containerd.snapshotter.v1.native", fs.Path)
 
-			r.store = r.openWith(images.Options{Snapshotter: name})
+			r.store = r.openWith(images.Options{Snapshotter: r.runtime.Snapshotter})
 			release, _, image := r.staged("native/velum")
 			assert.True(t, r.pin(release).Complete)
 			unpacked := r.snapshots("native", snapshots.KindCommitted)
@@ -41,7 +41,7 @@ func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 			assert.ElementsMatch(t, unpacked, r.snapshots("native", snapshots.KindCommitted), "it was unpacked again")
 
 			// Who asks with another snapshotter sees that nothing is ready.
-			other := r.openWith(images.Options{Snapshotter: "overlayfs"})
+			other := r.openWith(images.Options{Snapshotter: func(context.Context) (string, error) { return "overlayfs", nil }})
 			held, err := other.Held(t.Context())
 			require.NoError(t, err)
 			for _, h := range held {

@@ -72,18 +72,19 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	})
 	var source agent.Source = reg
 	var signatures signature.Fetcher = reg
+	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
+	if err != nil {
+		return nil, usageError{err}
+	}
 	storage := images.Options{
-		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace,
-		Snapshotter: s.Containerd.Snapshotter, Resolver: reg.Resolver(), Logger: log,
+		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotterOf(s, runtime),
+		Layers: s.Staging.Layers, Bandwidth: s.Staging.Bandwidth, Timeout: s.Staging.Timeout,
+		Resolver: reg.Resolver(), Logger: log,
 	}
 	if from != nil {
 		source, signatures, storage.Resolver = from, from, from.Resolver()
 	}
 	store, err := images.New(storage)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
 		return nil, usageError{err}
 	}

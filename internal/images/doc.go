@@ -20,11 +20,14 @@
 // unpacked, for this node's platform. Staging writes two records, the long tag
 // (or the digest) and the pin, and never the floating tag, because that would
 // let an unapproved image start. When staging ends with an error, the records
-// are as they were and the lease is gone; a lease that a killed agent left
-// expires by itself, and goes as soon as the same release is staged again or
-// is not wanted any more. Records that are not ours are read, never written,
-// and removed only when Prune is given them.
+// are as they were, unless containerd is away. Records that are not ours are
+// read, never written and never removed.
 //
-// Every call opens its own connection, so that a containerd that was
-// restarted is simply there again, and an idle agent holds none.
+// What a pull has brought is kept for the next attempt by our lease, a day at
+// most, where there is hope that it is of use; after a full disk it is gone when
+// Stage returns. A containerd that restarts in the middle is waited for. Pulls
+// at the same time share slots, bandwidth and layers: each blob is fetched once,
+// and each layer unpacked once.
+//
+// Every call opens its own connection, so that an idle agent holds none.
 package images

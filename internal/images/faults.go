@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
@@ -37,4 +39,29 @@ func named(err error) error {
 		return fmt.Errorf("%w: %w", agent.ErrNoSpace, err)
 	}
 	return err
+}
+
+// resumable tells whether what a pull has brought is worth keeping for the next
+// attempt: not where the image cannot be had or has no room, nor where bytes are
+// wrong (containerd: failed precondition), for then every attempt would begin
+// with the same wrong bytes.
+func resumable(err error) bool {
+	for _, end := range []error{agent.ErrNoSpace, agent.ErrPlatform, agent.ErrNotFound} {
+		if errors.Is(err, end) {
+			return false
+		}
+	}
+	return !errdefs.IsFailedPrecondition(err)
+}
+
+// isPassing tells that another attempt may do better: containerd has gone away,
+// or stumbles over what it had begun when it was killed. Its overlayfs
+// snapshotter renames a directory before it commits the record of it; the next
+// snapshot of that number finds the directory, fails, and removes it.
+func isPassing(err error) bool {
+	if errors.Is(err, errGone) {
+		return true
+	}
+	_, registry := errors.AsType[*registryError](err)
+	return err != nil && !registry && strings.Contains(err.Error(), syscall.EEXIST.Error())
 }

@@ -36,3 +36,20 @@ func TestFullDisk(t *testing.T) {
 	}
 	assert.NoError(t, named(nil))
 }
+
+func TestPassing(t *testing.T) {
+	t.Parallel()
+	exists := errors.New("failed to rename: rename snapshots/new-1 snapshots/74: file exists")
+	for name, is := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"none":                   {nil, false},
+		"gone":                   {fmt.Errorf("%w: %w", errGone, io.EOF), true},
+		"left by a kill":         {fmt.Errorf("failed to prepare: %w", exists), true},
+		"the registry's message": {fromRegistry(exists), false},
+		"a full disk":            {agent.ErrNoSpace, false},
+	} {
+		assert.Equal(t, is.want, isPassing(is.err), name)
+	}
+}

@@ -16,37 +16,39 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-const (
-	// downloads is how many layers are fetched at once, of all images together:
-	// CRI's default for one image (max_concurrent_downloads). More has not been
-	// faster, and a pull must leave the node's services their share.
-	downloads = 3
-	// maxDocument bounds an index, manifest or config, which are read into
-	// memory: twice what registries must accept at least (OCI distribution
-	// spec, 4 MiB).
-	maxDocument = 8 << 20
-)
+// maxDocument bounds an index, manifest or config, which are read into memory:
+// twice what registries must accept at least (OCI distribution spec, 4 MiB).
+const maxDocument = 8 << 20
 
 // pull fetches and unpacks a release and writes its first record.
 func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) {
 	r := j.release
-	w := newWatcher(c.client.ContentStore(), r.StagedName(), j.terms.Progress)
+	snapshotter, err := c.snapshotterName(ctx)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	w := newWatcher(c.client.ContentStore(), r.StagedName(), j.tell)
 	stop := w.start(ctx)
 	defer stop()
-	opts := []containerd.RemoteOpt{
-		containerd.WithResolver(&source{resolver: c.resolver, ref: digestName(r), name: r.StagedName()}),
+	image, err := c.client.Pull(ctx, digestName(r),
+		containerd.WithResolver(&source{
+			resolver: c.resolver, ref: digestName(r), name: r.StagedName(),
+			throttle: c.throttle, brought: j.bring,
+		}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabels(stagedLabels(r)),
 		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, seen: w.expect}).wrap),
 		containerd.WithPullUnpack,
-		// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
-		// the pull would never become complete.
-		containerd.WithUnpackOpts([]containerd.UnpackOpt{containerd.WithUnpackFetchAllContent()}),
-	}
-	if c.snapshotter != "" {
-		opts = append(opts, containerd.WithPullSnapshotter(c.snapshotter))
-	}
-	image, err := c.client.Pull(ctx, digestName(r), opts...)
+		containerd.WithPullSnapshotter(snapshotter),
+		containerd.WithUnpackOpts([]containerd.UnpackOpt{
+			// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
+			// the pull would never become complete.
+			containerd.WithUnpackFetchAllContent(),
+			containerd.WithUnpackDuplicationSuppressor(c.locks),
+			// With a limit, layers are unpacked side by side where the snapshotter
+			// can (capability rebase, containerd 2.2 and later).
+			containerd.WithUnpackLimiter(c.unpacks),
+		}))
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}

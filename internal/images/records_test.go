@@ -81,7 +81,7 @@ func sessionOn(t *testing.T, f *fakeRecords) *session {
 	require.NoError(t, err)
 	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Resolver: docker.NewResolver(docker.ResolverOptions{})})
 	require.NoError(t, err)
-	return &session{Store: store, client: client}
+	return &session{Store: store, client: client, link: &link{gone: make(chan struct{})}}
 }
 
 func TestRememberPutsBack(t *testing.T) {
@@ -91,22 +91,22 @@ func TestRememberPutsBack(t *testing.T) {
 	f := &fakeRecords{records: map[string]images.Image{old.Name: old}}
 	c := sessionOn(t, f)
 	before := maps.Clone(f.records)
-	ctx, cancel := context.WithCancel(t.Context())
-	undo, err := c.remember(ctx, old.Name, "suse.com/a:new")
-	require.NoError(t, err)
+	ctx := t.Context()
+	j := newJob(agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1", Digest: someDigest}, agent.Terms{})
+	require.NoError(t, c.remember(ctx, j))
 
 	require.NoError(t, c.put(ctx, next))
-	require.NoError(t, c.put(ctx, record("suse.com/a:new", someDigest)))
+	require.NoError(t, c.put(ctx, pinRecord("suse.com/a", record("", someDigest))))
+	require.NoError(t, c.remember(ctx, j), "a second attempt")
 	require.NotEqual(t, before, f.records)
-	cancel()
-	undo()
+	c.undo(ctx, j)
 	assert.Equal(t, before, f.records)
 
 	f.wrote = nil
-	undo()
+	c.undo(ctx, j)
 	assert.Empty(t, f.wrote, "what is as it was is not written")
 	delete(f.records, old.Name)
-	undo()
+	c.undo(ctx, j)
 	assert.Equal(t, before, f.records, "what somebody removed meanwhile was ours to keep")
 }
 
@@ -165,7 +165,7 @@ func TestNotContainerd(t *testing.T) {
 	assert.ErrorContains(t, err, place+"list images: unknown service")
 	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
 	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
-	assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), place+digestName(release)+": lease: unknown service")
+	assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), place+digestName(release)+": leases: unknown service")
 }
 
 // badReleases never reach containerd: their parts would become names.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -22,6 +23,8 @@ import (
 type source struct {
 	resolver  remotes.Resolver
 	ref, name string
+	throttle  *throttle
+	brought   func(n int) // bytes of layers
 }
 
 // Resolve asks for the digest, whatever it is called with.
@@ -41,10 +44,11 @@ func (s *source) Fetcher(ctx context.Context, _ string) (remotes.Fetcher, error)
 		if err != nil {
 			return nil, fromRegistry(err)
 		}
-		if seeker, ok := from.(io.ReadSeekCloser); ok {
-			return seekableBody{body{from}, seeker}, nil
+		b := &body{ReadCloser: from, source: s, ctx: ctx, desc: desc}
+		if seeker, ok := from.(io.Seeker); ok {
+			return &seekableBody{b, seeker}, nil
 		}
-		return body{from}, nil
+		return b, nil
 	}), nil
 }
 
@@ -53,22 +57,46 @@ func (s *source) Pusher(context.Context, string) (remotes.Pusher, error) {
 	return nil, errdefs.ErrNotImplemented
 }
 
-// body marks the errors of reading: containerd's fetcher sends its request with
-// the first Read.
-type body struct{ io.ReadCloser }
+// body is what comes of a blob. containerd's fetcher sends its request with the
+// first Read, and asks for the rest, from where it is, when a connection ends
+// too early; nothing here asks again.
+type body struct {
+	io.ReadCloser
+	source *source
+	ctx    context.Context //nolint:containedctx // of the one transfer that reads it
+	desc   ocispec.Descriptor
+	at     int64
+}
 
-func (b body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fromRegistry(err)
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(b.source.throttle.most(p))
+	b.at += int64(n)
+	if images.IsLayerType(b.desc.MediaType) {
+		b.source.brought(n)
 	}
-	return n, err
+	switch {
+	case errors.Is(err, io.EOF) && b.at < b.desc.Size:
+		err = io.ErrUnexpectedEOF
+	case err == nil:
+		return n, b.source.throttle.pay(b.ctx, n)
+	case errors.Is(err, io.EOF):
+		return n, err
+	}
+	return n, fromRegistry(fmt.Errorf("%s: after %d of %d bytes: %w", b.desc.Digest, b.at, b.desc.Size, err))
 }
 
 // seekableBody keeps what a resumed pull needs: to begin in the middle.
 type seekableBody struct {
-	body
-	io.Seeker
+	*body
+	seeker io.Seeker
+}
+
+func (b *seekableBody) Seek(offset int64, whence int) (int64, error) {
+	at, err := b.seeker.Seek(offset, whence)
+	if err == nil {
+		b.at = at
+	}
+	return at, err
 }
 
 // fromRegistry marks an error as the registry's. Only here "not found" means

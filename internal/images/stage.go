@@ -28,24 +28,20 @@ var errStaging = errors.New("is being staged already")
 // layer is fetched of, and agent.ErrNotFound where the registry has no such
 // digest any more.
 func (s *Store) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
-	if t.Progress == nil {
-		t.Progress = func(agent.Progress) {}
-	}
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
-	ref := digestName(r)
-	if !s.claim(ref) {
-		return fmt.Errorf("stage: %s: %w", ref, errStaging)
+	j := newJob(r, t)
+	if !s.claim(j.ref) {
+		return fmt.Errorf("stage: %s: %w", j.ref, errStaging)
 	}
-	defer s.release(ref)
+	defer s.release(j.ref)
 	c, err := s.open(ctx)
 	if err != nil {
 		return s.placed(err)
 	}
-	defer c.close()
-	if err := c.stage(ctx, &job{release: r, terms: t}); err != nil {
-		return s.placed(fmt.Errorf("%s: %w", ref, err))
+	if err := s.run(ctx, c, j); err != nil {
+		return s.placed(fmt.Errorf("%s: %w", j.ref, err))
 	}
 	return nil
 }
@@ -90,30 +86,9 @@ func checkRelease(r agent.Release) error {
 
 func digestName(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
 
-// job is one call of Stage.
-type job struct {
-	release agent.Release
-	terms   agent.Terms
-	granted bool // Room was asked, and there is
-}
-
-func (c *session) stage(ctx context.Context, j *job) (err error) {
-	r := j.release
-	ctx, end, err := c.lease(ctx, digestName(r))
-	if err != nil {
-		return err
-	}
-	defer func() { end(err) }()
-	undo, err := c.remember(ctx, r.StagedName(), pinName(r.Repository, r.Digest))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err = named(err); err != nil {
-			undo()
-		}
-	}()
-	target, ok, err := c.find(ctx, r)
+// stage brings what is not there, and names it.
+func (c *session) stage(ctx context.Context, j *job) error {
+	target, ok, err := c.find(ctx, j.release)
 	if err != nil {
 		return err
 	}
@@ -122,12 +97,12 @@ func (c *session) stage(ctx context.Context, j *job) (err error) {
 			return err
 		}
 	}
-	if err := c.name(ctx, r, target); err != nil {
+	if err := c.name(ctx, j.release, target); err != nil {
 		return err
 	}
 	size, err := c.size(ctx, target)
 	if err == nil {
-		j.terms.Progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: size, Total: size})
+		j.tell(agent.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }
@@ -189,38 +164,46 @@ func sameRecord(a, b images.Image) bool {
 	return a.Target.Digest == b.Target.Digest && maps.Equal(a.Labels, b.Labels)
 }
 
-// remember keeps how records are, for undo to put them back.
-func (c *session) remember(ctx context.Context, names ...string) (undo func(), err error) {
-	before := map[string]images.Image{}
-	for _, name := range names {
-		record, err := c.client.ImageService().Get(ctx, name)
-		if err == nil {
-			before[name] = record
-		} else if !errdefs.IsNotFound(err) {
-			return nil, fmt.Errorf("record %s: %w", name, err)
-		}
-	}
-	return func() {
-		ctx, cancel := cleanup(ctx)
-		defer cancel()
-		for _, name := range names {
-			was, existed := before[name]
-			if err := c.restore(ctx, name, was, existed); err != nil && !errdefs.IsNotFound(err) {
-				c.log.Warn("containerd: image record not put back", "name", name, "error", err)
-			}
-		}
-	}, nil
-}
-
-func (c *session) restore(ctx context.Context, name string, was images.Image, existed bool) error {
-	is, err := c.client.ImageService().Get(ctx, name)
-	switch {
-	case err != nil && (!existed || !errdefs.IsNotFound(err)):
-		return err
-	case !existed:
-		return c.client.ImageService().Delete(ctx, name)
-	case err == nil && sameRecord(is, was):
+// remember keeps how the records are that staging may write, for undo. A second
+// attempt finds what the first one wrote: that is not how they were.
+func (c *session) remember(ctx context.Context, j *job) error {
+	if j.before != nil {
 		return nil
 	}
-	return c.put(ctx, was)
+	before := map[string]*images.Image{}
+	for _, name := range []string{j.release.StagedName(), pinName(j.release.Repository, j.release.Digest)} {
+		record, err := c.client.ImageService().Get(ctx, name)
+		switch {
+		case err == nil:
+			before[name] = &record
+		case errdefs.IsNotFound(err):
+			before[name] = nil
+		default:
+			return fmt.Errorf("record %s: %w", name, err)
+		}
+	}
+	j.before = before
+	return nil
+}
+
+// undo puts the records back.
+func (c *session) undo(ctx context.Context, j *job) {
+	for name, was := range j.before {
+		if err := c.restore(ctx, name, was); err != nil && !errdefs.IsNotFound(err) {
+			c.log.Warn("containerd: image record not put back", "name", name, "error", err)
+		}
+	}
+}
+
+func (c *session) restore(ctx context.Context, name string, was *images.Image) error {
+	is, err := c.client.ImageService().Get(ctx, name)
+	switch {
+	case err != nil && (was == nil || !errdefs.IsNotFound(err)):
+		return err
+	case was == nil:
+		return c.client.ImageService().Delete(ctx, name)
+	case err == nil && sameRecord(is, *was):
+		return nil
+	}
+	return c.put(ctx, *was)
 }

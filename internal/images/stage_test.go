@@ -104,7 +104,7 @@ func inMemory(t *testing.T, records *fakeRecords, snapshotter unpackedAll) (*ses
 	store, err := local.NewStore(t.TempDir())
 	require.NoError(t, err)
 	c, held := sessionOn(t, records), &fakeLeases{live: map[string]leases.Lease{}}
-	c.snapshotter = "fake"
+	c.snapshotter = func(context.Context) (string, error) { return "fake", nil }
 	c.matcher = platforms.Only(c.platform)
 	c.client, err = containerd.New("", containerd.WithServices(
 		containerd.WithImageStore(records), containerd.WithContentStore(store), containerd.WithLeasesService(held),
@@ -126,13 +126,13 @@ func TestStageUndoesOnAnError(t *testing.T) {
 
 	var seen []agent.Progress
 	report := func(p agent.Progress) { seen = append(seen, p) }
-	require.ErrorIs(t, c.stage(t.Context(), &job{release: release, terms: agent.Terms{Progress: report}}), errBroken)
+	require.ErrorIs(t, c.run(t.Context(), c, newJob(release, agent.Terms{Progress: report})), errBroken)
 	assert.Equal(t, before, records.records)
 	assert.Empty(t, held.live)
 	assert.Empty(t, seen, "not done")
 
 	records.broken, records.wrote = "", nil
-	require.NoError(t, c.stage(t.Context(), &job{release: release, terms: agent.Terms{Progress: report}}))
+	require.NoError(t, c.run(t.Context(), c, newJob(release, agent.Terms{Progress: report})))
 	assert.Len(t, records.records, 3)
 	assert.Equal(t, []string{"suse.com/a:1-rev1-build1", pinName("suse.com/a", target.Digest)}, records.wrote, "the pin is last")
 	assert.Empty(t, held.live)

@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/defaults"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -55,22 +54,6 @@ func (c *session) stock(ctx context.Context) (stock, error) {
 		return s, fmt.Errorf("list snapshots of %q: %w", name, err)
 	}
 	return s, nil
-}
-
-// snapshotterName is the configured snapshotter, else the namespace's default,
-// else containerd's.
-func (c *session) snapshotterName(ctx context.Context) (string, error) {
-	if c.snapshotter != "" {
-		return c.snapshotter, nil
-	}
-	name, err := c.client.GetLabel(ctx, defaults.DefaultSnapshotterNSLabel)
-	if err != nil {
-		return "", fmt.Errorf("default snapshotter: %w", err)
-	}
-	if name == "" {
-		name = defaults.DefaultSnapshotter
-	}
-	return name, nil
 }
 
 // complete reports whether every blob is there and the image is unpacked.

@@ -7,18 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
@@ -31,19 +29,42 @@ const DefaultNamespace = "k8s.io"
 // takes well under a second.
 const callTimeout = time.Minute
 
+// Defaults of Options.
+const (
+	downloads    = 3
+	stageTimeout = time.Hour
+)
+
+// How many layers containerd unpacks for us at once, of all images together: one
+// for each processor. On one processor the second has its layer ready while the
+// first waits for the network; more than four only fill containerd's memory.
+const (
+	minUnpacks = 2
+	maxUnpacks = 4
+)
+
 // Options says where containerd is and how it is used.
 type Options struct {
 	// Socket is the absolute path of containerd's socket.
 	Socket string
 	// Namespace is containerd's; empty means DefaultNamespace.
 	Namespace string
-	// Snapshotter must be the one that CRI uses, or what is unpacked here is
-	// unpacked again at the container's start. Empty means containerd's
-	// default: the namespace's label containerd.io/defaults/snapshotter, else
-	// overlayfs.
-	Snapshotter string
+	// Snapshotter tells the one that CRI uses; with another, what is unpacked here
+	// is unpacked again at the container's start. It is asked once in a call that
+	// needs it. nil means containerd's default: the namespace's label
+	// containerd.io/defaults/snapshotter, else overlayfs.
+	Snapshotter func(ctx context.Context) (string, error)
 	// Resolver reaches the registries, through the hosts that kubelet's pulls use.
 	Resolver remotes.Resolver
+	// Layers is how many layers are fetched at once, of all images together; 0: 3,
+	// which is CRI's default for one image (max_concurrent_downloads). More has not
+	// been faster, and a pull must leave the node's services their share.
+	Layers int
+	// Bandwidth is how many bytes a second all pulls may fetch together; 0: as
+	// many as come.
+	Bandwidth int64
+	// Timeout is how long staging one release may take; 0: an hour.
+	Timeout time.Duration
 	// Platform is the node's; the zero value is the platform we run on.
 	Platform ocispec.Platform
 	// Logger may be nil.
@@ -55,11 +76,18 @@ type Options struct {
 type Store struct {
 	socket      string
 	namespace   string
-	snapshotter string
+	snapshotter func(context.Context) (string, error)
 	resolver    remotes.Resolver
 	platform    ocispec.Platform
 	log         *slog.Logger
-	slots       chan struct{} // one for each layer that is being fetched
+	timeout     time.Duration
+	patience    time.Duration // with a containerd that restarts
+
+	// What all pulls share.
+	slots    chan struct{} // one for each layer that is being fetched
+	throttle *throttle
+	locks    *keyed
+	unpacks  *semaphore.Weighted
 
 	mu      sync.Mutex
 	staging map[string]bool // by repository@digest
@@ -83,6 +111,12 @@ func New(o Options) (*Store, error) {
 	if o.Platform.OS == "" {
 		o.Platform = platforms.DefaultSpec()
 	}
+	if o.Layers == 0 {
+		o.Layers = downloads
+	}
+	if o.Timeout == 0 {
+		o.Timeout = stageTimeout
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -93,63 +127,13 @@ func New(o Options) (*Store, error) {
 		resolver:    o.Resolver,
 		platform:    platforms.Normalize(o.Platform),
 		log:         o.Logger,
-		slots:       make(chan struct{}, downloads),
+		timeout:     o.Timeout,
+		patience:    patience,
+		slots:       make(chan struct{}, o.Layers),
+		throttle:    newThrottle(o.Bandwidth),
+		locks:       newKeyed(),
+		unpacks:     semaphore.NewWeighted(int64(min(max(runtime.NumCPU(), minUnpacks), maxUnpacks))),
 		staging:     map[string]bool{},
 		known:       map[digest.Digest]parts{},
 	}, nil
-}
-
-// session is one call's connection to containerd.
-type session struct {
-	*Store
-	client  *containerd.Client
-	matcher platforms.MatchComparer
-}
-
-// open connects. The first connection is only a question: its error is the
-// kernel's own word (no such file, connection refused), where gRPC would wrap
-// it three times.
-func (s *Store) open(ctx context.Context) (*session, error) {
-	probe, err := s.dial(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := probe.Close(); err != nil {
-		return nil, err
-	}
-	matcher := platforms.Only(s.platform)
-	client, err := containerd.New(s.socket,
-		containerd.WithDefaultNamespace(s.namespace),
-		containerd.WithDefaultPlatform(matcher),
-		containerd.WithDialOpts([]grpc.DialOption{
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			// containerd's own dialer waits 10 s for a socket that is not there.
-			grpc.WithContextDialer(s.dial),
-		}))
-	if err != nil {
-		return nil, err
-	}
-	return &session{Store: s, client: client, matcher: matcher}, nil
-}
-
-func (s *Store) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
-	if at, ok := errors.AsType[*net.OpError](err); ok {
-		return nil, at.Err // the path is in our own prefix already
-	}
-	return conn, err
-}
-
-func (c *session) close() {
-	if err := c.client.Close(); err != nil {
-		c.log.Debug("containerd: close", "error", err)
-	}
-}
-
-// placed names the socket in an error: a node may have more than one.
-func (s *Store) placed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("containerd %s: %w", s.socket, err)
 }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	start := func() net.Listener {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+		require.NoError(t, err)
+		return l
+	}
+	asked, answer := 0, errors.New("starting")
+	r := &remembered{socket: socket, ask: func(context.Context) (string, error) {
+		asked++
+		return "overlayfs", answer
+	}}
+	first := start()
+	for range 2 {
+		_, err := r.get(t.Context())
+		require.Error(t, err)
+	}
+	assert.Equal(t, 2, asked, "an error is not remembered")
+	answer = nil
+	for range 3 {
+		name, err := r.get(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "overlayfs", name)
+	}
+	assert.Equal(t, 3, asked)
+	require.NoError(t, first.Close())
+	_, err := os.Stat(socket)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = r.get(t.Context())
+	require.NoError(t, err)
+	second := start()
+	defer func() { _ = second.Close() }()
+	_, err = r.get(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 5, asked, "another socket, another containerd")
+}

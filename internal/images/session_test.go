@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// A containerd that ends in the middle and does not come back is waited for,
+// and not for ever.
+func TestStageWaitsForItsReturn(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "dies.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 2 { // the question, and the session
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}
+		_ = listener.Close()
+	}()
+	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	require.NoError(t, err)
+	store.patience = 3 * lookInterval
+	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	err = store.Stage(t.Context(), release, agent.Terms{})
+	<-ended
+	require.ErrorIs(t, err, errAway)
+	assert.ErrorContains(t, err, "containerd "+socket+": "+digestName(release)+": went away in the middle of a pull")
+	assert.ErrorContains(t, err, "no such file")
+	assert.Empty(t, store.staging)
+}
+
+// After its end a session connects no more: what came back is another containerd.
+func TestLinkIsOneConnection(t *testing.T) {
+	t.Parallel()
+	l := &link{gone: make(chan struct{})}
+	here, there := net.Pipe()
+	conn, err := l.dial(t.Context(), "", func(context.Context, string) (net.Conn, error) { return here, nil })
+	require.NoError(t, err)
+	ctx, cancel := l.while(t.Context())
+	defer cancel()
+	assert.False(t, l.isGone())
+	require.NoError(t, there.Close())
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), errGone)
+	_, err = l.dial(t.Context(), "", nil)
+	require.ErrorIs(t, err, errGone)
+}
+
+func TestSnapshotterIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	c := sessionOn(t, &fakeRecords{})
+	asked, answer := 0, errBroken
+	c.snapshotter = func(context.Context) (string, error) {
+		asked++
+		return "native", answer
+	}
+	_, err := c.snapshotterName(t.Context())
+	require.ErrorIs(t, err, errBroken, "never guessed")
+	answer = nil
+	for range 2 {
+		name, err := c.snapshotterName(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "native", name)
+	}
+	assert.Equal(t, 2, asked)
+	c = sessionOn(t, &fakeRecords{})
+	c.snapshotter = func(context.Context) (string, error) { return "", nil }
+	_, err = c.snapshotterName(t.Context())
+	assert.EqualError(t, err, "snapshotter: has no name")
+}
+
+// What is kept for the next attempt, by what ended this one.
+func TestKeeps(t *testing.T) {
+	t.Parallel()
+	broken := fromRegistry(errors.New("connection reset"))
+	for name, is := range map[string]struct {
+		err     error
+		brought int
+		resumes bool
+		want    bool
+	}{
+		"broken in a layer":           {broken, 1, false, true},
+		"broken before a layer":       {broken, 0, false, false},
+		"broken before the next byte": {broken, 0, true, true},
+		"cancelled":                   {context.Canceled, 1, false, true},
+		"disk full":                   {agent.ErrNoSpace, 1, true, false},
+		"vanished":                    {fromRegistry(agent.ErrNotFound), 1, true, false},
+		"for another platform":        {agent.ErrPlatform, 1, true, false},
+		"no room":                     {&noRoomError{agent.ErrHeld}, 0, false, false},
+		"no room for the rest of it":  {&noRoomError{agent.ErrHeld}, 0, true, true},
+	} {
+		j := &job{resumes: is.resumes}
+		j.bring(is.brought)
+		assert.Equal(t, is.want, j.keeps(is.err), name)
+	}
+}
