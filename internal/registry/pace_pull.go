@@ -80,7 +80,7 @@ type fetched struct {
 func (f *fetched) Read(p []byte) (int, error) {
 	n, err := f.ReadSeekCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = f.errand.told(err)
+		err = f.errand.broken(err)
 	}
 	return n, err
 }
@@ -92,6 +92,7 @@ type errand struct {
 
 	mu     sync.Mutex
 	failed []*agent.SourceError // one of each host that gave no answer, in their order
+	from   endpoint             // who answered last
 	status map[string]int       // of what must not be sent again
 }
 
@@ -155,10 +156,21 @@ func (e *errand) note(f *agent.SourceError) {
 }
 
 // well forgets who gave no answer, as somebody did.
-func (e *errand) well() {
+func (e *errand) well(from endpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.failed = nil
+	e.failed, e.from = nil, from
+}
+
+// broken is the error of a body that ended too early, with its host.
+func (e *errand) broken(err error) error {
+	err = e.told(err)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := errors.AsType[*agent.SourceError](err); ok || e.from.host.Host == "" {
+		return err
+	}
+	return e.from.failed(err)
 }
 
 // once sends the requests of an errand to one host.
@@ -185,7 +197,7 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	status = resp.StatusCode
 	switch {
 	case status < http.StatusMultipleChoices:
-		o.errand.well()
+		o.errand.well(o.endpoint)
 	case status != http.StatusUnauthorized: // else a token may help
 		o.errand.note(o.endpoint.refused(resp, nil, o.errand.registry.now()))
 		o.errand.mu.Lock()

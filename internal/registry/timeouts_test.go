@@ -114,6 +114,9 @@ func TestStalledLayer(t *testing.T) {
 				defer func() { _ = body.Close() }()
 				data, err := io.ReadAll(body)
 				require.ErrorIs(t, err, layer.want)
+				if layer.want != nil {
+					assert.EqualError(t, err, namespace+"/app: upstream "+namespace+": "+layer.want.Error())
+				}
 				assert.Equal(t, layer.want == nil, len(data) == size)
 				assert.Equal(t, layer.after, time.Since(start))
 			})
