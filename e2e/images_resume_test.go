@@ -201,7 +201,11 @@ func testStageResumes(t *testing.T, r *imagesRig) {
 		release, layer := r.bigRelease("resumes/" + way)
 		layer.answers(layer.breaks)
 		err := store.Stage(t.Context(), release, agent.Terms{})
-		require.ErrorContains(t, err, "registry: ", way)
+		require.ErrorContains(t, err, "registry: "+r.lastLayer(release).String()+": after "+
+			strconv.Itoa(brokenAt)+" of "+strconv.FormatInt(layer.size, 10)+" bytes: ", way)
+		if way == "agent" {
+			assert.ErrorContains(t, err, "upstream "+r.Registry.Host)
+		}
 		assert.Empty(t, r.records(release.Repository), way)
 		assert.Len(t, r.leases(), 1, way)
 		assert.EqualValues(t, brokenAt, r.part(), way)
