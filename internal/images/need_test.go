@@ -5,6 +5,7 @@ package images
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -29,6 +30,9 @@ func TestInflated(t *testing.T) {
 		"application/unknown":                             400,
 	} {
 		assert.Equal(t, want, inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: 100}), mediaType)
+		most := inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: math.MaxInt64})
+		assert.InDelta(t, maxNeed, most, worstRatio, "%s: larger than any disk", mediaType)
+		assert.Zero(t, inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: -1}), mediaType)
 	}
 }
 
@@ -98,6 +102,7 @@ func TestRoomIsAskedOnce(t *testing.T) {
 	err = g.askRoom(t.Context(), blobs)
 	require.ErrorIs(t, err, answer)
 	require.EqualError(t, err, "no")
+	assert.False(t, j.keeps(err), "nothing to keep")
 	answer = nil
 	require.NoError(t, g.askRoom(t.Context(), blobs))
 	require.NoError(t, g.askRoom(t.Context(), blobs))
