@@ -64,7 +64,7 @@ restarted without approval.`,
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.holdCommand(), a.unholdCommand(),
-		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(),
+		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
 	)
 	return cmd
 }

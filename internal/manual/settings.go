@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manual
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var (
+	// "#key: value", and "#  key: value" below a "#key:".
+	settingLine = regexp.MustCompile(`^#(  )?([a-z][A-Za-z]*):(?: (.+))?$`)
+	elementLine = regexp.MustCompile(`^#  (- .+)$`)
+)
+
+// Settings writes a term for each setting of the shipped configuration: its key from the root (disk.reserve) with its
+// default, and the comment above it. A comment with an empty line below it is for who reads the file, and left out.
+func (p *Page) Settings(config string) error {
+	s := settings{page: p}
+	for i, line := range strings.Split(strings.TrimRight(config, "\n"), "\n") {
+		if err := s.add(line); err != nil {
+			return fmt.Errorf("settings: line %d: %w", i+1, err)
+		}
+	}
+	s.flush()
+	if s.count == 0 {
+		return fmt.Errorf("settings: there are none")
+	}
+	return nil
+}
+
+// settings is where the reading of a configuration is.
+type settings struct {
+	page    *Page
+	comment []string // since the last setting or empty line
+	group   string   // the key without value that nested keys belong to
+	count   int
+
+	// The setting that is read: it may still get elements, or nested keys.
+	term, text string
+	elements   []string
+}
+
+func (s *settings) add(line string) error {
+	switch m := settingLine.FindStringSubmatch(line); {
+	case line == "":
+		s.comment = nil
+	case elementLine.MatchString(line):
+		if s.term == "" || len(s.comment) > 0 {
+			return fmt.Errorf("%q: an element of nothing", line)
+		}
+		s.elements = append(s.elements, elementLine.FindStringSubmatch(line)[1])
+	case m != nil:
+		return s.setting(m[1] != "", m[2], m[3])
+	case line == "#":
+		s.comment = append(s.comment, "")
+	case strings.HasPrefix(line, "# "):
+		s.comment = append(s.comment, line[2:])
+	default:
+		return fmt.Errorf("%q: neither a comment nor a setting", line)
+	}
+	return nil
+}
+
+func (s *settings) setting(nested bool, key, value string) error {
+	s.flush()
+	switch {
+	case len(s.comment) == 0:
+		return fmt.Errorf("%s: no comment says what it is", key)
+	case nested && s.group == "":
+		return fmt.Errorf("%s: below no other key", key)
+	case nested:
+		key = s.group + "." + key
+	default:
+		s.group = ""
+		if value == "" {
+			s.group = key
+		}
+	}
+	s.term = "`" + strings.TrimSuffix(key+": "+value, ": ") + "`"
+	s.text = strings.Join(s.comment, "\n")
+	s.comment = nil
+	s.count++
+	return nil
+}
+
+// flush writes the setting that was read last.
+func (s *settings) flush() {
+	if s.term == "" {
+		return
+	}
+	text := s.text
+	if len(s.elements) > 0 {
+		text += "\n\n  " + strings.Join(s.elements, "\n  ")
+	}
+	s.page.Term(s.term, text)
+	s.term, s.text, s.elements = "", "", nil
+}
