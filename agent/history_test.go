@@ -36,6 +36,11 @@ type history struct {
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
 	rule     agent.Rule
 	crashed  []digest.Digest
+
+	published []agent.Release
+	fills     bool                     // pulls fill the disk
+	named     map[string]digest.Digest // what others named
+	collected bool                     // kubelet may have taken names away
 }
 
 // TestHistories lets random things happen to a node and asserts after each of
@@ -51,6 +56,7 @@ func TestHistories(t *testing.T) {
 			if op.name != "nothing" {
 				t.Log(op.name)
 				op.do()
+				h.Node.Sync() // kubelet tries again what it could not start
 				h.Clock.Add(time.Second)
 				steps.Add(1)
 			}
@@ -70,10 +76,13 @@ func (o op) String() string { return o.name }
 func newHistory(t *rapid.T) *history {
 	h := &history{
 		World: agenttest.NewWorld(), t: t, revs: map[string]int{}, builds: map[string]int{}, mayStart: map[string]bool{},
+		named: map[string]digest.Digest{},
 	}
 	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
 	h.obey(agent.Rule{Updates: tags.Revision})
+	h.pruning()
+	h.Node.Filled = h.filled
 	h.Node.OnStage = func(context.Context, agent.Release) error {
 		if h.staging {
 			return errors.New("no space left on device")
@@ -98,7 +107,7 @@ func (h *history) ops() []op {
 	}
 	flag := func() bool { return rapid.Bool().Draw(h.t, "flag") }
 	down := map[bool]error{true: agenttest.ErrRefused}
-	return []op{
+	return append([]op{
 		{"nothing", func() {}}, // what rapid puts in the place of steps that do not matter
 		{"rebuild", func() { h.rebuild(repository()) }},
 		{"revision", func() { r := repository(); h.revs[r]++; h.rebuild(r) }},
@@ -114,7 +123,7 @@ func (h *history) ops() []op {
 		{"staging", func() { h.staging = flag() }},
 		{"busy", func() { h.Grain.SetBusy(map[bool]string{true: "busy"}[flag()]) }},
 		{"hour", func() { h.Clock.Add(time.Duration(rapid.IntRange(-2, 30).Draw(h.t, "hours")) * time.Hour) }},
-		{"collect", h.Node.Collect},
+		{"collect", func() { h.Node.Collect(); h.collected = true }},
 		{"forget dead", h.Node.Forget},
 		{"crash", func() { h.Node.Restart(file(), "db"); h.Node.Restart("velum.yaml", "velum") }},
 		{"comment in a file", func() { h.edit(file(), "# a comment\n") }},
@@ -131,12 +140,13 @@ func (h *history) ops() []op {
 		{"apply", func() { h.apply(h.t.Context()) }},
 		{"apply one", func() { h.apply(h.t.Context(), file()) }},
 		{"apply and die", h.applyAndDie},
-	}
+	}, h.roomOps()...)
 }
 
 func (h *history) rebuild(repository string) {
 	h.builds[repository]++
-	h.Registry.Release(repository, "4.0.0", h.revs[repository], fmt.Sprintf("1.%d", h.builds[repository]))
+	r := h.Registry.Release(repository, "4.0.0", h.revs[repository], fmt.Sprintf("1.%d", h.builds[repository]))
+	h.published = append(h.published, r)
 }
 
 // moveBack lets the newest floating tag name an earlier build again.

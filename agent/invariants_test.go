@@ -32,7 +32,7 @@ func (h *history) invariants(s agent.Status) {
 		}
 	}
 	h.last = s
-	require.Empty(h.t, h.Node.PrunedInUse())
+	h.namesHold()
 	h.recordHolds()
 	plan, err := h.agent.Plan(h.t.Context(), agent.PollNone)
 	require.NoError(h.t, err)
@@ -81,8 +81,10 @@ func (h *history) recordHolds() {
 	require.NoError(h.t, err)
 	require.JSONEq(h.t, h.Disk.JSON(), string(data))
 	for key, g := range r.Good {
-		if len(g.Before) > 0 && len(h.Node.Names(g.Before[0].Digest)) > 0 && h.last.State != agent.StateFailed {
-			require.True(h.t, h.Node.Pinned(g.Before[0].Repository, g.Before[0].Digest), "%s: the way back is not pinned", key)
+		for _, p := range g.Before {
+			if len(h.Node.Names(p.Digest)) > 0 && h.last.State != agent.StateFailed {
+				require.True(h.t, h.Node.Pinned(p.Repository, p.Digest), "%s: a way back is not pinned", key)
+			}
 		}
 	}
 }
@@ -94,6 +96,7 @@ func (h *history) settle() {
 	h.Registry.DownLists(nil)
 	h.Grain.SetBusy("")
 	h.staging = false
+	h.empty()
 	for _, d := range h.crashed {
 		h.Node.Crash(d, false)
 	}

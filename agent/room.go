@@ -110,7 +110,7 @@ func (a *Agent) overflowed(ctx context.Context, key string, err error) error {
 	a.pulls.Lock()
 	defer a.pulls.Unlock()
 	n := a.coming[key]
-	n.Unpacked = max(2*n.Unpacked, fs.Free+fs.Free/10)
+	n.Unpacked = max(2*n.Unpacked, fs.Free+fs.Free/10+1)
 	if a.least == nil {
 		a.least = map[string]int64{}
 	}
@@ -133,17 +133,22 @@ func (a *Agent) endPull(key string, err error) {
 // needs: so nobody is asked anew while there is none.
 func (d *decider) short(r Release) (*ShortageError, bool) {
 	n, is := d.inv.Wanting[releaseKey(r.Repository, r.Digest)]
-	if !is || r.Digest == "" {
+	if !is || d.inv.has(r.Digest) { // what kubelet has pulled meanwhile needs none
 		return nil, false
 	}
 	return d.policy.Reserve.lacks(d.inv.Filesystem, n, 0)
+}
+
+func (d *decider) isShort(i ImagePlan) bool {
+	_, is := d.short(i.Target)
+	return is
 }
 
 // cramped holds what waits for room.
 func (d *decider) cramped(images []ImagePlan) []Hold {
 	var reasons []string
 	for _, i := range images {
-		if s, is := d.short(i.Target); is && !i.Staged && !d.isRunning(i) {
+		if s, is := d.short(i.Target); is {
 			reasons = append(reasons, releaseName(i.Target)+": "+s.Error())
 		}
 	}

@@ -68,6 +68,7 @@ func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
 	s = w.look()
 	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
 	assert.Equal(t, 1, *tried, "nobody is asked again before there is room")
+	w.idle()
 
 	w.Node.SetDisk(10*gib, 1900*mib)
 	s = w.look()
@@ -259,6 +260,18 @@ func TestAFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	assert.Equal(t, agent.StateFailed, s.State)
 	assert.NotContains(t, s.Reason, "needs")
 	assert.Equal(t, agent.StateFailed, w.look().State)
+}
+
+func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	next := w.big(velum, "4.0.0", 2, "1.1")
+	w.Node.SetDisk(10*gib, mib)
+	require.Equal(t, agent.StateHeld, w.check().State)
+	w.Node.Hold(velum+":4.0.0-rev2", next.Digest)
+	s := w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	w.idle()
 }
 
 // A filesystem that CRI does not tell of stops no update.

@@ -46,8 +46,7 @@ func (d *decider) stage(plan Plan) []Step {
 	var steps []Step
 	add := func(i ImagePlan) {
 		key := releaseKey(i.Target.Repository, i.Target.Digest)
-		_, short := d.short(i.Target)
-		if i.Target.Digest == "" || i.Staged || seen[key] || short {
+		if i.Target.Digest == "" || i.Staged || seen[key] || d.isShort(i) {
 			return
 		}
 		seen[key] = true
@@ -203,14 +202,14 @@ func (d *decider) pins(plan Plan) (want []Pin, differ bool) {
 	}
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
-			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p))
+			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p) && !d.isShort(i))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
 			// What the pod manifest on disk follows: kubelet starts it at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
 	for _, i := range plan.Tracked {
-		add(i.Target.Repository, i.Target.Digest, !d.waits(i))
+		add(i.Target.Repository, i.Target.Digest, !d.waits(i) && !d.isShort(i))
 	}
 	for _, g := range d.rec.Good {
 		add(g.Repository, g.Running, false)

@@ -58,6 +58,9 @@ func (n *Node) PrunedInUse() []string {
 }
 
 func (n *Node) uses(d digest.Digest) bool {
+	if slices.Contains(n.Others, n.config(d)) {
+		return true
+	}
 	for _, p := range n.pods {
 		for _, c := range p.containers {
 			if slices.Contains(c.Digests, d) {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// anySize is more than all releases of a history need.
+const anySize = 1 << 40
+
+// foreign are names that somebody else gives images, and whether they are those
+// of old releases of a followed repository.
+var foreign = map[string]bool{
+	velum + ":latest": false, "docker.io/someone/else:1": false, mariadb + ":3.9.0-rev4": true, velum + ":4.0.0-rev1-build0.1": true,
+}
+
+// roomOps are what happens to disk, images and their rules.
+func (h *history) roomOps() []op {
+	return []op{
+		{"pruning", func() { h.pruning(); h.agent = h.Agent() }},
+		{"disk", h.disk},
+		{"empty disk", h.empty},
+		{"pulls fill the disk", func() { h.fills = true; h.disk() }},
+		{"foreign image", func() {
+			name := rapid.SampledFrom([]string{
+				velum + ":latest", "docker.io/someone/else:1", mariadb + ":3.9.0-rev4", velum + ":4.0.0-rev1-build0.1",
+			}).Draw(h.t, "name")
+			h.named[name] = h.someDigest()
+			h.Node.Hold(name, h.named[name])
+		}},
+		{"shadow", func() {
+			d := h.someDigest()
+			h.Node.Hold(velum+"@"+d.String(), d)
+		}},
+		{"other container", func() {
+			r := rapid.SampledFrom(h.published).Draw(h.t, "release")
+			h.Node.Others = []digest.Digest{r.Config}
+		}},
+	}
+}
+
+func (h *history) disk() {
+	h.Node.SetDisk(anySize, rapid.Int64Range(0, 300).Draw(h.t, "free"))
+}
+
+func (h *history) pruning() {
+	h.Policy.Prune.Keep = rapid.IntRange(0, 2).Draw(h.t, "keep")
+	h.Policy.Prune.Foreign = rapid.Bool().Draw(h.t, "foreign")
+	h.Policy.Together = rapid.IntRange(1, 3).Draw(h.t, "together")
+	h.Policy.Reserve.Bytes = rapid.Int64Range(0, 100).Draw(h.t, "reserve")
+}
+
+func (h *history) someDigest() digest.Digest {
+	return rapid.SampledFrom(h.published).Draw(h.t, "release").Digest
+}
+
+func (h *history) filled(agent.Release) error {
+	if h.fills {
+		return agent.ErrNoSpace
+	}
+	return nil
+}
+
+// empty asserts that one look is enough, once there is room.
+func (h *history) empty() {
+	h.fills = false
+	h.Node.SetDisk(anySize, anySize)
+	h.cycle(agent.PollNone)
+	for _, p := range h.last.PodManifests {
+		require.False(h.t, held(h.last, p.PodManifest, agent.HoldDisk), "%s: %v", p.PodManifest, p.Holds)
+	}
+	require.NotContains(h.t, h.last.Reason, "are free on")
+}
+
+// namesHold asserts that no name of others was taken away unasked.
+func (h *history) namesHold() {
+	require.Empty(h.t, h.Node.PrunedInUse())
+	for name, d := range h.named {
+		is := func() bool { return strings.Contains(strings.Join(h.Node.Names(d), " ")+" ", name+" ") }
+		if h.collected || h.Policy.Prune.Foreign && foreign[name] {
+			if !is() {
+				delete(h.named, name)
+			}
+			continue
+		}
+		require.True(h.t, is(), "%s is gone", name)
+	}
+	h.collected = false
+}
