@@ -156,7 +156,11 @@ func (s *Store) answering(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.client.Version(ctx); err != nil {
+	_, err = c.client.Version(ctx)
+	if err == nil {
+		_, err = c.snapshotterName(ctx) // CRI is ready a moment later
+	}
+	if err != nil {
 		c.close()
 		return nil, err
 	}

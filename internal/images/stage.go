@@ -126,21 +126,34 @@ func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor
 // nothing: what is called staged has been seen complete with its pin in place.
 func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor) error {
 	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
-	pin := pinRecord(r.Repository, images.Image{Target: target})
-	for _, record := range []images.Image{named, pin} {
-		there, err := c.client.ImageService().Get(ctx, record.Name)
-		if err == nil && covers(there, record) {
-			continue
-		}
-		if err := c.put(ctx, record); err != nil {
-			return fmt.Errorf("record %s: %w", record.Name, err)
-		}
+	if err := c.record(ctx, named); err != nil {
+		return err
+	}
+	// The first record holds the content. Whoever is killed before the pin stages
+	// again and comes by here; after it, nobody would look for the lease.
+	if err := c.dropLeases(ctx, digestName(r)); err != nil {
+		return fmt.Errorf("lease: %w", err)
+	}
+	if err := c.record(ctx, pinRecord(r.Repository, images.Image{Target: target})); err != nil {
+		return err
 	}
 	ok, err := c.complete(ctx, target)
 	if err == nil && !ok {
 		err = errors.New("incomplete after the pull")
 	}
 	return err
+}
+
+// record writes a record that is not there yet.
+func (c *session) record(ctx context.Context, want images.Image) error {
+	there, err := c.client.ImageService().Get(ctx, want.Name)
+	if err == nil && covers(there, want) {
+		return nil
+	}
+	if err := c.put(ctx, want); err != nil {
+		return fmt.Errorf("record %s: %w", want.Name, err)
+	}
+	return nil
 }
 
 // stagedLabels are those of the record under the release's name.
