@@ -95,9 +95,9 @@ func parse(r *http.Request) Request {
 	return q
 }
 
-// newFront makes the server that clients talk to.
-func (r *Registry) newFront() *http.Server {
-	proxy := &httputil.ReverseProxy{
+// proxy passes requests on to the registry.
+func (r *Registry) proxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "http", "registry"
 			p.Out.Host = p.In.Host
@@ -105,6 +105,11 @@ func (r *Registry) newFront() *http.Server {
 		Transport: r.backend,
 		ErrorLog:  log.New(io.Discard, "", 0), // clients that hang up are part of the tests
 	}
+}
+
+// newFront makes the server that clients talk to.
+func (r *Registry) newFront() *http.Server {
+	proxy := r.proxy()
 	return &http.Server{
 		ErrorLog:          proxy.ErrorLog,
 		ReadHeaderTimeout: time.Minute,

@@ -85,6 +85,9 @@ func (p *Process) Wait(patience time.Duration) keeper.Exit {
 	}
 }
 
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.process.Done() }
+
 // alive is an error once the process has ended, so that nobody waits for the answer of a dead one.
 func (p *Process) alive() error {
 	select {
