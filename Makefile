@@ -10,12 +10,15 @@ MAKEFLAGS += --no-print-directory
 # The two Go modules: the agent, and the real node with the stories run on it.
 MODULES := . e2e
 ARCHES := arm64 s390x ppc64le
-SCRIPTS := .ci/run tools/setup tools/pin
+SCRIPTS := .ci/run tools/setup tools/pin tools/package
 
 # A release sets VERSION; a tarball without git is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BINARY := bin/image-update-agent
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+# The spec wants the symbols, and cgo on the one architecture where Go links no PIE by itself.
+GO_LDFLAGS ?= -s -w
+CGO_ENABLED ?= 0
+GO_BUILD := CGO_ENABLED=$(CGO_ENABLED) go build -trimpath -ldflags '$(GO_LDFLAGS) -X main.version=$(VERSION)'
 
 # How long `make fuzz` spends on each target, and how many cases `make soak` tries per property (rapid's own: 100).
 FUZZTIME ?= 30s
@@ -28,11 +31,13 @@ BENCH ?= .
 PREFIX ?= /usr
 BINDIR ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet soak fuzz lint format install clean packages node root
+.PHONY: help build demo test quick bench fleet soak fuzz lint format install tarball rpm clean packages node root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,18 +115,29 @@ format: ## rewrite all Go files as `make lint` wants them
 
 install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
-	sed 's|=/usr/bin/|=$(BINDIR)/|' systemd/image-update-agent.service | install -Dm644 /dev/stdin '$(DESTDIR)$(UNITDIR)/image-update-agent.service'
+	for unit in $(UNITS); do sed 's|=/usr/bin/|=$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/config.yaml '$(DESTDIR)$(DATADIR)/image-update-agent/config.yaml'
 	$(BINARY) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-update-agent'
 	$(BINARY) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-update-agent.fish'
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
+	$(BINARY) man docs/man/image-update-agent.8.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
+	$(BINARY) man --settings packaging/config.yaml docs/man/image-update-agent.yaml.5.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
+
+tarball: ## dist/: sources and vendor.tar.gz of HEAD, the same bytes each time, with spec and .changes
+	@tools/package tarball dist
+	@ls -s --block-size=K dist
+
+rpm: packages ## dist/: the RPMs of HEAD, built without a network; rpmlint
+	@tools/package rpm dist
+	@rpmlint --rpmlintrc packaging/image-update-agent-rpmlintrc dist/*.rpm dist/*.spec
+	@ls -s --block-size=K dist
 
 clean: ## what was built here; what tools/setup built stays in its cache
 	rm -rf bin dist e2e/.build
 	find . -name '*.test' -o -name '*.prof' | xargs -r rm -f
 
-# What Debian's packages bring: the node's programs, the C compiler of the race detector, shellcheck.
+# What Debian's packages bring: the node's programs, the C compiler of the race detector, shellcheck, rpm.
 packages:
 	@tools/setup packages
 

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"debug/buildinfo"
+	"debug/elf"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	packageName  = "image-update-agent"
+	adminsConfig = "etc/image-update-agent/config.yaml"
+	adminsDropIn = "etc/image-update-agent/config.d/mine.yaml"
+)
+
+// The package is built from the checkout as it is, as `make rpm` builds it from a commit: with vendored modules and
+// without a network. The build is the long part, so all that is to be said of its result is said here.
+func TestRPM(t *testing.T) {
+	t.Parallel()
+	dist, checkout := t.TempDir(), filepath.Dir(workingDir(t))
+	shell(t, checkout, `IUA_TREE=1 tools/package rpm "$1" --without check`, dist)
+	rpms := glob(t, dist, "*.rpm")
+	require.Len(t, rpms, 4, "the agent and completions for three shells")
+	content := t.TempDir()
+	for _, file := range rpms {
+		shell(t, content, `rpm2cpio "$1" | cpio -idm --quiet`, file)
+	}
+
+	t.Run("has what make install installs", func(t *testing.T) {
+		t.Parallel()
+		installed := t.TempDir()
+		shell(t, checkout, `make install BINARY="$1/usr/bin/image-update-agent" DESTDIR="$2"`, content, installed)
+		want, got := files(t, installed), files(t, content)
+		assert.Greater(t, len(want), 8)
+		for i, name := range got {
+			got[i] = strings.TrimSuffix(name, ".gz") // man pages; Debian's brp-compress needs a bash
+		}
+		assert.Equal(t, want, got)
+		for _, name := range want {
+			if !strings.HasPrefix(name, "usr/share/man/") {
+				assert.Equal(t, read(t, installed, name), read(t, content, name), name)
+			}
+		}
+	})
+	t.Run("is a program of its own version", func(t *testing.T) {
+		t.Parallel()
+		isPositionIndependent(t, filepath.Join(content, "usr/bin", packageName))
+		version := shell(t, content, `usr/bin/image-update-agent version`)
+		assert.Contains(t, version, packageName+" 0+devel (")
+	})
+	t.Run("keeps to the snapshot", func(t *testing.T) {
+		t.Parallel()
+		// The directories that a snapshot has of its own: see transactional-update(8).
+		for _, file := range rpms {
+			for _, name := range lines(shell(t, dist, `rpm -qlp "$1"`, file)) {
+				assert.Regexp(t, `^/(usr/(bin|lib/systemd/system|share)|etc/image-update-agent)(/|$)`, name)
+			}
+			assert.Empty(t, shell(t, dist, `rpm -qp --scripts "$1"`, file), "no scriptlet but systemd's macros, which Debian has not")
+		}
+	})
+	t.Run("is what rpmlint asks for", func(t *testing.T) {
+		t.Parallel()
+		lint(t, dist, filepath.Join(checkout, "packaging", packageName+"-rpmlintrc"))
+	})
+	t.Run("lives and goes", func(t *testing.T) {
+		t.Parallel()
+		livesAndGoes(t, dist, rpms)
+	})
+	t.Run("has sources that give the same sources", func(t *testing.T) {
+		t.Parallel()
+		// Other modes, another place, no git.
+		other := t.TempDir()
+		shell(t, other, `umask 077; tar -xf "$1/image-update-agent-0+devel.tar.gz"; cd image-update-agent-0+devel; tools/package tarball ..`, dist)
+		for _, name := range []string{"image-update-agent-0+devel.tar.gz", "vendor.tar.gz", packageName + ".spec"} {
+			assert.Equal(t, read(t, dist, name), read(t, other, name), name)
+		}
+	})
+}
+
+func isPositionIndependent(t *testing.T, program string) {
+	t.Helper()
+	binary, err := elf.Open(program)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, binary.Close()) })
+	assert.Equal(t, elf.ET_DYN, binary.Type)
+	libraries, err := binary.ImportedLibraries()
+	require.NoError(t, err)
+	assert.Empty(t, libraries)
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	assert.Equal(t, "pie", settings["-buildmode"])
+	assert.Equal(t, "true", settings["-trimpath"], "no path of the build is in it")
+}
+
+// lint wants every finding in the commented list, and every line of the list to have a finding.
+func lint(t *testing.T, dist, rc string) {
+	t.Helper()
+	clean := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
+	assert.Contains(t, clean, "4 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
+	none := filepath.Join(t.TempDir(), "none")
+	require.NoError(t, os.WriteFile(none, nil, 0o600))
+	all := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, none)
+	text, err := os.ReadFile(rc)
+	require.NoError(t, err)
+	filters := regexp.MustCompile(`(?m)^addFilter\("(.+)"\)$`).FindAllStringSubmatch(string(text), -1)
+	assert.Greater(t, len(filters), 5)
+	for _, filter := range filters {
+		assert.Regexp(t, filter[1], all, "nothing needs it any more")
+	}
+}
+
+// livesAndGoes installs, upgrades, downgrades and erases in a root of its own, in which an admin writes settings.
+func livesAndGoes(t *testing.T, dist string, rpms []string) {
+	t.Helper()
+	root := t.TempDir()
+	rpm := func(args ...string) string {
+		return shell(t, root, `rpm --root "$PWD" --define '_dbpath /rpmdb' "$@" 2>&1`, args...)
+	}
+	rpm("--initdb")
+	rpm(append([]string{"-i", "--nodeps"}, rpms...)...)
+	assert.Empty(t, rpm("-V", packageName), "nothing differs from what was packed")
+	assert.NoFileExists(t, filepath.Join(root, adminsConfig), "not ours to write")
+	shell(t, root, `usr/bin/image-update-agent config check --root "$PWD"`)
+
+	for _, name := range []string{adminsConfig, adminsDropIn} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte("interval: 6h\n"), 0o600))
+	}
+	assert.Equal(t, packageName, rpm("-qf", "/"+adminsConfig, "--qf", "%{NAME}"))
+	before := []fs.FileInfo{stat(t, root, adminsConfig), stat(t, root, adminsDropIn)}
+	unchanged := func() {
+		t.Helper()
+		for i, name := range []string{adminsConfig, adminsDropIn} {
+			now := stat(t, root, name)
+			assert.True(t, os.SameFile(before[i], now), name)
+			assert.Equal(t, before[i].ModTime(), now.ModTime(), name)
+			assert.Equal(t, "interval: 6h\n", read(t, root, name))
+		}
+		assert.Empty(t, rpm("-V", packageName))
+	}
+	newer, older := successor(t, dist), mainOf(t, rpms)
+	rpm("-U", "--nodeps", newer)
+	assert.Contains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), "# the successor's")
+	unchanged()
+	rpm("-U", "--nodeps", "--oldpackage", older)
+	assert.NotContains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), "# the successor's")
+	unchanged()
+
+	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "rpmdb")))
+	assert.Equal(t, []string{adminsDropIn, adminsConfig}, files(t, root), "what an admin made, and nothing else")
+}
+
+// successor makes the package of the next release: the same files, but for the shipped configuration, by the same spec.
+func successor(t *testing.T, dist string) string {
+	t.Helper()
+	text := read(t, dist, packageName+".spec")
+	for section, commands := range map[string]string{
+		"prep": ":", "build": ":", "check": ":",
+		"install": `mkdir -p %{buildroot}; cd %{buildroot}
+for package in ` + dist + `/*.rpm; do rpm2cpio "$package" | cpio -idm --quiet; done
+echo "# the successor's" >>usr/share/image-update-agent/config.yaml`,
+	} {
+		body := regexp.MustCompile(`(?ms)^%` + section + `\n.*?\n(%(?:build|install|check|if %\{defined))`)
+		require.Regexp(t, body, text)
+		text = body.ReplaceAllString(text, "%"+section+"\n"+strings.ReplaceAll(commands, "$", "$$")+"\n\n$1")
+	}
+	text = strings.Replace(text, "Release:        0", "Release:        1", 1)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "next.spec"), []byte(text), 0o600))
+	shell(t, dir, `rpmbuild -bb --nodeps --define "_topdir $PWD" --define "_rpmdir $PWD" --define "_build_id_links none" \
+		--define "_build_name_fmt %%{NAME}-%%{RELEASE}.rpm" \
+		--define "_binary_payload w1.gzdio" next.spec`)
+	return filepath.Join(dir, packageName+"-1.rpm")
+}
+
+func mainOf(t *testing.T, rpms []string) string {
+	t.Helper()
+	at := slices.IndexFunc(rpms, func(name string) bool { return !strings.Contains(name, "-completion-") })
+	require.GreaterOrEqual(t, at, 0)
+	return rpms[at]
+}
+
+// Each family of macros is used where it is defined, SUSE's first; stand-ins show where they are expanded, and for what.
+func TestScriptletsAreChosenByWhatIsDefined(t *testing.T) {
+	t.Parallel()
+	suse := []string{"service_add_pre", "service_add_post", "service_del_preun", "service_del_postun_without_restart"}
+	systemd := []string{"systemd_post", "systemd_preun", "systemd_postun"}
+	for name, c := range map[string]struct{ defined, want []string }{
+		"Debian": {nil, nil},
+		"Fedora": {systemd, systemd},
+		"SUSE":   {slices.Concat(suse, systemd), suse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stand []string
+			for _, macro := range c.defined {
+				stand = append(stand, "--define", macro+"() expanded "+macro+" for %*")
+			}
+			spec := shell(t, "../packaging", `rpmspec -P image-update-agent.spec "$@"`, stand...)
+			var got []string
+			for _, m := range regexp.MustCompile(`(?m)^expanded (\w+) for image-update-agent\b.*$`).FindAllStringSubmatch(spec, -1) {
+				got = append(got, m[1])
+			}
+			assert.Equal(t, c.want, got)
+			assert.NotRegexp(t, `%(service|systemd)_`, spec)
+		})
+	}
+}
+
+// shell runs a script in dir that must succeed, and returns its output without the last line end.
+func shell(t *testing.T, dir, script string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "bash", append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)...)
+	command.Dir = dir
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.Output()
+	require.NoError(t, err, "%s: %s%s", script, out, said.String())
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+func workingDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	return dir
+}
+
+func glob(t *testing.T, dir, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	require.NoError(t, err)
+	return found
+}
+
+// files lists what is not a directory below root, sorted.
+func files(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = append(found, name)
+		}
+		return err
+	}))
+	return found
+}
+
+func lines(text string) []string { return strings.Split(text, "\n") }
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+func stat(t *testing.T, dir, name string) fs.FileInfo {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return info
+}
