@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+const (
+	// scheduledFile is written by systemd-logind while a shutdown is scheduled
+	// (shutdown(8)), and removed when it is cancelled.
+	scheduledFile = "/run/systemd/shutdown/scheduled"
+	// maxScheduled bounds it, in bytes; it has three lines and a message.
+	maxScheduled = 4 << 10
+)
+
+// sentinels are the places of kured's file: /var/run is /run, but below another
+// root its link may lead astray.
+var sentinels = []string{"/run/reboot-required", "/var/run/reboot-required"}
+
+// scheduled looks for systemd's scheduled shutdown, whatever is to follow it.
+func (n Node) scheduled(context.Context) []agent.Hold {
+	path := filepath.Join("/", n.Root, scheduledFile)
+	info, err := os.Stat(path)
+	if isAbsent(err) {
+		return nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
+	var text string
+	if err == nil {
+		text, err = head(path)
+	}
+	if isAbsent(err) {
+		return nil // cancelled just now
+	}
+	if err != nil {
+		return hold(HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
+	}
+	return hold(HoldReboot, describe(text))
+}
+
+// describe says what a file of a scheduled shutdown says.
+func describe(text string) string {
+	mode, when := "shutdown", "at a time not given"
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "MODE":
+			mode = bus.Line(value)
+		case "USEC":
+			if usec, err := strconv.ParseInt(value, 10, 64); err == nil {
+				when = "at " + time.UnixMicro(usec).UTC().Format(time.RFC3339)
+			}
+		}
+	}
+	return fmt.Sprintf("%s is scheduled %s", mode, when)
+}
+
+// head reads the beginning of a regular file.
+func head(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxScheduled))
+	return string(text), err
+}
+
+// sentinel looks for the file that has kured reboot the node when its turn
+// comes.
+func (n Node) sentinel(context.Context) []agent.Hold {
+	for _, name := range sentinels {
+		_, err := os.Stat(filepath.Join("/", n.Root, name))
+		switch {
+		case err == nil:
+			return hold(HoldReboot, name+" asks for a reboot")
+		case !isAbsent(err):
+			return hold(HoldReboot, err.Error())
+		}
+	}
+	return nil
+}
+
+func isAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}

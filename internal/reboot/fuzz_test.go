@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reboot
+
+import (
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// What a file of systemd's says becomes one line for people, whatever it says.
+func FuzzScheduled(f *testing.F) {
+	f.Add("USEC=1763695800000000\nWARN_WALL=1\nMODE=reboot\nWALL_MESSAGE=soon\n")
+	f.Add("MODE=\x1b[1m\nUSEC=-9223372036854775808")
+	f.Fuzz(func(t *testing.T, text string) {
+		line := describe(text)
+		assert.Contains(t, line, " is scheduled at ")
+		assert.Less(t, len(line), 300)
+		for _, r := range line {
+			assert.True(t, unicode.IsPrint(r), "%q", line)
+		}
+	})
+}
+
+// An answer is a status, or an error for people.
+func FuzzVarlink(f *testing.F) {
+	f.Add([]byte(`{"parameters":{"RebootStatus":2,"RequestedMethod":2,"RebootTime":"now","RebootDisabled":false}}`))
+	f.Add([]byte(`{"error":"org.varlink.service.MethodNotFound","parameters":{}}`))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		var s rebootStatus
+		if err := decode(message, &s); err != nil {
+			assert.NotEmpty(t, err.Error())
+		}
+	})
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+// rebootmgrSocket is of rebootmgr 3.x, RM_VARLINK_SOCKET in its rebootmgr.h.
+const rebootmgrSocket = "/run/rebootmgr/rebootmgrd.socket"
+
+// rebootStatus is the answer of org.openSUSE.rebootmgr.Status. RebootStatus is
+// 0 where no reboot is requested, 1 where one is, 2 where it waits for its time
+// (RM_RebootStatus in rebootmgr.h).
+type rebootStatus struct {
+	RebootStatus    *int
+	RequestedMethod int    // 1 reboot, 2 soft-reboot
+	RebootTime      string // for people, in the node's time zone
+	RebootDisabled  bool   // rebootmgr lets the time pass
+}
+
+// rebootmgr3 asks rebootmgr 3.x. A soft reboot holds as any other: it ends all
+// containers.
+func (n Node) rebootmgr3(ctx context.Context) []agent.Hold {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var s rebootStatus
+	err := varlink(ctx, filepath.Join("/", n.Root, rebootmgrSocket), "org.openSUSE.rebootmgr.Status", &s)
+	switch {
+	case errors.Is(err, errNobody):
+		return nil
+	case err == nil && s.RebootStatus == nil:
+		err = errors.New("an answer without RebootStatus")
+	}
+	if err != nil {
+		return hold(HoldReboot, fmt.Sprintf("rebootmgr: %v", err))
+	}
+	if *s.RebootStatus == 0 || s.RebootDisabled {
+		return nil
+	}
+	what, when := "a reboot", "as soon as rebootmgr may"
+	if s.RequestedMethod == 2 {
+		what = "a soft reboot"
+	}
+	if s.RebootTime != "" {
+		when = "at " + bus.Line(s.RebootTime)
+	}
+	return hold(HoldReboot, fmt.Sprintf("rebootmgr: %s was requested and comes %s", what, when))
+}
+
+// rebootmgr2 asks rebootmgr 2.x: 0 none, 1 requested, 2 waiting for the window,
+// in old versions 3 waiting for its lock in etcd. It is not started for that:
+// while it does not run it reboots nothing.
+func (n Node) rebootmgr2(ctx context.Context) []agent.Hold {
+	const service = "org.opensuse.RebootMgr"
+	var status uint32
+	ok, err := n.ask(ctx, patience,
+		bus.Question{Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".Status"}, &status)
+	switch {
+	case err != nil:
+		return hold(HoldReboot, err.Error())
+	case !ok || status == 0:
+		return nil
+	case status == 2:
+		return hold(HoldReboot, "rebootmgr: a reboot was requested and waits for "+n.window(ctx))
+	default:
+		return hold(HoldReboot, "rebootmgr: a reboot was requested")
+	}
+}
+
+// window is rebootmgr 2.x's maintenance window, for people.
+func (n Node) window(ctx context.Context) string {
+	const service = "org.opensuse.RebootMgr"
+	const some = "its maintenance window"
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := bus.Open(ctx, n.Bus)
+	if err != nil {
+		return some // that it waits is known, and all that matters
+	}
+	defer conn.Close()
+	var start, length string
+	err = conn.Ask(ctx, bus.Question{
+		Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".GetMaintenanceWindow",
+	}, &start, &length)
+	if err != nil || start == "" {
+		return some
+	}
+	return fmt.Sprintf("%s (%s, %s long)", some, bus.Line(start), bus.Line(length))
+}

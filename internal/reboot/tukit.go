@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reboot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+// snapshot asks tukit whether the next boot is into the snapshot that runs.
+// What is written into /etc until then is carried over file by file, and lost
+// where the new snapshot has its own.
+func (n Node) snapshot(ctx context.Context) []agent.Hold {
+	const service = "org.opensuse.tukit"
+	var list []map[string]string
+	ok, err := n.ask(ctx, slowPatience, bus.Question{
+		Service: service, Path: "/org/opensuse/tukit/Snapshot", Method: service + ".Snapshot.List",
+		Args: []any{"number,default,active"}, Start: true,
+	}, &list)
+	switch {
+	case err != nil:
+		return hold(HoldSnapshot, err.Error())
+	case !ok || len(list) == 0:
+		return nil
+	}
+	next, running := marked(list, "default"), marked(list, "active")
+	switch {
+	case next == "" || running == "":
+		return hold(HoldSnapshot, service+": names no default or no active snapshot")
+	case next == running:
+		return nil
+	}
+	return hold(HoldSnapshot, fmt.Sprintf("snapshot %s waits for a reboot, %s runs", bus.Line(next), bus.Line(running)))
+}
+
+// marked is the number of the snapshot that has a mark.
+func marked(list []map[string]string, mark string) string {
+	for _, s := range list {
+		if s[mark] == "yes" {
+			return s["number"]
+		}
+	}
+	return ""
+}

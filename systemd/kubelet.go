@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+// HoldKubelet is the name of the hold: kubelet is not there to start a pod
+// again, or has only just come.
+const HoldKubelet = "kubelet"
+
+const (
+	kubeletUnit = "kubelet.service"
+	// kubeletSettles is how long kubelet has to be up: until then it may still be
+	// bringing up its pods, or end again.
+	kubeletSettles = time.Minute
+	// busPatience is how long the manager may take.
+	busPatience = 2 * time.Second
+)
+
+// Kubelet is kubelet as the service manager sees it. A node without kubelet's
+// unit, or without a bus, has nothing to say: there kubelet is run by other
+// means.
+type Kubelet struct {
+	Bus string // D-Bus address of the system bus; empty: there is none
+}
+
+// Holds says why kubelet is not to be relied on now; none: it is.
+func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
+	if k.Bus == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
+	switch {
+	case errors.Is(err, bus.ErrNone), errors.Is(err, bus.ErrAbsent):
+		return nil
+	case err != nil:
+		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s: %v", kubeletUnit, err)}}
+	case unit.load == "not-found":
+		return nil
+	case unit.active != "active" && unit.active != "reloading":
+		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s is not active: %s", kubeletUnit, unit.active)}}
+	case unit.up < kubeletSettles:
+		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s started %s ago, and has to be up for %s",
+			kubeletUnit, unit.up.Truncate(time.Second), kubeletSettles)}}
+	}
+	return nil
+}
+
+// unitState is what the manager knows of a unit.
+type unitState struct {
+	load   string        // LoadState: loaded, not-found, masked ...
+	active string        // ActiveState: active, reloading, inactive, failed, activating, deactivating ...
+	up     time.Duration // since it became active the last time
+}
+
+// readUnit reads the state of a unit, which the manager loads for that
+// (org.freedesktop.systemd1(5)).
+func readUnit(ctx context.Context, address, unit string) (unitState, error) {
+	conn, err := bus.Open(ctx, address)
+	if err != nil {
+		return unitState{}, err
+	}
+	defer conn.Close()
+	var s unitState
+	var since uint64
+	for _, p := range []struct {
+		name string
+		into any
+	}{{"LoadState", &s.load}, {"ActiveState", &s.active}, {"ActiveEnterTimestampMonotonic", &since}} {
+		err := conn.Ask(ctx, bus.Question{
+			Service: "org.freedesktop.systemd1", Path: unitPath(unit), Method: "org.freedesktop.DBus.Properties.Get",
+			Args: []any{"org.freedesktop.systemd1.Unit", p.name},
+		}, p.into)
+		if err != nil {
+			return s, err
+		}
+	}
+	s.load, s.active = bus.Line(s.load), bus.Line(s.active)
+	s.up, err = uptime(since)
+	return s, err
+}
+
+// uptime is how long ago a time of the monotonic clock was, in microseconds: of
+// that clock, as the other one is set now and then.
+func uptime(since uint64) (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, fmt.Errorf("monotonic clock: %w", err)
+	}
+	now := uint64(ts.Nano() / 1000)
+	return time.Duration(now-min(now, since)) * time.Microsecond, nil
+}
+
+// unitPath is the object path of a unit: what is no letter or digit is escaped,
+// as by sd_bus_path_encode(3).
+func unitPath(unit string) string {
+	path := []byte("/org/freedesktop/systemd1/unit/")
+	for i, c := range []byte(unit) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i > 0 && c >= '0' && c <= '9' {
+			path = append(path, c)
+			continue
+		}
+		path = fmt.Appendf(path, "_%02x", c)
+	}
+	return string(path)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// unit is what the manager says of kubelet.service.
+type unit struct {
+	load, active string
+	ago          time.Duration // it became active
+}
+
+// serveManager is systemd on a bus, with one unit (org.freedesktop.systemd1(5)).
+func serveManager(t *testing.T, b bustest.Bus, u func() unit) {
+	t.Helper()
+	b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", "org.freedesktop.DBus.Properties",
+		map[string]any{"Get": func(face, property string) (dbus.Variant, *dbus.Error) {
+			if face == "org.freedesktop.systemd1.Unit" {
+				switch property {
+				case "LoadState":
+					return dbus.MakeVariant(u().load), nil
+				case "ActiveState":
+					return dbus.MakeVariant(u().active), nil
+				case "ActiveEnterTimestampMonotonic":
+					return dbus.MakeVariant(monotonic(t) - uint64(u().ago.Microseconds())), nil
+				}
+			}
+			return dbus.Variant{}, dbus.NewError("org.freedesktop.DBus.Error.UnknownProperty", []any{"Unknown property."})
+		}})
+}
+
+// monotonic is that clock in microseconds.
+func monotonic(t *testing.T) uint64 {
+	t.Helper()
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
+	return uint64(now.Nano() / 1000)
+}
+
+func TestKubelet(t *testing.T) {
+	t.Parallel()
+	up := monotonic(t) / 2 // the machine may have booted just now
+	long := min(time.Hour, time.Duration(up)*time.Microsecond)
+	require.Greater(t, long, time.Minute)
+	for name, c := range map[string]struct {
+		unit unit
+		want string // a pattern; empty: no hold
+	}{
+		"up for long":         {unit{"loaded", "active", long}, ""},
+		"just over a minute":  {unit{"loaded", "active", time.Minute + time.Second}, ""},
+		"reloads":             {unit{"loaded", "reloading", long}, ""},
+		"just started":        {unit{"loaded", "active", 20 * time.Second}, `kubelet\.service started 2\ds ago, and has to be up for 1m0s`},
+		"from the future":     {unit{"loaded", "active", -time.Hour}, `kubelet\.service started 0s ago, and has to be up for 1m0s`},
+		"stopped":             {unit{"loaded", "inactive", long}, `kubelet\.service is not active: inactive`},
+		"failed":              {unit{"loaded", "failed", long}, `kubelet\.service is not active: failed`},
+		"starts again":        {unit{"loaded", "activating", long}, `kubelet\.service is not active: activating`},
+		"masked":              {unit{"masked", "inactive", 0}, `kubelet\.service is not active: inactive`},
+		"run by other means":  {unit{"not-found", "inactive", 0}, ""},
+		"a state of an enemy": {unit{"loaded", "a\nb", long}, `kubelet\.service is not active: a b`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bustest.Start(t, "")
+			serveManager(t, b, func() unit { return c.unit })
+			isHeld(t, systemd.Kubelet{Bus: b.Address}, c.want)
+		})
+	}
+}
+
+// isHeld: there is one hold, with a reason of that pattern; empty: there is none.
+func isHeld(t *testing.T, k systemd.Kubelet, pattern string) {
+	t.Helper()
+	holds := k.Holds(t.Context())
+	if pattern == "" {
+		assert.Empty(t, holds)
+		return
+	}
+	require.Len(t, holds, 1)
+	assert.Equal(t, systemd.HoldKubelet, holds[0].Name)
+	assert.Regexp(t, "^"+pattern+"$", holds[0].Reason)
+}
+
+func TestNodesWithoutKubeletsUnit(t *testing.T) {
+	t.Parallel()
+	isHeld(t, systemd.Kubelet{}, "")
+	isHeld(t, systemd.Kubelet{Bus: bus.At(filepath.Join(t.TempDir(), "none"))}, "")
+	isHeld(t, systemd.Kubelet{Bus: bustest.Start(t, "").Address}, "")
+}
+
+func TestAManagerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		get  any
+		want string
+	}{
+		"silence": {
+			func(string, string) (dbus.Variant, *dbus.Error) { <-t.Context().Done(); return dbus.Variant{}, nil },
+			"kubelet.service: org.freedesktop.systemd1: no answer in time",
+		},
+		"an error": {
+			func(string, string) (dbus.Variant, *dbus.Error) {
+				return dbus.Variant{}, dbus.NewError("org.freedesktop.DBus.Error.AccessDenied", []any{"no\nway"})
+			},
+			"kubelet.service: org.freedesktop.systemd1: org.freedesktop.DBus.Error.AccessDenied: no way",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bustest.Start(t, "")
+			b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice",
+				"org.freedesktop.DBus.Properties", map[string]any{"Get": c.get})
+			isHeld(t, systemd.Kubelet{Bus: b.Address}, regexp.QuoteMeta(c.want))
+		})
+	}
+	t.Run("another type", func(t *testing.T) {
+		t.Parallel()
+		b := bustest.Start(t, "")
+		b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice",
+			"org.freedesktop.DBus.Properties", map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
+				return dbus.MakeVariant([]string{"loaded"}), nil
+			}})
+		isHeld(t, systemd.Kubelet{Bus: b.Address}, "kubelet.service: org.freedesktop.systemd1: dbus.Store: .*")
+	})
+	t.Run("a bus without a voice", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "bus")
+		l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		isHeld(t, systemd.Kubelet{Bus: bus.At(path)}, "kubelet.service: system bus: no answer in time")
+	})
+}
+
+// An interrupted look is no proof that kubelet is well.
+func TestAnInterruptedLookAtKubelet(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	serveManager(t, b, func() unit { cancel(); return unit{"loaded", "active", time.Hour} })
+	holds := systemd.Kubelet{Bus: b.Address}.Holds(ctx)
+	if assert.Len(t, holds, 1) {
+		assert.Equal(t, systemd.HoldKubelet, holds[0].Name)
+	}
+}
