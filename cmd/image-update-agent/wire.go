@@ -93,7 +93,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Source: source, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
-		Pacer:     reg,
+		Pacer:     reg, Preconditions: s.preconditions(),
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			from: signatures,

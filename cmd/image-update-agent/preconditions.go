@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/reboot"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// preconditions are what the rest of the node has against an apply.
+type preconditions struct {
+	reboot  reboot.Node
+	kubelet systemd.Kubelet
+}
+
+func (s settings) preconditions() preconditions {
+	address := s.systemBus()
+	return preconditions{reboot.Node{Root: s.root, Bus: address}, systemd.Kubelet{Bus: address}}
+}
+
+// systemBus is the D-Bus address of the system bus, as the D-Bus specification
+// finds it.
+func (s settings) systemBus() string {
+	if address := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); address != "" {
+		return address
+	}
+	return bus.At(filepath.Join("/", s.root, "run/dbus/system_bus_socket"))
+}
+
+// Holds asks all at the same time.
+func (p preconditions) Holds(ctx context.Context) []agent.Hold {
+	var reboots, kubelet []agent.Hold
+	var both sync.WaitGroup
+	both.Go(func() { reboots = p.reboot.Holds(ctx) })
+	both.Go(func() { kubelet = p.kubelet.Holds(ctx) })
+	both.Wait()
+	return append(reboots, kubelet...)
+}
