@@ -37,7 +37,7 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 		}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabels(stagedLabels(r)),
-		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, seen: w.expect}).wrap),
+		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, seen: w.expect, has: c.has}).wrap),
 		containerd.WithPullUnpack,
 		containerd.WithPullSnapshotter(snapshotter),
 		containerd.WithUnpackOpts([]containerd.UnpackOpt{
@@ -58,12 +58,19 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 	return image.Target(), nil
 }
 
+// has reports whether a blob is in the content store, whole.
+func (c *session) has(ctx context.Context, d ocispec.Descriptor) bool {
+	info, err := c.client.ContentStore().Info(ctx, d.Digest)
+	return err == nil && info.Size == d.Size
+}
+
 // guard stands around the handler of a pull, which is called for each document
 // and each layer.
 type guard struct {
 	*session
 	job  *job
-	seen func(blobs []ocispec.Descriptor) // what the manifest of the node's platform lists
+	seen func(blobs []ocispec.Descriptor)                     // what the manifest of the node's platform lists
+	has  func(ctx context.Context, d ocispec.Descriptor) bool // whether a blob is there; nil: none is
 }
 
 func (g *guard) wrap(next images.Handler) images.Handler {
@@ -92,8 +99,13 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 }
 
 // layer fetches a layer when its turn has come. containerd's client does not
-// limit them by itself.
+// limit them by itself. One that is there is left alone: the manifest's labels
+// hold it by now, and containerd's fetcher would open a transfer and write a label
+// only to find that out, with two syncs of its database.
 func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	if g.has != nil && g.has(ctx, desc) {
+		return nil, nil
+	}
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
