@@ -66,13 +66,6 @@ func Open(ctx context.Context, address string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("system bus: %w", err)
 	}
-	if until, ok := ctx.Deadline(); ok {
-		// The library's handshake knows no context.
-		if err := stream.SetDeadline(until); err != nil {
-			_ = stream.Close()
-			return nil, fmt.Errorf("system bus: %w", err)
-		}
-	}
 	bounded := &bounded{Conn: stream, left: maxAnswer}
 	bounded.reader = bufio.NewReader(limit{bounded})
 	conn, err := dbus.NewConn(bounded, dbus.WithContext(ctx))
@@ -132,7 +125,7 @@ func explain(ctx context.Context, err error) error {
 			return ErrAbsent
 		}
 		return errors.New(Line(answer.Name + ": " + answer.Error()))
-	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded): // which closed the connection
 		return ErrSilent
 	default:
 		return err

@@ -161,6 +161,13 @@ func TestAddresses(t *testing.T) {
 		_, err := bus.Open(t.Context(), address)
 		assert.ErrorIs(t, err, bus.ErrNone, address)
 	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", "@"+t.TempDir())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = bus.Open(ctx, "unix:abstract="+l.Addr().String()[1:])
+	require.ErrorIs(t, err, bus.ErrSilent, "somebody listens there")
+	require.NoError(t, l.Close())
 	assert.Equal(t, "unix:path=/run/dbus/system_bus_socket", bus.At("/run/dbus/system_bus_socket"))
 	b := bustest.Start(t, filepath.Join(t.TempDir(), "a_b", "bus"))
 	assert.ErrorIs(t, ask(t.Context(), b.Address), bus.ErrAbsent)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,9 +80,9 @@ func TestRebootmgrOverDBus(t *testing.T) {
 		},
 		"another type": {
 			map[string]any{"Status": func() (string, *dbus.Error) { return "none", nil }},
-			"org.opensuse.RebootMgr: dbus.Store: ",
+			"org.opensuse.RebootMgr: dbus.Store: *",
 		},
-		"no such method": {map[string]any{"State": status(0)}, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.UnknownMethod"},
+		"no such method": {map[string]any{"State": status(0)}, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.UnknownMethod*"},
 		"too much": {
 			map[string]any{"Status": func() (string, *dbus.Error) { return strings.Repeat("x", 300<<10), nil }},
 			"org.opensuse.RebootMgr: more than 256 KiB",
@@ -98,8 +99,8 @@ func TestRebootmgrOverDBus(t *testing.T) {
 	}
 }
 
-// isHeld: there is one hold of that name whose reason begins so; want empty:
-// there is none at all.
+// isHeld: there is one hold of that name and reason, or with what comes before
+// a star; want empty: there is none at all.
 func isHeld(t *testing.T, holds []agent.Hold, name, want string) {
 	t.Helper()
 	if want == "" {
@@ -108,7 +109,11 @@ func isHeld(t *testing.T, holds []agent.Hold, name, want string) {
 	}
 	require.Len(t, holds, 1)
 	assert.Equal(t, name, holds[0].Name)
-	assert.Regexp(t, "^"+quoted(want), holds[0].Reason)
+	if start, open := strings.CutSuffix(want, "*"); open {
+		assert.Regexp(t, "^"+regexp.QuoteMeta(start), holds[0].Reason)
+	} else {
+		assert.Equal(t, want, holds[0].Reason)
+	}
 	assert.NotRegexp(t, `[\x00-\x1f]`, holds[0].Reason)
 	assert.Less(t, len(holds[0].Reason), 500)
 }
@@ -125,7 +130,7 @@ func TestRebootmgrThatGoesInTheMiddle(t *testing.T) {
 	}})
 	close(ready)
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context())
-	isHeld(t, holds, reboot.HoldReboot, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.NoReply")
+	isHeld(t, holds, reboot.HoldReboot, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.NoReply*")
 }
 
 // What could be started and does not run is asked only where it keeps its
@@ -138,7 +143,7 @@ func TestWhatIsStartedForAQuestion(t *testing.T) {
 		b.Startable(t, name, "/bin/sh -c 'touch "+filepath.Join(dir, name)+"; exit 1'")
 	}
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context())
-	isHeld(t, holds, reboot.HoldSnapshot, "org.opensuse.tukit: org.freedesktop.DBus.Error.Spawn.")
+	isHeld(t, holds, reboot.HoldSnapshot, "org.opensuse.tukit: org.freedesktop.DBus.Error.Spawn.*")
 	assert.FileExists(t, filepath.Join(dir, tukit))
 	assert.NoFileExists(t, filepath.Join(dir, rebootMgr))
 }
@@ -198,7 +203,7 @@ func TestTukitThatFails(t *testing.T) {
 			}, "org.opensuse.tukit: org.opensuse.tukit.Error: No snapshots.",
 		},
 		"another type": {
-			func(string) (string, *dbus.Error) { return "1", nil }, "org.opensuse.tukit: dbus.Store: ",
+			func(string) (string, *dbus.Error) { return "1", nil }, "org.opensuse.tukit: dbus.Store: *",
 		},
 		"silence": {
 			func(string) (string, *dbus.Error) { <-t.Context().Done(); return "", nil },

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 )
-
-func quoted(text string) string { return regexp.QuoteMeta(text) }
 
 func write(t *testing.T, root, name, text string) {
 	t.Helper()
@@ -137,12 +134,12 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 		"and stays": {func(conn net.Conn, _ string) { answer(good)(conn, ""); untilGone(conn) }, ""},
 		"an error": {
 			answer(`{"error":"org.varlink.service.MethodNotFound\n","parameters":{}}`),
-			"rebootmgr: varlink: org.varlink.service.MethodNotFound",
+			"rebootmgr: varlink: org.varlink.service.MethodNotFound ",
 		},
 		"no status":     {answer(`{"parameters":{}}`), "rebootmgr: an answer without RebootStatus"},
 		"no parameters": {answer(`{}`), "rebootmgr: varlink: an answer without parameters"},
-		"another type":  {answer(`{"parameters":{"RebootStatus":"2"}}`), "rebootmgr: varlink: json: cannot unmarshal"},
-		"garbage":       {answer("\x01\x02HTTP/1.1 400\r\n"), "rebootmgr: varlink: invalid character"},
+		"another type":  {answer(`{"parameters":{"RebootStatus":"2"}}`), "rebootmgr: varlink: json: cannot unmarshal*"},
+		"garbage":       {answer("\x01\x02HTTP/1.1 400\r\n"), "rebootmgr: varlink: invalid character*"},
 		"nothing":       {answer(""), "rebootmgr: varlink: unexpected end of JSON input"},
 		"gone":          {func(net.Conn, string) {}, "rebootmgr: varlink: hung up before the end of its answer"},
 		"gone in the middle": {

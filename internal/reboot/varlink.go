@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"syscall"
 
 	"github.com/kubic-project/image-update-agent/internal/bus"
@@ -40,7 +39,7 @@ func varlink(ctx context.Context, socket, method string, into any) error {
 	defer context.AfterFunc(ctx, hangUp)() // ends what waits
 	message, err := exchange(conn, method)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // which hung up
 			return bus.ErrSilent
 		}
 		return err
