@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -64,7 +65,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 		return a.unseen(ctx, err)
 	}
 	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, true)
-	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
+	plan := a.decide(ctx, inv, offers)
 	a.carry(ctx, plan.Steps)
 	ctx = context.WithoutCancel(ctx) // the last word of a cycle is always said
 	if len(plan.Steps) > 0 {
@@ -72,7 +73,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 			return a.unseen(ctx, err)
 		}
 		offers = a.standing(inv, offers)
-		plan = Decide(inv, offers, a.record, a.Policy, a.Now())
+		plan = a.decide(ctx, inv, offers)
 	}
 	return a.report(ctx, inv, offers, plan)
 }
@@ -88,7 +89,20 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 		return Plan{}, err
 	}
 	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, false)
-	return Decide(inv, offers, a.record, a.Policy, a.Now()), nil
+	return a.decide(ctx, inv, offers), nil
+}
+
+// decide plans. What the node has against an apply is asked only where there is
+// one to hold: the question starts services that run on demand.
+func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]Offer) Plan {
+	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
+	if a.Preconditions == nil || !slices.ContainsFunc(plan.Pods, func(p PodPlan) bool { return p.Change != "" }) {
+		return plan
+	}
+	if inv.Against = a.Preconditions.Holds(ctx); len(inv.Against) > 0 {
+		plan = Decide(inv, offers, a.record, a.Policy, a.Now())
+	}
+	return plan
 }
 
 // begin readies what one cycle remembers.
@@ -118,6 +132,7 @@ func (a *Agent) load(ctx context.Context) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	a.record.Version = RecordVersion
+	a.least = maps.Clone(a.record.Least)
 	if a.Pacer != nil {
 		a.Pacer.Resume(a.record.Pace)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -199,8 +198,10 @@ func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
 func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
-	w.Against = agenttest.Against{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.Against = []agent.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.AskedAgainst = 0
 	assert.Equal(t, agent.StateCurrent, w.look().State, "nothing waits for it")
+	assert.Zero(t, w.AskedAgainst, "so nobody asks")
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 
 	s := w.check()
@@ -217,7 +218,7 @@ func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
 	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 
 	// What restarts nothing does not wait.
-	w.Against = agenttest.Against{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.Against = []agent.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
 	w.check()

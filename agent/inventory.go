@@ -26,7 +26,7 @@ type Inventory struct {
 	Wanting    map[string]Need
 	Filesystem Filesystem
 	Busy       string // why another operation may own the node; empty: none does
-	Against    []Hold // what the node has against restarting a pod now
+	Against    []Hold // what the node has against restarting a pod now; asked where one is to be
 
 	views []podView // the files as survey reads them, once for the whole cycle
 }
@@ -57,9 +57,6 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	if len(a.wanting) > 0 {
 		inv.Filesystem = a.filesystem(ctx)
 		inv.Wanting = maps.Clone(a.wanting)
-	}
-	if a.Preconditions != nil {
-		inv.Against = a.Preconditions.Holds(ctx)
 	}
 	inv.views = survey(inv, a.Policy)
 	return inv, nil

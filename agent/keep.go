@@ -68,6 +68,7 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	deleteUnless(r.Releases, keep)
 	deleteUnless(r.Signed, keep)
 	deleteUnless(r.Unproved, keep)
+	deleteUnless(r.Least, keep)
 	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.stands(now) })
 }
 

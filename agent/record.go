@@ -47,6 +47,9 @@ type Record struct {
 	Signed map[string]string `json:"signed,omitempty"`
 	// Unproved are the releases that were not signed well, by "repository@digest".
 	Unproved map[string]Unproved `json:"unproved,omitempty"`
+	// Least is what a release that has filled the disk needs at least, unpacked, in
+	// bytes, by "repository@digest".
+	Least map[string]int64 `json:"least,omitempty"`
 	// Pace is what hosts and the request budget leave for later.
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are the last apply's failures, by pod manifest.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,9 @@ import (
 // what was to be.
 func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
 	a.record.noteGood(plan, a.applied, a.Policy.Prune.Keep)
+	a.record.Least = maps.Clone(a.least)
 	a.record.forget(plan, offers, inv, a.Now())
+	a.least = maps.Clone(a.record.Least)
 	if err := a.announce(ctx, plan); err != nil {
 		a.Log.Warn("grain not set", "cycle", a.cycle, "err", err)
 		a.errs[grainKey] = fmt.Errorf("grain: %w", err)

@@ -77,9 +77,12 @@ func (a *Agent) filesystem(ctx context.Context) Filesystem {
 	return fs
 }
 
+// errCrowded: there is room, but not beside the pulls that are under way.
+var errCrowded = fmt.Errorf("%w: no room beside other pulls", ErrHeld)
+
 // room answers a pull that asks whether it may begin. Pulls that run at the same
 // time are counted whole, though part of them is on the disk already: who errs
-// to this side waits for the next look, who errs to the other fills the disk.
+// to this side waits for them, who errs to the other fills the disk.
 func (a *Agent) room(key string) func(context.Context, Need) error {
 	return func(ctx context.Context, n Need) error {
 		fs := a.filesystem(ctx)
@@ -90,9 +93,12 @@ func (a *Agent) room(key string) func(context.Context, Need) error {
 		for _, o := range a.coming {
 			others += o.Compressed + o.Unpacked
 		}
-		if short, is := a.Policy.Reserve.lacks(fs, n, others); is {
+		if short, is := a.Policy.Reserve.lacks(fs, n, 0); is {
 			a.wanting[key] = n
 			return short
+		}
+		if _, is := a.Policy.Reserve.lacks(fs, n, others); is {
+			return errCrowded
 		}
 		a.coming[key] = n
 		return nil

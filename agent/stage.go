@@ -36,6 +36,9 @@ func (a *Agent) stageAll(ctx context.Context, steps []Step) {
 	}
 	_ = pulls.Wait() // each has its own error
 	for n, s := range steps {
+		if errors.Is(ended[n], errCrowded) {
+			ended[n] = a.stage(ctx, s.Release)
+		}
 		a.note(ctx, s, ended[n])
 	}
 }

@@ -23,7 +23,9 @@ type World struct {
 	Clock    *Clock
 	Policy   agent.Policy
 	Verifier agent.Verifier // nil: nobody verifies
-	Against  Against
+	Against  []agent.Hold   // what the node has against a restart
+	// AskedAgainst counts the questions for it.
+	AskedAgainst int
 }
 
 // NewWorld is an empty node on 1 May 2026, noon.
@@ -47,15 +49,17 @@ func (w *World) Agent() *agent.Agent {
 	return &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
 		Policy: w.Policy, Verifier: w.Verifier, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
-		Preconditions: &w.Against,
+		Preconditions: against{w},
 	}
 }
 
-// Against is what the node has against a restart, as a test wants it.
-type Against []agent.Hold
+// against is an agent.Preconditions as the test wants it.
+type against struct{ world *World }
 
-// Holds answers as agent.Preconditions.
-func (a *Against) Holds(context.Context) []agent.Hold { return slices.Clone(*a) }
+func (a against) Holds(context.Context) []agent.Hold {
+	a.world.AskedAgainst++
+	return slices.Clone(a.world.Against)
+}
 
 // Clock is a clock that a test sets.
 type Clock struct {

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/reboot"
+	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // The pages as `make install` makes them.
@@ -73,14 +75,17 @@ func TestThePageHasEveryVerbAndFlag(t *testing.T) {
 func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 	t.Parallel()
 	page := man(t, page8)
-	words := []string{"UPDATE_POLLING_INTERVAL", "image_update_available", "image_update_state", "image_update_count", "image_updates"}
+	words := []string{
+		"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS", "image_update_available",
+		"image_update_state", "image_update_count", "image_updates",
+	}
 	for _, state := range []agent.State{
 		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,
 	} {
 		words = append(words, string(state))
 	}
 	words = append(words, agent.HoldWithheld, agent.HoldBusy, agent.HoldUnmanaged, agent.HoldEdited, agent.HoldRefused,
-		agent.HoldAsked, agent.HoldDisk)
+		agent.HoldAsked, agent.HoldDisk, reboot.HoldReboot, reboot.HoldSnapshot, systemd.HoldKubelet)
 	for _, code := range []int{exitDone, exitFailed, exitUsage, exitNothing, exitHeld} {
 		words = append(words, strconv.Itoa(code))
 	}
