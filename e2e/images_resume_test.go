@@ -345,7 +345,7 @@ func testStageRestartedTooOften(t *testing.T, r *imagesRig) {
 		}
 	}
 	require.ErrorContains(t, err, "after 3 restarts: connection lost: ")
-	assert.Contains(t, []int{3, 4}, kills, "a containerd that was killed may stumble once before it gets so far")
+	assert.Contains(t, []int{2, 3, 4}, kills, "a containerd that was killed may stumble before it gets so far")
 	r.awaitClient()
 	layer.answers(nil)
 	r.stage(release)
