@@ -117,7 +117,8 @@ func TestPullFillsTheDisk(t *testing.T) {
 	}
 	n.Registry.Forget()
 	heldForRoom(t, check(t, n), figures)
-	assert.Zero(t, n.Registry.Requests().Count(http.MethodGet, node.Blob), "pulled again")
+	// What it needs is asked anew at a poll, for which the config is read, and then there is no room.
+	assert.Less(t, n.Registry.Requests().Bytes(node.Blob), int64(64<<10), "pulled again")
 
 	// What the pull took is free again: the next release needs nearly all that there was.
 	wanted := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.2", node.Image{
