@@ -33,7 +33,7 @@ func (r *Record) noteGood(plan Plan, applied map[string]bool, keep int) {
 			g, ok := r.Good[key]
 			next := Good{Repository: repository, Running: running, Before: g.before(repository, running, keep)}
 			if ok && g.Running == running && g.Repository == repository {
-				next.Before, next.Adopted = g.Before[:min(len(g.Before), keep)], g.Adopted
+				next.Adopted = g.Adopted
 			} else {
 				next.Adopted = ok && g.Running != "" && !approved
 			}

@@ -37,14 +37,14 @@ type ShortageError struct {
 // Error tells all figures: who reads it wants to know how much to free.
 func (e *ShortageError) Error() string {
 	return fmt.Sprintf("needs %s to pull and %s to unpack, and %s of %s stay free: only %s are free on %s",
-		size(e.Compressed), size(e.Unpacked), size(e.Keep), size(e.Size), size(e.Free), e.Path)
+		Bytes(e.Compressed), Bytes(e.Unpacked), Bytes(e.Keep), Bytes(e.Size), Bytes(e.Free), e.Path)
 }
 
 // Unwrap is ErrHeld: it is not now, not never.
 func (e *ShortageError) Unwrap() error { return ErrHeld }
 
-// size is a number of bytes for people.
-func size(n int64) string {
+// Bytes is a number of bytes for people.
+func Bytes(n int64) string {
 	switch {
 	case n >= 1e9:
 		return fmt.Sprintf("%.1f GB", float64(n)/1e9)

@@ -31,7 +31,7 @@ func (s settings) checkDisk() finding {
 		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
 	}
 	free := float64(fs.Bavail) * float64(fs.Bsize) // their types differ between architectures
-	detail := fmt.Sprintf("%s: %s free", dir, bytesText(int64(free)))
+	detail := fmt.Sprintf("%s: %s free", dir, agent.Bytes(int64(free)))
 	if free < recordRoom {
 		return warn("disk", detail, "make room: the agent keeps its record there")
 	}
@@ -48,27 +48,15 @@ func checkImageSpace(fs agent.Filesystem, d config.Disk) finding {
 	collects := fs.Size / 100 * int64(100-d.HighMark) // what is free then
 	room := fs.Free - max(reserve, collects)
 	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
-		fs.Path, bytesText(fs.Free), bytesText(fs.Size), bytesText(reserve), d.HighMark, bytesText(collects))
+		fs.Path, agent.Bytes(fs.Free), agent.Bytes(fs.Size), agent.Bytes(reserve), d.HighMark, agent.Bytes(collects))
 	const remedy = "make room: `crictl rmi --prune` removes what no container uses; or enlarge the file system"
 	switch {
 	case room > 0:
-		return ok(check, detail+": room for "+bytesText(room))
+		return ok(check, detail+": room for "+agent.Bytes(room))
 	case fs.Free < collects:
 		return warn(check, detail+": kubelet removes images now", remedy)
 	default:
-		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, bytesText(1-room)),
+		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, agent.Bytes(1-room)),
 			remedy+", or lower disk.reserve or disk.reservePercent")
-	}
-}
-
-// bytesText is a number of bytes for people.
-func bytesText(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	default:
-		return fmt.Sprintf("%d bytes", n)
 	}
 }
