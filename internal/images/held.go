@@ -15,15 +15,12 @@ import (
 // Held lists the image records of the namespace, ours and everybody's. A
 // record whose content cannot be read has no Config and is not Complete.
 func (s *Store) Held(ctx context.Context) ([]agent.HeldImage, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := s.open(ctx)
-	if err != nil {
-		return nil, s.placed(err)
-	}
-	defer c.close()
-	held, err := c.held(ctx)
-	return held, s.placed(err)
+	var held []agent.HeldImage
+	err := s.with(ctx, func(ctx context.Context, c *session) (err error) {
+		held, err = c.held(ctx)
+		return err
+	})
+	return held, err
 }
 
 func (c *session) held(ctx context.Context) ([]agent.HeldImage, error) {

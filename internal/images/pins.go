@@ -18,20 +18,15 @@ import (
 // wanted digest that nothing holds is left out; it has to be staged. What broken
 // off stagings left of releases that are not wanted goes, too.
 func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := s.open(ctx)
-	if err != nil {
-		return s.placed(err)
-	}
-	defer c.close()
-	if err := c.pins(ctx, want); err != nil {
-		return s.placed(err)
-	}
-	if err := c.tidyLeases(ctx, want); err != nil {
-		c.log.Warn("containerd: leases not deleted, they will expire", "error", err)
-	}
-	return nil
+	return s.with(ctx, func(ctx context.Context, c *session) error {
+		if err := c.pins(ctx, want); err != nil {
+			return err
+		}
+		if err := c.tidyLeases(ctx, want); err != nil {
+			c.log.Warn("containerd: leases not deleted, they will expire", "error", err)
+		}
+		return nil
+	})
 }
 
 func (c *session) pins(ctx context.Context, want []agent.Pin) error {

@@ -21,14 +21,7 @@ import (
 // snapshots. Its name and its blobs are gone, though, so it is started anew only
 // where a registry answers: callers leave alone what any container uses.
 func (s *Store) Prune(ctx context.Context, gone []agent.HeldImage) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := s.open(ctx)
-	if err != nil {
-		return s.placed(err)
-	}
-	defer c.close()
-	return s.placed(c.prune(ctx, gone))
+	return s.with(ctx, func(ctx context.Context, c *session) error { return c.prune(ctx, gone) })
 }
 
 func (c *session) prune(ctx context.Context, gone []agent.HeldImage) error {

@@ -19,15 +19,12 @@ type Server struct {
 
 // Server asks containerd for its version and its snapshotters.
 func (s *Store) Server(ctx context.Context) (Server, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, err := s.open(ctx)
-	if err != nil {
-		return Server{}, s.placed(err)
-	}
-	defer c.close()
-	server, err := c.introspect(ctx)
-	return server, s.placed(err)
+	var server Server
+	err := s.with(ctx, func(ctx context.Context, c *session) (err error) {
+		server, err = c.introspect(ctx)
+		return err
+	})
+	return server, err
 }
 
 func (c *session) introspect(ctx context.Context) (Server, error) {

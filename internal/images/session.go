@@ -61,6 +61,18 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	return &session{Store: s, client: client, matcher: matcher, link: l}, nil
 }
 
+// with runs one short call: connected, bounded in time, its error placed.
+func (s *Store) with(ctx context.Context, call func(context.Context, *session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := s.open(ctx)
+	if err != nil {
+		return s.placed(err)
+	}
+	defer c.close()
+	return s.placed(call(ctx, c))
+}
+
 func (s *Store) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
 	if at, ok := errors.AsType[*net.OpError](err); ok {

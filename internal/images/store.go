@@ -24,7 +24,7 @@ import (
 // DefaultNamespace is where CRI keeps its images.
 const DefaultNamespace = "k8s.io"
 
-// callTimeout bounds Held and Pins: a containerd that takes a connection and
+// callTimeout bounds every short call: a containerd that takes a connection and
 // then says nothing must not stop the agent's loop. Listing 1,000 records
 // takes well under a second.
 const callTimeout = time.Minute
