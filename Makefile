@@ -15,9 +15,10 @@ SCRIPTS := .ci/run tools/setup tools/pin tools/package
 # A release sets VERSION; a tarball without git is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BINARY := bin/image-update-agent
-# The spec wants the symbols, and cgo on the one architecture where Go links no PIE by itself.
-GO_LDFLAGS ?= -s -w
-CGO_ENABLED ?= 0
+# The spec wants the symbols, and cgo on the one architecture where Go links no PIE by itself. What is built depends on
+# no variable of the environment.
+GO_LDFLAGS = -s -w
+CGO_ENABLED = 0
 GO_BUILD := CGO_ENABLED=$(CGO_ENABLED) go build -trimpath -ldflags '$(GO_LDFLAGS) -X main.version=$(VERSION)'
 
 # How long `make fuzz` spends on each target, and how many cases `make soak` tries per property (rapid's own: 100).
