@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// Readiness knows whether containers are ready to serve. CRI does not.
+type Readiness interface {
+	// Unready says what the containers of a pod lack to be ready. Its error is that
+	// nobody could be asked at all.
+	Unready(ctx context.Context, pod PodReadiness) (Verdict, error)
+}
+
+// PodReadiness is a static pod whose readiness is asked for.
+type PodReadiness struct {
+	Namespace  string
+	Pod        string // with the node's suffix, as CRI has it: velum-node1
+	Address    string // of the pod's sandbox; empty: the host's
+	Containers []ContainerReadiness
+}
+
+// ContainerReadiness is a container that runs, and how it says that it is ready.
+type ContainerReadiness struct {
+	Name  string
+	ID    string          // CRI's
+	Probe *manifests.Probe // its readiness probe; nil: it has none, and is ready as soon as it runs
+}
+
+// Verdict is what a pod lacks to be ready.
+type Verdict struct {
+	// Unready is the first thing, as in "velum is not ready: GET
+	// http://127.0.0.1:80/: 503"; empty: nothing that was looked at.
+	Unready string
+	// Unchecked are the containers that nobody could check, and why, as in "velum:
+	// exec probe, which only kubelet can run".
+	Unchecked []string
+}
