@@ -26,7 +26,7 @@ type PodReadiness struct {
 // ContainerReadiness is a container that runs, and how it says that it is ready.
 type ContainerReadiness struct {
 	Name  string
-	ID    string          // CRI's
+	ID    string           // CRI's
 	Probe *manifests.Probe // its readiness probe; nil: it has none, and is ready as soon as it runs
 }
 
