@@ -12,11 +12,13 @@
 //   - Reference: what an image field says, repository with optional tag and
 //     digest. Repository includes the registry host where there is one.
 //   - Template: a pod manifest whose tags may be the Placeholder.
+//   - To pin: to set an image to one digest, with a pull policy that needs no
+//     registry.
 //   - Image: one place that names an image, with what is written there, and
 //     whether it may be edited, or the Reason why not.
 //
-// Promises: a rendered file differs from its template in image references and
-// pull policies only; every other byte is kept. Render parses its result again
-// and compares the trees before it returns a byte of it. Rendering twice is
-// rendering once. Input is bounded as in internal/yamledit.
+// Promises: a rendered or pinned file differs from what it was made of in image
+// references and pull policies only; every other byte is kept. Render and Pin
+// parse their result again and compare the trees before they return a byte of it.
+// Rendering twice is rendering once. Input is bounded as in internal/yamledit.
 package manifests

@@ -19,7 +19,7 @@ import (
 // seeds adds every template there is.
 func seeds(f *testing.F) {
 	f.Helper()
-	files, err := filepath.Glob("testdata/[gt]*/*.*")
+	files, err := filepath.Glob("testdata/[gpt]*/*.*")
 	require.NoError(f, err)
 	for _, file := range files {
 		data, err := os.ReadFile(file)

@@ -4,6 +4,8 @@ package manifests_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,12 +15,16 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// twin writes a template and, beside it, the bytes that rendering it with
-// twinOverrides must give.
+// twin writes a template and, beside it, the bytes that editing it must give:
+// rendering it with twinOverrides, or pinning pins.
 type twin struct {
 	t              *rapid.T
 	template, want strings.Builder
 	names          int
+	images         [][2]string
+	policyAfter    map[string]string // of an image that is edited
+	kind           manifests.Kind    // of the list that is written
+	pins           []manifests.Pinned
 }
 
 var twinOverrides = manifests.Overrides{
@@ -56,35 +62,46 @@ func (w *twin) pick(label string, from ...string) string {
 
 func (w *twin) flip(label string) bool { return rapid.Bool().Draw(w.t, label) }
 
-// image returns a reference, what becomes of it, and whether it is edited.
-func (w *twin) image() (from, to string, edited bool) {
-	pair := rapid.SampledFrom(twinImages).Draw(w.t, "image")
-	return pair[0], strings.TrimSpace(pair[1]), pair[0] != pair[1]
+// image returns a new container's name, its reference, what becomes of it, and
+// whether it is edited.
+func (w *twin) image() (name, from, to string, edited bool) {
+	w.names++
+	name = fmt.Sprintf("c%d", w.names)
+	pair := rapid.SampledFrom(w.images).Draw(w.t, "image")
+	from, to, edited = pair[0], strings.TrimSpace(pair[1]), pair[0] != pair[1]
+	if edited {
+		w.pins = append(w.pins, manifests.Pinned{Kind: w.kind, Container: name, Reference: to})
+	}
+	return name, from, to, edited
 }
 
-var policyAfter = map[string]string{"Always": "Always", "IfNotPresent": "Always", "Never": "Never", "Sometimes": "Sometimes"}
+var twinPolicies = map[string]string{"Always": "Always", "IfNotPresent": "Always", "Never": "Never", "Sometimes": "Sometimes"}
 
-// flow writes one container or volume in flow style, without its line's end.
-func (w *twin) flow(reference, policy string) {
+// flow writes one container or volume in flow style, without its line's end;
+// head is what stands in front of it, and gets its name.
+func (w *twin) flow(head, reference, policy string) {
 	q := w.pick("quote", "", "'", "\"")
-	from, to, edited := w.image()
-	w.both("{")
+	name, from, to, edited := w.image()
+	w.both("%s{", strings.ReplaceAll(head, "NAME", name))
+	if reference == "image" {
+		w.both("name: %s, ", name)
+	}
 	w.both("%s", w.pick("front", "", "tty: true, ", "\"größe 😀\": [x, {image: y}], ", "\n        "))
 	w.both("%s: ", reference)
 	w.edit(q+from+q, q+to+q)
 	if w.flip("policy") {
-		old := w.pick("old", "Always", "IfNotPresent", "Never")
 		w.both("%s, %s: ", w.pick("space", "", " "), policy)
-		w.policy(old, edited)
+		w.policy(edited)
 	} else if edited {
-		w.edit("", ", "+policy+": Always")
+		w.edit("", ", "+policy+": "+w.policyAfter["Always"])
 	}
 	w.both("%s}", w.pick("behind", "", " ", " ,", ", stdin: false", " # image: x\n      "))
 }
 
-func (w *twin) policy(old string, edited bool) {
+func (w *twin) policy(edited bool) {
+	old := w.pick("old", slices.Sorted(maps.Keys(w.policyAfter))...)
 	if edited {
-		w.edit(old, policyAfter[old])
+		w.edit(old, w.policyAfter[old])
 		return
 	}
 	w.both("%s", old)
@@ -99,7 +116,7 @@ func (w *twin) block(indent, dash, reference, policy string) {
 		lines = append(lines, "policy")
 	}
 	lines = append(lines, w.pick("extra", "script", "block", "args", "env", "comment"))
-	from, to, edited := w.image()
+	name, from, to, edited := w.image()
 	for i, line := range rapid.Permutation(lines).Draw(w.t, "order") {
 		lead := indent
 		if i == 0 {
@@ -107,13 +124,12 @@ func (w *twin) block(indent, dash, reference, policy string) {
 		}
 		switch line {
 		case "name":
-			w.names++
-			w.both("%sname: c%d\n", lead, w.names)
+			w.both("%sname: %s\n", lead, name)
 		case "image":
 			w.blockImage(lead, indent, reference, policy, from, to, edited && !hasPolicy)
 		case "policy":
 			w.both("%s%s: ", lead, policy)
-			w.policy(w.pick("old", "Always", "IfNotPresent", "Never", "Sometimes"), edited)
+			w.policy(edited)
 			w.both("%s\n", w.pick("tail", "", " # image: x"))
 		default:
 			w.extra(line, lead, indent)
@@ -128,7 +144,7 @@ func (w *twin) blockImage(lead, indent, reference, policy, from, to string, inse
 	w.edit(q+from+q, q+to+q)
 	w.both("%s\n", w.pick("tail", "", " ", " # image: sles12/velum:__TAG__", "\t#"))
 	if insert {
-		w.edit("", indent+policy+": Always\n")
+		w.edit("", indent+policy+": "+w.policyAfter["Always"]+"\n")
 	}
 }
 
@@ -147,19 +163,18 @@ func (w *twin) extra(line, lead, indent string) {
 	}
 }
 
-func (w *twin) list(field, reference, policy string) {
+func (w *twin) list(kind manifests.Kind, field, reference, policy string) {
+	w.kind = kind
 	outer := w.pick("list", "  ", "    ", "      ")
 	w.both("  %s:%s\n", field, w.pick("tail", "", " # list"))
 	for range rapid.IntRange(1, 3).Draw(w.t, "items") {
 		gap := w.pick("dash", " ", "   ")
 		switch {
 		case reference != "image":
-			w.both("%s-%sname: v\n%s %simage: ", outer, gap, outer, gap)
-			w.flow(reference, policy)
+			w.flow(outer+"-"+gap+"name: NAME\n"+outer+" "+gap+"image: ", reference, policy)
 			w.both("\n")
 		case w.flip("flow"):
-			w.both("%s-%s", outer, gap)
-			w.flow(reference, policy)
+			w.flow(outer+"-"+gap, reference, policy)
 			w.both("\n")
 		default:
 			w.block(outer+" "+gap, outer+"-"+gap, reference, policy)
@@ -167,17 +182,16 @@ func (w *twin) list(field, reference, policy string) {
 	}
 }
 
-// pods draws a template and its rendering.
-func pods(t *rapid.T) (template, want string) {
-	w := &twin{t: t}
+// pod draws a template and what editing it must give.
+func (w *twin) pod() (template, want string) {
 	w.both("%s%s", w.pick("top", "", "# top\n", "---\n", "# größe\n--- # header\n"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n")
 	if w.flip("init") {
-		w.list("initContainers", "image", "imagePullPolicy")
+		w.list(manifests.KindInit, "initContainers", "image", "imagePullPolicy")
 	}
 	if w.flip("volumes") {
-		w.list("volumes", "reference", "pullPolicy")
+		w.list(manifests.KindVolume, "volumes", "reference", "pullPolicy")
 	}
-	w.list("containers", "image", "imagePullPolicy")
+	w.list(manifests.KindContainer, "containers", "image", "imagePullPolicy")
 	w.both("%s", w.pick("end", "", "\n\n", "# end\n", "---\nkind: Pod\nspec: {containers: [{image: sles12/velum:__TAG__}]}\n", "...\n"))
 	template, want = w.template.String(), w.want.String()
 	if w.flip("no final newline") {
@@ -197,7 +211,8 @@ func pods(t *rapid.T) (template, want string) {
 func TestRenderOverStyles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		template, want := pods(t)
+		w := &twin{t: t, images: twinImages, policyAfter: twinPolicies}
+		template, want := w.pod()
 		r, err := manifests.Render([]byte(template), twinOverrides)
 		require.NoError(t, err, "%s", template)
 		require.Equal(t, want, string(r.Data))
