@@ -47,6 +47,8 @@ func PodsConformance(t *testing.T, version node.Version) {
 		"images in use":           testContainersUsed,
 		"pruned while it runs":    testPrunedInUse,
 		"where images are":        testImageFilesystem,
+		"sandbox":                 testSandbox,
+		"sandbox with an address": testSandboxAddress,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -76,6 +78,11 @@ func newPodsRigWith(t *testing.T, options node.Options) *podsRig {
 // sandbox runs a sandbox as kubelet does for a pod that it read from source.
 func (r *podsRig) sandbox(pod, source string) (string, *cri.PodSandboxConfig) {
 	r.t.Helper()
+	return r.sandboxIn(cri.NamespaceMode_NODE, pod, source)
+}
+
+func (r *podsRig) sandboxIn(network cri.NamespaceMode, pod, source string) (string, *cri.PodSandboxConfig) {
+	r.t.Helper()
 	config := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod, Namespace: "kube-system", Uid: "uid-" + pod},
 		LogDirectory: r.Path("var/log"),
@@ -84,7 +91,7 @@ func (r *podsRig) sandbox(pod, source string) (string, *cri.PodSandboxConfig) {
 		},
 		Annotations: map[string]string{"kubernetes.io/config.source": source, "kubernetes.io/config.hash": "uid-" + pod},
 		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
-			NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
+			NamespaceOptions: &cri.NamespaceOption{Network: network},
 		}},
 	}
 	answer, err := r.cri.Runtime.RunPodSandbox(r.t.Context(), &cri.RunPodSandboxRequest{Config: config})

@@ -6,7 +6,7 @@
 // # Words
 //
 // A sandbox is what CRI makes of a pod: the namespaces that its containers
-// share. An attempt is one start of a container within a pod; kubelet counts
+// share. It is ready while they stand. An attempt is one start of a container within a pod; kubelet counts
 // them and keeps the last dead one for its log. A static pod is one that
 // kubelet read from a file; it says so in the sandbox's annotations. The image
 // id is the digest of an image's config. It is the only thing in CRI that

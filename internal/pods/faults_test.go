@@ -36,6 +36,7 @@ type fakeRuntime struct {
 	status     func(context.Context) (*cri.ContainerStatusResponse, error)
 	stop       func(context.Context, *cri.StopContainerRequest) error
 	stopPod    func() error
+	sandbox    func(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
 	image      *cri.ImageStatusResponse
 	pull       func() (*cri.PullImageResponse, error)
 	filesystem func() (*cri.ImageFsInfoResponse, error)
@@ -63,6 +64,11 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, r *cri.StopContainerReq
 
 func (f *fakeRuntime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
 	return &cri.StopPodSandboxResponse{}, f.stopPod()
+}
+
+func (f *fakeRuntime) PodSandboxStatus(ctx context.Context, r *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
+	is, err := f.sandbox(ctx, r.GetPodSandboxId())
+	return &cri.PodSandboxStatusResponse{Status: is}, err
 }
 
 func (f *fakeRuntime) ImageStatus(context.Context, *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
