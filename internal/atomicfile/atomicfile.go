@@ -17,6 +17,9 @@
 // somebody else than root or the effective user, writable by group or others)
 // is neither read nor replaced nor removed.
 //
+// A file can be set aside for a while: renamed to a dot-name from which its name
+// can be read, and put back under it by whoever comes first.
+//
 // A compare-and-swap replaces a file only if it still is the File that was
 // read. It is compared right before the rename, under a read lease (fcntl(2),
 // F_SETLEASE), so that a program which has the file open for writing at that

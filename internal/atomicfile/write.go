@@ -11,8 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Options say how Write treats what is there.
@@ -150,9 +148,7 @@ func fill(handle *os.File, data []byte, old File) error {
 // place gives the temporary file its name.
 func (d *Dir) place(temp, name string, expect *File) error {
 	if expect != nil && !expect.Exists() {
-		_, err := control(d.self, func(dir int) (int, error) {
-			return 0, unix.Renameat2(dir, temp, dir, name, unix.RENAME_NOREPLACE)
-		})
+		err := d.renameNew(temp, name)
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%w: created meanwhile", ErrConflict)
 		}

@@ -175,10 +175,7 @@ func (f *Files) Write(ctx context.Context, was agent.PodFile, data []byte) error
 		_, err := dir.Write(was.Name, data, atomicfile.Options{Mode: newMode, Expect: expect})
 		return err
 	})
-	if errors.Is(err, errGone) {
-		err = fmt.Errorf("%s: %w: gone", was.Name, agent.ErrConflict)
-	}
-	return wrap(err)
+	return wrap(goneIsConflict(was.Name, err))
 }
 
 // Remove deletes a file of kubelet's directory if it still is what was read,
