@@ -12,6 +12,7 @@
 //   - Reference: what an image field says, repository with optional tag and
 //     digest. Repository includes the registry host where there is one.
 //   - Template: a pod manifest whose tags may be the Placeholder.
+//   - Probe: how kubelet asks whether a container is ready to serve.
 //   - To pin: to set an image to one digest, with a pull policy that needs no
 //     registry.
 //   - Image: one place that names an image, with what is written there, and

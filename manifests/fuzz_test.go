@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -36,6 +37,9 @@ func seeds(f *testing.F) {
 	for _, tc := range bytesKept {
 		f.Add([]byte(strings.ReplaceAll(tc.template, "E", "\r\n")))
 	}
+	for _, tc := range probesWritten {
+		f.Add([]byte(pod("a:1" + tc.container)))
+	}
 	for _, tc := range noPodManifests {
 		if len(tc.data) < 4096 {
 			f.Add([]byte(tc.data))
@@ -62,6 +66,12 @@ func FuzzParse(f *testing.F) {
 			require.Positive(t, img.Line)
 			require.Positive(t, img.Column)
 			require.Equal(t, img.Reference, manifests.SplitReference(img.Reference).String())
+		}
+		require.GreaterOrEqual(t, p.Grace, time.Duration(0))
+		require.LessOrEqual(t, len(p.Probes), len(p.Images))
+		for _, probe := range p.Probes {
+			require.GreaterOrEqual(t, probe.Timeout, time.Duration(0))
+			require.True(t, probe.Port >= 0 && probe.Port < 1<<16, probe.Port)
 		}
 		equal, err := manifests.Equal(data, data)
 		require.NoError(t, err)

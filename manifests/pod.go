@@ -2,6 +2,12 @@
 
 package manifests
 
+import (
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
 // Kind is the sort of place that names an image.
 type Kind string
 
@@ -50,11 +56,16 @@ type Image struct {
 	Reason     string // one of the Reason words, "" if Editable
 }
 
-// Pod is what a pod manifest says about its images.
+// Pod is what a pod manifest says about its images, and how the pod serves and
+// ends.
 type Pod struct {
 	Name      string
 	Namespace string  // "default" if none is written, as kubelet has it
 	Images    []Image // in order of document and of containers, init containers, ephemeral containers, volumes
+
+	Probes      []Probe       // for readiness, of the containers that have one, in their order; not of init containers
+	HostNetwork bool          // the pod has the host's addresses
+	Grace       time.Duration // from the request to end until containers are killed
 }
 
 // Parse reads a pod manifest. It is an error what kubelet would not run as one
@@ -64,5 +75,7 @@ func Parse(data []byte) (Pod, error) {
 	if err != nil {
 		return Pod{}, err
 	}
+	spec, _ := yamledit.Get(f.file.Documents[0].Content[0], "spec")
+	f.pod.serving(spec.Value) // here, so that rendering and comparing do not pay for it
 	return f.pod, nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -93,7 +94,7 @@ spec:
 		{Path: "spec.containers[0].args[1]", Line: 13, Column: 29, Container: "dashboard", Kind: manifests.KindArgument, Reference: "sles12/side:1", Reason: manifests.ReasonArgument},
 		{Path: "spec.initContainers[0].image", Line: 15, Column: 12, Kind: manifests.KindInit, Reference: "sles12/init@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", PullPolicy: "Always", Reason: manifests.ReasonDigest},
 		{Path: "spec.volumes[0].image.reference", Line: 9, Column: 49, Container: "model", Kind: manifests.KindVolume, Reference: "r.example/model:1", PullPolicy: "Never", Editable: true},
-	}}, p)
+	}, Grace: 30 * time.Second}, p)
 }
 
 func TestParseDefaultsTheNamespace(t *testing.T) {

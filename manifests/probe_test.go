@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+const (
+	ports  = "\n    ports: [{name: web, containerPort: 8080}, {name: other, containerPort: 1}, {name: '90', containerPort: 91}, {name: none}, {name: far, containerPort: 70000}, {name: web, containerPort: 2}]"
+	ready  = "\n    readinessProbe: "
+	second = time.Second
+)
+
+func httpGet(port int) manifests.Probe {
+	return manifests.Probe{Container: "c", Kind: "httpGet", Port: port, Scheme: "HTTP", Path: "/", Timeout: second}
+}
+
+// probesWritten are what stands below the image of pod, and the probe it is; one
+// without kind is none.
+var probesWritten = map[string]struct {
+	container string
+	want      manifests.Probe
+}{
+	"none":                       {"", manifests.Probe{}},
+	"null":                       {ready, manifests.Probe{}},
+	"empty":                      {ready + "{}", manifests.Probe{}},
+	"text":                       {ready + "x", manifests.Probe{}},
+	"list":                       {ready + "[{httpGet: {port: 80}}]", manifests.Probe{}},
+	"no handler":                 {ready + "{periodSeconds: 1, httpGet: }", manifests.Probe{}},
+	"liveness":                   {"\n    livenessProbe: {httpGet: {port: 80}}", manifests.Probe{}},
+	"http":                       {ready + "{httpGet: {port: 80}}", httpGet(80)},
+	"http, numbers around":       {ready + "{initialDelaySeconds: 5, httpGet: {port: 80}, failureThreshold: 3}", httpGet(80)},
+	"http, explicit nulls":       {ready + "{httpGet: {port: 80, path: , scheme: ~, host: null, httpHeaders: }, timeoutSeconds: }", httpGet(80)},
+	"http, empty words":          {ready + "{httpGet: {port: 80, path: '', scheme: '', host: ''}}", httpGet(80)},
+	"named port":                 {ports + ready + "{httpGet: {port: web}}", httpGet(8080)},
+	"named port, probe first":    {ready + "{httpGet: {port: web}}" + ports, httpGet(8080)},
+	"port in quotes":             {ports + ready + "{httpGet: {port: '8081'}}", httpGet(8081)},
+	"name that reads as number":  {ports + ready + "{httpGet: {port: '90'}}", httpGet(91)},
+	"number that reads as name":  {ports + ready + "{httpGet: {port: 90}}", httpGet(90)},
+	"unknown port name":          {ports + ready + "{httpGet: {port: admin}}", httpGet(0)},
+	"port name without number":   {ports + ready + "{httpGet: {port: none}}", httpGet(0)},
+	"port name, number too high": {ports + ready + "{httpGet: {port: far}}", httpGet(0)},
+	"no port":                    {ports + ready + "{httpGet: {path: /}}", httpGet(0)},
+	"port too high":              {ready + "{httpGet: {port: 65536}}", httpGet(0)},
+	"highest port":               {ready + "{httpGet: {port: 65535}}", httpGet(65535)},
+	"negative port":              {ready + "{httpGet: {port: -1}}", httpGet(0)},
+	"port of many digits":        {ready + "{httpGet: {port: 99999999999999999999}}", httpGet(0)},
+	"port in quotes, too high":   {ready + "{httpGet: {port: '4294967376'}}", httpGet(0)},
+	"port with a fraction":       {ready + "{httpGet: {port: 80.5}}", httpGet(0)},
+	"port list":                  {ready + "{httpGet: {port: [80]}}", httpGet(0)},
+	"ports that are none":        {"\n    ports: x" + ready + "{httpGet: {port: web}}", httpGet(0)},
+	"broken timeout":             {ready + "{httpGet: {port: 80}, timeoutSeconds: soon}", httpGet(80)},
+	"no time":                    {ready + "{httpGet: {port: 80}, timeoutSeconds: 0}", httpGet(80)},
+	"negative time":              {ready + "{httpGet: {port: 80}, timeoutSeconds: -5}", httpGet(80)},
+	"two handlers":               {ready + "{httpGet: {port: 80}, exec: {command: [a]}}", httpGet(80)},
+	"all of http": {
+		ready + "{timeoutSeconds: 7, httpGet: {port: 443, path: '/a?b=c', scheme: HTTPS, host: h.example, httpHeaders: [{name: Host, value: v.example}, {name: X, value: ''}]}}",
+		manifests.Probe{
+			Container: "c", Kind: "httpGet", Host: "h.example", Port: 443, Scheme: "HTTPS", Path: "/a?b=c",
+			Headers: []manifests.Header{{Name: "Host", Value: "v.example"}, {Name: "X"}}, Timeout: 7 * second,
+		},
+	},
+	"as kubeadm writes it": {
+		"\n    readinessProbe:\n      failureThreshold: 3\n      httpGet:\n        host: 10.0.0.11\n        path: /readyz\n        port: 6443\n        scheme: HTTPS\n      periodSeconds: 1\n      timeoutSeconds: 15",
+		manifests.Probe{Container: "c", Kind: "httpGet", Host: "10.0.0.11", Port: 6443, Scheme: "HTTPS", Path: "/readyz", Timeout: 15 * second},
+	},
+	"endless time": {
+		ready + "{tcpSocket: {port: 80}, timeoutSeconds: 9223372036854775807}",
+		manifests.Probe{Container: "c", Kind: "tcpSocket", Port: 80, Timeout: (1<<31 - 1) * second},
+	},
+	"tcp": {
+		ports + ready + "{tcpSocket: {port: web, host: h.example, path: /x, scheme: HTTPS, httpHeaders: [{name: X}]}, timeoutSeconds: 2}",
+		manifests.Probe{Container: "c", Kind: "tcpSocket", Host: "h.example", Port: 8080, Timeout: 2 * second},
+	},
+	"exec":    {ready + "{timeoutSeconds: 2, exec: {command: [mysqladmin, ping]}}", manifests.Probe{Container: "c", Kind: "exec"}},
+	"grpc":    {ready + "{grpc: {port: 80}}", manifests.Probe{Container: "c", Kind: "grpc"}},
+	"unknown": {ready + "{udpSocket: {port: 80}}", manifests.Probe{Container: "c", Kind: "udpSocket"}},
+}
+
+func TestParseTakesTheReadinessProbe(t *testing.T) {
+	t.Parallel()
+	for name, tc := range probesWritten {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := manifests.Parse([]byte(pod("a:1" + tc.container)))
+			require.NoError(t, err)
+			if tc.want.Kind == "" {
+				assert.Empty(t, p.Probes)
+				return
+			}
+			assert.Equal(t, []manifests.Probe{tc.want}, p.Probes)
+		})
+	}
+}
+
+// Kubelet asks regular containers of the first document only; anchors and merge
+// keys count.
+func TestParseTakesProbesInOrder(t *testing.T) {
+	t.Parallel()
+	p, err := manifests.Parse([]byte("x: &probe {readinessProbe: &r {tcpSocket: {port: 2}}}\n" + podHead +
+		"  - {name: a, image: 'a:1', readinessProbe: {exec: {}}}\n" +
+		"  - {name: none, image: 'a:1'}\n" +
+		"  - {name: b, image: 'a:1', <<: *probe}\n" +
+		"  - {name: c, image: 'a:1', readinessProbe: *r}\n" +
+		"  initContainers:\n  - {name: i, image: 'a:1', readinessProbe: *r}\n" +
+		"---\n" + pod("a:1\n    readinessProbe: {exec: {}}")))
+	require.NoError(t, err)
+	assert.Equal(t, []manifests.Probe{
+		{Container: "a", Kind: "exec"},
+		{Container: "b", Kind: "tcpSocket", Port: 2, Timeout: second},
+		{Container: "c", Kind: "tcpSocket", Port: 2, Timeout: second},
+	}, p.Probes)
+}
+
+func TestParseTakesTheNetwork(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]bool{
+		"": false, "  hostNetwork: true\n": true, "  hostNetwork: false\n": false, "  hostNetwork: yes\n": true, "  hostNetwork: On\n": true,
+		"  hostNetwork: 'true'\n": false, "  hostNetwork:\n": false, "  hostNetwork: {a: b}\n": false, "  hostNetwork: no\n": false,
+		"---\nspec: {hostNetwork: true}\n": false,
+	} {
+		p, err := manifests.Parse([]byte(pod("a:1") + written))
+		require.NoError(t, err, written)
+		assert.Equal(t, want, p.HostNetwork, written)
+	}
+}
+
+func TestParseTakesTheGrace(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]time.Duration{
+		"": 30 * second, "5": 5 * second, "0": 0, "-1": 30 * second, "soon": 30 * second, "'5'": 30 * second, "~": 30 * second,
+		"1.5": 30 * second, "[1]": 30 * second, "9223372036854775807": (1<<31 - 1) * second,
+	} {
+		p, err := manifests.Parse([]byte(pod("a:1") + "  terminationGracePeriodSeconds: " + written + "\n"))
+		require.NoError(t, err, written)
+		assert.Equal(t, want, p.Grace, written)
+	}
+}
+
+// They have liveness probes only.
+func TestParseTakesNoOtherProbes(t *testing.T) {
+	t.Parallel()
+	for file, onHost := range map[string]bool{"etcd.yaml": true, "kube-apiserver.yaml": true, "public.yaml": true} {
+		data, err := os.ReadFile(filepath.Join("testdata/templates", file))
+		require.NoError(t, err)
+		p, err := manifests.Parse(data)
+		require.NoError(t, err)
+		assert.Empty(t, p.Probes, file)
+		assert.Equal(t, onHost, p.HostNetwork, file)
+	}
+}
