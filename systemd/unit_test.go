@@ -36,7 +36,7 @@ func options(t *testing.T) map[string][]string {
 var since = map[string]int{
 	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Wants": 1, "Unit.StartLimitIntervalSec": 230,
 	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.EnvironmentFile": 1, "Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
-	"Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
+	"Service.ExecStopPost": 1, "Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
 	"Service.TimeoutStartSec": 188, "Service.WatchdogSec": 183,
 	"Service.StateDirectory": 235, "Service.StateDirectoryMode": 235, "Service.RuntimeDirectory": 211,
 	"Service.RuntimeDirectoryMode": 211, "Service.RuntimeDirectoryPreserve": 235, "Service.UMask": 1,
@@ -113,5 +113,6 @@ func TestTheUnitsPathsAreTheConfigurations(t *testing.T) {
 	assert.Equal(t, []string{"/etc"}, o["Service.ReadWritePaths"])
 	name := strings.TrimSuffix(unitFile, ".service")
 	assert.Equal(t, []string{"/usr/bin/" + name + " run"}, o["Service.ExecStart"])
+	assert.Equal(t, []string{"/usr/bin/" + name + " put-back"}, o["Service.ExecStopPost"])
 	assert.Equal(t, name, o["Service.StateDirectory"][0])
 }

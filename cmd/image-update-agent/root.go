@@ -65,6 +65,7 @@ restarted without approval.`,
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.holdCommand(), a.unholdCommand(),
 		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
+		a.putBackCommand(),
 	)
 	return cmd
 }

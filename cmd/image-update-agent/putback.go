@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/podfiles"
+)
+
+// putBackCommand is for the unit, and hidden: a daemon does the same when it
+// starts.
+func (a *app) putBackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "put-back",
+		Short: "Put back the pod manifests that were set aside",
+		Long: `put-back ends what a daemon that was killed in the middle of an apply has left:
+a pod manifest that is set aside, as .NAME.image-update-agent-aside beside where
+it was, gets its name back, so that kubelet starts the pod again. Where a file has
+the name by now, that one stays, and the one set aside is removed. The names that
+came back are printed, one a line; that there were none is no error.
+
+The unit runs it after each end of the daemon. It needs no daemon and takes no
+lock, so that it never waits: two at once, or one beside a daemon that is in the
+middle of an apply, are harmless. Each file comes back by one rename, which
+succeeds for one of them, and replaces nothing; the daemon then finds the file
+there, and plans anew.
+
+With a configuration that cannot be read it takes the directory that kubelet's
+configuration names, else /etc/kubernetes/manifests, and ends with 2.`,
+		Example: `  image-update-agent put-back`,
+		Hidden:  true,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, wrong := a.podManifests()
+			if dir == "" {
+				return wrong
+			}
+			names, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PutBack(cmd.Context())
+			for _, name := range names {
+				fmt.Fprintln(a.out, name)
+			}
+			return errors.Join(err, wrong)
+		},
+	}
+}
+
+// podManifests is kubelet's directory as configured. With a configuration that
+// is wrong it is the one without any: a pod must not stay away until somebody
+// has found a misspelt key.
+func (a *app) podManifests() (dir string, wrong error) {
+	c, wrong := a.load()
+	if wrong == nil {
+		return c.Settings.PodManifests, nil
+	}
+	none, err := os.CreateTemp("", "image-update-agent-")
+	if err != nil {
+		return "", errors.Join(wrong, err)
+	}
+	defer func() { _, _ = none.Close(), os.Remove(none.Name()) }() // it was only there to be empty
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return "", wrong
+	}
+	if c, err = config.Load(config.Sources{Root: strings.TrimSuffix(root, "/"), File: none.Name()}); err != nil {
+		return "", wrong // also what is shipped is
+	}
+	return c.Settings.PodManifests, wrong
+}
