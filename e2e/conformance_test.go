@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/platforms"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
@@ -105,15 +103,7 @@ func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 		Vanish: func(_ *testing.T, rel agent.Release) {
 			r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
 		},
-		Lose: func(t *testing.T, rel agent.Release) {
-			t.Helper()
-			pin, err := r.client.ImageService().Get(t.Context(), r.pin(rel).Name)
-			require.NoError(t, err)
-			store := r.client.ContentStore()
-			manifest, err := images.Manifest(t.Context(), store, pin.Target, platforms.Default())
-			require.NoError(t, err)
-			require.NoError(t, store.Delete(t.Context(), manifest.Layers[1].Digest))
-		},
+		Lose: func(_ *testing.T, rel agent.Release) { r.lose(rel) },
 		PullFloating: func(t *testing.T, rel agent.Release) {
 			t.Helper()
 			_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)

@@ -84,6 +84,10 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"whiteouts":                          testStageWhiteouts,
 		"containerd restarted":               testStageRestarted,
 		"containerd restarted too often":     testStageRestartedTooOften,
+		"named by digest":                    testName,
+		"a name alone holds the content":     testNameAlone,
+		"named and pulled by kubelet":        testNamePulled,
+		"what is incomplete gets no name":    testNameIncomplete,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t

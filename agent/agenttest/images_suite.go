@@ -50,6 +50,7 @@ func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 		"what runs can be pinned without having been staged": imagesPinPulled,
 	}
 	maps.Copy(tests, imagesPruning)
+	maps.Copy(tests, imagesNaming)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

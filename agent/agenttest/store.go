@@ -97,6 +97,20 @@ func (n *Node) fetch(repository string, d digest.Digest) error {
 	return nil
 }
 
+// Name answers as agent.Images.
+func (n *Node) Name(_ context.Context, p agent.Pin) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := agent.Release{Repository: p.Repository, Digest: p.Digest}.StagedName()
+	if !n.holds(p.Digest) || n.lost[p.Digest] {
+		return fmt.Errorf("%s: %w", name, agent.ErrNotFound)
+	}
+	if n.records[name] != p.Digest {
+		n.records[name], n.staged[name] = p.Digest, true
+	}
+	return nil
+}
+
 // Pins answers as agent.Images.
 func (n *Node) Pins(_ context.Context, want []agent.Pin) error {
 	n.mu.Lock()

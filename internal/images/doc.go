@@ -19,7 +19,8 @@
 // A pin is written last: where it stands and is complete, the image is there,
 // unpacked, for this node's platform. Staging writes two records, the long tag
 // (or the digest) and the pin, and never the floating tag, because that would
-// let an unapproved image start. When staging ends with an error, the records
+// let an unapproved image start. Naming writes one, repository@digest, by which
+// CRI finds the image without a registry. When staging ends with an error, the records
 // are as they were, unless containerd is away. Records that are not ours are
 // read, never written and never removed.
 //

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -40,9 +41,11 @@ func (f *fakeRecords) Get(_ context.Context, name string) (images.Image, error) 
 	return images.Image{}, errdefs.ErrNotFound
 }
 
-func (f *fakeRecords) List(context.Context, ...string) (all []images.Image, err error) {
+func (f *fakeRecords) List(_ context.Context, filters ...string) (all []images.Image, err error) {
 	for _, record := range f.records {
-		all = append(all, record)
+		if len(filters) == 0 || slices.Contains(filters, "target.digest=="+record.Target.Digest.String()) {
+			all = append(all, record)
+		}
 	}
 	return all, nil
 }
@@ -165,6 +168,8 @@ func TestNotContainerd(t *testing.T) {
 	assert.ErrorContains(t, err, place+"list images: unknown service")
 	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
 	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	assert.ErrorContains(t, store.Name(t.Context(), agent.Pin{Repository: "suse.com/a", Digest: someDigest}),
+		place+digestName(release)+": list images: unknown service")
 	assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), place+digestName(release)+": leases: unknown service")
 }
 

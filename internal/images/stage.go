@@ -144,13 +144,20 @@ func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Desc
 	return err
 }
 
-// record writes a record that is not there yet.
+// record writes a record that is not there yet. One that is there is looked at
+// before it is written over: what CRI has pulled under that name, be it a moment
+// ago, is CRI's.
 func (c *session) record(ctx context.Context, want images.Image) error {
-	there, err := c.client.ImageService().Get(ctx, want.Name)
-	if err == nil && covers(there, want) {
-		return nil
+	service := c.client.ImageService()
+	_, err := service.Create(ctx, want)
+	if errdefs.IsAlreadyExists(err) {
+		there, unread := service.Get(ctx, want.Name)
+		if unread == nil && covers(there, want) {
+			return nil
+		}
+		_, err = service.Update(ctx, want)
 	}
-	if err := c.put(ctx, want); err != nil {
+	if err != nil {
 		return fmt.Errorf("record %s: %w", want.Name, err)
 	}
 	return nil

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// imagesNaming are the promises of Name.
+var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
+	"a digest that is held gets its name":      imagesName,
+	"what runs is named without a pull":        imagesNamePulled,
+	"what is not complete gets no name":        imagesNameLost,
+	"a digest is named for another repository": imagesNameElsewhere,
+}
+
+func (s ImagesUnderTest) name(t *testing.T, p agent.Pin) error {
+	t.Helper()
+	images, ok := s.Images.(interface {
+		Name(ctx context.Context, p agent.Pin) error
+	})
+	require.True(t, ok)
+	return images.Name(t.Context(), p)
+}
+
+// byDigest are the records that have the name repository@digest.
+func (s ImagesUnderTest) byDigest(t *testing.T, p agent.Pin) []agent.HeldImage {
+	t.Helper()
+	name := p.Repository + "@" + p.Digest.String()
+	return s.held(t, func(h agent.HeldImage) bool { return h.Name == name })
+}
+
+func imagesName(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.ErrorIs(t, s.name(t, pinOf(r)), agent.ErrNotFound)
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	if s.Vanish != nil {
+		s.Vanish(t, r)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { assert.NoError(t, s.name(t, pinOf(r))) })
+	}
+	all.Wait()
+	require.NoError(t, s.name(t, pinOf(r)), "again")
+	named := s.byDigest(t, pinOf(r))
+	require.Len(t, named, 1)
+	assert.Equal(t, agent.HeldImage{
+		Name: named[0].Name, Digest: r.Digest, Config: r.Config, Staged: true, Repository: r.Repository,
+	}, named[0])
+	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t), "it is no pin")
+
+	require.NoError(t, s.Images.Prune(t.Context(), named))
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+	assert.Len(t, s.staged(t, r), 1, "the name that staging gave")
+}
+
+func imagesNamePulled(t *testing.T, s ImagesUnderTest) {
+	if s.PullFloating == nil {
+		return
+	}
+	r := s.Publish(t)
+	s.PullFloating(t, r)
+	require.NoError(t, s.name(t, pinOf(r)))
+	assert.Len(t, s.byDigest(t, pinOf(r)), 1)
+	assert.Empty(t, s.pins(t))
+}
+
+func imagesNameLost(t *testing.T, s ImagesUnderTest) {
+	if s.Lose == nil {
+		return
+	}
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	s.Lose(t, r)
+	require.ErrorIs(t, s.name(t, pinOf(r)), agent.ErrNotFound)
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+	nobody := agent.Pin{Repository: r.Repository, Digest: digest.FromString("nobody")}
+	require.ErrorIs(t, s.name(t, nobody), agent.ErrNotFound)
+}
+
+func imagesNameElsewhere(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	other := agent.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
+	require.NoError(t, s.name(t, other))
+	named := s.byDigest(t, other)
+	require.Len(t, named, 1)
+	assert.Equal(t, other.Repository, named[0].Repository)
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+}
