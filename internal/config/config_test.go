@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/window"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -119,6 +120,8 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 	none, minor, hyphen, yes := tags.Same, tags.Minor, tags.Hyphen, true
 	most, err := tags.Hyphen.Parse("4.1-2")
 	require.NoError(t, err)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
 	want := Settings{
 		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent",
 		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 5,
@@ -145,6 +148,18 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		}},
 		SignatureKeys: []string{"/root/keys", "/root/more"},
 		CRI:           CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		Apply: Apply{
+			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
+			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
+			Windows: window.Schedule{
+				{Start: 2 * time.Hour, Length: time.Minute, Zone: time.Local},
+				{
+					Days:  []time.Weekday{time.Sunday, time.Friday, time.Saturday},
+					Start: 22*time.Hour + 30*time.Minute, Length: 6 * time.Hour, Zone: berlin,
+				},
+			},
+		},
+		Kubelet:  Kubelet{Pods: "https://[::1]:10250/pods"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, Settle: 10 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},
 	}

@@ -10,7 +10,8 @@
 //
 // A text or a plain list replaces the earlier one. Named things (values by
 // repository, repositories by match, rewrites by from) are merged by name, so
-// that a drop-in can add one.
+// that a drop-in can add one. Maintenance windows have no names: they are a plain
+// list.
 //
 // Nothing is ignored: an unknown or repeated key, a wrong type, a value that is
 // not allowed, or a drop-in with another suffix than .yaml is a problem with

@@ -3,6 +3,8 @@
 package config
 
 import (
+	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,8 +25,8 @@ const (
 // (k8s.io/kubelet/config/v1beta1).
 const kubeletsHighMark = 85
 
-// host is the fragment of what the node itself says: kubelet's staticPodPath and
-// imageGCHighThresholdPercent, and containerd's config_path. It lies above the
+// host is the fragment of what the node itself says: kubelet's staticPodPath,
+// imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path. It lies above the
 // defaults and below every file of ours. A file that is not there, or that its
 // owner could not read either, says nothing: it is not ours to complain about.
 func (s Sources) host() fragment {
@@ -40,6 +42,7 @@ func (s Sources) host() fragment {
 	}
 	add("podManifests", kubeletFile, staticPodPath)
 	add(highMark, kubeletFile, highThreshold)
+	add(kubeletPods, kubeletFile, readOnlyPods)
 	add("containerd.certsD", containerdFile, configPath)
 	return found
 }
@@ -74,16 +77,46 @@ func highThreshold(data []byte) string {
 	return strconv.Itoa(kubelet.Percent)
 }
 
-// resolveHighMark puts in the place of a 0 what is meant by it.
-func resolveHighMark(merged, host fragment) {
-	if merged[highMark].text != "0" {
+const kubeletPods = "kubelet.pods"
+
+// readOnlyPods is the URL of kubelet's list of pods on its read-only port, which
+// is off by default, and open on its address: by default every one of the node's.
+func readOnlyPods(data []byte) string {
+	var kubelet struct {
+		Port    int    `yaml:"readOnlyPort"`
+		Address string `yaml:"address"`
+	}
+	if err := yaml.Unmarshal(data, &kubelet); err != nil {
+		return ""
+	}
+	address := "127.0.0.1"
+	switch ip, err := netip.ParseAddr(kubelet.Address); {
+	case kubelet.Address == "":
+	case err != nil:
+		return ""
+	case !ip.IsUnspecified():
+		address = kubelet.Address
+	case ip.Is6():
+		address = "::1"
+	}
+	found := "http://" + net.JoinHostPort(address, strconv.Itoa(kubelet.Port)) + "/pods"
+	if podList(found) != nil { // the port is 0, say
+		return ""
+	}
+	return found
+}
+
+// resolve puts in the place of the text that asks for what the node says what it
+// says, or the fallback where it says nothing.
+func resolve(merged, host fragment, key, asks, fallback string) {
+	if merged[key].text != asks {
 		return
 	}
-	meant, there := host[highMark]
+	meant, there := host[key]
 	if !there {
-		meant = input{from: origin{place: "default"}, text: strconv.Itoa(kubeletsHighMark)}
+		meant = input{from: origin{place: "default"}, text: fallback}
 	}
-	merged[highMark] = meant
+	merged[key] = meant
 }
 
 // criPlugin is the part of a containerd plugin that has the config_path.

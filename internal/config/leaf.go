@@ -39,7 +39,9 @@ func (p *parser) leaf(path string, k key, node *yaml.Node) (input, bool) {
 		})
 	case records:
 		p.items(path, node, func(item *yaml.Node) { in.list = append(in.list, p.record(path, k, item)) })
-		p.unique(path, k, in.list)
+		if !k.unnamed {
+			p.unique(path, k, in.list)
+		}
 	}
 	return in, p.problems.count() == before
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -83,7 +84,8 @@ func Load(from Sources) (*Config, error) {
 		return nil, err
 	}
 	c.merged = merge(append(fragments, environment)...)
-	resolveHighMark(c.merged, host)
+	resolve(c.merged, host, highMark, "0", strconv.Itoa(kubeletsHighMark))
+	resolve(c.merged, host, kubeletPods, "", "")
 	c.Settings, err = settings(c.merged, from.Root)
 	if err != nil {
 		return nil, err

@@ -43,10 +43,10 @@ func merge(fragments ...fragment) fragment {
 			if !there {
 				continue
 			}
-			switch k.shape {
-			case table:
+			switch {
+			case k.shape == table:
 				merged[path] = mergeTable(merged[path], in)
-			case records:
+			case k.shape == records && !k.unnamed:
 				merged[path] = mergeRecords(merged[path], in, k)
 			default:
 				merged[path] = in

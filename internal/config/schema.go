@@ -9,7 +9,7 @@ const (
 	text    shape = iota // one scalar
 	list                 // scalars; a later fragment replaces the list
 	table                // names and scalars; merged by name
-	records              // mappings with the same keys; merged by the first key
+	records              // mappings with the same keys; merged by the first key, or unnamed
 	section              // more keys
 )
 
@@ -20,10 +20,11 @@ type key struct {
 	shape    shape
 	check    check // of the scalar, the list's items, the table's values; nil: fits looks
 	names    check // of the table's names
-	keys     []key // of the section or of each record; a record's first key is its name
+	keys     []key // of the section or of each record; a record's first key is its name, or none is
 	fits     fits  // of each record, what its keys ask of one another; nil: nothing
 	boolean  bool  // the scalar is true or false
 	optional bool  // of a record's key
+	unnamed  bool  // records have no names: a later fragment replaces the list
 	layered  bool  // records of one name in several files all count, each for what it writes
 	def      []string
 }
@@ -68,6 +69,8 @@ func schema() []key {
 			{name: "enabled", check: boolean, boolean: true, def: []string{"true"}},
 			{name: "path", check: path, def: []string{"/etc/salt/grains"}},
 		}},
+		{name: "apply", shape: section, keys: applyKeys()},
+		{name: "kubelet", shape: section, keys: kubeletKeys()},
 		{name: "stateDir", check: path, def: []string{"/var/lib/image-update-agent"}},
 		{name: "runtimeDir", check: path, def: []string{"/run/image-update-agent"}},
 		{name: "applyTimeout", check: duration(zeroIsRefused), def: []string{"5m"}},
@@ -116,6 +119,26 @@ func pruneKeys() []key {
 		{name: "keep", check: number(0, 10), def: []string{"1"}},
 		{name: "foreign", check: boolean, boolean: true, def: []string{"false"}},
 	}
+}
+
+// applyKeys are those of apply.
+func applyKeys() []key {
+	return []key{
+		{name: "mode", check: oneOf(ApplyManual, ApplyAuto), def: []string{ApplyManual}},
+		{name: "windows", shape: records, unnamed: true, keys: []key{
+			{name: "days", shape: list, check: days, optional: true},
+			{name: "start", check: timeOfDay},
+			{name: "length", check: windowLength},
+			{name: "zone", check: zone, optional: true},
+		}},
+		{name: "freeze", check: maybeMoment, def: []string{""}},
+		{name: "order", shape: list, check: filePattern},
+	}
+}
+
+// kubeletKeys are those of kubelet.
+func kubeletKeys() []key {
+	return []key{{name: "pods", check: podList, def: []string{""}}}
 }
 
 // repositoryKeys are those of an entry of repositories.

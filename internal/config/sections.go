@@ -3,8 +3,12 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/window"
 )
 
 // Rewrite replaces the prefix From of a repository, up to a slash, by To.
@@ -63,6 +67,31 @@ type Grains struct {
 	Path    string
 }
 
+// The modes of Apply.
+const (
+	ApplyManual = "manual" // a person or the UI says when
+	ApplyAuto   = "auto"   // what is staged is applied while a window is open
+)
+
+// Apply is when, and in which order, updates are applied.
+type Apply struct {
+	Mode string // ApplyManual or ApplyAuto
+	// Windows are when ApplyAuto may begin; ApplyManual does not look at them.
+	Windows window.Schedule
+	// Freeze is when applies are allowed again; zero: they are.
+	Freeze time.Time
+	// Order are names of pod manifests, or patterns of path.Match: those that match
+	// the first come first, and so on; then the others.
+	Order []string
+}
+
+// Kubelet is what is asked of kubelet itself.
+type Kubelet struct {
+	// Pods is the URL of its list of pods, which knows what is ready: as configured,
+	// else that of its read-only port; empty: it is not asked.
+	Pods string
+}
+
 // Log is how the daemon logs to its standard error.
 type Log struct {
 	Level  slog.Level
@@ -85,4 +114,64 @@ func (r *reader) disk() Disk {
 		d.HighMark = kubeletsHighMark
 	}
 	return d
+}
+
+// maxWindows bounds the windows. A day has some hours.
+const maxWindows = 64
+
+func (r *reader) apply() Apply {
+	return Apply{
+		Mode: r.merged["apply.mode"].text, Windows: r.windows("apply.windows"),
+		Freeze: r.moment("apply.freeze"), Order: r.texts("apply.order"),
+	}
+}
+
+func (r *reader) windows(key string) window.Schedule {
+	in := r.merged[key]
+	if n := len(in.list); n > maxWindows {
+		r.problems.add(in.from, fmt.Errorf("%s: %d windows, want at most %d", key, n, maxWindows))
+		return nil
+	}
+	var found window.Schedule
+	for _, entry := range in.list {
+		found = append(found, r.window(key, entry.named))
+	}
+	return found
+}
+
+func (r *reader) window(key string, entry map[string]input) window.Window {
+	var w window.Window
+	for _, in := range entry["days"].list {
+		days, err := window.ParseDays(in.text)
+		r.check(in, key+".days", err)
+		w.Days = append(w.Days, days...)
+	}
+	slices.Sort(w.Days)
+	w.Days = slices.Compact(w.Days)
+	var err error
+	w.Start, err = window.ParseStart(entry["start"].text)
+	r.check(entry["start"], key+".start", err)
+	w.Length, err = window.ParseLength(entry["length"].text)
+	r.check(entry["length"], key+".length", err)
+	w.Zone, err = window.LoadZone(entry["zone"].text)
+	r.check(entry["zone"], key+".zone", err)
+	return w
+}
+
+// moment is zero where no time is set.
+func (r *reader) moment(key string) time.Time {
+	in := r.merged[key]
+	if in.text == "" {
+		return time.Time{}
+	}
+	t, err := ParseTime(in.text)
+	r.check(in, key, err)
+	return t
+}
+
+func (r *reader) kubelet() Kubelet {
+	if pods := r.merged[kubeletPods].text; pods != notAsked {
+		return Kubelet{Pods: pods}
+	}
+	return Kubelet{}
 }

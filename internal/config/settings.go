@@ -64,6 +64,8 @@ type Settings struct {
 	SignatureKeys []string
 	CRI           CRI
 	Grains        Grains
+	Apply         Apply
+	Kubelet       Kubelet
 	// StateDir keeps the record; it survives a reboot and a rollback of the OS.
 	StateDir string
 	// RuntimeDir has the sockets and the status file.
@@ -114,6 +116,8 @@ func settings(merged fragment, root string) (Settings, error) {
 		SignatureKeys: r.paths("signatureKeys"),
 		CRI:           CRI{Socket: r.path("cri.socket")},
 		Grains:        Grains{Enabled: r.yes("grains.enabled"), Path: r.path("grains.path")},
+		Apply:         r.apply(),
+		Kubelet:       r.kubelet(),
 		StateDir:      stateDir,
 		RuntimeDir:    r.path("runtimeDir"),
 		ApplyTimeout:  r.duration("applyTimeout"),

@@ -10,15 +10,11 @@ import (
 // suggest words what an unknown key may have been meant for: the nearest key of
 // that level, a key of that name elsewhere, or all keys that may stand there.
 func suggest(unknown string, keys []key, prefix string) string {
-	best, nearest := "", 1+len(unknown)/4
 	known := make([]string, 0, len(keys))
 	for _, k := range keys {
 		known = append(known, k.name)
-		if d := distance(strings.ToLower(unknown), strings.ToLower(k.name)); d < nearest || d == nearest && best == "" {
-			best, nearest = k.name, d
-		}
 	}
-	if best != "" {
+	if best := nearest(unknown, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", prefix+best)
 	}
 	elsewhere := ""
@@ -33,6 +29,19 @@ func suggest(unknown string, keys []key, prefix string) string {
 		return fmt.Sprintf("did you mean %q?", elsewhere)
 	}
 	return "known here: " + strings.Join(known, ", ")
+}
+
+// nearest is the word that an unknown one may have been meant for; empty: none is
+// near.
+func nearest(unknown string, known []string) string {
+	best, least := "", 1+len(unknown)/4
+	for _, word := range known {
+		d := distance(strings.ToLower(unknown), strings.ToLower(word))
+		if d < least || d == least && best == "" {
+			best, least = word, d
+		}
+	}
+	return best
 }
 
 // distance is the Levenshtein distance, in bytes, of names that are not long;
