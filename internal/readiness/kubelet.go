@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package readiness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// A node runs some hundred pods at most, each of some 10 KiB in the list.
+const maxList = 8 << 20
+
+var errTooLarge = fmt.Errorf("larger than the limit of %d bytes", maxList)
+
+// podList is what is read of a v1.PodList
+// (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
+type podList struct {
+	Kind  string
+	Items []struct {
+		Metadata struct{ Name, Namespace string }
+		Status   struct{ ContainerStatuses, InitContainerStatuses []containerStatus }
+	}
+}
+
+type containerStatus struct {
+	ContainerID string // "containerd://9a5f..."; empty while it waits
+	Ready       bool
+}
+
+// listed returns by container ID what kubelet says of a pod's containers: are
+// they ready? While one pod follows another the list may have both.
+func (c *Checker) listed(ctx context.Context, namespace, name string) (map[string]bool, error) {
+	list, err := c.pods(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown(c.list), err)
+	}
+	seen := map[string]bool{}
+	for _, pod := range list.Items {
+		if pod.Metadata.Name != name || pod.Metadata.Namespace != namespace {
+			continue
+		}
+		for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
+			if _, id, ok := strings.Cut(status.ContainerID, "://"); ok && id != "" {
+				seen[id] = status.Ready
+			}
+		}
+	}
+	return seen, nil
+}
+
+func (c *Checker) pods(ctx context.Context) (podList, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.list.String(), http.NoBody)
+	if err != nil {
+		return podList{}, cause(err)
+	}
+	req.Header.Set("User-Agent", c.userAgent)
+	req.Header.Set("Accept", "application/json")
+	res, err := c.transport.RoundTrip(req) // follows no redirect
+	if err != nil {
+		return podList{}, timely(err, c.timeout)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return podList{}, statusError(res.StatusCode)
+	}
+	var list podList
+	if err := json.NewDecoder(&bounded{res.Body, maxList}).Decode(&list); err != nil {
+		return podList{}, timely(err, c.timeout)
+	}
+	if list.Kind != "PodList" {
+		return podList{}, errors.New("no list of pods")
+	}
+	return list, nil
+}
+
+// bounded reads at most left bytes, and says so when there are more.
+type bounded struct {
+	from io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.from.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package readiness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+const (
+	// maxTimeout bounds what a pod manifest may ask for: the proof has other
+	// containers to ask. Kubeadm's longest is 15 s.
+	maxTimeout = 30 * time.Second
+	// maxBody is kubelet's, too: a server that cannot finish its answer is not ready.
+	maxBody = 10 << 10
+	// maxRedirects is the standard library's, and so kubelet's.
+	maxRedirects = 10
+)
+
+// unrunnable says why only kubelet, or nobody, can run a probe; empty: we can.
+func unrunnable(p manifests.Probe) string {
+	switch p.Kind {
+	case manifests.ProbeExec, manifests.ProbeGRPC:
+		return p.Kind + " probe, which only kubelet can run"
+	case manifests.ProbeHTTP:
+		if scheme := strings.ToLower(p.Scheme); scheme != "http" && scheme != "https" {
+			return fmt.Sprintf("httpGet probe with the scheme %.40q", p.Scheme)
+		}
+	case manifests.ProbeTCP:
+	default:
+		return fmt.Sprintf("probe of the unknown kind %.40q", p.Kind)
+	}
+	if p.Port < 1 || p.Port > 65535 {
+		return p.Kind + " probe without a port that can be used"
+	}
+	return ""
+}
+
+// probe runs one probe against the first of its hosts that accepts a connection.
+// The error of the first host tells most where none does.
+func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress string) error {
+	timeout := min(p.Timeout, maxTimeout)
+	if timeout <= 0 {
+		timeout = time.Second // kubelet's default
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var first error
+	for _, host := range c.hosts(ctx, p, podAddress) {
+		address := net.JoinHostPort(host, strconv.Itoa(p.Port))
+		var err error
+		var what string
+		if p.Kind == manifests.ProbeTCP {
+			what, err = "TCP "+address, c.connect(ctx, address)
+		} else {
+			target := targetOf(p, address)
+			what, err = "GET "+shown(target), c.get(ctx, target, p.Headers)
+		}
+		if err == nil {
+			return nil
+		}
+		if first == nil || !isRefused(err) {
+			first = fmt.Errorf("%s: %w", what, timely(err, timeout))
+		}
+		if !isRefused(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return first
+}
+
+// isRefused tells that nothing listens there.
+func isRefused(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+func (c *Checker) connect(ctx context.Context, address string) error {
+	conn, err := c.transport.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// targetOf takes a path as kubelet does (formatURL in
+// k8s.io/kubernetes/pkg/probe/http/request.go): with a query where it has one,
+// and as a plain path where it does not parse.
+func targetOf(p manifests.Probe, address string) *url.URL {
+	target, err := url.Parse(p.Path)
+	if err != nil {
+		target = &url.URL{Path: p.Path}
+	}
+	target.Scheme, target.Host = strings.ToLower(p.Scheme), address
+	return target
+}
+
+func (c *Checker) get(ctx context.Context, target *url.URL, headers []manifests.Header) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{}
+	for _, h := range headers {
+		req.Header.Add(h.Name, h.Value)
+	}
+	if req.Header["User-Agent"] == nil {
+		req.Header.Set("User-Agent", c.userAgent)
+	}
+	if req.Header["Accept"] == nil {
+		req.Header.Set("Accept", "*/*")
+	}
+	req.Host = req.Header.Get("Host")
+	client := http.Client{Transport: c.transport, CheckRedirect: sameHost}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode < http.StatusOK || res.StatusCode >= http.StatusBadRequest {
+		return statusError(res.StatusCode)
+	}
+	_, err = io.CopyN(io.Discard, res.Body, maxBody)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// sameHost follows a redirect on the host that was asked; another host says
+// nothing about this container, and the redirect itself is success.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if req.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	return nil
+}
+
+// hosts are the names or addresses to try.
+func (c *Checker) hosts(ctx context.Context, p manifests.Probe, podAddress string) []string {
+	switch {
+	case p.Host != "":
+		return []string{p.Host}
+	case podAddress != "":
+		return []string{podAddress}
+	}
+	var hosts []string
+	for _, address := range c.addresses(ctx) {
+		hosts = append(hosts, address.String())
+	}
+	return hosts
+}

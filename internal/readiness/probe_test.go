@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package readiness_test
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/readiness"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// probeOf is an HTTP probe of a server, with a minute's patience.
+func probeOf(t *testing.T, s *httptest.Server) manifests.Probe {
+	t.Helper()
+	u, err := url.Parse(s.URL)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(t, err)
+	return manifests.Probe{Kind: manifests.ProbeHTTP, Port: port, Scheme: strings.ToUpper(u.Scheme), Path: "/", Timeout: time.Minute}
+}
+
+func containerOf(name string, p manifests.Probe) agent.ContainerReadiness {
+	return agent.ContainerReadiness{Name: name, ID: "id of " + name, Probe: &p}
+}
+
+func podOf(probes ...manifests.Probe) agent.PodReadiness {
+	pod := agent.PodReadiness{Namespace: "kube-system", Pod: "velum-node1"}
+	for _, p := range probes {
+		pod.Containers = append(pod.Containers, containerOf("velum", p))
+	}
+	return pod
+}
+
+// httpAnswers are servers, and what a probe of theirs says behind the URL; empty: ready.
+var httpAnswers = map[string]struct {
+	answer http.HandlerFunc
+	want   string
+}{
+	"200": {status(http.StatusOK), ""},
+	"204": {status(http.StatusNoContent), ""},
+	"304": {status(http.StatusNotModified), ""},
+	"399": {status(399), ""},
+	"400": {status(http.StatusBadRequest), "400 Bad Request"},
+	"404": {status(http.StatusNotFound), "404 Not Found"},
+	"503": {status(http.StatusServiceUnavailable), "503 Service Unavailable"},
+	"302 to another host": {func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+	}, ""},
+	"302 to the login": {func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/login", http.StatusFound)
+		}
+	}, ""},
+	"302 to what is broken": {func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/login", http.StatusFound)
+			return
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}, "502 Bad Gateway"},
+	"302 in a circle": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/?secret", http.StatusFound) }, "more than 10 redirects"},
+	"endless body": {func(w http.ResponseWriter, _ *http.Request) {
+		for { // until the client hangs up
+			if _, err := io.WriteString(w, strings.Repeat("x", 1<<15)); err != nil {
+				return
+			}
+		}
+	}, ""},
+	"cut body": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "x")
+	}, "unexpected EOF"},
+	"large header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<17)) }, "net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded 65536 bytes; aborted"},
+	"no answer":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+}
+
+func TestHTTPProbe(t *testing.T) {
+	t.Parallel()
+	for name, tc := range httpAnswers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, tc.answer)
+			if tc.want != "" {
+				tc.want = "velum is not ready: GET " + s.URL + "/: " + tc.want
+			}
+			assert.Equal(t, agent.Verdict{Unready: tc.want}, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))))
+		})
+	}
+}
+
+func TestHTTPProbeOfAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/body" {
+			_, _ = io.WriteString(w, "x")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	})
+	for _, path := range []string{"/", "/body"} {
+		p := probeOf(t, s)
+		p.Timeout, p.Path = 100*time.Millisecond, path
+		v := ask(t, checker(t, readiness.Options{}), podOf(p))
+		assert.Equal(t, "velum is not ready: GET "+s.URL+path+": no answer within 100ms", v.Unready)
+	}
+}
+
+// Each question is asked anew.
+func TestHTTPProbeTurnsReady(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	c := checker(t, readiness.Options{})
+	assert.NotEmpty(t, ask(t, c, podOf(probeOf(t, s))).Unready)
+	assert.Empty(t, ask(t, c, podOf(probeOf(t, s))).Unready)
+}
+
+func TestHTTPProbeOverTLS(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, http2, r.ProtoMajor == 2)
+			w.WriteHeader(http.StatusTeapot)
+		}))
+		s.EnableHTTP2, s.Config.ErrorLog = http2, log.New(io.Discard, "", 0)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		v := ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s)))
+		assert.Equal(t, "velum is not ready: GET "+s.URL+"/: 418 I'm a teapot", v.Unready, "the answer, and not the certificate, counts")
+
+		p := probeOf(t, s)
+		p.Scheme = "HTTP"
+		v = ask(t, checker(t, readiness.Options{}), podOf(p))
+		assert.Equal(t, "velum is not ready: GET "+strings.Replace(s.URL, "https", "http", 1)+"/: 400 Bad Request", v.Unready)
+	}
+	plain := serve(t, status(http.StatusOK))
+	p := probeOf(t, plain)
+	p.Scheme = "HTTPS"
+	v := ask(t, checker(t, readiness.Options{}), podOf(p))
+	assert.Contains(t, v.Unready, ": http: server gave HTTP response to HTTPS client")
+}
+
+// requests are probes, and what the server is sent.
+var requests = map[string]struct {
+	path    string
+	headers []manifests.Header
+	uri     string
+	want    http.Header // without Connection
+	shown   string
+}{
+	"plain":         {"/", nil, "/", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/"},
+	"query":         {"/a%20b?token=secret", nil, "/a%20b?token=secret", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/a%20b"},
+	"relative":      {"healthz", nil, "/healthz", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/healthz"},
+	"no URL":        {"/%zz", nil, "/%25zz", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/%25zz"},
+	"another's URL": {"http://u:secret@elsewhere.invalid/x", nil, "/x", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}, "Authorization": {"Basic dTpzZWNyZXQ="}}, "/x"},
+	"headers": {
+		"/",
+		[]manifests.Header{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "user-agent", Value: "own"}, {Name: "Accept", Value: "text/plain"}},
+		"/",
+		http.Header{"X-A": {"1", "2"}, "User-Agent": {"own"}, "Accept": {"text/plain"}}, "/",
+	},
+	"long": {"/" + strings.Repeat("x", 300), nil, "/" + strings.Repeat("x", 300), http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "..."},
+}
+
+func TestHTTPProbeSends(t *testing.T) {
+	t.Parallel()
+	for name, tc := range requests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, http.MethodGet, r.Method)
+				assert.Equal(t, tc.uri, r.RequestURI)
+				assert.True(t, r.Close, "no connection is kept")
+				r.Header.Del("Connection")
+				assert.Equal(t, tc.want, r.Header)
+				assert.True(t, strings.HasPrefix(r.Host, "127.0.0.1:"), r.Host)
+				w.WriteHeader(http.StatusInternalServerError)
+			})
+			p := probeOf(t, s)
+			p.Path, p.Headers = tc.path, tc.headers
+			v := ask(t, checker(t, readiness.Options{UserAgent: "agent/1"}), podOf(p))
+			assert.True(t, strings.HasPrefix(v.Unready, "velum is not ready: GET http://127.0.0.1:"), v.Unready)
+			assert.True(t, strings.HasSuffix(v.Unready, tc.shown+": 500 Internal Server Error"), v.Unready)
+			assert.NotContains(t, v.Unready, "secret")
+		})
+	}
+}
+
+func TestHTTPProbeSendsTheHost(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { assert.Equal(t, "velum.example", r.Host) })
+	p := probeOf(t, s)
+	p.Headers = []manifests.Header{{Name: "Host", Value: "velum.example"}}
+	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)))
+}
+
+func TestTCPProbe(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := manifests.Probe{Kind: manifests.ProbeTCP, Port: l.Addr().(*net.TCPAddr).Port, Timeout: time.Minute}
+	pod := podOf(p)
+	pod.Address = "127.0.0.1"
+	c := checker(t, readiness.Options{})
+	assert.Empty(t, ask(t, c, pod))
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	n, err := io.Copy(io.Discard, conn)
+	require.NoError(t, err)
+	assert.Zero(t, n, "connected, sent nothing, and hung up")
+	require.NoError(t, conn.Close())
+	require.NoError(t, l.Close())
+	assert.Equal(t, "velum is not ready: TCP "+l.Addr().String()+": connect: connection refused", ask(t, c, pod).Unready)
+}
+
+// unrunnable are probes that nobody here can run; nothing is asked for them.
+var unrunnable = map[string]struct {
+	probe manifests.Probe
+	want  string
+}{
+	"exec":         {manifests.Probe{Kind: "exec"}, "velum: exec probe, which only kubelet can run"},
+	"grpc":         {manifests.Probe{Kind: "grpc"}, "velum: grpc probe, which only kubelet can run"},
+	"unknown":      {manifests.Probe{Kind: "a\nb"}, `velum: probe of the unknown kind "a\nb"`},
+	"no port":      {manifests.Probe{Kind: "httpGet", Scheme: "HTTP"}, "velum: httpGet probe without a port that can be used"},
+	"no TCP port":  {manifests.Probe{Kind: "tcpSocket"}, "velum: tcpSocket probe without a port that can be used"},
+	"high port":    {manifests.Probe{Kind: "tcpSocket", Port: 65536}, "velum: tcpSocket probe without a port that can be used"},
+	"other scheme": {manifests.Probe{Kind: "httpGet", Scheme: "gopher", Port: 1}, `velum: httpGet probe with the scheme "gopher"`},
+}
+
+func TestWhatNobodyCanRunIsUnchecked(t *testing.T) {
+	t.Parallel()
+	s := serve(t, status(http.StatusServiceUnavailable))
+	for name, tc := range unrunnable {
+		pod := podOf(probeOf(t, s), tc.probe)
+		pod.Containers = append(pod.Containers, agent.ContainerReadiness{Name: "without probe"})
+		v := ask(t, checker(t, readiness.Options{}), pod)
+		assert.Equal(t, []string{tc.want}, v.Unchecked, name)
+		assert.NotEmpty(t, v.Unready, name)
+	}
+}
+
+// The first that fails is named; those behind it are not asked.
+func TestProbesRunInOrder(t *testing.T) {
+	t.Parallel()
+	ready, unready := serve(t, status(http.StatusOK)), serve(t, status(http.StatusGone))
+	never := serve(t, func(http.ResponseWriter, *http.Request) { assert.Fail(t, "asked in vain") })
+	v := ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, ready), probeOf(t, unready), probeOf(t, never)))
+	assert.Equal(t, "velum is not ready: GET "+unready.URL+"/: 410 Gone", v.Unready)
+	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf()), "no containers")
+}
+
+// addressesOf lists loopback addresses, all of which Linux has.
+func addressesOf(last ...byte) func(context.Context) []netip.Addr {
+	return func(context.Context) []netip.Addr {
+		var found []netip.Addr
+		for _, b := range last {
+			found = append(found, netip.AddrFrom4([4]byte{127, 0, 0, b}))
+		}
+		return found
+	}
+}
+
+func TestProbeFindsTheAddress(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.Host, "127.0.0.1:") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	p := probeOf(t, s)
+	port := ":" + strconv.Itoa(p.Port) + "/: "
+	for name, tc := range map[string]struct {
+		probe, pod string
+		host       []byte
+		want       string
+	}{
+		"the probe's":             {"127.0.0.1", "127.0.0.7", []byte{8}, "127.0.0.1" + port + "503 Service Unavailable"},
+		"the pod's":               {"", "127.0.0.7", []byte{1}, "127.0.0.7" + port + "connect: connection refused"},
+		"the host's":              {"", "", []byte{1, 7}, "127.0.0.1" + port + "503 Service Unavailable"},
+		"the host's that accepts": {"", "", []byte{7, 8, 1, 9}, "127.0.0.1" + port + "503 Service Unavailable"},
+		"none that accepts":       {"", "", []byte{8, 7}, "127.0.0.8" + port + "connect: connection refused"},
+	} {
+		p, pod := p, podOf(p)
+		p.Host, pod.Address = tc.probe, tc.pod
+		pod.Containers[0].Probe = &p
+		v := ask(t, checker(t, readiness.Options{Addresses: addressesOf(tc.host...)}), pod)
+		assert.Equal(t, "velum is not ready: GET http://"+tc.want, v.Unready, name)
+	}
+}
+
+// Every address can be listened on, so it is the host's.
+func TestHostAddresses(t *testing.T) {
+	t.Parallel()
+	found := readiness.HostAddresses(t.Context())
+	require.GreaterOrEqual(t, len(found), 2)
+	assert.Equal(t, "127.0.0.1 ::1", found[0].String()+" "+found[1].String())
+	for _, a := range append(found[2:], readiness.Sources(t.Context())...) {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(a, 0).String())
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		assert.False(t, a.IsLoopback(), a)
+	}
+}
+
+// The environment of tests and services may name one; 0.0.0.0 is this host, and
+// no address that proxies are spared.
+func TestProbesUseNoProxy(t *testing.T) {
+	proxy := serve(t, func(http.ResponseWriter, *http.Request) { assert.Fail(t, "asked a proxy") })
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	t.Setenv("http_proxy", proxy.URL)
+	p := probeOf(t, serve(t, status(http.StatusOK)))
+	p.Host = "0.0.0.0"
+	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)))
+}
+
+func TestProbesEndWithTheContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	v, err := checker(t, readiness.Options{}).Unready(ctx, podOf(probeOf(t, s)))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, v)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package readiness
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	maxHeader    = 64 << 10
+	maxMessage   = 200 // bytes of a cause, and of a path in a message
+	maxAddresses = 32  // a host of many networks is still answered within a probe's time
+)
+
+// newTransport is as kubelet's, and as short-lived.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                  nil, // not even the environment's: containers and kubelet are near
+		DialContext:            (&net.Dialer{KeepAlive: -1}).DialContext,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxResponseHeaderBytes: maxHeader,
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			// A container's certificate names its service, not the address that a probe
+			// has; kubelet does not verify it, either. Nothing secret is sent.
+			InsecureSkipVerify: true, //nolint:gosec // see above
+		},
+	}
+}
+
+// hostAddresses are loopback, where most of a host's pods listen as well, and
+// what the host has beside it.
+func hostAddresses(ctx context.Context) []netip.Addr {
+	found := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	own, err := net.InterfaceAddrs()
+	if err != nil { // the service may not open netlink sockets
+		return append(found, sources(ctx)...)
+	}
+	for _, o := range own {
+		prefix, err := netip.ParsePrefix(o.String())
+		if a := prefix.Addr(); err == nil && a.IsGlobalUnicast() && len(found) < maxAddresses {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// sources are the addresses that the host would send from, by its default
+// routes; kubelet takes a node's address in the same way. Nothing is sent: the
+// far ends are of documentation only (RFC 5737, RFC 3849).
+func sources(ctx context.Context) []netip.Addr {
+	var found []netip.Addr
+	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "udp", far)
+		if err != nil {
+			continue // no route of this family
+		}
+		local, err := netip.ParseAddrPort(conn.LocalAddr().String())
+		if closing := conn.Close(); err == nil && closing == nil {
+			found = append(found, local.Addr())
+		}
+	}
+	return found
+}
+
+// shown is a URL for a message: without user and query.
+func shown(u *url.URL) string {
+	bare := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return clipped(bare.String())
+}
+
+func statusError(code int) error {
+	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
+}
+
+// timely says how long nobody answered, where that is the cause.
+func timely(err error, timeout time.Duration) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v", timeout)
+	}
+	return cause(err)
+}
+
+// cause leaves out what the message has already, and what may be secret: the
+// URL that a url.Error repeats.
+func cause(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	return errors.New(clipped(err.Error()))
+}
+
+// clipped is a text of bounded length, on one line.
+func clipped(s string) string {
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
