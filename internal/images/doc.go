@@ -20,9 +20,9 @@
 // unpacked, for this node's platform. Staging writes two records, the long tag
 // (or the digest) and the pin, and never the floating tag, because that would
 // let an unapproved image start. Naming writes one, repository@digest, by which
-// CRI finds the image without a registry. When staging ends with an error, the records
-// are as they were, unless containerd is away. Records that are not ours are
-// read, never written and never removed.
+// CRI finds the image without a registry. When staging ends with an error, the
+// records are as they were, unless containerd is away. Records that are not
+// ours are read, never written and never removed.
 //
 // What a pull has brought is kept for the next attempt by our lease, a day at
 // most, where there is hope that it is of use; after a full disk it is gone when
