@@ -18,6 +18,7 @@
 package window
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -76,7 +77,7 @@ func (s Schedule) Open(now time.Time) (open bool, change time.Time) {
 func (s Schedule) reach(t time.Time) time.Time {
 	last := t
 	for _, w := range s {
-		for _, begin := range w.begins(t) {
+		for begin := range w.begins(t, -week, 1) {
 			if end := begin.Add(w.Length); !begin.After(t) && end.After(last) {
 				last = end.In(t.Location())
 			}
@@ -89,7 +90,7 @@ func (s Schedule) reach(t time.Time) time.Time {
 func (s Schedule) next(t time.Time) time.Time {
 	var soonest time.Time
 	for _, w := range s {
-		for _, begin := range w.begins(t) {
+		for begin := range w.begins(t, 0, week) {
 			if begin.After(t) && (soonest.IsZero() || begin.Before(soonest)) {
 				soonest = begin.In(t.Location())
 			}
@@ -98,22 +99,23 @@ func (s Schedule) next(t time.Time) time.Time {
 	return soonest
 }
 
-// week is how many days before and after the one of t begins looks at. The eighth
-// is for clocks that go back over midnight (St. John's did, at 00:01): when it is
-// Saturday again, Sunday's window has begun, and the next one is in eight days.
+// week is how many days away from that of t a beginning may be that counts. Clocks
+// that go back over midnight (St. John's did, at 00:01) make it eight: when it is
+// Saturday again, Sunday's window has begun already, and the next is in eight days.
 const week = 7 + 1
 
-// begins are the window's beginnings on the days around t, in their order.
-func (w Window) begins(t time.Time) []time.Time {
-	year, month, day := t.In(w.Zone).Date()
-	var found []time.Time
-	for i := -week; i <= week; i++ {
-		midnight := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC)
-		if w.on(midnight.Weekday()) {
-			found = append(found, first(midnight.Add(w.Start), w.Zone))
+// begins are the window's beginnings in their order, on the days from so many after
+// that of t to so many.
+func (w Window) begins(t time.Time, from, to int) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		year, month, day := t.In(w.Zone).Date()
+		for i := from; i <= to; i++ {
+			midnight := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC)
+			if w.on(midnight.Weekday()) && !yield(first(midnight.Add(w.Start), w.Zone)) {
+				return
+			}
 		}
 	}
-	return found
 }
 
 func (w Window) on(day time.Weekday) bool {

@@ -122,6 +122,7 @@ var weeks = map[string]struct {
 	"one in another":     {Schedule{{nil, time.Hour, 4 * time.Hour, time.UTC}, {nil, 2 * time.Hour, time.Hour, time.UTC}}, "2026-11-21T02:30:00Z", true, "2026-11-21T05:00:00Z"},
 	"all but a minute":   {Schedule{{[]time.Weekday{6}, time.Minute, Longest - time.Minute, time.UTC}}, "2026-11-21T00:00:30Z", false, "2026-11-21T00:01:00Z"},
 	"in its last minute": {Schedule{{[]time.Weekday{6}, time.Minute, Longest - time.Minute, time.UTC}}, "2026-11-20T23:59:59Z", true, "2026-11-21T00:00:00Z"},
+	"on its day again":   {Schedule{{[]time.Weekday{6}, 12 * time.Hour, Longest - time.Minute, time.UTC}}, "2026-11-21T11:00:00Z", true, "2026-11-21T11:59:00Z"},
 	"a whole week":       {Schedule{{[]time.Weekday{6}, 0, Longest, time.UTC}}, "2026-11-21T12:00:00Z", true, ""},
 	"the zero time":      {Schedule{{nil, time.Hour, time.Hour, time.UTC}}, "0001-01-01T00:00:00Z", false, "0001-01-01T01:00:00Z"},
 	"ten thousand years": {Schedule{{nil, time.Hour, time.Hour, time.UTC}}, "9999-12-31T01:30:00Z", true, "9999-12-31T02:00:00Z"},
