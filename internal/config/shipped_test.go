@@ -65,6 +65,21 @@ func TestTheShippedFileExplainsEveryKey(t *testing.T) {
 	})
 }
 
+// TestTheExamplesOfTheManPageAreValid: each indented block of its examples.
+func TestTheExamplesOfTheManPageAreValid(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/man/image-update-agent.yaml.5.md")
+	require.NoError(t, err)
+	_, examples, found := strings.Cut(string(page), "\n## Example\n")
+	require.True(t, found)
+	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(examples, -1)
+	require.Len(t, blocks, 2)
+	for _, block := range blocks {
+		root := tree(t, map[string]string{adminFile: regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, "")})
+		load(t, Sources{Root: root})
+	}
+}
+
 // TestYAMLCanBeReadAgain: what `config show` prints gives the same settings,
 // and every value says where it is from.
 func TestYAMLCanBeReadAgain(t *testing.T) {
