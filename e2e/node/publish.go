@@ -15,15 +15,21 @@ import (
 // short one to it. It returns the digest.
 func (r *Registry) Publish(repository, long string, image Image) string {
 	r.node.tb.Helper()
+	if image.Answer == "" {
+		image.Answer = long
+	}
+	return r.Push(repository, image, r.tagsOf(repository, long)...)
+}
+
+// tagsOf are the tags of a release: the long one, and those that float.
+func (r *Registry) tagsOf(repository, long string) []string {
+	r.node.tb.Helper()
 	intermediate, _, found := strings.Cut(long, "-build")
 	short, _, _ := strings.Cut(intermediate, "-rev")
 	if !found || short == intermediate {
 		r.node.tb.Fatalf("node: publish %s:%s: not a long tag", repository, long)
 	}
-	if image.Answer == "" {
-		image.Answer = long
-	}
-	return r.Push(repository, image, long, intermediate, short)
+	return []string{long, intermediate, short}
 }
 
 // Push pushes an image under the given tags, none or more, and returns the digest of the manifest or index.

@@ -2,7 +2,8 @@
 
 // Command answer is the program in the images of the tests: a static web server that answers with the value of
 // ANSWER, which the image sets, and ends at once on SIGTERM. With the argument `pause` it only waits, as the
-// sandbox of a pod does; with `end` it ends at once, as an init container does.
+// sandbox of a pod does; with `end` it ends at once, as an init container does. FAULT, which the image may set, makes
+// it a bad one: `crash` ends at once with 1, `unready` answers 503 at /ready.
 package main
 
 import (
@@ -22,6 +23,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: answer pause|end|HOST:PORT")
 		os.Exit(2)
 	}
+	if os.Getenv("FAULT") == "crash" {
+		fmt.Fprintln(os.Stderr, "crash")
+		os.Exit(1)
+	}
 	switch os.Args[1] {
 	case "end":
 		return
@@ -37,7 +42,12 @@ func serve(address string) {
 	fmt.Fprintln(os.Stdout, "serving", answer)
 	server := http.Server{
 		Addr: address, ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/ready" && os.Getenv("FAULT") == "unready" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			fmt.Fprint(w, answer)
+		}),
 	}
 	fmt.Fprintln(os.Stderr, server.ListenAndServe())
 	os.Exit(1)
