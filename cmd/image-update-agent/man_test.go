@@ -77,7 +77,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 	page := man(t, page8)
 	words := []string{
 		"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS", "image_update_available",
-		"image_update_state", "image_update_count", "image_updates",
+		"image_update_state", "image_update_reason", "image_update_count", "image_updates",
 	}
 	for _, state := range []agent.State{
 		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,

@@ -114,7 +114,9 @@ func prove(data []byte, g Grain) error {
 }
 
 func (d document) says(want entry) bool {
-	return slices.ContainsFunc(d.entries, func(e yamledit.Entry) bool {
-		return e.Key == want.key && want.says(e.Value)
-	})
+	i := slices.IndexFunc(d.entries, func(e yamledit.Entry) bool { return e.Key == want.key })
+	if want.lines == "" || i < 0 {
+		return want.lines == "" && i < 0
+	}
+	return want.says(d.entries[i].Value)
 }

@@ -26,7 +26,7 @@ func FuzzAnnounce(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, before []byte, state, text string, available bool) {
 		g, err := Grain{
-			Available: available, State: state, Count: len(text),
+			Available: available, State: state, Reason: text, Count: len(text),
 			Updates: []Update{{Image: text, To: state}, {Image: state, From: text, Digest: text}},
 		}.normalized()
 		if err != nil {

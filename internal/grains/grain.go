@@ -27,11 +27,12 @@ const (
 const (
 	keyAvailable = "image_update_available"
 	keyState     = "image_update_state"
+	keyReason    = "image_update_reason"
 	keyCount     = "image_update_count"
 	keyUpdates   = "image_updates"
 )
 
-var ownKeys = []string{keyAvailable, keyState, keyCount, keyUpdates}
+var ownKeys = []string{keyAvailable, keyState, keyReason, keyCount, keyUpdates}
 
 // Update is one image that can be brought to a newer release.
 type Update struct {
@@ -42,21 +43,24 @@ type Update struct {
 	Digest string // digest that is offered
 }
 
-// Grain is what the node's four keys say.
+// Grain is what the node's keys say.
 type Grain struct {
 	Available bool     // anything staged that waits for approval
 	State     string   // as in the status: applying, failed, held, stale, staged, current
+	Reason    string   // of the state, for people; any text, see reason; empty: the key is taken away
 	Count     int      // of all updates, also of those beyond MaxUpdates
 	Updates   []Update // in any order; at most MaxUpdates are written, sorted
 }
 
-// normalized returns the grain with sorted and bounded updates. A text that
-// could mean something else than itself to YAML or to Salt (which evaluates
-// u'...') is an error: tags, digests and repositories never hold one.
+// normalized returns the grain with sorted and bounded updates, and a reason of
+// one line. Another text that could mean something else than itself to YAML or to
+// Salt (which evaluates u'...') is an error: tags, digests and repositories never
+// hold one.
 func (g Grain) normalized() (Grain, error) {
 	if err := checkText("state", g.State); err != nil {
 		return Grain{}, err
 	}
+	g.Reason = reason(g.Reason)
 	g.Updates = slices.SortedFunc(slices.Values(g.Updates), func(a, b Update) int {
 		return slices.Compare(a.values(), b.values())
 	})
@@ -91,17 +95,19 @@ func (u Update) values() []string { return []string{u.Image, u.Change, u.From, u
 
 // entry is one top-level key: how it is written, and how it is recognised in
 // any other spelling, so that a file rewritten by Salt is not written again.
+// Without lines the key shall not be there.
 type entry struct {
 	key, lines string
 	says       func(*yaml.Node) bool
 }
 
-// entries are the four keys of a normalized grain.
+// entries are the keys of a normalized grain.
 func (g Grain) entries() []entry {
 	available, count := strconv.FormatBool(g.Available), strconv.Itoa(g.Count)
 	return []entry{
 		scalar(keyAvailable, available, func(n *yaml.Node) bool { return isBool(n, g.Available) }),
 		scalar(keyState, quote(g.State), func(n *yaml.Node) bool { return isString(n, g.State) }),
+		g.reasonEntry(),
 		scalar(keyCount, count, func(n *yaml.Node) bool { return isPlain(n, count) }),
 		{keyUpdates, g.updateLines(), g.saysUpdates},
 	}

@@ -4,7 +4,7 @@
 //
 // Words: a grain is a fact about the node that Salt's minion hands to its
 // master; the grains file is a YAML mapping of the static ones, each a
-// top-level key. Four of them are ours (see Grain), all others are foreign.
+// top-level key. Five of them are ours (see Grain), all others are foreign.
 //
 // The file has other writers (Salt itself, transactional-update, setup
 // scripts), all of which rewrite it in place and take no lock. If Salt cannot
@@ -81,7 +81,7 @@ func New(root, path string, logger *slog.Logger) *Store {
 	return &Store{root: root, path: filepath.Join(root, path), logger: logger}
 }
 
-// Announce makes the four keys say g and tells whether it had to write. Besides
+// Announce makes our keys say g and tells whether it had to write. Besides
 // ErrHeld, ErrRefused and ErrNoSalt, an atomicfile.ErrConflict means that other
 // writers did not let go of the file in time.
 func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error) {

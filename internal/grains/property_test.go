@@ -43,7 +43,7 @@ func drawFile(t *rapid.T, said, wanted Grain) []segment {
 		file = append(file, segment{text: "---\n"})
 	}
 	keys := append(rapid.Permutation(foreignKeys).Draw(t, "keys")[:rapid.IntRange(0, 5).Draw(t, "foreign")],
-		rapid.Permutation(ownKeys).Draw(t, "own keys")[:rapid.IntRange(0, 4).Draw(t, "own")]...)
+		rapid.Permutation(ownKeys).Draw(t, "own keys")[:rapid.IntRange(0, len(ownKeys)).Draw(t, "own")]...)
 	for i, key := range rapid.Permutation(keys).Draw(t, "order") {
 		gap := rapid.SampledFrom([]string{"", "", "", "\n", "# comment\n", "\n#: x\n\n"}).Draw(t, "gap")
 		file = append(file, segment{text: gap})
@@ -61,8 +61,8 @@ func drawFile(t *rapid.T, said, wanted Grain) []segment {
 func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
 	spell := quote
 	form := rapid.SampledFrom([]string{"ours", "salt", "flow", "odd"}).Draw(t, "form")
-	if form == "odd" {
-		value := rapid.SampledFrom([]string{"", " 'x'", " 777 # more", " [1, 2]", " |\n  text", "\n  nested:\n  - a"}).Draw(t, "odd")
+	if form == "odd" || key == keyReason && said.Reason == "" {
+		value := rapid.SampledFrom([]string{"", " 'X y'", " 777 # more", " [1, 2]", " |\n  text", "\n  nested:\n  - a"}).Draw(t, "odd")
 		return segment{text: key + ":" + value + "\n", own: key}
 	}
 	if form == "salt" {
@@ -76,8 +76,9 @@ func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
 		if key == keyUpdates && len(said.Updates) > 0 {
 			return segment{text: spellUpdates(said, form, spell), own: key, same: same}
 		}
-		if key == keyState {
-			return segment{text: key + ": " + spell(said.State) + "\n", own: key, same: same}
+		if key == keyState || key == keyReason {
+			text := map[string]string{keyState: said.State, keyReason: said.Reason}[key]
+			return segment{text: key + ": " + spell(text) + "\n", own: key, same: same}
 		}
 		return segment{text: e.lines, own: key, same: same}
 	}
@@ -129,6 +130,9 @@ func expectedFile(file []segment, wanted Grain, newline string) string {
 		b.WriteString(strings.ReplaceAll(ownLines(wanted, s.own), "\n", newline))
 	}
 	for _, key := range missing {
+		if ownLines(wanted, key) == "" {
+			continue
+		}
 		if text := b.String(); text != "" && text != "\ufeff" && !strings.HasSuffix(text, "\n") {
 			b.WriteString(newline)
 		}
@@ -146,6 +150,9 @@ func ownLines(g Grain, key string) string {
 	panic("no such key")
 }
 
+// reasonRunes are what is special to YAML, to Salt, or to bytes.
+var reasonRunes = []rune("\t\n\r \"'\\#|>-+:,%@&*!?[]{}~=<u0aé\u0085\u2028\ufeff\ufffd\u20ac\U0001f600\x00\x7f")
+
 func drawGrain(t *rapid.T, label string) Grain {
 	word := rapid.OneOf(
 		rapid.SampledFrom([]string{"", "staged", "yes", "null", "~", "1.6", "4.0.0-rev1-build1.3", "0x1f", "1:20", "=", "#", "- a", "a: b", "{}", digest, "2024-01-01", "&a", "*"}),
@@ -157,6 +164,7 @@ func drawGrain(t *rapid.T, label string) Grain {
 	g, err := Grain{
 		Available: rapid.Bool().Draw(t, label+" available"),
 		State:     word.Draw(t, label+" state"),
+		Reason:    rapid.OneOf(rapid.Just(""), word, rapid.String(), rapid.StringOfN(rapid.RuneFrom(reasonRunes), 0, 300, -1)).Draw(t, label+" reason"),
 		Count:     rapid.IntRange(0, 100).Draw(t, label+" count"),
 		Updates:   rapid.SliceOfN(update, 0, 3).Draw(t, label+" updates"),
 	}.normalized()
@@ -228,7 +236,7 @@ func TestPropertyOnlyWhatSaltReadsIsEdited(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	piece := rapid.SampledFrom([]string{
-		"a", "b", "roles", "image_update_state", "image_updates", "image_update_count", ": ", ":", "\n", "\n", "\n  ", "\n- ", "- ", " ", "  ",
+		"a", "b", "roles", "image_update_state", "image_update_reason", "image_updates", "image_update_count", ": ", ":", "\n", "\n", "\n  ", "\n- ", "- ", " ", "  ",
 		"\t", "#", " # c", "'", `"`, "[", "]", "{", "}", ",", "&x ", "*x", "!!str ", "!!int ", "!t ", "|", ">-", "?", "? ", "---", "\n---\n", "...", "%YAML 1.1\n", "=", "<<", "<<: *x\n",
 		"yes", "true", "0", "1", "07", "1.5", "1:20", "0b", "_", "~", "null", "\r\n", "\r", "\u0085", "\u2028", "\ufeff", "@", "`", "\\", "2020-01-01", "ä",
 		"a: 1\n", "b:\n- c\n", "c: {d: e}\n",

@@ -102,7 +102,7 @@ func (r reading) split(t require.TestingT) (own map[string]value, foreign []stri
 			require.NoError(t, json.Unmarshal(text, &key))
 		}
 		switch key {
-		case keyAvailable, keyState, keyCount, keyUpdates:
+		case keyAvailable, keyState, keyReason, keyCount, keyUpdates:
 			own[key] = pair[1]
 		default:
 			text, err := json.Marshal(pair)
@@ -126,7 +126,12 @@ func requireSays(t require.TestingT, g Grain, own map[string]value) {
 		updates = append(updates, pairs)
 	}
 	truth := map[bool]string{true: "True", false: "False"}[g.Available]
-	require.Len(t, own, 4)
+	if g.Reason == "" {
+		require.Len(t, own, 4)
+	} else {
+		require.Len(t, own, 5)
+		require.Equal(t, map[string]any{"str": g.Reason}, plainJSON(t, own[keyReason]))
+	}
 	require.Equal(t, map[string]any{"bool": truth}, plainJSON(t, own[keyAvailable]))
 	require.Equal(t, map[string]any{"str": g.State}, plainJSON(t, own[keyState]))
 	require.Equal(t, map[string]any{"int": strconv.Itoa(g.Count)}, plainJSON(t, own[keyCount]))
