@@ -177,7 +177,8 @@ var requests = map[string]struct {
 		"/",
 		[]manifests.Header{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "user-agent", Value: "own"}, {Name: "Accept", Value: "text/plain"}},
 		"/",
-		http.Header{"X-A": {"1", "2"}, "User-Agent": {"own"}, "Accept": {"text/plain"}}, "/",
+		http.Header{"X-A": {"1", "2"}, "User-Agent": {"own"}, "Accept": {"text/plain"}},
+		"/",
 	},
 	"long": {"/" + strings.Repeat("x", 300), nil, "/" + strings.Repeat("x", 300), http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "..."},
 }
