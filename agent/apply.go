@@ -13,16 +13,20 @@ import (
 // applyAndRecord applies and remembers how it ended. An approval is used up
 // either way: what failed is not tried again by itself.
 func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
+	if open, _ := a.Policy.open(a.Now()); s.Apply.Auto && !open {
+		return nil // it has closed while other pods were applied
+	}
 	err := a.apply(ctx, s)
 	if err != nil && ctx.Err() != nil {
 		return err // interrupted: the approval stands, the next start goes on
 	}
 	delete(a.record.Approved, s.File)
-	if err == nil {
+	switch {
+	case err == nil:
 		delete(a.record.Failed, s.File)
 		a.applied[s.File] = true
-	} else if !waits(err) {
-		a.record.fail(s.File, Failure{At: a.Now(), Offer: s.Apply.Offer, Reason: err.Error()})
+	case !waits(err):
+		return a.failed(ctx, s, err)
 	}
 	return errors.Join(err, a.save(ctx))
 }
@@ -39,27 +43,15 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 	if err := a.preflight(ctx, s.Apply); err != nil {
 		return err
 	}
+	if err := a.act(ctx, s); err != nil {
+		return err
+	}
 	if s.Data != nil {
-		if err := a.write(ctx, s); err != nil {
-			return err
-		}
 		if err := a.Files.Keep(ctx, s.File, nil); err != nil {
 			a.Log.Warn("rendered file stays", "cycle", a.cycle, "file", s.File, "err", err)
 		}
 	}
-	for _, id := range s.Apply.StopSandboxes {
-		if err := a.Pods.StopSandbox(ctx, id); err != nil {
-			return fmt.Errorf("stop pod %s: %w", s.Apply.Pod, err)
-		}
-	}
-	if len(s.Apply.StopSandboxes) == 0 {
-		for _, id := range s.Apply.Stop {
-			if err := a.Pods.Stop(ctx, id); err != nil {
-				return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
-			}
-		}
-	}
-	return a.prove(ctx, s.Apply)
+	return a.prove(ctx, s, &rescue{agent: a, step: s})
 }
 
 // preflight is rule 5: pull policy Always makes the registry part of the start,
@@ -78,7 +70,8 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 		case err != nil:
 			return fmt.Errorf("%w: registry away: %w", ErrHeld, err)
 		case now.Digest != e.Digest:
-			return fmt.Errorf("%w: %s has moved on to %s: it is staged first", ErrHeld, e.Ref, now.Digest)
+			a.moved = true
+			return fmt.Errorf("%w: %s has moved on to %s", ErrHeld, e.Ref, now.Digest)
 		}
 		if !p.PullFirst {
 			continue

@@ -22,12 +22,13 @@ func TestApplyIsHeldWhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(w *world)
 		reason string
+		state  agent.State
 	}{
 		"the registry is away": {
-			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away",
+			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away", agent.StateHeld,
 		},
 		"the floating tag has moved on": {
-			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on",
+			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", agent.StateStaged, // to what is staged by now, and waits for a yes of its own
 		},
 		"somebody edits the file at the last moment": {
 			func(w *world) {
@@ -35,7 +36,7 @@ func TestApplyIsHeldWhere(t *testing.T) {
 					w.Registry.OnAsk = nil
 					w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "more="+mariadb+":10.0"))
 				}
-			}, "changed by somebody else",
+			}, "changed by somebody else", agent.StateHeld,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestApplyIsHeldWhere(t *testing.T) {
 
 			assert.Equal(t, agent.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, c.reason)
-			assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+			assert.Equal(t, c.state, s.State, s.Reason)
 			assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "imagePullPolicy")
 			w.runs("velum.yaml", "velum", first.Digest)
 			assert.NotContains(t, w.Disk.JSON(), `"approved"`, "the approval is used up")
@@ -65,13 +66,13 @@ func TestApplyIsHeldWhere(t *testing.T) {
 func TestApplyWithoutAnythingOrOfNobody(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	out, _, err := w.agent.Apply(t.Context(), nil)
+	out, _, err := w.agent.Apply(t.Context(), nil, false)
 	require.NoError(t, err)
 	assert.Equal(t, []agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultNothing}}, out)
-	_, _, err = w.agent.Apply(t.Context(), []string{"elum"})
+	_, _, err = w.agent.Apply(t.Context(), []string{"elum"}, false)
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
 	for _, name := range []string{"velum", velum, "v4/velum", "velum.yaml"} {
-		_, _, err = w.agent.Apply(t.Context(), []string{name})
+		_, _, err = w.agent.Apply(t.Context(), []string{name}, false)
 		require.NoError(t, err, name)
 	}
 }
@@ -83,46 +84,10 @@ func TestApplyThatCannotBeKeptDoesNotStart(t *testing.T) {
 	w.poll()
 	w.Disk.Fail(errors.New("no space left on device"))
 
-	_, _, err := w.agent.Apply(t.Context(), nil)
+	_, _, err := w.agent.Apply(t.Context(), nil, false)
 
 	require.ErrorContains(t, err, "no space left")
 	w.runs("velum.yaml", "velum", first.Digest)
-}
-
-func TestFailedApplyStaysFailedUntilThePodIsWellOrTheOfferChanges(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"rebuild", "revision"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, first := running(t)
-				bad := w.Registry.Release(velum, "4.0.0", map[string]int{"rebuild": 1, "revision": 2}[kind], "9.9")
-				w.Node.Crash(bad.Digest, true)
-				w.check()
-
-				out, s := w.apply()
-
-				assert.Equal(t, agent.ResultFailed, out[0].Result)
-				assert.Contains(t, out[0].Reason, "exit code 1")
-				assert.Contains(t, out[0].Reason, "not running after 1m0s")
-				assert.Equal(t, agent.StateFailed, s.State)
-				assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest, "what crashes is not good")
-				s = w.look()
-				assert.Equal(t, agent.StateFailed, s.State, "also later: "+s.Reason)
-				w.restart()
-				assert.Equal(t, agent.StateFailed, w.look().State, "also after a restart")
-				assert.True(t, w.Node.Pinned(velum, first.Digest))
-				assert.NotContains(t, w.Disk.JSON(), `"approved"`, "it is not tried again by itself")
-
-				w.Node.Crash(bad.Digest, false)
-				w.Node.Sync()
-				s = w.look()
-				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-				assert.Equal(t, bad.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
-				assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
-			})
-		})
-	}
 }
 
 func TestLastGoodStaysPinnedOverRebuildsThatCrash(t *testing.T) {

@@ -17,9 +17,10 @@ type Result string
 // The results of an apply.
 const (
 	ResultApplied Result = "applied" // CRI shows the offer running
-	ResultNothing Result = "nothing" // there was nothing to apply
+	ResultNothing Result = "nothing" // there was nothing to apply, or to go back to
 	ResultHeld    Result = "held"    // a named reason speaks against it now
 	ResultFailed  Result = "failed"  // it was tried and did not come up
+	ResultBack    Result = "rolled back"
 )
 
 // Outcome is what became of one pod manifest that was to be applied.
@@ -35,8 +36,14 @@ var ErrUnknownImage = errors.New("no pod manifest uses it")
 
 // Apply approves what is staged for the named images (all, where none is
 // named) and carries it out. A name is a repository, the end of one after a
-// slash, or a pod manifest's file name.
-func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, error) {
+// slash, or a pod manifest's file name. retry: what did not come up before is
+// tried again.
+func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]Outcome, Status, error) {
+	if retry {
+		if err := a.allow(ctx, names); err != nil {
+			return nil, Status{}, err
+		}
+	}
 	pods, s, missing, err := a.wanted(ctx, names)
 	if err != nil {
 		return nil, Status{}, err
@@ -73,7 +80,26 @@ func (a *Agent) Apply(ctx context.Context, names []string) ([]Outcome, Status, e
 			a.outcome(&outcomes[n])
 		}
 	}
+	if err == nil && a.moved {
+		s, err = a.Cycle(ctx, PollAll) // so that what it names now can be approved
+	}
 	return outcomes, s, err
+}
+
+// allow takes back the denials of the named images.
+func (a *Agent) allow(ctx context.Context, names []string) error {
+	plan, err := a.Plan(ctx, PollNone)
+	if err != nil {
+		return err
+	}
+	pods, err := pick(plan, names)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		a.record.allow(p)
+	}
+	return a.save(ctx)
 }
 
 // wanted are the pod manifests that use the named images. Where one is not ready
@@ -132,6 +158,9 @@ func (a *Agent) outcome(o *Outcome) {
 		o.Result, o.Reason = ResultHeld, "the offer has changed meanwhile"
 	default:
 		o.Result = ResultApplied
+		if doubts := a.doubts[o.PodManifest]; doubts != "" {
+			o.Reason = "readiness not checked: " + doubts
+		}
 	}
 }
 

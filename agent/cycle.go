@@ -15,8 +15,8 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Preconditions, Pacer, Verifier, Progress and Jitter. It is not safe
-// for concurrent use: Loop serialises.
+// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Progress and
+// Jitter. It is not safe for concurrent use: Loop serialises.
 type Agent struct {
 	Source        Source
 	Images        Images
@@ -25,6 +25,8 @@ type Agent struct {
 	Announcer     Announcer
 	Recorder      Recorder
 	Preconditions Preconditions // of an apply; nil: none but the agent's own
+	Readiness     Readiness     // nil: what runs is ready
+	Inhibitor     Inhibitor     // nil: nobody is asked to wait
 	Pacer         Pacer         // of Source; nil: it has none
 	Verifier      Verifier      // nil: nobody verifies
 	Policy        Policy
@@ -42,6 +44,9 @@ type Agent struct {
 	cycle    string                              // the running cycle's id, in every line of the log
 	count    uint64                              // of cycles since the start
 	applied  map[string]bool                     // pod manifests applied in this cycle
+	moved    bool                                // a tag has moved on under what was to be applied
+	proved   map[string]bool                     // those proved otherwise; true: kubelet took it by itself
+	doubts   map[string]string                   // containers whose readiness nobody could check, by pod manifest
 	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
 
 	telling sync.Mutex // held while Progress hears
@@ -58,6 +63,9 @@ type Agent struct {
 // the status, and stops no other.
 func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	if err := a.begin(ctx, poll); err != nil {
+		return a.unseen(ctx, err)
+	}
+	if err := a.putBack(ctx); err != nil {
 		return a.unseen(ctx, err)
 	}
 	inv, err := a.inventory(ctx)
@@ -92,6 +100,18 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 	return a.decide(ctx, inv, offers), nil
 }
 
+// putBack ends what an earlier life has left in the middle.
+func (a *Agent) putBack(ctx context.Context) error {
+	names, err := a.Files.PutBack(ctx)
+	for _, name := range names {
+		a.Log.Info("pod manifest put back", "cycle", a.cycle, "file", name)
+	}
+	if err != nil {
+		return fmt.Errorf("pod manifests: put back: %w", err)
+	}
+	return nil
+}
+
 // decide plans. What the node has against an apply is asked only where there is
 // one to hold: the question starts services that run on demand.
 func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]Offer) Plan {
@@ -109,7 +129,8 @@ func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]O
 func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
-	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	a.applied, a.proved, a.errs = map[string]bool{}, map[string]bool{}, map[string]error{}
+	a.moved, a.doubts = false, map[string]string{}
 	a.coming = map[string]Need{}
 	if a.wanting == nil || poll != PollNone {
 		a.wanting = map[string]Need{} // what came meanwhile may be shared: asked anew
@@ -205,6 +226,10 @@ func (a *Agent) carryOut(ctx context.Context, s Step) error {
 		return a.prune(ctx, s.Gone)
 	case StepApply:
 		return a.applyAndRecord(ctx, s)
+	case StepProve:
+		return a.proveRunning(ctx, s)
+	case StepRollBack:
+		return a.rollBack(ctx, s)
 	default:
 		return fmt.Errorf("unknown step %q", s.Do)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/manifests"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // ApprovalAge is how long a yes holds that could not be carried out: a day, so
@@ -29,11 +28,22 @@ const (
 	HoldRefused   = "refused"   // a restart would start what a rule refuses
 	HoldAsked     = "hold"      // a person, or the configuration, wants nothing applied
 	HoldDisk      = "disk"      // no room for a pull on the image filesystem
+	HoldFreeze    = "freeze"    // the configuration wants nothing applied before a date
+	// What only an apply without a person's yes waits for.
+	HoldWindow       = "window"        // no maintenance window is open
+	HoldControlPlane = "control-plane" // etcd and kube-apiserver are for a person, node by node
+	HoldFailed       = "failed"        // it was tried, and did not come up
 )
 
 // Decide makes the plan of one cycle. It is pure: the same arguments give the
 // same plan, and it changes none of them.
 func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now time.Time) Plan {
+	d, views := newDecider(inv, offers, rec, p, now)
+	return d.plan(views)
+}
+
+func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now time.Time) (*decider, []podView) {
+	inv.Overrides = rec.Overrides
 	views := survey(inv, p)
 	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
 	for _, v := range views {
@@ -41,12 +51,16 @@ func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now 
 			d.names = append(d.names, v.pod.Name)
 		}
 	}
+	return &d, views
+}
+
+func (d *decider) plan(views []podView) Plan {
 	var plan Plan
 	for _, v := range views {
 		plan.Pods = append(plan.Pods, d.pod(v))
 	}
-	for _, r := range p.Images {
-		plan.Tracked = append(plan.Tracked, d.tracked(offers[Question{Repository: r.Repository, Tag: r.Tag}]))
+	for _, r := range d.policy.Images {
+		plan.Tracked = append(plan.Tracked, d.tracked(d.offers[Question{Repository: r.Repository, Tag: r.Tag}]))
 	}
 	plan.Steps = d.steps(views, plan)
 	return plan
@@ -89,88 +103,22 @@ func (d *decider) pod(v podView) PodPlan {
 		}
 	}
 	switch {
+	case v.override.Pending:
+		// It is brought to that first.
+		p.offerNothing()
+		return p
 	case d.orphan(v, &p):
 		// Its template is gone: nothing of it is offered any more.
 	case d.withheld(&p):
 		// Rule 2: one unresolved image withholds the whole pod.
 		p.offerNothing()
 	case !v.managed:
-		p.Holds = append(p.Holds, Hold{HoldUnmanaged, v.file + " has no template and is not listed under manage"})
+		p.Holds = append(p.Holds, Hold{HoldUnmanaged, v.unmanaged()})
 	default:
 		d.render(v, &p)
 	}
-	d.sum(&p)
+	d.sum(v, &p)
 	return p
-}
-
-// image plans one image of a pod.
-func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
-	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
-	var c *Container
-	if isContainer(w.Image) {
-		c = container(containers, w.Image.Container)
-	}
-	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
-	if c != nil {
-		i.Running.Digest = digestOf(c, d.inv.Held)
-	}
-	if w.Ask.Repository == "" || i.Offer.Unresolved() {
-		return i
-	}
-	rule := d.policy.rule(w.Ask.Repository)
-	good := d.rec.Good[goodKey(v.file, w.Image.Container)]
-	d.target(w, &i, rule, d.running(w, c, good))
-	if i.Offer.Unresolved() {
-		return i
-	}
-	var same bool
-	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
-	known := c != nil && c.Image != ""
-	if !known && isContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
-		known, same = true, d.sameImage(good, i.Target)
-	}
-	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
-	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
-		i.Change = "" // updates: none
-	}
-	i.Running.Tag = d.nameOf(w, i.Running.Digest)
-	i.From = i.Running.Tag
-	// What runs is not asked for its signature any more: it would only keep the
-	// other images of its pod.
-	i.Staged = d.isStaged(i.Target) || same && d.inv.staged(i.Target)
-	if i.Change != "" && d.waits(i) {
-		i.note("staging begins at " + i.Offer.StageFrom.UTC().Format(time.RFC3339))
-	}
-	return i
-}
-
-// running is the digest that a container runs, or ran last.
-func (d *decider) running(w Want, c *Container, good Good) digest.Digest {
-	switch {
-	case !isContainer(w.Image):
-		return ""
-	case c != nil && c.Image != "":
-		return digestOf(c, d.inv.Held)
-	case good.Repository == w.Ask.Repository:
-		return good.Running
-	default:
-		return ""
-	}
-}
-
-// sameImage compares what last ran with the target, where CRI shows nothing.
-func (d *decider) sameImage(good Good, target Release) bool {
-	config := d.rec.Releases[releaseKey(good.Repository, good.Running)].Config
-	return good.Running == target.Digest || (config != "" && config == target.Config)
-}
-
-// nameOf is the best name for what runs: the long tag its digest had when it
-// was learnt, else the tag in the pod manifest.
-func (d *decider) nameOf(w Want, running digest.Digest) string {
-	if r, ok := d.rec.Releases[releaseKey(w.Ask.Repository, running)]; ok && running != "" {
-		return r.Name()
-	}
-	return w.OnDisk.Tag
 }
 
 // withheld holds a pod back whose images are not all known.
@@ -215,8 +163,17 @@ func (d *decider) render(v podView, p *PodPlan) {
 			tags = append(tags, tagAt{i.Want.Image.Path, i.Target.Tag})
 		}
 	}
-	o := manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy}
-	out, err := d.policy.memory.render(v.source().Data, v.disk, o, tags)
+	w := wish{
+		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy},
+		tags:      tags,
+	}
+	places, all := v.standing(p)
+	if all && v.template != nil {
+		w.text = v.override.Data
+	} else {
+		w.pins = v.override.pins(places)
+	}
+	out, err := d.policy.memory.render(v.source().Data, v.disk, w)
 	if out.wanted != nil {
 		p.Wanted, p.Left = out.wanted, out.left
 	}
@@ -224,7 +181,7 @@ func (d *decider) render(v podView, p *PodPlan) {
 }
 
 // sum draws the pod's change, its offer's identity and its readiness.
-func (d *decider) sum(p *PodPlan) {
+func (d *decider) sum(v podView, p *PodPlan) {
 	if p.Err != nil || p.withheld() {
 		return
 	}
@@ -249,7 +206,8 @@ func (d *decider) sum(p *PodPlan) {
 	if p.Change != "" {
 		p.Holds = append(p.Holds, d.inv.Against...)
 		d.holds(p)
-		d.traps(p)
+		d.waitsFor(p)
+		d.traps(v, p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == ChangeRemove
 	}

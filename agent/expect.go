@@ -17,57 +17,87 @@ func (y Approval) stands(now time.Time) bool {
 	return age <= ApprovalAge && age >= -ApprovalAge
 }
 
-// apply makes the step that a standing approval asks for, if nothing holds it.
+// restart is what happens to the running pod: it is brought to its override, to
+// what was approved, or what it runs is proved.
+func (d *decider) restart(v podView, p PodPlan) (Step, bool) {
+	if s, ok := d.rollBack(v); ok || v.override.Pending {
+		return s, ok
+	}
+	if s, ok := d.apply(v, p); ok {
+		return s, true
+	}
+	return d.prove(v, p)
+}
+
+// apply makes the step that a standing approval asks for, or mode auto, if nothing
+// holds it.
 func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
-	yes, ok := d.rec.Approved[v.file]
-	if !ok || p.Offer == "" || yes.Offer != p.Offer || len(p.Holds) > 0 || !yes.stands(d.now) {
+	if p.Offer == "" || len(p.Holds) > 0 {
 		return Step{}, false
 	}
-	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Needs: p.needs()}
-	s.Apply = Apply{
-		Pod: v.pod.Name, Namespace: v.pod.Namespace, Siblings: d.names,
-		Offer: p.Offer, Change: p.Change,
-		Remove:    p.Change == ChangeRemove,
-		PullFirst: d.policy.PullPolicy == manifests.PullIfNotPresent,
+	yes, approved := d.rec.Approved[v.file]
+	approved = approved && yes.Offer == p.Offer && yes.stands(d.now)
+	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0) {
+		return Step{}, false
 	}
-	if s.Apply.Remove {
-		s.Needs = nil
+	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Needs: p.needs(), Apply: d.about(v, v.pod)}
+	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
+	s.Apply.PullFirst = d.policy.PullPolicy == manifests.PullIfNotPresent
+	if p.Change == ChangeRemove {
+		s.Needs, s.Apply.Remove = nil, true
 		return s, true
 	}
 	if p.Waiting {
 		s.Data = p.Wanted
 	}
 	d.expect(v, p, &s)
+	d.back(v, p, &s)
 	return s, true
 }
 
-// expect lists what each container that starts anew must run in the end, and
-// what to stop for it where the pod manifest itself does not change: the pod
-// where an init container changes, else the containers that do.
+// about is what all steps that restart a pod, or look at it, have to know of it.
+func (d *decider) about(v podView, pod manifests.Pod) Apply {
+	return Apply{
+		Pod: pod.Name, Namespace: pod.Namespace, Siblings: d.names,
+		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
+		Sandboxes: sandboxes(d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)),
+	}
+}
+
+// expect lists what each container that starts anew must run in the end, and what
+// to stop for it where the pod manifest itself does not change: the containers
+// that do. The whole pod goes where an init container changes, and where one that
+// does is not running.
 func (d *decider) expect(v podView, p PodPlan, s *Step) {
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
-	whole := p.restarts()
-	if whole && s.Data == nil {
-		s.Apply.StopSandboxes = sandboxes(p, containers)
-	}
+	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		c := container(containers, i.Want.Image.Container)
+		return i.Change != "" && isContainer(i.Want.Image) && (c == nil || !c.Running)
+	})
 	for _, i := range p.Images {
 		img := i.Want.Image
-		if i.Target.Digest == "" || !isContainer(img) || (!whole && i.Change == "") {
+		if i.Target.Digest == "" || !isContainer(img) || (!s.Apply.Aside && i.Change == "") {
 			continue
 		}
 		e := Expectation{
-			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Data != nil,
-			Ref:    Reference{i.Target.Repository, i.Target.Tag},
-			Digest: i.Target.Digest, Config: i.Target.Config, OnNode: d.isOnNode(i),
+			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Apply.Aside,
+			Ref: Reference{i.Target.Repository, i.Target.Tag}, Name: i.Target.Name(),
+			Digest: i.Target.Digest, Config: i.Target.Config, OnNode: d.isOnNode(i) || d.isPinned(v, i),
 		}
 		if c := container(containers, img.Container); c != nil {
 			e.Old = c.ID
-			if !whole && c.Running {
+			if !s.Apply.Aside && c.Running {
 				s.Apply.Stop = append(s.Apply.Stop, c.ID)
 			}
 		}
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
+}
+
+// isPinned reports whether an image is named by its digest in what is wanted.
+func (d *decider) isPinned(v podView, i ImagePlan) bool {
+	at, ok := v.overridden(i.Want.Image)
+	return ok && at.Digest == i.Target.Digest
 }
 
 // restarts reports whether all containers of the pod start anew with its offer:
@@ -78,14 +108,14 @@ func (p *PodPlan) restarts() bool {
 
 // traps holds a pod back whose restart would pull what a rule refuses: one of its
 // images keeps what runs, but the tag that kubelet will pull names something else.
-func (d *decider) traps(p *PodPlan) {
+func (d *decider) traps(v podView, p *PodPlan) {
 	if !p.restarts() {
 		return
 	}
 	for _, i := range p.Images {
 		is, rule := i.Offer.Follow, d.policy.rule(i.Target.Repository)
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || areTwins(i.Target.Tag, is.Tag, rule))
-		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) {
+		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) && !d.isPinned(v, i) {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, Hold{HoldRefused, reason})
 		}
@@ -104,14 +134,11 @@ func changesInit(i ImagePlan) bool {
 	return i.Change != "" && i.Want.Image.Kind == manifests.KindInit
 }
 
-// sandboxes are those that the pod's containers are in, each once; kubelet may
-// have removed the init container itself long ago.
-func sandboxes(p PodPlan, containers []Container) []string {
+// sandboxes are those that containers are in, each once.
+func sandboxes(containers []Container) []string {
 	var out []string
-	for _, i := range p.Images {
-		if c := container(containers, i.Want.Image.Container); c != nil && isContainer(i.Want.Image) {
-			out = append(out, c.Sandbox)
-		}
+	for _, c := range containers {
+		out = append(out, c.Sandbox)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -53,7 +53,7 @@ func interrupted(t *testing.T, at string) {
 		}
 	}
 
-	out, _, err := w.agent.Apply(ctx, nil)
+	out, _, err := w.agent.Apply(ctx, nil, false)
 
 	require.NoError(t, err)
 	assert.Equal(t, agent.ResultHeld, out[0].Result)
@@ -90,7 +90,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 				kill()
 			}
 		}
-		_, _, err := w.agent.Apply(ctx, nil)
+		_, _, err := w.agent.Apply(ctx, nil, false)
 		require.NoError(t, err)
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
 		w.Node.Kubelet = true
@@ -155,7 +155,7 @@ func TestApprovalIsVoid(t *testing.T) {
 			w.poll()
 			ctx, kill := context.WithCancel(t.Context())
 			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-			_, _, err := w.agent.Apply(ctx, nil)
+			_, _, err := w.agent.Apply(ctx, nil, false)
 			require.NoError(t, err)
 			require.Contains(t, w.Disk.JSON(), `"approved"`)
 			w.Node.OnStop = nil
@@ -182,7 +182,7 @@ func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
 	w.poll()
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-	_, _, err := w.agent.Apply(ctx, nil)
+	_, _, err := w.agent.Apply(ctx, nil, false)
 	require.NoError(t, err)
 	w.Node.OnStop = nil
 	w.Grain.SetBusy("the grain update_in_progress is true")
@@ -201,7 +201,7 @@ func TestApplyThatEndsAsItIsInterruptedIsApplied(t *testing.T) {
 	w.poll()
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return nil }
-	out, s, err := w.agent.Apply(ctx, nil)
+	out, s, err := w.agent.Apply(ctx, nil, false)
 	require.NoError(t, err)
 	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted)

@@ -27,6 +27,9 @@ type Inventory struct {
 	Filesystem Filesystem
 	Busy       string // why another operation may own the node; empty: none does
 	Against    []Hold // what the node has against restarting a pod now; asked where one is to be
+	// Overrides are the record's: what they name in a pod manifest follows a tag all
+	// the same.
+	Overrides map[string]Override
 
 	views []podView // the files as survey reads them, once for the whole cycle
 }
@@ -58,6 +61,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 		inv.Filesystem = a.filesystem(ctx)
 		inv.Wanting = maps.Clone(a.wanting)
 	}
+	inv.Overrides = a.record.Overrides
 	inv.views = survey(inv, a.Policy)
 	return inv, nil
 }

@@ -14,32 +14,46 @@ import (
 )
 
 // noteGood keeps which digest each container runs, and which one it ran before:
-// the way back. What nobody approved was adopted. A container that ends again
-// and again does not run as it should, so its digest does not take the place of
-// the one before.
-func (r *Record) noteGood(plan Plan, applied map[string]bool, keep int) {
+// the way back. The first one that is seen counts; any other only once it is
+// proved. What nobody approved was adopted.
+func (a *Agent) noteGood(plan Plan) {
+	r := &a.record
 	for _, p := range plan.Pods {
-		approved := applied[p.File] ||
-			p.ID != "" && (r.Approved[p.File].Offer == p.ID || r.Failed[p.File].Offer == p.ID)
+		adopted, proved := a.proved[p.File]
+		proved = proved || a.applied[p.File]
+		adopted = adopted && (p.ID == "" || r.Approved[p.File].Offer != p.ID && r.Failed[p.File].Offer != p.ID)
 		for _, i := range p.Images {
-			repository, running := i.Want.Ask.Repository, i.Running.Digest
-			if repository == "" || running == "" || !i.Well {
+			if i.Want.Ask.Repository == "" || i.Running.Digest == "" || !i.Well {
 				continue
 			}
-			if r.Good == nil {
-				r.Good = map[string]Good{}
-			}
-			key := goodKey(p.File, i.Want.Image.Container)
-			g, ok := r.Good[key]
-			next := Good{Repository: repository, Running: running, Before: g.before(repository, running, keep)}
-			if ok && g.Running == running && g.Repository == repository {
-				next.Adopted = g.Adopted
-			} else {
-				next.Adopted = ok && g.Running != "" && !approved
-			}
-			r.Good[key] = next
+			r.noteRunning(goodKey(p.File, i.Want.Image.Container), i, proved, adopted, a.Policy.Prune.Keep)
 		}
 	}
+}
+
+func (r *Record) noteRunning(key string, i ImagePlan, proved, adopted bool, keep int) {
+	g, known := r.Good[key]
+	same := r.runs(i, g)
+	if known && !same && !proved {
+		return
+	}
+	repository, running := i.Want.Ask.Repository, i.Running.Digest
+	next := Good{Repository: repository, Running: running, Before: g.before(repository, running, keep)}
+	next.Adopted = same && g.Adopted || known && !same && adopted
+	if r.Good == nil {
+		r.Good = map[string]Good{}
+	}
+	r.Good[key] = next
+}
+
+// runs reports whether an image runs what ran well: one image may have several
+// digests, by indexes that differ in other platforms.
+func (r *Record) runs(i ImagePlan, g Good) bool {
+	if g.Repository != i.Want.Ask.Repository || g.Running == "" {
+		return false
+	}
+	config := r.Releases[releaseKey(g.Repository, g.Running)].Config
+	return g.Running == i.Running.Digest || config != "" && config == i.Config
 }
 
 // before are the ways back of what runs now, at most keep of them. One that runs
@@ -69,6 +83,8 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	deleteUnless(r.Signed, keep)
 	deleteUnless(r.Unproved, keep)
 	deleteUnless(r.Least, keep)
+	r.forgetDenied(plan, offers)
+	r.forgetOverrides(plan, inv)
 	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.stands(now) })
 }
 
@@ -87,7 +103,7 @@ func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 		}
 	}
 	for file, f := range r.Failed {
-		if p := pods[file]; p == nil || (p.ID != "" && f.Offer != p.ID) || p.well() {
+		if p := pods[file]; p == nil || f.Runs == "" && (p.ID != "" && f.Offer != p.ID || p.well()) {
 			delete(r.Failed, file)
 		}
 	}

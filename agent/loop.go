@@ -97,6 +97,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			_, _ = l.turn(ctx, PollNone)
 			look = l.now().Add(lookInterval)
 		}
+		look = l.opening(look)
 		if !l.wait(ctx, look) {
 			return nil
 		}
@@ -130,6 +131,15 @@ func (l *Loop) due(retries []time.Time) time.Time {
 		}
 	}
 	return earliest(l.slot, retries)
+}
+
+// opening is the next look, earlier where a maintenance window opens before it.
+func (l *Loop) opening(look time.Time) time.Time {
+	p := l.agent.Policy
+	if open, change := p.open(l.now()); p.Auto && !open && change.Before(look) {
+		return change
+	}
+	return look
 }
 
 // wait sleeps until something is due or somebody asks; false: the end.

@@ -19,14 +19,31 @@ func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
 	return s, errors.Join(err, e)
 }
 
-// Apply approves and applies what is staged for the named images.
-func (l *Loop) Apply(ctx context.Context, names []string, hear func(Progress)) ([]Outcome, error) {
+// Apply approves and applies what is staged for the named images; see Agent.Apply.
+func (l *Loop) Apply(ctx context.Context, names []string, retry bool, hear func(Progress)) ([]Outcome, error) {
+	return l.restart(ctx, "applying what was approved", hear, func(ctx context.Context) ([]Outcome, Status, error) {
+		return l.agent.Apply(ctx, names, retry)
+	})
+}
+
+// Rollback returns the named images' pods to what ran well before; see
+// Agent.Rollback.
+func (l *Loop) Rollback(ctx context.Context, names []string, hear func(Progress)) ([]Outcome, error) {
+	return l.restart(ctx, "rolling back", hear, func(ctx context.Context) ([]Outcome, Status, error) {
+		return l.agent.Rollback(ctx, names)
+	})
+}
+
+// restart has the loop's goroutine do what restarts pods, and keeps the status.
+func (l *Loop) restart(
+	ctx context.Context, what string, hear func(Progress), f func(context.Context) ([]Outcome, Status, error),
+) ([]Outcome, error) {
 	var out []Outcome
 	var err error
 	e := l.run(ctx, hear, func(ctx context.Context) {
-		l.say(StateApplying, "applying what was approved")
+		l.say(StateApplying, what)
 		var s Status
-		out, s, err = l.agent.Apply(ctx, names)
+		out, s, err = f(ctx)
 		if s.SchemaVersion == 0 {
 			s, _ = l.agent.Cycle(ctx, PollNone) // nothing was done: say again what is
 		}

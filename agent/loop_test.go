@@ -231,12 +231,12 @@ func TestLoopSaysThatItIsApplying(t *testing.T) {
 			assert.True(t, l.Status().Since.After(staged), "since moves with the state")
 			l.Node.Sync()
 		}()
-		out, err := l.Apply(t.Context(), []string{"velum"}, nil)
+		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, agent.StateCurrent, l.Status().State)
 		assert.True(t, l.Status().Since.After(staged))
-		_, err = l.Apply(t.Context(), []string{"nobody"}, nil)
+		_, err = l.Apply(t.Context(), []string{"nobody"}, false, nil)
 		require.ErrorIs(t, err, agent.ErrUnknownImage)
 		assert.Equal(t, agent.StateCurrent, l.Status().State, "not applying any more")
 	})
@@ -306,7 +306,7 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 
 		_, err = l.Check(t.Context(), nil)
 		require.Error(t, err, "who asks after the end is told")
-		_, err = l.Apply(t.Context(), nil, nil)
+		_, err = l.Apply(t.Context(), nil, false, nil)
 		require.ErrorIs(t, err, agent.ErrEnded)
 	})
 }

@@ -79,7 +79,7 @@ func (m *memory) repository(name string) (string, error) {
 // compared with.
 type drawing struct {
 	source, disk string
-	settings     string // pull policy, rewrites, tags
+	settings     string // pull policy, rewrites, tags, digests
 }
 
 // drawn is a rendered pod manifest.
@@ -92,32 +92,47 @@ type drawn struct {
 // tagAt is the tag that an image is to have; empty: the one that is written.
 type tagAt struct{ path, tag string }
 
+// wish is what a rendered pod manifest is to have.
+type wish struct {
+	overrides manifests.Overrides
+	tags      []tagAt
+	pins      []manifests.Pinned // put in the place of what was rendered
+	text      string             // the whole of it; empty: it is rendered
+}
+
 // render makes the wanted pod manifest and compares it with the one on disk.
-func (m *memory) render(source []byte, disk *PodFile, o manifests.Overrides, tags []tagAt) (drawn, error) {
+func (m *memory) render(source []byte, disk *PodFile, w wish) (drawn, error) {
 	var settings strings.Builder
-	fmt.Fprintf(&settings, "%q %q", o.PullPolicy, o.Rewrites)
-	for _, t := range tags {
+	fmt.Fprintf(&settings, "%q %q %q %q", w.overrides.PullPolicy, w.overrides.Rewrites, w.pins, w.text)
+	for _, t := range w.tags {
 		settings.WriteString(" " + strconv.Quote(t.path) + "=" + strconv.Quote(t.tag))
 	}
 	key := drawing{source: string(source), settings: settings.String()}
 	if disk != nil {
 		key.disk = string(disk.Data) // an empty one is no pod manifest, and does not come here
 	}
-	return m.renders.get(key, func() (drawn, error) { return draw(source, disk, o, tags) })
+	return m.renders.get(key, func() (drawn, error) { return draw(source, disk, w) })
 }
 
-func draw(source []byte, disk *PodFile, o manifests.Overrides, tags []tagAt) (drawn, error) {
-	at := make(map[string]string, len(tags))
-	for _, t := range tags {
+func draw(source []byte, disk *PodFile, w wish) (drawn, error) {
+	at := make(map[string]string, len(w.tags))
+	for _, t := range w.tags {
 		at[t.path] = t.tag
 	}
+	o := w.overrides
 	o.Tag = func(_ string, img manifests.Image) (string, bool) {
 		t := at[img.Path]
 		return t, t != ""
 	}
 	out, err := manifests.Render(source, o)
+	if err == nil && len(w.pins) > 0 {
+		out.Data, err = manifests.Pin(out.Data, w.pins)
+	}
 	if err != nil {
 		return drawn{}, fmt.Errorf("render: %w", err)
+	}
+	if w.text != "" {
+		out.Data = []byte(w.text)
 	}
 	d := drawn{wanted: out.Data, left: left(out.Left)}
 	if disk == nil || bytes.Equal(disk.Data, out.Data) {

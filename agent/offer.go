@@ -51,6 +51,7 @@ const (
 	RuleSignature  = "signature"    // not signed (yet), or not well
 	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
+	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
 )
 
 // maxRefused bounds what is kept of refusals: a person reads the highest.

@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -50,6 +51,7 @@ type PodPlan struct {
 	Waiting bool // Wanted differs from the pod that runs and waits for approval
 	Left    []Left
 	Holds   []Hold
+	Waits   []Hold // what an apply without a person's yes waits for, beside Holds
 	Err     error
 }
 
@@ -57,8 +59,9 @@ type PodPlan struct {
 type ImagePlan struct {
 	Want    Want
 	Offer   Offer
-	Target  Release // what is to run; zero where unresolved or left alone
-	Running Named   // what runs; zero where nothing does
+	Target  Release       // what is to run; zero where unresolved or left alone
+	Running Named         // what runs; zero where nothing does
+	Config  digest.Digest // its image id
 	Change  string
 	From    string // what runs, by its best name
 	Staged  bool
@@ -88,7 +91,10 @@ const (
 	StepRemove Verb = "remove" // delete a pod manifest of ours that runs no pod
 	StepPin    Verb = "pin"    // make the pins those that are needed
 	StepPrune  Verb = "prune"  // remove old releases
-	StepApply  Verb = "apply"  // make a pod run what was approved
+	StepProve  Verb = "prove"  // show that a pod runs well what nobody has proved yet
+	// StepRollBack makes a pod run the digests that its override names.
+	StepRollBack Verb = "roll back"
+	StepApply    Verb = "apply" // make a pod run what was approved
 )
 
 // Step is one thing to do. It can be repeated.
@@ -104,17 +110,29 @@ type Step struct {
 	Apply   Apply       // apply
 }
 
-// Apply is what it takes to make a pod run its offer.
+// Apply is what it takes to make a pod run something, and to prove that it does.
 type Apply struct {
 	Pod, Namespace string
 	Siblings       []string // the names of all static pods, to tell them apart
 	Offer          string
 	Change         string
+	Auto           bool // nobody has approved it
 	Remove         bool
 	Expect         []Expectation
-	Stop           []string // containers to stop, by CRI id
-	StopSandboxes  []string // pods to stop, where init containers changed
-	PullFirst      bool     // IfNotPresent: CRI must fetch the floating tag first
+	// Stop are the containers to stop, by CRI id. Aside: the pod manifest is set
+	// aside instead, until its Sandboxes are down.
+	Stop      []string
+	Aside     bool
+	Sandboxes []string
+	PullFirst bool // IfNotPresent: CRI must fetch the floating tag first
+	// Probes are the containers' readiness probes. HostNetwork: the pod has the
+	// node's addresses. Grace is how long its containers may take to end.
+	Probes      []manifests.Probe
+	HostNetwork bool
+	Grace       time.Duration
+	// Back is what to return to if it does not come up; nil: nothing, for NoBack.
+	Back   *Override
+	NoBack string
 }
 
 // Expectation is what a container must run after an apply.
@@ -122,6 +140,7 @@ type Expectation struct {
 	Container string
 	Init      bool
 	Ref       Reference     // what kubelet will pull
+	Name      string        // of the release, for people
 	Digest    digest.Digest // behind Ref
 	Config    digest.Digest // image id in CRI
 	OnNode    bool          // kubelet starts it without a pull

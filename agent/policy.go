@@ -39,6 +39,18 @@ type Policy struct {
 	Reserve Reserve
 	// Prune is what becomes of old releases.
 	Prune Prune
+	// Auto applies what is staged without anybody's yes, while Window is open.
+	Auto bool
+	// Window tells whether an apply may begin by itself, and when that changes; nil:
+	// it always may. It must be pure.
+	Window func(now time.Time) (open bool, change time.Time)
+	// Freeze is when applies are allowed again; zero: they are.
+	Freeze time.Time
+	// Order are shell patterns (path.Match) of pod manifests: those are applied
+	// first, in this order.
+	Order []string
+	// Forgets is KubeletForgets, but on a node without a kubelet.
+	Forgets time.Duration
 	// ApplyTimeout bounds the wait for CRI to show the applied digest, and Settle is
 	// how long it must stay so.
 	ApplyTimeout, Settle time.Duration

@@ -118,6 +118,9 @@ type Images interface {
 	// Prune removes image records, each only while it still names the digest that
 	// was seen. What no other record and no container needs goes with them.
 	Prune(ctx context.Context, gone []HeldImage) error
+	// Name gives a digest that the node holds complete the name repository@digest,
+	// by which CRI finds it without a registry; else ErrNotFound.
+	Name(ctx context.Context, p Pin) error
 }
 
 // Terms are what a staging has to keep to. The zero value has none.
@@ -158,11 +161,17 @@ type Pods interface {
 	Lists(ctx context.Context, name string) (digest.Digest, bool, error)
 	// Filesystem is where the runtime keeps its images.
 	Filesystem(ctx context.Context) (Filesystem, error)
-	// Stop ends a container so that kubelet starts it anew.
-	Stop(ctx context.Context, containerID string) error
-	// StopSandbox ends a whole pod so that kubelet starts it anew, init
-	// containers included.
-	StopSandbox(ctx context.Context, sandboxID string) error
+	// Stop ends a container and removes it, so that kubelet starts it anew, and at
+	// once: one that it finds ended it lets wait, ever longer. The container has the
+	// grace to end by itself.
+	Stop(ctx context.Context, containerID string, grace time.Duration) error
+	// Clear removes the containers of a sandbox that is down, for the same reason.
+	Clear(ctx context.Context, sandboxID string) error
+	// SandboxReady reports whether a pod's sandbox is up. One that is not there is
+	// not.
+	SandboxReady(ctx context.Context, sandboxID string) (bool, error)
+	// Address is the IP of a sandbox; empty where it has none of its own.
+	Address(ctx context.Context, sandboxID string) (string, error)
 	// Pull lets CRI pull a reference, as kubelet would, and returns the image id.
 	Pull(ctx context.Context, ref Reference) (digest.Digest, error)
 }
@@ -182,6 +191,18 @@ type PodFiles interface {
 	Remove(ctx context.Context, was PodFile) error
 	// Keep stores a rendered file until it is approved; nil data drops it.
 	Keep(ctx context.Context, name string, data []byte) error
+	// SetAside takes a file out of kubelet's sight if it still is what was read,
+	// else ErrConflict, until it is written anew or put back.
+	SetAside(ctx context.Context, was PodFile) error
+	// PutBack ends every setting aside: what was not written anew is where it was
+	// again, and named.
+	PutBack(ctx context.Context) (names []string, err error)
+}
+
+// Inhibitor delays a shutdown of the node.
+type Inhibitor interface {
+	// Inhibit delays it until release is called, as long as the node allows.
+	Inhibit(ctx context.Context, why string) (release func(), err error)
 }
 
 // Announcer tells the admin's UI.
@@ -204,6 +225,7 @@ type Preconditions interface {
 // Announcement is what the admin's UI is told.
 type Announcement struct {
 	State   string
+	Reason  string // why a pod did not come up; empty: none has failed
 	Updates []AnnouncedUpdate
 }
 

@@ -59,7 +59,7 @@ func (a *Agent) publish(ctx context.Context, s Status) error {
 func (a *Agent) podStatus(p PodPlan) PodStatus {
 	s := PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
-		Left: p.Left, Holds: orEmpty(p.Holds),
+		Left: p.Left, Holds: append(orEmpty(p.Holds), p.Waits...),
 	}
 	if s.Left == nil {
 		s.Left = []Left{}
@@ -77,7 +77,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	}
 	s := ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
-		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: append(orEmpty(p.Holds), i.Holds...),
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: slices.Concat(orEmpty(p.Holds), p.Waits, i.Holds),
 		Staged: i.Staged, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,

@@ -17,16 +17,18 @@ const proofInterval = 500 * time.Millisecond
 
 // prove waits until CRI shows each container on its digest, and it stays so for
 // the settle time without a restart: a bad image may well come up, and fall. What
-// falls begins anew, until the deadline.
-func (a *Agent) prove(ctx context.Context, p Apply) error {
+// falls begins anew, until the deadline. help looks after a pod that does not
+// start; nil: nobody does.
+func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
+	p := step.Apply
 	ctx, cancel := context.WithTimeoutCause(ctx, a.Policy.ApplyTimeout+a.Policy.Settle,
 		fmt.Errorf("not running after %s", a.Policy.ApplyTimeout))
 	defer cancel()
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
-	var since time.Time // the pod has been as it is now
+	since := time.Now() // the pod has been as it is now
 	var was sight
-	fell := 0
+	fell, began := 0, time.Now()
 	for {
 		is, err := a.sight(ctx, p)
 		switch {
@@ -39,8 +41,10 @@ func (a *Agent) prove(ctx context.Context, p Apply) error {
 		if err == nil {
 			was = is
 			if is.missing == "" && time.Since(since) >= a.Policy.Settle {
+				a.unchecked(step.File, is.unchecked)
 				return nil
 			}
+			help.look(ctx, is, began)
 		}
 		a.tell(Progress{Reference: p.Pod, Phase: phaseOf(is)})
 		select {
@@ -75,7 +79,10 @@ func unproved(ctx context.Context, pod string, last sight, fell int, err error) 
 // sight is what CRI shows of a pod at one moment.
 type sight struct {
 	missing string // the first thing that is not as expected; empty: all is
+	started bool   // each expected container was started anew, whatever became of it
 	starts  string // names the starts of the expected containers: another one is a restart
+	// unchecked are the containers of which nobody could tell whether they are ready.
+	unchecked []string
 }
 
 func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
@@ -85,19 +92,23 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 	}
 	inv := Inventory{Containers: all}
 	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
-	var s sight
+	s := sight{started: true}
 	var starts strings.Builder
 	for _, e := range p.Expect {
 		c := container(containers, e.Container)
 		if s.missing == "" {
 			s.missing = lacks(c, e)
 		}
+		s.started = s.started && (e.Init || c != nil && c.ID != e.Old)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
 		}
 	}
 	s.starts = starts.String()
-	return s, nil
+	if s.missing == "" {
+		s.missing, s.unchecked, err = a.unready(ctx, p, containers)
+	}
+	return s, err
 }
 
 // lacks tells what a container lacks to be what is expected; nothing: "".

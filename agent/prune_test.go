@@ -20,7 +20,8 @@ func (w *world) update(build string) agent.Release {
 	require.Equal(w.t, agent.StateStaged, w.check().State)
 	out, s := w.apply("velum")
 	require.Equal(w.t, agent.ResultApplied, out[0].Result, s.Reason)
-	w.look() // lets go what the applied pod needed
+	w.Node.Forget() // kubelet removes the dead containers of a former pod
+	w.look()        // lets go what the applied pod needed
 	return r
 }
 

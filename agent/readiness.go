@@ -4,6 +4,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -38,4 +40,41 @@ type Verdict struct {
 	// Unchecked are the containers that nobody could check, and why, as in "velum:
 	// exec probe, which only kubelet can run".
 	Unchecked []string
+}
+
+// unready asks what the containers of a pod lack to be ready, by their probes.
+func (a *Agent) unready(
+	ctx context.Context, p Apply, containers []Container,
+) (lacks string, unchecked []string, err error) {
+	if a.Readiness == nil || len(p.Probes) == 0 {
+		return "", nil, nil
+	}
+	pod := PodReadiness{Namespace: p.Namespace}
+	sandbox := ""
+	for _, probe := range p.Probes {
+		c := container(containers, probe.Container)
+		if c == nil {
+			return probe.Container + " is not there", nil, nil
+		}
+		pod.Pod, sandbox = c.Pod, c.Sandbox
+		pod.Containers = append(pod.Containers, ContainerReadiness{Name: c.Name, ID: c.ID, Probe: &probe})
+	}
+	if !p.HostNetwork {
+		if pod.Address, err = a.Pods.Address(ctx, sandbox); err != nil {
+			return "", nil, fmt.Errorf("address of pod %s: %w", p.Pod, err)
+		}
+	}
+	v, err := a.Readiness.Unready(ctx, pod)
+	if err != nil {
+		return "", nil, fmt.Errorf("readiness: %w", err)
+	}
+	return v.Unready, v.Unchecked, nil
+}
+
+// unchecked tells what a proof does not prove.
+func (a *Agent) unchecked(file string, containers []string) {
+	for _, c := range containers {
+		a.Log.Warn("readiness not checked", "cycle", a.cycle, "file", file, "container", c)
+	}
+	a.doubts[file] = strings.Join(containers, ", ")
 }

@@ -52,8 +52,14 @@ type Record struct {
 	Least map[string]int64 `json:"least,omitempty"`
 	// Pace is what hosts and the request budget leave for later.
 	Pace Pace `json:"pace,omitzero"`
-	// Failed are the last apply's failures, by pod manifest.
+	// Failed are what did not come up, by pod manifest.
 	Failed map[string]Failure `json:"failed,omitempty"`
+	// Denied are the releases that did not come up on this node, by
+	// "repository@digest".
+	Denied map[string]Denial `json:"denied,omitempty"`
+	// Overrides are the pod manifests that name digests instead of what they follow,
+	// by file name.
+	Overrides map[string]Override `json:"overrides,omitempty"`
 }
 
 // TagList is what a repository listed at a time: the SUSE tags only.
@@ -121,9 +127,11 @@ type PersonHold struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Failure is an apply that did not end well.
+// Failure is a pod that did not come up: an apply, a rolling back, or what kubelet
+// took by itself.
 type Failure struct {
 	At     time.Time `json:"at"`
-	Offer  string    `json:"offer"`
+	Offer  string    `json:"offer"`          // the PodPlan.ID of then
+	Runs   string    `json:"runs,omitempty"` // what ran when a proof without an apply did not succeed
 	Reason string    `json:"reason"`
 }

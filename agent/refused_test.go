@@ -216,7 +216,7 @@ func TestHoldTakesAYesBack(t *testing.T) {
 	w, first := offered(t)
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-	_, _, err := w.agent.Apply(ctx, nil)
+	_, _, err := w.agent.Apply(ctx, nil, false)
 	require.NoError(t, err)
 	require.Contains(t, w.Disk.JSON(), `"approved"`)
 	w.Node.OnStop = nil

@@ -16,7 +16,7 @@ import (
 // plan is of the node as it is now, after the steps: all three say what is, not
 // what was to be.
 func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
-	a.record.noteGood(plan, a.applied, a.Policy.Prune.Keep)
+	a.noteGood(plan)
 	a.record.Least = maps.Clone(a.least)
 	a.record.forget(plan, offers, inv, a.Now())
 	a.least = maps.Clone(a.record.Least)
@@ -71,7 +71,7 @@ const grainKey = "grain"
 // announce tells the UI what is staged and waits for approval.
 func (a *Agent) announce(ctx context.Context, plan Plan) error {
 	state, _ := a.judge(plan)
-	out := Announcement{State: string(state)}
+	out := Announcement{State: string(state), Reason: strings.Join(a.fallen(plan, nil), "; ")}
 	for _, p := range plan.Pods {
 		if !p.Ready || p.Change == ChangeRemove {
 			continue
@@ -113,7 +113,7 @@ func (a *Agent) judge(plan Plan) (State, string) {
 		}
 	}
 	for _, p := range plan.Pods {
-		for _, h := range p.Holds {
+		for _, h := range slices.Concat(p.Holds, p.Waits) {
 			switch {
 			case h.Name == HoldUnmanaged:
 			case h.Name == HoldWithheld && p.unasked():
@@ -176,12 +176,30 @@ func (a *Agent) failure(plan Plan) string {
 				all = append(all, fmt.Sprintf("%s: %s: %v", p.File, a.gone(i.Want.Ask), i.Offer.Err))
 			}
 		}
-		if f, ok := a.record.Failed[p.File]; ok && f.Offer == p.ID && a.errs[p.File] == nil {
-			all = append(all, fmt.Sprintf("%s: apply: %s", p.File, f.Reason))
-		}
 	}
+	all = append(all, a.fallen(plan, a.errs)...)
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), "; ")
+}
+
+// fallen are the pods that did not come up, and what they did not come up with,
+// but for those that something is told of already.
+func (a *Agent) fallen(plan Plan, told map[string]error) []string {
+	var all []string
+	said := map[string]bool{}
+	for _, p := range plan.Pods {
+		said[p.File] = told[p.File] != nil
+		if f, ok := a.record.Failed[p.File]; ok && (f.Offer == p.ID || f.Runs != "") && !said[p.File] {
+			said[p.File] = true
+			all = append(all, fmt.Sprintf("%s: %s", p.File, f.Reason))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(a.record.Denied)) {
+		if d := a.record.Denied[key]; !d.ByHand && !said[d.PodManifest] {
+			all = append(all, fmt.Sprintf("%s: %s was rolled back: %s", d.PodManifest, d.Name, d.Reason))
+		}
+	}
+	return all
 }
 
 // gone says which tag is not there, and who named it.

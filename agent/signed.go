@@ -146,6 +146,9 @@ func (d *decider) refuses(rel Release, rule Rule) (Refusal, bool) {
 	if no, refused := rule.refuses(rel); refused {
 		return no, true
 	}
+	if no, refused := d.rec.denies(rel); refused {
+		return no, true
+	}
 	return d.unproved(rel, rule)
 }
 

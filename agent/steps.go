@@ -20,10 +20,11 @@ func (d *decider) steps(views []podView, plan Plan) []Step {
 	for n, v := range views {
 		p := plan.Pods[n]
 		steps = append(steps, d.files(v, p)...)
-		if s, ok := d.apply(v, p); ok {
+		if s, ok := d.restart(v, p); ok {
 			applies = append(applies, s)
 		}
 	}
+	d.policy.inOrder(applies)
 	for _, w := range d.inv.Waiting {
 		if !slices.Contains(fileNames(d.inv), w.Name) {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
@@ -133,6 +134,9 @@ func isAboutToStart(i ImagePlan) bool {
 // files lists what happens to the pod's files now: rule 3 lets through what
 // restarts nothing, and keeps the rest until it is approved.
 func (d *decider) files(v podView, p PodPlan) []Step {
+	if v.override.Pending {
+		return nil
+	}
 	if p.Err != nil || p.withheld() {
 		if v.waiting != nil && !v.managed {
 			return []Step{{Do: StepDrop, File: v.file}} // nobody renders it any more

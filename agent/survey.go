@@ -54,6 +54,10 @@ type podView struct {
 	pod      manifests.Pod
 	wants    []Want
 	err      error
+
+	override Override
+	named    map[string]bool // places of disk that name what override says
+	followed *PodFile        // disk without them, where it has no template; else nil
 }
 
 // survey reads the inventory's files and finds what each asks for. Pure.
@@ -66,8 +70,8 @@ func survey(inv Inventory, p Policy) []podView {
 		v := podView{
 			file: file, template: find(inv.Templates, file),
 			disk: find(inv.PodManifests, file), waiting: find(inv.Waiting, file),
+			override: inv.Overrides[file],
 		}
-		v.managed = v.template != nil || p.Manage[file]
 		v.wants, v.err = v.read(p)
 		views = append(views, v)
 	}
@@ -88,11 +92,24 @@ func fileNames(inv Inventory) []string {
 
 // source is the file that says what is wanted: the template, else kubelet's own.
 func (v *podView) source() *PodFile {
-	if v.template != nil {
+	switch {
+	case v.template != nil:
 		return v.template
+	case v.followed != nil:
+		return v.followed
 	}
 	return v.disk
 }
+
+// isControlPlane tells the pods without which a cluster has no API. They are
+// changed only where the configuration lists them.
+func isControlPlane(pod string) bool { return pod == podEtcd || pod == podAPIServer }
+
+// The control plane as kubeadm names it.
+const (
+	podEtcd      = "etcd"
+	podAPIServer = "kube-apiserver"
+)
 
 func (v *podView) read(p Policy) ([]Want, error) {
 	for _, f := range []*PodFile{v.template, v.disk} {
@@ -100,15 +117,16 @@ func (v *podView) read(p Policy) ([]Want, error) {
 			return nil, f.Err
 		}
 	}
+	onDisk, err := v.readDisk(p)
+	if err != nil {
+		return nil, err
+	}
 	pod, err := p.memory.parse(v.source().Data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.role(), err)
 	}
 	v.pod = pod
-	onDisk, err := v.readDisk(p)
-	if err != nil {
-		return nil, err
-	}
+	v.managed = p.Manage[v.file] || v.template != nil && !isControlPlane(pod.Name)
 	var wants []Want
 	for _, img := range pod.Images {
 		w := Want{Image: img}
@@ -146,10 +164,23 @@ func (v *podView) readDisk(p Policy) (map[string]string, error) {
 		return nil, fmt.Errorf("pod manifest: %w", err)
 	}
 	out := make(map[string]string, len(pod.Images))
+	v.named = map[string]bool{}
 	for _, img := range pod.Images {
-		if pulled(img) {
+		at, named := v.override.names(img)
+		switch {
+		case named:
+			v.named[placeOf(img)] = true
+			out[placeOf(img)] = Reference{at.Repository, at.Follow}.String()
+		case pulled(img):
 			out[placeOf(img)] = img.Reference
 		}
+	}
+	if v.template == nil && len(v.named) > 0 {
+		undone, err := v.override.undone(p, *v.disk)
+		if err != nil {
+			return nil, fmt.Errorf("pod manifest: %w", err)
+		}
+		v.followed = &undone
 	}
 	return out, nil
 }

@@ -58,7 +58,15 @@ func (w *world) look() agent.Status  { w.t.Helper(); return w.cycle(agent.PollNo
 
 func (w *world) apply(names ...string) ([]agent.Outcome, agent.Status) {
 	w.t.Helper()
-	out, s, err := w.agent.Apply(w.t.Context(), names)
+	out, s, err := w.agent.Apply(w.t.Context(), names, false)
+	require.NoError(w.t, err)
+	return out, s
+}
+
+// retry applies what was denied.
+func (w *world) retry() ([]agent.Outcome, agent.Status) {
+	w.t.Helper()
+	out, s, err := w.agent.Apply(w.t.Context(), nil, true)
 	require.NoError(w.t, err)
 	return out, s
 }

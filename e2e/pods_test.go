@@ -31,6 +31,9 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// grace is how long a container may take to end.
+const grace = 5 * time.Second
+
 // PodsConformance holds the promises of package pods against the CRI of a real containerd.
 func PodsConformance(t *testing.T, version node.Version) {
 	r := newPodsRig(t, version)
@@ -39,7 +42,7 @@ func PodsConformance(t *testing.T, version node.Version) {
 		"newest attempt":          testContainersNewest,
 		"which image runs":        testContainersImage,
 		"stop a container":        testStop,
-		"stop a pod":              testStopSandbox,
+		"clear a pod":             testClear,
 		"staged name is listed":   testListsStaged,
 		"pull":                    testPull,
 		"containerd away":         testRuntimeAway,
@@ -70,7 +73,7 @@ func newPodsRig(t *testing.T, version node.Version) *podsRig {
 func newPodsRigWith(t *testing.T, options node.Options) *podsRig {
 	r := &podsRig{imagesRig: newImagesRigWith(t, options)}
 	var err error
-	r.runtime, err = pods.New(pods.Options{Socket: r.Containerd.Socket, Grace: 5 * time.Second})
+	r.runtime, err = pods.New(pods.Options{Socket: r.Containerd.Socket})
 	require.NoError(t, err)
 	return r
 }
@@ -172,7 +175,8 @@ func testContainersNewest(t *testing.T, r *podsRig) {
 	_, _, image := r.staged("newest/velum")
 	sandbox, config := r.sandbox("newest-node1", "file")
 	first := r.start(sandbox, config, "velum", image, 0)
-	require.NoError(t, r.runtime.Stop(t.Context(), first))
+	_, err := r.cri.Runtime.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: first})
+	require.NoError(t, err)
 	found := r.of("newest-node1")
 	require.Len(t, found, 1)
 	assert.Equal(t, first, found[0].ID)
@@ -222,33 +226,25 @@ func testStop(t *testing.T, r *podsRig) {
 	sandbox, config := r.sandbox("stop-node1", "file")
 	stopped := r.start(sandbox, config, "velum", image, 0)
 	r.start(sandbox, config, "sidecar", image, 0)
-	require.NoError(t, r.runtime.Stop(t.Context(), stopped))
+	require.NoError(t, r.runtime.Stop(t.Context(), stopped, grace))
 	found := r.of("stop-node1")
-	require.Len(t, found, 2)
+	require.Len(t, found, 1, "kubelet finds none that has ended")
 	assert.Equal(t, "sidecar", found[0].Name)
 	assert.True(t, found[0].Running, "the sidecar")
-	assert.False(t, found[1].Running, "the stopped one")
-	assert.NotEqualValues(t, 137, found[1].ExitCode, "killed, although it ends by itself")
-
-	assert.NoError(t, r.runtime.Stop(t.Context(), stopped), "again")
-	_, err := r.cri.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: stopped})
-	require.NoError(t, err)
-	assert.NoError(t, r.runtime.Stop(t.Context(), stopped), "what is gone is stopped")
+	assert.NoError(t, r.runtime.Stop(t.Context(), stopped, grace), "what is gone is stopped")
 }
 
-func testStopSandbox(t *testing.T, r *podsRig) {
-	_, _, image := r.staged("stoppod/velum")
-	sandbox, config := r.sandbox("stoppod-node1", "file")
+func testClear(t *testing.T, r *podsRig) {
+	_, _, image := r.staged("clear/velum")
+	sandbox, config := r.sandbox("clear-node1", "file")
 	r.start(sandbox, config, "velum", image, 0)
-	r.start(sandbox, config, "sidecar", image, 0)
-	require.NoError(t, r.runtime.StopSandbox(t.Context(), sandbox))
-	found := r.of("stoppod-node1")
-	require.Len(t, found, 2)
-	for _, c := range found {
-		assert.False(t, c.Running, c.Name)
-	}
-	assert.NoError(t, r.runtime.StopSandbox(t.Context(), sandbox), "again")
-	assert.NoError(t, r.runtime.StopSandbox(t.Context(), "no such sandbox"))
+	require.NoError(t, r.runtime.Clear(t.Context(), sandbox))
+	assert.Len(t, r.of("clear-node1"), 1, "what runs stays")
+	r.stop(sandbox)
+	require.NoError(t, r.runtime.Clear(t.Context(), sandbox))
+	assert.Empty(t, r.of("clear-node1"))
+	assert.NoError(t, r.runtime.Clear(t.Context(), sandbox), "again")
+	assert.NoError(t, r.runtime.Clear(t.Context(), "no such sandbox"))
 }
 
 func testListsStaged(t *testing.T, r *podsRig) {
@@ -307,10 +303,10 @@ func testContainersUsed(t *testing.T, r *podsRig) {
 	sandbox, pod := r.sandbox("used-api", "api") // no static pod
 	id := r.start(sandbox, pod, "app", image, 0)
 	assert.Contains(t, used(), config)
-	require.NoError(t, r.runtime.Stop(t.Context(), id))
-	assert.Contains(t, used(), config, "kubelet keeps the ended container, and its log")
-	_, err := r.cri.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: id})
+	_, err := r.cri.Runtime.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id})
 	require.NoError(t, err)
+	assert.Contains(t, used(), config, "kubelet keeps the ended container, and its log")
+	require.NoError(t, r.runtime.Stop(t.Context(), id, grace))
 	assert.NotContains(t, used(), config)
 }
 
@@ -332,7 +328,7 @@ func testPrunedInUse(t *testing.T, r *podsRig) {
 	require.Len(t, found, 1)
 	assert.True(t, found[0].Running)
 	assert.Equal(t, config, found[0].Image)
-	require.NoError(t, r.runtime.Stop(t.Context(), id))
+	require.NoError(t, r.runtime.Stop(t.Context(), id, grace))
 	_, err = r.cri.Runtime.CreateContainer(t.Context(), &cri.CreateContainerRequest{
 		PodSandboxId: sandbox, SandboxConfig: pod, Config: &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: "velum", Attempt: 1}, Image: &cri.ImageSpec{Image: config.String()},

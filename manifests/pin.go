@@ -14,7 +14,7 @@ import (
 type Pinned struct {
 	Kind      Kind   // KindContainer, KindInit or KindVolume
 	Container string // its name, or that of the volume
-	Reference string // with a digest: "r.example/velum:2@sha256:..."
+	Reference string // with a digest: "r.example/velum:2@sha256:..."; or with a tag alone, to take a pin back
 }
 
 // Pin returns the pod manifest with each named image set to exactly its
@@ -93,8 +93,8 @@ func (p *plan) siteOf(pin Pinned) (int, error) {
 	switch ref := SplitReference(pin.Reference); {
 	case pin.Kind != KindContainer && pin.Kind != KindInit && pin.Kind != KindVolume:
 		return 0, fmt.Errorf("not a kind that is pinned")
-	case ref.Digest == "" || !ref.valid():
-		return 0, fmt.Errorf("%q is no image reference with a digest", pin.Reference)
+	case ref.Digest == "" && ref.Tag == "" || !ref.valid():
+		return 0, fmt.Errorf("%q is no image reference with a digest or a tag", pin.Reference)
 	}
 	found := -1
 	for i, s := range p.sites {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -124,8 +125,9 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	if err != nil {
 		return "", false
 	}
-	if ref.Digest != "" {
-		return digest.Digest(ref.Digest), true
+	if ref.Digest != "" { // found by its name alone, under IfNotPresent
+		d, ok := n.records[repository+"@"+ref.Digest]
+		return d, ok && !n.lost[d]
 	}
 	name := agent.Reference{Repository: repository, Tag: ref.Tag}
 	if d, ok := n.records[name.String()]; ok && img.PullPolicy != manifests.PullAlways {
@@ -207,7 +209,7 @@ func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error
 }
 
 // Stop answers as agent.Pods.
-func (n *Node) Stop(_ context.Context, id string) error {
+func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	if n.OnStop != nil {
 		if err := n.OnStop(id); err != nil {
 			return err
@@ -219,24 +221,6 @@ func (n *Node) Stop(_ context.Context, id string) error {
 			if c.ID == id {
 				c.Running = false
 			}
-		}
-	}
-	n.mu.Unlock()
-	n.changed()
-	return nil
-}
-
-// StopSandbox answers as agent.Pods.
-func (n *Node) StopSandbox(_ context.Context, id string) error {
-	if n.OnStop != nil {
-		if err := n.OnStop(id); err != nil {
-			return err
-		}
-	}
-	n.mu.Lock()
-	for file, p := range n.pods {
-		if p.sandbox == id {
-			n.end(file)
 		}
 	}
 	n.mu.Unlock()
@@ -265,7 +249,7 @@ func (n *Node) Crash(d digest.Digest, yes bool) {
 // Restart has a container end by itself, as one that crashed.
 func (n *Node) Restart(file, container string) {
 	if c, ok := n.Container(file, container); ok {
-		_ = n.Stop(context.Background(), c.ID)
+		_ = n.Stop(context.Background(), c.ID, 0)
 	}
 }
 

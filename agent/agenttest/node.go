@@ -31,6 +31,8 @@ type Node struct {
 	// OnStage and OnStop, if set, may fail these calls.
 	OnStage func(ctx context.Context, r agent.Release) error
 	OnStop  func(id string) error
+	// OnAside, if set, may fail the setting aside of a pod manifest after it was done.
+	OnAside func(name string) error
 	// Filled, if set, may end a pull in its middle.
 	Filled func(r agent.Release) error
 	// Unlisted is for how many questions more CRI has not heard of any image.
@@ -46,6 +48,7 @@ type Node struct {
 	templates map[string]agent.PodFile
 	manifests map[string]agent.PodFile
 	waiting   map[string]agent.PodFile
+	aside     map[string]agent.PodFile
 	records   map[string]digest.Digest // image records by name, pins apart
 	pins      map[agent.Pin]bool
 	lost      map[digest.Digest]bool // content that somebody took away
@@ -72,6 +75,7 @@ func NewNode(r *Registry) *Node {
 	return &Node{
 		Kubelet: true, Now: time.Now, registry: r,
 		templates: map[string]agent.PodFile{}, manifests: map[string]agent.PodFile{}, waiting: map[string]agent.PodFile{},
+		aside:   map[string]agent.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[agent.Pin]bool{}, lost: map[digest.Digest]bool{},
 		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
 		staged: map[string]bool{}, disk: agent.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},

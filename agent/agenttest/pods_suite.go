@@ -40,7 +40,6 @@ func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 	for name, test := range map[string]func(*testing.T, PodsUnderTest){
 		"what runs is shown":                              podsShow,
 		"a stopped container comes back on the new image": podsStop,
-		"a stopped pod comes back whole":                  podsStopSandbox,
 		"stopping what is gone is no error":               podsStopNothing,
 		"images are found by name":                        podsLists,
 		"pull fetches what the tag names now":             podsPull,
@@ -102,7 +101,7 @@ func podsStop(t *testing.T, s PodsUnderTest) {
 	old := s.await(t, p, p.Container, runs)
 	init := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running })
 	image := s.Move(t, p.Ref)
-	require.NoError(t, s.Pods.Stop(t.Context(), old.ID))
+	require.NoError(t, s.Pods.Stop(t.Context(), old.ID, 5*time.Second))
 	next := s.await(t, p, p.Container, func(c agent.Container) bool { return c.Running && c.ID != old.ID })
 	assert.Equal(t, image, next.Image)
 	assert.Equal(t, old.Sandbox, next.Sandbox)
@@ -111,21 +110,14 @@ func podsStop(t *testing.T, s PodsUnderTest) {
 	assert.Equal(t, init.ID, again.ID, "init containers do not run again")
 }
 
-func podsStopSandbox(t *testing.T, s PodsUnderTest) {
-	p := s.Run(t)
-	old := s.await(t, p, p.Container, runs)
-	image := s.Move(t, p.Ref)
-	require.NoError(t, s.Pods.StopSandbox(t.Context(), old.Sandbox))
-	next := s.await(t, p, p.Container, func(c agent.Container) bool { return c.Running && c.Sandbox != old.Sandbox })
-	assert.Equal(t, image, next.Image)
-	s.await(t, p, p.Init, func(c agent.Container) bool { return c.Sandbox == next.Sandbox && c.Image == image })
-}
-
 func podsStopNothing(t *testing.T, s PodsUnderTest) {
 	s.Run(t)
 	id := digest.FromString("nobody").Encoded()
-	require.NoError(t, s.Pods.Stop(t.Context(), id))
-	require.NoError(t, s.Pods.StopSandbox(t.Context(), id))
+	require.NoError(t, s.Pods.Stop(t.Context(), id, 5*time.Second))
+	require.NoError(t, s.Pods.Clear(t.Context(), id))
+	up, err := s.Pods.SandboxReady(t.Context(), id)
+	require.NoError(t, err)
+	assert.False(t, up)
 }
 
 func podsLists(t *testing.T, s PodsUnderTest) {

@@ -102,7 +102,7 @@ func (g *Grain) Announce(_ context.Context, a agent.Announcement) error {
 	case g.busy != "":
 		return fmt.Errorf("%w: %s", agent.ErrHeld, g.busy)
 	}
-	if a.State != g.last.State || !slices.Equal(a.Updates, g.last.Updates) {
+	if a.State != g.last.State || a.Reason != g.last.Reason || !slices.Equal(a.Updates, g.last.Updates) {
 		g.wrote++
 	}
 	a.Updates = slices.Clone(a.Updates)

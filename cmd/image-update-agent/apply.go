@@ -13,44 +13,85 @@ import (
 )
 
 func (a *app) applyCommand() *cobra.Command {
+	retry := false
 	cmd := &cobra.Command{
 		Use:   "apply [IMAGE...]",
 		Short: "Approve what is staged and bring it into use",
 		Long: `apply approves what is staged for the named images, or for all, and waits until
-the container runtime shows it running. An IMAGE is a repository, the end of one
-(velum for registry.suse.com/caasp/v4/velum), or a pod manifest's file name.
+the container runtime shows it running and ready, and it has stayed so for a
+while. What does not come up is rolled back to the release that ran well before,
+and is not offered again until a newer one is there, or --retry is given. An IMAGE
+is a repository, the end of one (velum for registry.suse.com/caasp/v4/velum), or a
+pod manifest's file name.
 
 Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 3 nothing to apply, 4 held (the reason is shown).`,
 		Example: `  image-update-agent apply
   image-update-agent apply velum
+  image-update-agent apply --retry velum
   image-update-agent apply private.yaml --output json`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			settings, err := a.settings()
-			if err != nil {
-				return err
-			}
-			bar := newProgress(a.err)
-			out, err := api.NewClient(settings.socket("agent.sock")).Apply(cmd.Context(), args, bar.show)
-			bar.end()
-			if err != nil {
-				return err
-			}
-			if err := a.printOutcomes(out); err != nil {
-				return err
-			}
-			if code := outcomeCode(out); code != exitDone {
-				return exitError{code}
-			}
-			return nil
+			return a.outcomesOf("nothing is staged", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
+				return c.Apply(cmd.Context(), args, retry, hear)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&retry, "retry", false, "apply also what did not come up before, or was rolled back")
+	a.outputFlag(cmd)
+	return cmd
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollback [IMAGE...]",
+		Short: "Return to the release that ran well before",
+		Long: `rollback returns the pods that use the named images, or all, to the releases that
+ran well before the ones that run now, and waits until they run. The pod manifest
+then names their digests, so that no registry is needed, until a newer release is
+applied. What is left is not offered again until a newer release is there, or
+"apply --retry" is asked for.
+
+Exit status: 0 it runs, 1 it did not come up, 2 unknown image, 3 nothing to return
+to, 4 held (the reason is shown).`,
+		Example: `  image-update-agent rollback velum
+  image-update-agent apply --retry velum`,
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.outcomesOf("nothing to return to", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
+				return c.Rollback(cmd.Context(), args, hear)
+			})
 		},
 	}
 	a.outputFlag(cmd)
 	return cmd
 }
 
-func (a *app) printOutcomes(out []agent.Outcome) error {
+// outcomesOf has the daemon do what restarts pods, with its progress shown, and
+// prints what became of each.
+func (a *app) outcomesOf(
+	none string, do func(*api.Client, func(agent.Progress)) ([]agent.Outcome, error),
+) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	bar := newProgress(a.err)
+	out, err := do(api.NewClient(settings.socket("agent.sock")), bar.show)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if err := a.printOutcomes(out, none); err != nil {
+		return err
+	}
+	if code := outcomeCode(out); code != exitDone {
+		return exitError{code}
+	}
+	return nil
+}
+
+func (a *app) printOutcomes(out []agent.Outcome, none string) error {
 	if a.output == "json" {
 		return a.printJSON(out)
 	}
@@ -65,7 +106,7 @@ func (a *app) printOutcomes(out []agent.Outcome) error {
 		}
 	}
 	if outcomeCode(out) == exitNothing {
-		fmt.Fprintln(table, "nothing is staged")
+		fmt.Fprintln(table, none)
 	}
 	return table.Flush()
 }
@@ -82,7 +123,7 @@ func outcomeCode(out []agent.Outcome) int {
 		return exitFailed
 	case seen[agent.ResultHeld]:
 		return exitHeld
-	case seen[agent.ResultApplied]:
+	case seen[agent.ResultApplied], seen[agent.ResultBack]:
 		return exitDone
 	default:
 		return exitNothing

@@ -63,7 +63,7 @@ restarted without approval.`,
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
-		a.holdCommand(), a.unholdCommand(),
+		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(),
 		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
 		a.putBackCommand(),
 	)

@@ -14,11 +14,13 @@ import (
 	containerdlog "github.com/containerd/log"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/pods"
+	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -76,15 +78,15 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, usageError{err}
 	}
-	storage := images.Options{
-		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotterOf(s, runtime),
-		Layers: s.Staging.Layers, Bandwidth: s.Staging.Bandwidth, Timeout: s.Staging.Timeout,
-		Resolver: reg.Resolver(), Logger: log,
-	}
+	storage := storageOf(s, runtime, reg, log)
 	if from != nil {
 		source, signatures, storage.Resolver = from, from, from.Resolver()
 	}
 	store, err := images.New(storage)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	ready, err := readiness.New(readiness.Options{Pods: s.Kubelet.Pods, UserAgent: "image-update-agent/" + version})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -94,12 +96,21 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
 		Pacer:     reg, Preconditions: s.preconditions(),
+		Readiness: ready,
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			from: signatures,
 		},
 		Policy: policy, Log: log, Now: time.Now, Version: version,
 	}}, nil
+}
+
+func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {
+	return images.Options{
+		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotterOf(s, runtime),
+		Layers: s.Staging.Layers, Bandwidth: s.Staging.Bandwidth, Timeout: s.Staging.Timeout,
+		Resolver: reg.Resolver(), Logger: log,
+	}
 }
 
 // policyOf turns settings and tag files into the agent's policy.
@@ -114,6 +125,8 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
 		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
 		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
+		Forgets: agent.KubeletForgets,
+		Auto:    s.Apply.Mode == config.ApplyAuto, Window: s.Apply.Windows.Open, Freeze: s.Apply.Freeze, Order: s.Apply.Order,
 		Rule: s.Policy, Together: s.Staging.Images,
 		Reserve: agent.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   agent.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
@@ -142,7 +155,7 @@ func announcer(s settings, log *slog.Logger) agent.Announcer {
 type salt struct{ store *grains.Store }
 
 func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
-	g := grains.Grain{Available: len(a.Updates) > 0, State: a.State, Count: len(a.Updates)}
+	g := grains.Grain{Available: len(a.Updates) > 0, State: a.State, Reason: a.Reason, Count: len(a.Updates)}
 	for _, u := range a.Updates {
 		g.Updates = append(g.Updates, grains.Update{
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),

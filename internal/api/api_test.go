@@ -46,9 +46,18 @@ func (d *daemon) Check(ctx context.Context, hear func(agent.Progress)) (agent.St
 }
 
 func (d *daemon) Apply(
+	_ context.Context, names []string, retry bool, hear func(agent.Progress),
+) ([]agent.Outcome, error) {
+	if retry {
+		names = append(names, "again")
+	}
+	return d.apply(names, hear)
+}
+
+func (d *daemon) Rollback(
 	_ context.Context, names []string, hear func(agent.Progress),
 ) ([]agent.Outcome, error) {
-	return d.apply(names, hear)
+	return d.apply(append(names, "back"), hear)
 }
 
 func (d *daemon) Hold(
@@ -105,7 +114,9 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	c := NewClient(serve(t, true, &daemon{})) // a call of check or apply would panic
 	_, err := c.Check(t.Context(), nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Apply(t.Context(), nil, nil)
+	_, err = c.Apply(t.Context(), nil, false, nil)
+	require.ErrorContains(t, err, "404")
+	_, err = c.Rollback(t.Context(), nil, nil)
 	require.ErrorContains(t, err, "404")
 	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
 	require.ErrorContains(t, err, "404")
@@ -151,10 +162,17 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 		names = n
 		return want, nil
 	}}))
-	got, err := c.Apply(t.Context(), []string{"velum"}, nil)
+	got, err := c.Apply(t.Context(), []string{"velum"}, false, nil)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	assert.Equal(t, []string{"velum"}, names)
+	_, err = c.Apply(t.Context(), []string{"velum"}, true, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"velum", "again"}, names)
+	got, err = c.Rollback(t.Context(), []string{"velum"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.Equal(t, []string{"velum", "back"}, names)
 }
 
 func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
@@ -162,7 +180,7 @@ func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
 	c := NewClient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
 		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
 	}}))
-	_, err := c.Apply(t.Context(), []string{"frob"}, nil)
+	_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
 	require.ErrorIs(t, err, agent.ErrUnknownImage)
 	assert.EqualError(t, err, "frob: "+agent.ErrUnknownImage.Error())
 }

@@ -58,9 +58,18 @@ func (c *Client) Check(ctx context.Context, hear func(agent.Progress)) (agent.St
 }
 
 // Apply has the daemon approve and apply what is staged for the named images.
+// retry: also what did not come up before. hear may be nil.
+func (c *Client) Apply(
+	ctx context.Context, names []string, retry bool, hear func(agent.Progress),
+) ([]agent.Outcome, error) {
+	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names, Retry: retry}, hear)
+	return res.Outcomes, err
+}
+
+// Rollback has the daemon return the named images' pods to what ran well before.
 // hear may be nil.
-func (c *Client) Apply(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names}, hear)
+func (c *Client) Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
+	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{Images: names}, hear)
 	return res.Outcomes, err
 }
 

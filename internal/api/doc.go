@@ -12,6 +12,7 @@
 //	GET  /v1/status   agent.Status
 //	POST /v1/check    stream of Event, the last with Status
 //	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
+//	POST /v1/rollback RollbackRequest; the same
 //	POST /v1/hold     HoldRequest; stream of Event, the last with Held
 //	POST /v1/unhold   UnholdRequest; stream of Event, the last with Held
 package api
@@ -35,6 +36,13 @@ type ResultEvent struct {
 
 // ApplyRequest names what is approved; nothing named means all that is staged.
 type ApplyRequest struct {
+	Images []string `json:"images"`
+	Retry  bool     `json:"retry,omitempty"` // also what did not come up before
+}
+
+// RollbackRequest names what returns to the release before; nothing named means
+// all.
+type RollbackRequest struct {
 	Images []string `json:"images"`
 }
 

@@ -27,7 +27,9 @@ type Daemon interface {
 	// Check polls now.
 	Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error)
 	// Apply approves and applies.
-	Apply(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	Apply(ctx context.Context, names []string, retry bool, hear func(agent.Progress)) ([]agent.Outcome, error)
+	// Rollback returns to what ran well before.
+	Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
 	Holder
 }
 
@@ -85,6 +87,7 @@ func (s *Server) routes(readOnly bool) {
 	}
 	s.mux.HandleFunc("POST /v1/check", s.check)
 	s.mux.HandleFunc("POST /v1/apply", s.apply)
+	s.mux.HandleFunc("POST /v1/rollback", s.rollback)
 	s.mux.HandleFunc("POST /v1/hold", s.hold)
 	s.mux.HandleFunc("POST /v1/unhold", s.unhold)
 }
@@ -119,7 +122,19 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		out, err := s.daemon.Apply(ctx, req.Images, hear)
+		out, err := s.daemon.Apply(ctx, req.Images, req.Retry, hear)
+		return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
+	})
+}
+
+func (s *Server) rollback(w http.ResponseWriter, r *http.Request) {
+	var req RollbackRequest
+	if err := decode(w, r, &req); err != nil {
+		http.Error(w, "rollback: request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
+		out, err := s.daemon.Rollback(ctx, req.Images, hear)
 		return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
 	})
 }

@@ -28,31 +28,45 @@ func (r *Runtime) Lists(ctx context.Context, name string) (id digest.Digest, lis
 	return id, listed && err == nil, err
 }
 
-// Stop ends a container, gently at first: kubelet starts it anew, in the same
-// sandbox. It returns when the container has ended.
-func (r *Runtime) Stop(ctx context.Context, containerID string) error {
-	return r.with(ctx, r.grace+stopMargin, func(ctx context.Context, c session) error {
-		_, err := c.StopContainer(ctx, &cri.StopContainerRequest{
-			ContainerId: containerID, Timeout: seconds(r.grace),
-		})
+// Stop ends a container, gently at first, and removes it: kubelet starts it anew in
+// the same sandbox. It would let one that it finds ended wait (doBackOff in
+// kuberuntime_manager.go looks for an ended container of that name), so there is
+// none to be found: measured on containerd 1.7 and 2, 60 of 60 started at once, five
+// in a row each. The log of the container stays where kubelet has put it.
+func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Duration) error {
+	return r.with(ctx, grace+stopMargin, func(ctx context.Context, c session) error {
+		_, err := c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: containerID, Timeout: seconds(grace)})
 		if err != nil && !gone(err) {
 			return fmt.Errorf("stop container %s: %w", containerID, said(err))
+		}
+		return c.remove(ctx, containerID)
+	})
+}
+
+// Clear removes the containers of a sandbox that is down.
+func (r *Runtime) Clear(ctx context.Context, sandboxID string) error {
+	return r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
+		all, err := c.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+			PodSandboxId: sandboxID, State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED},
+		}})
+		if err != nil && !gone(err) {
+			return fmt.Errorf("containers of sandbox %s: %w", sandboxID, said(err))
+		}
+		for _, container := range all.GetContainers() {
+			if err := c.remove(ctx, container.GetId()); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
 }
 
-// StopSandbox ends a whole pod: kubelet starts it anew in a new sandbox, init
-// containers included. The runtime stops the containers at once, without their
-// grace; stop those that need it before.
-func (r *Runtime) StopSandbox(ctx context.Context, sandboxID string) error {
-	return r.with(ctx, r.grace+stopMargin, func(ctx context.Context, c session) error {
-		_, err := c.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandboxID})
-		if err != nil && !gone(err) {
-			return fmt.Errorf("stop sandbox %s: %w", sandboxID, said(err))
-		}
-		return nil
-	})
+func (c session) remove(ctx context.Context, containerID string) error {
+	_, err := c.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: containerID})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("remove container %s: %w", containerID, said(err))
+	}
+	return nil
 }
 
 // Pull lets the runtime pull a reference with its own hosts and credentials,

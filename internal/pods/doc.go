@@ -15,7 +15,7 @@
 //
 // # Promises
 //
-// Reading changes nothing. Stop and StopSandbox are repeatable: what is gone
+// Reading changes nothing. Stop and Clear are repeatable: what is gone
 // counts as stopped. No call waits for ever, and no answer larger than kubelet
 // itself would take is read. Every call opens its own connection, so that a
 // restarted runtime is simply there again.

@@ -35,7 +35,8 @@ type fakeRuntime struct {
 	images     []*cri.Image
 	status     func(context.Context) (*cri.ContainerStatusResponse, error)
 	stop       func(context.Context, *cri.StopContainerRequest) error
-	stopPod    func() error
+	removed    []string
+	remove     func() error
 	sandbox    func(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
 	image      *cri.ImageStatusResponse
 	pull       func() (*cri.PullImageResponse, error)
@@ -62,8 +63,12 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, r *cri.StopContainerReq
 	return &cri.StopContainerResponse{}, f.stop(ctx, r)
 }
 
-func (f *fakeRuntime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
-	return &cri.StopPodSandboxResponse{}, f.stopPod()
+func (f *fakeRuntime) RemoveContainer(_ context.Context, r *cri.RemoveContainerRequest) (*cri.RemoveContainerResponse, error) {
+	f.removed = append(f.removed, r.GetContainerId())
+	if f.remove == nil {
+		return &cri.RemoveContainerResponse{}, nil
+	}
+	return &cri.RemoveContainerResponse{}, f.remove()
 }
 
 func (f *fakeRuntime) PodSandboxStatus(ctx context.Context, r *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
@@ -204,30 +209,39 @@ func TestCallsHaveDeadlines(t *testing.T) {
 	_, _, err := r.Containers(t.Context())
 	require.NoError(t, err)
 	assert.LessOrEqual(t, left, callTimeout)
-	require.NoError(t, r.Stop(t.Context(), "id1"))
-	assert.Greater(t, left, DefaultGrace, "the runtime needs the whole grace")
-	assert.LessOrEqual(t, left, DefaultGrace+stopMargin)
+	require.NoError(t, r.Stop(t.Context(), "id1", 30*time.Second))
+	assert.Greater(t, left, 30*time.Second, "the runtime needs the whole grace")
+	assert.LessOrEqual(t, left, 30*time.Second+stopMargin)
 }
 
 func TestStop(t *testing.T) {
 	t.Parallel()
 	var asked *cri.StopContainerRequest
 	var answer error
-	f := &fakeRuntime{
-		stop:    func(_ context.Context, r *cri.StopContainerRequest) error { asked = r; return answer },
-		stopPod: func() error { return answer },
-	}
+	f := &fakeRuntime{stop: func(_ context.Context, r *cri.StopContainerRequest) error { asked = r; return answer }}
 	r, socket := serve(t, f)
-	require.NoError(t, r.Stop(t.Context(), "id1"))
+	require.NoError(t, r.Stop(t.Context(), "id1", 30*time.Second))
 	assert.Equal(t, "id1", asked.GetContainerId())
 	assert.EqualValues(t, 30, asked.GetTimeout())
+	assert.Equal(t, []string{"id1"}, f.removed, "kubelet would let one that has ended wait")
 
 	answer = status.Error(codes.NotFound, "unknown")
-	assert.NoError(t, r.Stop(t.Context(), "id1"), "what is gone is stopped")
-	assert.NoError(t, r.StopSandbox(t.Context(), "s1"))
+	f.remove = func() error { return answer }
+	require.NoError(t, r.Stop(t.Context(), "id1", 0), "what is gone is stopped")
 	answer = status.Error(codes.Unavailable, "shutting down")
-	assert.EqualError(t, r.Stop(t.Context(), "id1"), "cri "+socket+": stop container id1: Unavailable: shutting down")
-	assert.EqualError(t, r.StopSandbox(t.Context(), "s1"), "cri "+socket+": stop sandbox s1: Unavailable: shutting down")
+	require.EqualError(t, r.Stop(t.Context(), "id1", 0), "cri "+socket+": stop container id1: Unavailable: shutting down")
+	f.stop = func(context.Context, *cri.StopContainerRequest) error { return nil }
+	assert.EqualError(t, r.Stop(t.Context(), "id1", 0), "cri "+socket+": remove container id1: Unavailable: shutting down")
+}
+
+func TestClear(t *testing.T) {
+	t.Parallel()
+	f := &fakeRuntime{containers: []*cri.Container{{Id: "a"}, {Id: "b"}}}
+	r, socket := serve(t, f)
+	require.NoError(t, r.Clear(t.Context(), "s1"))
+	assert.Equal(t, []string{"a", "b"}, f.removed)
+	f.remove = func() error { return status.Error(codes.Unavailable, "shutting down") }
+	assert.EqualError(t, r.Clear(t.Context(), "s1"), "cri "+socket+": remove container a: Unavailable: shutting down")
 }
 
 func TestLists(t *testing.T) {
@@ -282,6 +296,6 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	_, err := New(Options{Socket: "cri.sock"})
 	assert.EqualError(t, err, `cri "cri.sock": not an absolute path`)
-	_, err = New(Options{Socket: "/cri.sock", Grace: -1})
+	_, err = New(Options{Socket: "/cri.sock", Pull: -1})
 	assert.EqualError(t, err, "cri /cri.sock: negative time")
 }

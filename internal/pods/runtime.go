@@ -20,9 +20,6 @@ import (
 )
 
 const (
-	// DefaultGrace is kubelet's own default for a pod without
-	// terminationGracePeriodSeconds.
-	DefaultGrace = 30 * time.Second
 	// DefaultPull bounds a pull that nobody watches: 200 MB over 2 Mbit/s.
 	DefaultPull = 15 * time.Minute
 
@@ -40,9 +37,6 @@ const (
 type Options struct {
 	// Socket is the absolute path of the CRI socket.
 	Socket string
-	// Grace is how long a container may take to end by itself before it is
-	// killed; zero means DefaultGrace. It is counted in whole seconds, rounded up.
-	Grace time.Duration
 	// Pull bounds Pull; zero means DefaultPull.
 	Pull time.Duration
 }
@@ -51,7 +45,6 @@ type Options struct {
 // be used by several goroutines at once.
 type Runtime struct {
 	socket string
-	grace  time.Duration
 	pull   time.Duration
 }
 
@@ -62,16 +55,13 @@ func New(o Options) (*Runtime, error) {
 	if !filepath.IsAbs(o.Socket) {
 		return nil, fmt.Errorf("cri %q: not an absolute path", o.Socket)
 	}
-	if o.Grace < 0 || o.Pull < 0 {
+	if o.Pull < 0 {
 		return nil, fmt.Errorf("cri %s: negative time", o.Socket)
-	}
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
 	}
 	if o.Pull == 0 {
 		o.Pull = DefaultPull
 	}
-	return &Runtime{socket: o.Socket, grace: o.Grace, pull: o.Pull}, nil
+	return &Runtime{socket: o.Socket, pull: o.Pull}, nil
 }
 
 // session is one call's connection.

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// KubeletForgets is how long kubelet needs after a pod's sandbox is down until it
+// has forgotten the pod: measured 0.9 s at most. A pod manifest that comes back
+// earlier costs 10 to 15 s (pod_workers.go, allowPodStart), and nothing else.
+const KubeletForgets = 1500 * time.Millisecond
+
+// goesDown is how long a pod may take to end beyond its own grace. Later its pod
+// manifest is written all the same, and kubelet takes it in its own time.
+const goesDown = 10 * time.Second
+
+// act restarts what a step names: containers one by one, or the whole pod by its
+// pod manifest.
+func (a *Agent) act(ctx context.Context, s Step) error {
+	release := a.inhibit(ctx, s)
+	defer release()
+	switch {
+	case s.Apply.Aside:
+		return a.swap(ctx, s)
+	case s.Data != nil:
+		return a.write(ctx, s)
+	}
+	for _, id := range s.Apply.Stop {
+		if err := a.Pods.Stop(ctx, id, s.Apply.Grace); err != nil {
+			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
+		}
+	}
+	return nil
+}
+
+// inhibit asks the node not to go down while a pod is between two states. Without
+// an answer the work goes on: it can be cut short anywhere.
+func (a *Agent) inhibit(ctx context.Context, s Step) (release func()) {
+	if a.Inhibitor == nil {
+		return func() {}
+	}
+	release, err := a.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
+	if err != nil {
+		a.Log.Warn("shutdown is not delayed", "cycle", a.cycle, "err", err)
+		return func() {}
+	}
+	return release
+}
+
+// swap takes a pod manifest out of kubelet's sight, waits until the pod is down,
+// and writes it anew: kubelet makes the pod anew, init containers included, and at
+// once. Replacing the file costs 10 to 15 s, as kubelet meets the old pod. Whatever
+// happens the pod manifest is there in the end.
+func (a *Agent) swap(ctx context.Context, s Step) (err error) {
+	data := s.Data
+	if data == nil {
+		data = s.Was.Data
+	}
+	if err := a.Files.SetAside(ctx, s.Was); err != nil {
+		return err
+	}
+	defer func() {
+		_, back := a.Files.PutBack(context.WithoutCancel(ctx))
+		err = errors.Join(err, back)
+	}()
+	if err := a.awaitDown(ctx, s.Apply); err != nil {
+		return err
+	}
+	for _, id := range s.Apply.Sandboxes {
+		if err := a.Pods.Clear(ctx, id); err != nil {
+			a.Log.Warn("ended containers stay", "cycle", a.cycle, "pod", s.Apply.Pod, "err", err)
+		}
+	}
+	return a.write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data})
+}
+
+// awaitDown waits until kubelet has ended a pod and forgotten it.
+func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
+	end := time.NewTimer(p.Grace + goesDown)
+	defer end.Stop()
+	tick := time.NewTicker(proofInterval / 5)
+	defer tick.Stop()
+	for _, id := range p.Sandboxes {
+		for up := true; up; {
+			var err error
+			if up, err = a.Pods.SandboxReady(ctx, id); err != nil {
+				a.Log.Warn("sandbox not seen", "cycle", a.cycle, "pod", p.Pod, "err", err)
+				up = true
+			}
+			if !up {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+			case <-end.C:
+				a.Log.Warn("pod does not go down", "cycle", a.cycle, "pod", p.Pod)
+				return nil
+			case <-tick.C:
+			}
+		}
+	}
+	pause := time.NewTimer(a.Policy.Forgets)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+	case <-pause.C:
+		return nil
+	}
+}

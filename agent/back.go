@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// back plans how a pod returns to what ran well before, if it does not come up.
+// One that was broken already is not made the update's fault.
+func (d *decider) back(v podView, p PodPlan, s *Step) {
+	for _, i := range p.Images {
+		if i.Want.Image.Kind == manifests.KindContainer && i.Want.Ask.Repository != "" && !i.Well {
+			s.Apply.NoBack = i.Want.Image.Container + " did not run before either"
+			return
+		}
+	}
+	o, err := d.wayBack(v, func(_ string, g Good) Pin { return Pin{g.Repository, g.Running} })
+	switch {
+	case err != nil:
+		s.Apply.NoBack = err.Error()
+	case !differs(o, s.Apply.Expect):
+		s.Apply.NoBack = "no other release is known to have run well"
+	default:
+		s.Apply.Back = &o
+	}
+}
+
+// wayBack is the override that has a pod run the digests that to chooses of those
+// that ran well.
+func (d *decider) wayBack(v podView, to func(container string, g Good) Pin) (Override, error) {
+	if !v.managed {
+		return Override{}, fmt.Errorf("%s", v.unmanaged())
+	}
+	was, err := v.override.undone(d.policy, *v.disk)
+	if err != nil {
+		return Override{}, err
+	}
+	return pin(was.Data, "", d.now, func(img manifests.Image) (pinned, bool) {
+		p := to(img.Container, d.rec.Good[goodKey(v.file, img.Container)])
+		rel := d.rec.Releases[releaseKey(p.Repository, p.Digest)]
+		return pinned{Pin: p, config: rel.Config, tag: rel.Name()}, p.Digest != ""
+	})
+}
+
+// differs reports whether an override names another digest than is expected of any
+// container.
+func differs(o Override, expected []Expectation) bool {
+	return slices.ContainsFunc(expected, func(e Expectation) bool {
+		at, ok := o.at(e)
+		return ok && at.Digest != e.Digest
+	})
+}
+
+// at is what an override names for the container of an expectation.
+func (o Override) at(e Expectation) (Overridden, bool) {
+	kind := manifests.KindContainer
+	if e.Init {
+		kind = manifests.KindInit
+	}
+	at, ok := o.Images[placeOf(manifests.Image{Kind: kind, Container: e.Container})]
+	return at, ok
+}
+
+// rollBack makes the step that brings a pod to its override. What the node has
+// against restarting pods does not hold it: the pod does not run well as it is.
+func (d *decider) rollBack(v podView) (Step, bool) {
+	o := v.override
+	if !o.Pending || v.err != nil || v.disk == nil || d.inv.Busy != "" {
+		return Step{}, false
+	}
+	pod, err := d.policy.memory.parse([]byte(o.Data))
+	if err != nil {
+		return Step{}, false
+	}
+	s := Step{Do: StepRollBack, File: v.file, Was: *v.disk, Data: []byte(o.Data), Apply: d.about(v, pod)}
+	s.Apply.Aside = string(v.disk.Data) != o.Data
+	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
+	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
+		kind, name, _ := strings.Cut(place, " ")
+		at := o.Images[place]
+		e := Expectation{
+			Container: name, Init: kind == string(manifests.KindInit), Ref: Reference{at.Repository, at.Follow}, Name: at.Tag,
+			Digest: at.Digest, Config: at.Config, OnNode: true, Anew: s.Apply.Aside,
+		}
+		if c := container(containers, name); c != nil {
+			e.Old = c.ID
+		}
+		s.Apply.Expect = append(s.Apply.Expect, e)
+	}
+	return s, true
+}
+
+// prove makes the step that proves what a pod runs by nobody's approval: kubelet
+// took it by itself, or an apply was cut short.
+func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
+	if p.Err != nil || v.disk == nil {
+		return Step{}, false
+	}
+	s := Step{Do: StepProve, File: v.file, Was: *v.disk, Apply: d.about(v, v.pod)}
+	s.Apply.Offer = p.ID
+	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
+	unproved := false
+	for _, i := range p.Images {
+		img, repository := i.Want.Image, i.Want.Ask.Repository
+		if !isContainer(img) || repository == "" || i.Running.Digest == "" {
+			continue
+		}
+		g := d.rec.Good[goodKey(v.file, img.Container)]
+		unproved = unproved || g.Running != "" && !d.rec.runs(i, g)
+		e := Expectation{
+			Container: img.Container, Init: img.Kind == manifests.KindInit, Ref: Reference{repository, i.Want.OnDisk.Tag},
+			Name: i.Running.Tag, Digest: i.Running.Digest, OnNode: true,
+		}
+		if c := container(containers, img.Container); c != nil {
+			e.Old, e.Config = c.ID, c.Image
+		}
+		s.Apply.Expect = append(s.Apply.Expect, e)
+	}
+	f, failed := d.rec.Failed[v.file]
+	if !unproved || failed && f.Runs == s.Apply.runs() && !d.steady(p, containers) {
+		return Step{}, false
+	}
+	d.back(v, PodPlan{}, &s)
+	return s, true
+}
+
+// steady reports that a pod that did not come up has run for as long as a proof
+// takes.
+func (d *decider) steady(p PodPlan, containers []Container) bool {
+	for _, i := range p.Images {
+		c := container(containers, i.Want.Image.Container)
+		if isContainer(i.Want.Image) && i.Want.Ask.Repository != "" &&
+			(!i.Well || c == nil || d.now.Sub(c.StartedAt) < d.policy.Settle) {
+			return false
+		}
+	}
+	return true
+}
+
+// runs names what is expected of a pod's containers.
+func (p Apply) runs() string {
+	var out []string
+	for _, e := range p.Expect {
+		out = append(out, e.Container+"="+e.Digest.String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}

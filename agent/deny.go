@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"time"
+)
+
+// Denial is why a release is not offered again on this node, until a newer one is
+// there or a person says otherwise.
+type Denial struct {
+	At          time.Time `json:"at"`
+	Name        string    `json:"name"` // the release's best name
+	PodManifest string    `json:"podManifest"`
+	Reason      string    `json:"reason"`
+	ByHand      bool      `json:"byHand,omitempty"` // a person rolled it back
+}
+
+// deny keeps that a release did not come up.
+func (r *Record) deny(key string, d Denial) {
+	if r.Denied == nil {
+		r.Denied = map[string]Denial{}
+	}
+	r.Denied[key] = d
+}
+
+// denies refuses a release that did not come up here.
+func (r *Record) denies(rel Release) (Refusal, bool) {
+	d, denied := r.Denied[releaseKey(rel.Repository, rel.Digest)]
+	if !denied {
+		return Refusal{}, false
+	}
+	return Refusal{rel.Name(), RuleFailed, d.PodManifest + ": " + d.Reason}, true
+}
+
+// allow takes back what was denied of a pod's images, and what failed of it.
+func (r *Record) allow(p PodPlan) {
+	for _, i := range p.Images {
+		for _, rel := range []Release{i.Offer.Follow, i.Offer.Newest} {
+			delete(r.Denied, releaseKey(i.Want.Ask.Repository, rel.Digest))
+		}
+		delete(r.Denied, releaseKey(i.Want.Ask.Repository, i.Running.Digest))
+	}
+	delete(r.Failed, p.File)
+}
+
+// forgetDenied drops the denials of what nothing names any more: a newer release
+// has come. Of a pod of which that is not known all stay.
+func (r *Record) forgetDenied(plan Plan, offers map[Question]Offer) {
+	named, unclear := map[string]bool{}, map[string]bool{}
+	for _, p := range plan.Pods {
+		unclear[p.File] = p.Err != nil || p.withheld() || r.Overrides[p.File].Pending
+		for _, i := range p.Images {
+			named[releaseKey(i.Want.Ask.Repository, i.Running.Digest)] = true
+		}
+	}
+	for _, o := range offers {
+		for _, rel := range []Release{o.Follow, o.Newest} {
+			named[releaseKey(rel.Repository, rel.Digest)] = true
+		}
+	}
+	maps.DeleteFunc(r.Denied, func(key string, d Denial) bool { return !named[key] && !unclear[d.PodManifest] })
+}

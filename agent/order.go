@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"time"
+)
+
+// waitsFor adds what an apply without a person's yes waits for.
+func (d *decider) waitsFor(p *PodPlan) {
+	if d.now.Before(d.policy.Freeze) {
+		p.Holds = append(p.Holds, Hold{HoldFreeze, "nothing is applied before " + d.policy.Freeze.UTC().Format(time.RFC3339)})
+	}
+	if !d.policy.Auto {
+		return
+	}
+	if open, change := d.policy.open(d.now); !open {
+		opens := change.UTC().Format(time.RFC3339)
+		p.Waits = append(p.Waits, Hold{HoldWindow, "the next maintenance window opens at " + opens})
+	}
+	if isControlPlane(p.Pod) {
+		p.Waits = append(p.Waits, Hold{HoldControlPlane, p.Pod + " is applied node by node, by a person"})
+	}
+	if f, failed := d.rec.Failed[p.File]; failed && f.Offer == p.ID {
+		p.Waits = append(p.Waits, Hold{HoldFailed, f.Reason})
+	}
+}
+
+// open reports whether an apply may begin by itself, and when that changes.
+func (p Policy) open(now time.Time) (open bool, change time.Time) {
+	if p.Window == nil {
+		return true, time.Time{}
+	}
+	return p.Window(now)
+}
+
+// inOrder sorts applies: first what the configuration lists, in its order, then
+// the others by name, and at last what the cluster cannot do without.
+func (p Policy) inOrder(applies []Step) {
+	rank := func(s Step) int {
+		switch s.Apply.Pod {
+		case podAPIServer:
+			return len(p.Order) + 1
+		case podEtcd:
+			return len(p.Order) + 2
+		}
+		at := slices.IndexFunc(p.Order, func(pattern string) bool {
+			ok, err := path.Match(pattern, s.File)
+			return ok && err == nil // the configuration has checked the patterns
+		})
+		if at < 0 {
+			at = len(p.Order)
+		}
+		return at
+	}
+	slices.SortStableFunc(applies, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
+	})
+}
+
+// unmanaged says why a pod manifest is not ours to change.
+func (v *podView) unmanaged() string {
+	if v.template != nil {
+		return v.file + " is of the control plane and is not listed under manage"
+	}
+	return v.file + " has no template and is not listed under manage"
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// Override is a pod manifest that names digests instead of what it follows, which
+// kubelet starts without a registry: its pod was rolled back, or lost the registry
+// in the middle of an apply. Rendering respects it until a release with another
+// digest is approved.
+type Override struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	Data   string    `json:"data"` // the pod manifest
+	// Images are what it names, by place ("container velum").
+	Images map[string]Overridden `json:"images"`
+	// Pending: the pod is to be brought to it.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// Overridden is an image that is named by its digest.
+type Overridden struct {
+	Pin
+	Config digest.Digest `json:"config,omitempty"` // its image id; empty: not known
+	Tag    string        `json:"tag"`              // its release's best name, for people
+	Follow string        `json:"follow"`           // the tag that stood there
+}
+
+// pinned is what an override puts in the place of an image that follows a tag: tag
+// is for people.
+type pinned struct {
+	Pin
+	config digest.Digest
+	tag    string
+}
+
+// reference is how a pod manifest names a digest: the tag says to people which
+// release it is, and CRI looks the digest up.
+func (p pinned) reference() string { return p.Repository + ":" + p.tag + "@" + p.Digest.String() }
+
+// pin makes the override that has the images of a pod manifest named by digest. to
+// says which; what it knows nothing of stays as it is.
+func pin(text []byte, reason string, now time.Time, to func(manifests.Image) (pinned, bool)) (Override, error) {
+	pod, err := manifests.Parse(text)
+	if err != nil {
+		return Override{}, fmt.Errorf("pod manifest: %w", err)
+	}
+	o := Override{At: now.UTC(), Reason: reason, Images: map[string]Overridden{}, Pending: true}
+	var pins []manifests.Pinned
+	for _, img := range pod.Images {
+		p, known := pinned{}, false
+		if img.Document == 0 && isContainer(img) {
+			p, known = to(img)
+		}
+		if !known {
+			continue
+		}
+		follow := manifests.SplitReference(img.Reference).Tag
+		if p.tag == "" {
+			p.tag = follow
+		}
+		o.Images[placeOf(img)] = Overridden{Pin: p.Pin, Config: p.config, Tag: p.tag, Follow: follow}
+		pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: p.reference()})
+	}
+	out, err := manifests.Pin(text, pins)
+	o.Data = string(out)
+	return o, err
+}
+
+// names reports whether a reference is the digest that stands in its place.
+func (o Override) names(i manifests.Image) (Overridden, bool) {
+	at, ok := o.Images[placeOf(i)]
+	if !ok || digest.Digest(manifests.SplitReference(i.Reference).Digest) != at.Digest {
+		return Overridden{}, false
+	}
+	return at, true
+}
+
+// undone is a pod manifest with the tags that it followed before: where there is
+// no template, it says what is wanted.
+func (o Override) undone(p Policy, file PodFile) (PodFile, error) {
+	pod, err := p.memory.parse(file.Data)
+	if err != nil {
+		return file, nil //nolint:nilerr // who reads the file next says so
+	}
+	var pins []manifests.Pinned
+	for _, img := range pod.Images {
+		if at, ok := o.names(img); ok {
+			follow := Reference{at.Repository, at.Follow}
+			pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: follow.String()})
+		}
+	}
+	if len(pins) == 0 {
+		return file, nil
+	}
+	file.Data, err = manifests.Pin(file.Data, pins)
+	return file, err
+}
+
+// overridden is what stands in the place of an image, while it does: in a pod
+// manifest that has no template, as long as nobody has written something else.
+func (v *podView) overridden(i manifests.Image) (Overridden, bool) {
+	at, ok := v.override.Images[placeOf(i)]
+	if !ok || v.template == nil && !v.override.Pending && !v.named[placeOf(i)] {
+		return Overridden{}, false
+	}
+	return at, true
+}
+
+// standing are the places of an override that no newer release takes, and whether
+// those are all.
+func (v *podView) standing(p *PodPlan) (places []string, all bool) {
+	for _, i := range p.Images {
+		if at, ok := v.overridden(i.Want.Image); ok && at.Digest == i.Target.Digest {
+			places = append(places, placeOf(i.Want.Image))
+		}
+	}
+	slices.Sort(places)
+	return places, len(places) > 0 && len(places) == len(v.override.Images)
+}
+
+// pins puts digests in some places again.
+func (o Override) pins(places []string) []manifests.Pinned {
+	var out []manifests.Pinned
+	for _, place := range places {
+		kind, container, _ := strings.Cut(place, " ")
+		at := o.Images[place]
+		out = append(out, manifests.Pinned{
+			Kind: manifests.Kind(kind), Container: container,
+			Reference: pinned{Pin: at.Pin, tag: at.Tag}.reference(),
+		})
+	}
+	return out
+}
+
+// override keeps what a pod manifest is to name.
+func (r *Record) override(file string, o Override) {
+	if r.Overrides == nil {
+		r.Overrides = map[string]Override{}
+	}
+	r.Overrides[file] = o
+}
+
+// forgetOverrides drops those that have ended: the pod manifest is gone, or a newer
+// release has taken every place.
+func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
+	pods := map[string]*PodPlan{}
+	for n := range plan.Pods {
+		pods[plan.Pods[n].File] = &plan.Pods[n]
+	}
+	maps.DeleteFunc(r.Overrides, func(file string, o Override) bool {
+		p, disk := pods[file], find(inv.PodManifests, file)
+		switch {
+		case p == nil || disk == nil:
+			return true
+		case o.Pending || p.Err != nil || p.withheld() || string(disk.Data) == o.Data:
+			return false
+		}
+		return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+			at, ok := o.Images[placeOf(i.Want.Image)]
+			return ok && at.Digest == i.Target.Digest
+		})
+	})
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// rescueAfter is how long a stopped pod may take to start before its registry is
+// asked whether it is still there: kubelet looks once a second, and starts what is
+// on the node within that.
+const rescueAfter = 2 * time.Second
+
+// rescue brings up a pod whose registry went away between its stop and its start.
+// Pull policy Always makes the registry part of the start, and kubelet waits ever
+// longer between two tries; the image is on the node, so it is named by its digest.
+type rescue struct {
+	agent *Agent
+	step  Step
+	asked time.Time
+	done  bool
+}
+
+// look is told what the proof sees, and helps if nothing else does.
+func (r *rescue) look(ctx context.Context, is sight, since time.Time) {
+	switch {
+	case r == nil || r.done || is.started || ctx.Err() != nil,
+		time.Since(since) < rescueAfter, time.Since(r.asked) < rescueAfter:
+		return
+	}
+	r.asked = time.Now()
+	away := r.away(ctx)
+	if away == nil {
+		return
+	}
+	r.done = true
+	a := r.agent
+	a.Log.Warn("registry is away, the staged digest is named", "cycle", a.cycle, "file", r.step.File, "err", away)
+	if err := r.carry(ctx, "registry away in the middle of an apply: "+away.Error()); err != nil {
+		a.Log.Warn("staged digest not named", "cycle", a.cycle, "file", r.step.File, "err", err)
+	}
+}
+
+// away is why what kubelet pulls cannot be had; nil: it can.
+func (r *rescue) away(ctx context.Context) error {
+	for _, e := range r.step.Apply.Expect {
+		if e.OnNode {
+			continue
+		}
+		if _, err := r.agent.Source.Resolve(ctx, e.Ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rescue) carry(ctx context.Context, reason string) error {
+	a, s := r.agent, r.step
+	text := s.Data
+	if text == nil {
+		text = s.Was.Data
+	}
+	o, err := pin(text, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
+		for _, e := range s.Apply.Expect {
+			if e.Container == img.Container && e.Init == (img.Kind == manifests.KindInit) {
+				return pinned{Pin: Pin{e.Ref.Repository, e.Digest}, config: e.Config, tag: e.Name}, true
+			}
+		}
+		return pinned{}, false
+	})
+	if err != nil {
+		return err
+	}
+	for _, at := range o.Images {
+		if err := a.provide(ctx, at); err != nil {
+			return err
+		}
+	}
+	o.Pending = false
+	a.record.override(s.File, o)
+	if err := a.save(ctx); err != nil {
+		return err
+	}
+	now, err := a.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	file := find(now.PodManifests, s.File)
+	if file == nil {
+		return ErrConflict
+	}
+	s.Was, s.Data, s.Apply.Aside = *file, []byte(o.Data), true
+	return a.act(ctx, s)
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// byHand is why a release that a person rolled back is denied.
+const byHand = "rolled back by hand"
+
+// Rollback returns the pods of the named images (all, where none is named) to the
+// releases that ran well before the ones that run now. Those are denied then, until
+// a newer one comes. See Apply for names.
+func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status, error) {
+	plan, err := a.Plan(ctx, PollNone)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	pods, err := pick(plan, names)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	outcomes, err := a.sendBack(ctx, pods)
+	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
+		return outcomes, Status{}, err
+	}
+	s, err := a.Cycle(ctx, PollNone)
+	for n := range outcomes {
+		if isOpen(outcomes[n]) {
+			a.wentBack(&outcomes[n])
+		}
+	}
+	return outcomes, s, err
+}
+
+func isOpen(o Outcome) bool { return o.Result == "" }
+
+// sendBack keeps what pods are to return to. What becomes of one that has a way
+// back is open.
+func (a *Agent) sendBack(ctx context.Context, pods []PodPlan) ([]Outcome, error) {
+	inv, err := a.inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, views := newDecider(inv, nil, a.record, a.Policy, a.Now())
+	if inv.Busy != "" {
+		inv.Against = []Hold{{HoldBusy, inv.Busy}}
+	} else if a.Preconditions != nil {
+		inv.Against = a.Preconditions.Holds(ctx)
+	}
+	var outcomes []Outcome
+	for _, p := range pods {
+		at := slices.IndexFunc(views, func(v podView) bool { return v.file == p.File })
+		if at < 0 {
+			continue // gone meanwhile
+		}
+		o := Outcome{PodManifest: p.File, Change: "rollback"}
+		if p.Err != nil {
+			o.Result, o.Reason = ResultFailed, p.Err.Error()
+			outcomes = append(outcomes, o)
+			continue
+		}
+		override, err := d.before(views[at], p)
+		switch {
+		case err != nil:
+			o.Result, o.Reason = ResultHeld, err.Error()
+		case override == nil:
+			o.Result = ResultNothing
+		case len(inv.Against) > 0:
+			o.Result, o.Reason = ResultHeld, inv.Against[0].Name+": "+inv.Against[0].Reason
+		default:
+			a.dismiss(p, *override)
+		}
+		outcomes = append(outcomes, o)
+	}
+	return outcomes, a.save(ctx)
+}
+
+// before is the override that returns a pod to what ran well before: nil where
+// nothing is known to.
+func (d *decider) before(v podView, p PodPlan) (*Override, error) {
+	if v.disk == nil {
+		return nil, nil
+	}
+	running := map[string]digest.Digest{}
+	for _, i := range p.Images {
+		if isContainer(i.Want.Image) {
+			running[i.Want.Image.Container] = i.Running.Digest
+		}
+	}
+	another := false
+	o, err := d.wayBack(v, func(container string, g Good) Pin {
+		for _, pin := range append([]Pin{{g.Repository, g.Running}}, g.Before...) {
+			_, denied := d.rec.Denied[releaseKey(pin.Repository, pin.Digest)]
+			if pin.Digest != running[container] && !denied {
+				another = another || pin.Digest != ""
+				return pin
+			}
+		}
+		return Pin{g.Repository, g.Running}
+	})
+	if err != nil || !another {
+		return nil, err
+	}
+	o.Reason = byHand
+	return &o, nil
+}
+
+// dismiss keeps that a pod is to go to its override, and denies what it leaves.
+func (a *Agent) dismiss(p PodPlan, o Override) {
+	for _, i := range p.Images {
+		at, ok := o.Images[placeOf(i.Want.Image)]
+		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
+			a.record.deny(releaseKey(i.Want.Ask.Repository, i.Running.Digest), Denial{
+				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: byHand, ByHand: true,
+			})
+		}
+	}
+	delete(a.record.Approved, p.File)
+	a.record.override(p.File, o)
+}
+
+// wentBack reads from the cycle that has just ended what became of a rollback.
+func (a *Agent) wentBack(o *Outcome) {
+	override, err := a.record.Overrides[o.PodManifest], a.errs[o.PodManifest]
+	switch {
+	case waits(err):
+		o.Result, o.Reason = ResultHeld, err.Error()
+	case err != nil:
+		o.Result, o.Reason = ResultFailed, err.Error()
+	case override.Pending:
+		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
+	default:
+		o.Result, o.Reason = ResultBack, "runs "+override.releases()
+	}
+}
