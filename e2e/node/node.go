@@ -79,7 +79,7 @@ func Start(tb TB, options Options) *Node {
 	} else if len(swept) > 0 {
 		tb.Logf("node: removed what killed runs left: %q", swept)
 	}
-	n := &Node{tb: tb}
+	n := &Node{tb: tb, answer: &program{layers: map[bool]v1.Layer{}}}
 	k, err := keeper.Start(n.buildTool("keeper"))
 	if err != nil {
 		tb.Fatalf("node: %v", err)
@@ -91,7 +91,7 @@ func Start(tb TB, options Options) *Node {
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
-	n.answer = &program{path: n.buildTool("answer"), layers: map[bool]v1.Layer{}}
+	n.answer.path = n.buildTool("answer")
 	n.Registry = n.StartRegistry(options.TLS)
 	if options.Containerd != NoContainerd {
 		n.Containerd = n.startContainerd(options)
@@ -111,6 +111,7 @@ func (n *Node) end() {
 	if err := n.keeper.Close(); err != nil {
 		n.tb.Errorf("node: end: %v", err)
 	}
+	n.answer.forget()
 }
 
 // vendorConfig is the package's own fragment; what a story writes below /etc wins over it.
