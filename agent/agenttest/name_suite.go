@@ -3,7 +3,6 @@
 package agenttest
 
 import (
-	"context"
 	"sync"
 	"testing"
 
@@ -22,15 +21,6 @@ var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
 	"a digest is named for another repository": imagesNameElsewhere,
 }
 
-func (s ImagesUnderTest) name(t *testing.T, p agent.Pin) error {
-	t.Helper()
-	images, ok := s.Images.(interface {
-		Name(ctx context.Context, p agent.Pin) error
-	})
-	require.True(t, ok)
-	return images.Name(t.Context(), p)
-}
-
 // byDigest are the records that have the name repository@digest.
 func (s ImagesUnderTest) byDigest(t *testing.T, p agent.Pin) []agent.HeldImage {
 	t.Helper()
@@ -40,17 +30,17 @@ func (s ImagesUnderTest) byDigest(t *testing.T, p agent.Pin) []agent.HeldImage {
 
 func imagesName(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.ErrorIs(t, s.name(t, pinOf(r)), agent.ErrNotFound)
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), agent.ErrNotFound)
 	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	if s.Vanish != nil {
 		s.Vanish(t, r)
 	}
 	var all sync.WaitGroup
 	for range 4 {
-		all.Go(func() { assert.NoError(t, s.name(t, pinOf(r))) })
+		all.Go(func() { assert.NoError(t, s.Images.Name(t.Context(), pinOf(r))) })
 	}
 	all.Wait()
-	require.NoError(t, s.name(t, pinOf(r)), "again")
+	require.NoError(t, s.Images.Name(t.Context(), pinOf(r)), "again")
 	named := s.byDigest(t, pinOf(r))
 	require.Len(t, named, 1)
 	assert.Equal(t, agent.HeldImage{
@@ -69,7 +59,7 @@ func imagesNamePulled(t *testing.T, s ImagesUnderTest) {
 	}
 	r := s.Publish(t)
 	s.PullFloating(t, r)
-	require.NoError(t, s.name(t, pinOf(r)))
+	require.NoError(t, s.Images.Name(t.Context(), pinOf(r)))
 	assert.Len(t, s.byDigest(t, pinOf(r)), 1)
 	assert.Empty(t, s.pins(t))
 }
@@ -81,17 +71,17 @@ func imagesNameLost(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
 	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	s.Lose(t, r)
-	require.ErrorIs(t, s.name(t, pinOf(r)), agent.ErrNotFound)
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), agent.ErrNotFound)
 	assert.Empty(t, s.byDigest(t, pinOf(r)))
 	nobody := agent.Pin{Repository: r.Repository, Digest: digest.FromString("nobody")}
-	require.ErrorIs(t, s.name(t, nobody), agent.ErrNotFound)
+	require.ErrorIs(t, s.Images.Name(t.Context(), nobody), agent.ErrNotFound)
 }
 
 func imagesNameElsewhere(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
 	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
 	other := agent.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
-	require.NoError(t, s.name(t, other))
+	require.NoError(t, s.Images.Name(t.Context(), other))
 	named := s.byDigest(t, other)
 	require.Len(t, named, 1)
 	assert.Equal(t, other.Repository, named[0].Repository)
