@@ -22,7 +22,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if address := os.Getenv(inhibitOn); address != "" {
+		os.Exit(inhibitUntilKilled(address))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // manager is the service manager's end: a real datagram socket, read without
 // waiting, so that it works inside a bubble of synctest too.

@@ -3,9 +3,9 @@
 // Package bus asks services on the system's D-Bus a question or two and hangs
 // up.
 //
-// It is for looking, not for listening: no signals, no file descriptors, no
-// connection that stays. What comes back is bounded: a connection ends with its
-// context, and when it has brought more than maxAnswer.
+// It is for looking, not for listening: no signals, no connection that stays, and
+// a file descriptor only where Take asks for one. What comes back is bounded: a
+// connection ends with its context, and when it has brought more than maxAnswer.
 //
 // A bus or a service that the node does not have is ErrNone or ErrAbsent; one
 // that is there and says nothing in time is ErrSilent.

@@ -29,6 +29,7 @@ const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Config
     <allow send_destination="*" eavesdrop="true"/>
     <allow own="*"/>
     <allow eavesdrop="true"/>
+    %s
   </policy>
 </busconfig>
 `
@@ -38,6 +39,8 @@ type Bus struct {
 	Address string
 	// Services is where the files of services lie that the bus can start.
 	Services string
+
+	file, socket string
 }
 
 // Start runs a dbus-daemon until the test ends. It listens on a socket of that
@@ -48,17 +51,16 @@ func Start(tb testing.TB, socket string) Bus {
 	if socket == "" {
 		socket = filepath.Join(dir, "bus")
 	}
-	b := Bus{Services: filepath.Join(dir, "services")}
-	file := filepath.Join(dir, "bus.conf")
+	b := Bus{Services: filepath.Join(dir, "services"), file: filepath.Join(dir, "bus.conf"), socket: socket}
 	for _, err := range []error{
 		os.Mkdir(b.Services, 0o755), os.MkdirAll(filepath.Dir(socket), 0o755),
-		os.WriteFile(file, fmt.Appendf(nil, config, socket, b.Services), 0o644),
+		b.configure(""),
 	} {
 		if err != nil {
 			tb.Fatal(err)
 		}
 	}
-	daemon := exec.CommandContext(tb.Context(), "dbus-daemon", "--config-file="+file, "--nofork", "--print-address=1")
+	daemon := exec.CommandContext(tb.Context(), "dbus-daemon", "--config-file="+b.file, "--nofork", "--print-address=1")
 	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	daemon.Stderr = tb.Output()
 	out, err := daemon.StdoutPipe()
@@ -87,6 +89,25 @@ func (b Bus) Startable(tb testing.TB, name, command string) {
 	if err := os.WriteFile(filepath.Join(b.Services, name+".service"), []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
+	b.reload(tb)
+}
+
+// Deny keeps everybody from calling a service, as a policy of the system bus may.
+func (b Bus) Deny(tb testing.TB, service string) {
+	tb.Helper()
+	if err := b.configure(fmt.Sprintf(`<deny send_destination=%q/>`, service)); err != nil {
+		tb.Fatal(err)
+	}
+	b.reload(tb)
+}
+
+// configure writes the configuration, with one more rule.
+func (b Bus) configure(rule string) error {
+	return os.WriteFile(b.file, fmt.Appendf(nil, config, b.socket, b.Services, rule), 0o644)
+}
+
+func (b Bus) reload(tb testing.TB) {
+	tb.Helper()
 	conn := b.connect(tb)
 	if err := conn.BusObject().CallWithContext(tb.Context(), "org.freedesktop.DBus.ReloadConfig", 0).Err; err != nil {
 		tb.Fatal(err)
