@@ -196,9 +196,6 @@ func (t *taker) Read(p []byte) (int, error) {
 		fds, _ := syscall.ParseUnixRights(&m) // others have none
 		t.fds = append(t.fds, fds...)
 	}
-	if n == 0 && err == nil && len(p) > 0 {
-		err = io.EOF
-	}
 	return n, err
 }
 

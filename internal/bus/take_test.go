@@ -160,6 +160,17 @@ func TestTakeFromNobody(t *testing.T) {
 	require.ErrorContains(t, err, "not a unix socket")
 }
 
+// A service that is not there is not started for it, unless that is asked for.
+func TestTakeStartsNobody(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t, "")
+	b.Startable(t, echo, "/bin/false")
+	_, err := take(t.Context(), b.Address)
+	require.ErrorIs(t, err, bus.ErrAbsent)
+	_, err = bus.Take(t.Context(), b.Address, bus.Question{Service: echo, Path: "/", Method: echo + ".Open", Start: true})
+	require.ErrorContains(t, err, "Spawn")
+}
+
 func TestTakeIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
