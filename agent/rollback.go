@@ -126,8 +126,16 @@ func (a *Agent) provide(ctx context.Context, o Overridden) error {
 			err = a.Images.Name(ctx, o.Pin)
 		}
 	}
+	name := releaseKey(o.Repository, o.Digest)
 	if err != nil {
-		return fmt.Errorf("%s@%s: %w", o.Repository, o.Digest, err)
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, listed, err := a.awaitListed(ctx, name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: cri: %w", name, err)
+	case !listed:
+		return fmt.Errorf("%s: cri does not list it after %s", name, listPatience)
 	}
 	return nil
 }
