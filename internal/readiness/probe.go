@@ -61,7 +61,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 		var err error
 		var what string
 		if p.Kind == manifests.ProbeTCP {
-			what, err = "TCP "+address, c.connect(ctx, address)
+			what, err = "TCP "+clipped(address), c.connect(ctx, address)
 		} else {
 			target := targetOf(p, address)
 			what, err = "GET "+shown(target), c.get(ctx, target, p.Headers)

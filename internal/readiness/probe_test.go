@@ -52,6 +52,7 @@ var httpAnswers = map[string]struct {
 	answer http.HandlerFunc
 	want   string
 }{
+	"101": {status(http.StatusSwitchingProtocols), "101 Switching Protocols"},
 	"200": {status(http.StatusOK), ""},
 	"204": {status(http.StatusNoContent), ""},
 	"304": {status(http.StatusNotModified), ""},
@@ -121,6 +122,16 @@ func TestHTTPProbeOfAServerThatHangs(t *testing.T) {
 	}
 }
 
+// Kubelet's default stands in for a time that is none.
+func TestHTTPProbeWithoutTime(t *testing.T) {
+	t.Parallel()
+	p := probeOf(t, serve(t, status(http.StatusOK)))
+	for _, timeout := range []time.Duration{0, -time.Minute} {
+		p.Timeout = timeout
+		assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)))
+	}
+}
+
 // Each question is asked anew.
 func TestHTTPProbeTurnsReady(t *testing.T) {
 	t.Parallel()
@@ -170,6 +181,7 @@ var requests = map[string]struct {
 }{
 	"plain":         {"/", nil, "/", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/"},
 	"query":         {"/a%20b?token=secret", nil, "/a%20b?token=secret", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/a%20b"},
+	"escaped":       {"/a%2Fb", nil, "/a%2Fb", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/a%2Fb"},
 	"relative":      {"healthz", nil, "/healthz", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/healthz"},
 	"no URL":        {"/%zz", nil, "/%25zz", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "/%25zz"},
 	"another's URL": {"http://u:secret@elsewhere.invalid/x", nil, "/x", http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}, "Authorization": {"Basic dTpzZWNyZXQ="}}, "/x"},
@@ -232,6 +244,14 @@ func TestTCPProbe(t *testing.T) {
 	require.NoError(t, conn.Close())
 	require.NoError(t, l.Close())
 	assert.Equal(t, "velum is not ready: TCP "+l.Addr().String()+": connect: connection refused", ask(t, c, pod).Unready)
+}
+
+// A host is text of a pod manifest.
+func TestTCPProbeOfAHostThatIsNone(t *testing.T) {
+	t.Parallel()
+	p := manifests.Probe{Kind: manifests.ProbeTCP, Host: "a\n\x1bb", Port: 1, Timeout: time.Minute}
+	v := ask(t, checker(t, readiness.Options{}), podOf(p))
+	assert.Equal(t, "velum is not ready: TCP a  b:1: lookup a  b: no such host", v.Unready)
 }
 
 // unrunnable are probes that nobody here can run; nothing is asked for them.
@@ -307,6 +327,23 @@ func TestProbeFindsTheAddress(t *testing.T) {
 		v := ask(t, checker(t, readiness.Options{Addresses: addressesOf(tc.host...)}), pod)
 		assert.Equal(t, "velum is not ready: GET http://"+tc.want, v.Unready, name)
 	}
+}
+
+// The first that accepts is the container's, even where it is not ready.
+func TestProbeAsksNoFurtherThanItMust(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.True(t, strings.HasPrefix(r.Host, "127.0.0.1:"), r.Host)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	require.NoError(t, s.Listener.Close())
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "0.0.0.0:0")
+	require.NoError(t, err)
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	v := ask(t, checker(t, readiness.Options{Addresses: addressesOf(1, 7)}), podOf(probeOf(t, s)))
+	assert.Contains(t, v.Unready, "GET http://127.0.0.1:")
 }
 
 // Every address can be listened on, so it is the host's.
