@@ -91,17 +91,18 @@ func TestApplyThatCannotBeKeptDoesNotStart(t *testing.T) {
 }
 
 func TestLastGoodStaysPinnedOverRebuildsThatCrash(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	for _, build := range []string{"1.2", "1.3", "1.4"} {
-		bad := w.Registry.Release(velum, "4.0.0", 1, build)
-		w.Node.Crash(bad.Digest, true)
-		w.poll()
-		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
-		w.look()
-		w.Node.Collect()
-	}
-	assert.True(t, w.Node.Pinned(velum, first.Digest))
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		for _, build := range []string{"1.2", "1.3", "1.4"} {
+			bad := w.Registry.Release(velum, "4.0.0", 1, build)
+			w.Node.Crash(bad.Digest, true)
+			w.poll()
+			w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
+			w.look()
+			w.Node.Collect()
+		}
+		assert.True(t, w.Node.Pinned(velum, first.Digest))
+	})
 }
 
 func TestAdoptedIsWhatKubeletTookByItself(t *testing.T) {

@@ -123,7 +123,8 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
 	f, failed := d.rec.Failed[v.file]
-	if !unproved || failed && f.Runs == s.Apply.runs() && !d.steady(p, containers) {
+	known := failed && (f.Runs == s.Apply.runs() || f.Offer == p.ID && p.ID != "")
+	if !unproved || known && !d.steady(p, containers) {
 		return Step{}, false
 	}
 	d.back(v, PodPlan{}, &s)

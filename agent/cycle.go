@@ -57,6 +57,9 @@ type Agent struct {
 	least   map[string]int64 // bytes that are not enough for releases whose pull filled the disk
 }
 
+// maxRounds bounds how often a cycle plans and acts, see isNext.
+const maxRounds = 3
+
 // Cycle looks, asks, decides and does, once. It returns what the node is like
 // afterwards. Its error is of the cycle itself (the node could not be looked
 // at, the record not be kept); what went wrong with one image or pod stands in
@@ -74,16 +77,24 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	}
 	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, true)
 	plan := a.decide(ctx, inv, offers)
-	a.carry(ctx, plan.Steps)
-	ctx = context.WithoutCancel(ctx) // the last word of a cycle is always said
-	if len(plan.Steps) > 0 {
-		if inv, err = a.inventory(ctx); err != nil {
-			return a.unseen(ctx, err)
+	last := context.WithoutCancel(ctx) // the last word of a cycle is always said
+	for again, rounds := true, 0; again && rounds < maxRounds && len(plan.Steps) > 0; rounds++ {
+		a.carry(ctx, plan.Steps)
+		if inv, err = a.inventory(last); err != nil {
+			return a.unseen(last, err)
 		}
 		offers = a.standing(inv, offers)
-		plan = a.decide(ctx, inv, offers)
+		plan = a.decide(last, inv, offers)
+		again = ctx.Err() == nil && slices.ContainsFunc(plan.Steps, a.isNext)
 	}
-	return a.report(ctx, inv, offers, plan)
+	return a.report(last, inv, offers, plan)
+}
+
+// isNext reports whether a step can be done in this cycle still: what was staged
+// in it is applied without anybody's yes, and what a pod that was rolled back is
+// offered is staged.
+func (a *Agent) isNext(s Step) bool {
+	return (s.Apply.Auto && !a.applied[s.File] || s.Do == StepStage) && a.errs[s.key()] == nil
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll

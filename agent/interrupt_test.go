@@ -194,17 +194,26 @@ func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
 	w.runs("velum.yaml", "velum", second.Digest)
 }
 
-func TestApplyThatEndsAsItIsInterruptedIsApplied(t *testing.T) {
+// Stopped between the restart and its proof: the next start proves it, and still
+// knows who wanted it.
+func TestApplyThatIsNotProvedIsProvedByTheNextStart(t *testing.T) {
 	t.Parallel()
-	w, _ := running(t)
+	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.poll()
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return nil }
 	out, s, err := w.agent.Apply(ctx, nil, false)
 	require.NoError(t, err)
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Contains(t, out[0].Reason, "interrupted")
+	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
+	w.runs("velum.yaml", "velum", second.Digest)
+	w.restart()
+	s = w.look()
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
-	w.runs("velum.yaml", "velum", second.Digest)
+	w.look()
+	w.idle()
 }

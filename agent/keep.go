@@ -46,6 +46,14 @@ func (r *Record) noteRunning(key string, i ImagePlan, proved, adopted bool, keep
 	r.Good[key] = next
 }
 
+// isUnproved reports whether a pod runs what is not known to run well.
+func (r *Record) isUnproved(file string, p *PodPlan) bool {
+	return slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		g := r.Good[goodKey(file, i.Want.Image.Container)]
+		return isContainer(i.Want.Image) && i.Running.Digest != "" && g.Running != "" && !r.runs(i, g)
+	})
+}
+
 // runs reports whether an image runs what ran well: one image may have several
 // digests, by indexes that differ in other platforms.
 func (r *Record) runs(i ImagePlan, g Good) bool {
@@ -108,7 +116,9 @@ func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 		}
 	}
 	for file, yes := range r.Approved {
-		if p := pods[file]; p == nil || p.Offer != yes.Offer || p.isHeld(HoldAsked) || !yes.stands(now) {
+		p := pods[file]
+		open := p != nil && (p.Offer == yes.Offer || p.ID == yes.Offer && r.isUnproved(file, p))
+		if !open || p.isHeld(HoldAsked) || !yes.stands(now) {
 			delete(r.Approved, file)
 		}
 	}

@@ -231,6 +231,9 @@ func (l *Loop) progress(p Progress) {
 	l.mu.Lock()
 	l.status.Progress = &p
 	l.status.Pulls = Pulling(l.status.Pulls, p)
+	if p.Phase == phaseWaiting || p.Phase == phaseProving {
+		l.applying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
+	}
 	l.mu.Unlock()
 	l.hearing.Lock()
 	for _, f := range l.hearers {

@@ -41,7 +41,7 @@ func (l *Loop) restart(
 	var out []Outcome
 	var err error
 	e := l.run(ctx, hear, func(ctx context.Context) {
-		l.say(StateApplying, what)
+		l.say(what)
 		var s Status
 		out, s, err = f(ctx)
 		if s.SchemaVersion == 0 {
@@ -79,16 +79,21 @@ func (l *Loop) change(ctx context.Context, f func(context.Context) ([]string, St
 	return out, errors.Join(err, e)
 }
 
-// say changes the state in the status while something is under way.
-func (l *Loop) say(state State, reason string) {
+// say tells that something is under way.
+func (l *Loop) say(reason string) {
 	l.mu.Lock()
-	if l.status.State != state {
-		l.status.State, l.status.Since = state, l.now().UTC()
-	}
-	l.status.Reason = reason
+	l.applying(reason)
 	s := l.status
 	l.mu.Unlock()
 	l.notify.Status(Sentence(s))
+}
+
+// applying changes the state in the status while something is under way. The
+// caller holds the lock.
+func (l *Loop) applying(reason string) {
+	if l.status.State != StateApplying {
+		l.status.State, l.status.Since, l.status.Reason = StateApplying, l.now().UTC(), reason
+	}
 }
 
 // Reconfigure goes on with another agent, after the cycle that runs.

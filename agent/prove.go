@@ -27,10 +27,15 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
 	since := time.Now() // the pod has been as it is now
-	var was sight
+	var was, is sight
+	var err error
 	fell, began := 0, time.Now()
 	for {
-		is, err := a.sight(ctx, p)
+		now, failed := a.sight(ctx, p)
+		if ctx.Err() != nil { // that look was cut short, and tells nothing
+			return unproved(ctx, p.Pod, is, fell, err)
+		}
+		is, err = now, failed
 		switch {
 		case err != nil, is.missing != "", is.starts != was.starts:
 			since = time.Now()
@@ -49,7 +54,6 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		a.tell(Progress{Reference: p.Pod, Phase: phaseOf(is)})
 		select {
 		case <-ctx.Done():
-			return unproved(ctx, p.Pod, is, fell, err)
 		case <-tick.C:
 		}
 	}
@@ -57,10 +61,16 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 
 func phaseOf(s sight) string {
 	if s.missing == "" && s.starts != "" {
-		return "proving"
+		return phaseProving
 	}
-	return "waiting"
+	return phaseWaiting
 }
+
+// The phases of an apply, see Progress.
+const (
+	phaseWaiting = "waiting"
+	phaseProving = "proving"
+)
 
 // unproved says what the proof waited for when its time was over.
 func unproved(ctx context.Context, pod string, last sight, fell int, err error) error {

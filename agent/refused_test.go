@@ -19,23 +19,24 @@ import (
 // What runs is what a release is judged against: it is known as long as it runs,
 // also where it ends again and again, which is why it was withdrawn.
 func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
-	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
-	bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
-	w.Node.Crash(bad.Digest, true)
-	w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
-	w.poll()
-	w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
-	for _, s := range []agent.Status{w.poll(), w.look(), w.look()} {
-		i := image(s, "velum.yaml", "velum")
-		assert.Nil(t, i.Offered)
-		require.NotEmpty(t, i.Refused)
-		assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
-	}
-	w.idle()
-	w.Registry.Counts()
-	w.poll()
-	assert.Zero(t, w.Registry.Counts().Describes, "what runs was learnt once")
+	bubble(t, func(t *testing.T) {
+		w := follows(t, agent.Rule{Updates: tags.Revision})
+		bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+		w.Node.Crash(bad.Digest, true)
+		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
+		w.poll()
+		w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
+		for _, s := range []agent.Status{w.poll(), w.look(), w.look()} {
+			i := image(s, "velum.yaml", "velum")
+			assert.Nil(t, i.Offered)
+			require.NotEmpty(t, i.Refused)
+			assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+		}
+		w.idle()
+		w.Registry.Counts()
+		w.poll()
+		assert.Zero(t, w.Registry.Counts().Describes, "what runs was learnt once")
+	})
 }
 
 func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // wiring is an agent with its adapters.
@@ -96,7 +97,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Announcer: announcer(s, log),
 		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
 		Pacer:     reg, Preconditions: s.preconditions(),
-		Readiness: ready,
+		Readiness: ready, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			from: signatures,
