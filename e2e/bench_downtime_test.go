@@ -28,6 +28,7 @@ const (
 	wayLong     = "rebuild with the registry lost for 20 s"
 	wayEdit     = "edit by hand with the image on the node"
 	wayLarge    = "edit by hand with 200 MB to pull"
+	waySlow     = "edit by hand with 200 MB to pull at 100 Mbit/s"
 )
 
 const (
@@ -35,6 +36,8 @@ const (
 	backPatience = 3 * time.Minute
 	// largeSize is that of the image to pull, in layers that do not compress.
 	largeSize, largeParts = 200_000_000, 8
+	// slowLine is 100 Mbit/s, in bytes.
+	slowLine = 12_500_000
 )
 
 // BenchmarkDowntime measures how long the server of a static pod is away when its image changes: from the last answer
@@ -42,9 +45,9 @@ const (
 // does it by `apply` and `rollback`, and sometimes loses the registry between stop and start; and on the same kubelet
 // the image in the pod manifest is edited by hand.
 //
-//	BENCH_ROUNDS=10              of each way, half as many of those that lose the registry
+//	BENCH_ROUNDS=10              of each way, half as many of those that lose the registry or pull
 //	BENCH_SERVERS=2,1.7          which containerds; empty: both
-//	BENCH_WAYS=rebuild,revision  which ways; empty: all
+//	BENCH_WAYS=rebuild,revision  which ways, by what the table calls them (edits go together); empty: all
 //
 // It prints a table, with what the registry was asked for while the pod was down.
 func BenchmarkDowntime(b *testing.B) {
@@ -170,7 +173,7 @@ func (d *downtimes) loseRegistry(way string, away time.Duration) {
 		asked := make(chan struct{})
 		var once sync.Once
 		d.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasPrefix(r.UserAgent(), "containerd/") {
+			if !strings.HasPrefix(r.UserAgent(), criAgent) {
 				return false
 			}
 			once.Do(func() { close(asked) })

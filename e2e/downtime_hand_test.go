@@ -16,33 +16,30 @@ import (
 // have, and back to a small one that it has. There is no agent meanwhile.
 func (d *downtimes) byHand(rounds int) {
 	d.b.Helper()
-	edits, pulls := d.rounds(wayEdit, rounds), d.rounds(wayLarge, rounds)
-	if edits+pulls == 0 {
+	rounds = (rounds + 1) / 2
+	if d.rounds(wayLarge, 1)+d.rounds(waySlow, 1)+d.rounds(wayEdit, 1) == 0 {
 		return
 	}
 	pod := node.Pod{Name: "edited", Port: d.FreePort()}
-	edit := func(image string) func(*downtime) {
-		return func(*downtime) { pod.Image = image; d.WritePod(pod) }
+	edit := func(way, image, answer string) {
+		d.measure(way, answer, func(*downtime) { pod.Image = image; d.WritePod(pod) })
 	}
-	small := d.onNode(0)
-	edit(small)(nil)
-	d.WaitAnswer(pod.Port, small)
+	pod.Image = d.onNode(0)
+	d.WritePod(pod)
+	d.WaitAnswer(pod.Port, pod.Image)
 	d.probe = d.Probe(pod.Port)
 	defer d.probe.Stop()
 	large, digest := d.large()
-	for round := range max(edits, pulls) {
-		if round < pulls {
-			d.measure(wayLarge, "large", edit(large))
-		}
-		small = d.onNode(round + 1)
-		if round < edits {
-			d.measure(wayEdit, small, edit(small))
-		} else {
-			edit(small)(nil)
-			d.WaitAnswer(pod.Port, small)
-		}
-		if round < pulls {
-			d.discard("edited", digest)
+	for round := range rounds {
+		for i, way := range []string{wayLarge, waySlow} {
+			if way == waySlow {
+				d.Registry.Slow(slowLine)
+			}
+			edit(way, large, "large")
+			d.Registry.Slow(0)
+			small := d.onNode(2*round + i + 1)
+			edit(wayEdit, small, small)
+			d.discard(pod.Name, digest)
 		}
 	}
 }

@@ -116,7 +116,8 @@ func (r *Registry) newFront() *http.Server {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			q := parse(request)
 			q.Start = time.Now()
-			counted := &countedWriter{ResponseWriter: w}
+			slow := &slowWriter{ResponseWriter: w, ctx: request.Context(), line: &r.line}
+			counted := &countedWriter{ResponseWriter: slow}
 			defer func() { r.record(q, counted) }() // ReverseProxy panics with ErrAbortHandler when a client hangs up
 			r.lock.Lock()
 			intercept := r.intercept

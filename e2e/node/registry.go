@@ -44,6 +44,7 @@ type Registry struct {
 	tls     *tls.Config
 	answer  *program // of the images
 	backend *http.Transport
+	line    line
 
 	lock      sync.Mutex
 	server    *http.Server // of the front
