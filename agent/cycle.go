@@ -92,9 +92,15 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 
 // isNext reports whether a step can be done in this cycle still: what was staged
 // in it is applied without anybody's yes, and what a pod that was rolled back is
-// offered is staged.
+// offered is staged, and kept.
 func (a *Agent) isNext(s Step) bool {
-	return (s.Apply.Auto && !a.applied[s.File] || s.Do == StepStage) && a.errs[s.key()] == nil
+	switch {
+	case a.errs[s.key()] != nil:
+		return false
+	case s.Do == StepApply:
+		return s.Apply.Auto && !a.applied[s.File]
+	}
+	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepDrop
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll

@@ -140,6 +140,9 @@ func (h *history) ops() []op {
 		{"apply", func() { h.apply(h.t.Context()) }},
 		{"apply one", func() { h.apply(h.t.Context(), file()) }},
 		{"apply and die", h.applyAndDie},
+		{"apply again", func() { h.retry() }},
+		{"rollback", func() { h.rollback() }},
+		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
 	}, h.roomOps()...)
 }
 
@@ -267,10 +270,7 @@ func (h *history) apply(ctx context.Context, names ...string) {
 	h.watched(allowed, func() agent.Status {
 		out, s, err := h.agent.Apply(ctx, names, false)
 		require.NoError(h.t, err)
-		if s.SchemaVersion == 0 {
-			s, err = h.agent.Cycle(h.t.Context(), agent.PollNone)
-			require.NoError(h.t, err)
-		}
+		s = h.shown(s)
 		for _, o := range out {
 			if o.Result == agent.ResultApplied {
 				require.Empty(h.t, podOf(s, o.PodManifest).Change, "what was applied is not offered any more")
@@ -278,6 +278,42 @@ func (h *history) apply(ctx context.Context, names ...string) {
 		}
 		return s
 	})
+}
+
+func (h *history) retry() {
+	h.last = agent.Status{}
+	h.watched(func(string) bool { return true }, func() agent.Status {
+		_, s, err := h.agent.Apply(h.t.Context(), nil, true)
+		require.NoError(h.t, err)
+		return h.shown(s)
+	})
+}
+
+// rollback returns all pods to what ran well before, or says why not.
+func (h *history) rollback() {
+	h.last = agent.Status{}
+	h.watched(func(string) bool { return true }, func() agent.Status {
+		out, s, err := h.agent.Rollback(h.t.Context(), nil)
+		require.NoError(h.t, err)
+		for _, o := range out {
+			if o.Result == agent.ResultBack {
+				is := h.record().Overrides[o.PodManifest]
+				require.False(h.t, is.Pending)
+				require.Equal(h.t, is.Data, h.Node.PodManifest(o.PodManifest))
+			}
+		}
+		return h.shown(s)
+	})
+}
+
+// shown is the status after a request that may not have needed a cycle.
+func (h *history) shown(s agent.Status) agent.Status {
+	if s.SchemaVersion != 0 {
+		return s
+	}
+	s, err := h.agent.Cycle(h.t.Context(), agent.PollNone)
+	require.NoError(h.t, err)
+	return s
 }
 
 func (h *history) applyAndDie() {
@@ -306,7 +342,7 @@ func (h *history) watched(approved func(file string) bool, do func() agent.Statu
 	approved = func(file string) bool {
 		// What does not run well is rolled back by itself.
 		o := was.Overrides[file]
-		return byYes(file) || o.Pending || is.Overrides[file].Data != o.Data
+		return byYes(file) || h.Policy.Auto || o.Pending || is.Overrides[file].Data != o.Data
 	}
 	for p, b := range before {
 		a, file := after[p], p[0]

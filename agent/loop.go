@@ -168,6 +168,9 @@ func (l *Loop) wait(ctx context.Context, look time.Time) bool {
 // turn does one cycle and keeps its status.
 func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
 	s, err := l.agent.Cycle(ctx, poll)
+	if err == nil && l.agent.moved {
+		s, err = l.agent.Cycle(ctx, PollDue) // what the tag names now is staged, and applied
+	}
 	if !errors.Is(err, context.Canceled) {
 		l.keep(s)
 	}
