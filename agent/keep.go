@@ -46,10 +46,16 @@ func (r *Record) noteRunning(key string, i ImagePlan, proved, adopted bool, keep
 	r.Good[key] = next
 }
 
+// isOpen reports whether a yes is still to be carried out, or to be proved.
+func (r *Record) isOpen(p *PodPlan, yes Approval, now time.Time) bool {
+	return p != nil && !p.isHeld(HoldAsked) && yes.stands(now) &&
+		(p.Offer == yes.Offer || p.ID == yes.Offer && r.isUnproved(p))
+}
+
 // isUnproved reports whether a pod runs what is not known to run well.
-func (r *Record) isUnproved(file string, p *PodPlan) bool {
+func (r *Record) isUnproved(p *PodPlan) bool {
 	return slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
-		g := r.Good[goodKey(file, i.Want.Image.Container)]
+		g := r.Good[goodKey(p.File, i.Want.Image.Container)]
 		return isContainer(i.Want.Image) && i.Running.Digest != "" && g.Running != "" && !r.runs(i, g)
 	})
 }
@@ -115,13 +121,7 @@ func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 			delete(r.Failed, file)
 		}
 	}
-	for file, yes := range r.Approved {
-		p := pods[file]
-		open := p != nil && (p.Offer == yes.Offer || p.ID == yes.Offer && r.isUnproved(file, p))
-		if !open || p.isHeld(HoldAsked) || !yes.stands(now) {
-			delete(r.Approved, file)
-		}
-	}
+	maps.DeleteFunc(r.Approved, func(file string, yes Approval) bool { return !r.isOpen(pods[file], yes, now) })
 	for file := range r.Wrote {
 		if find(inv.PodManifests, file) == nil {
 			delete(r.Wrote, file)

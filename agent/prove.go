@@ -89,7 +89,7 @@ func unproved(ctx context.Context, pod string, last sight, fell int, err error) 
 // sight is what CRI shows of a pod at one moment.
 type sight struct {
 	missing string // the first thing that is not as expected; empty: all is
-	started bool   // each expected container was started anew, whatever became of it
+	started bool   // the containers were started anew, or an init container was, whatever became of it
 	starts  string // names the starts of the expected containers: another one is a restart
 	// unchecked are the containers of which nobody could tell whether they are ready.
 	unchecked []string
@@ -103,18 +103,21 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 	inv := Inventory{Containers: all}
 	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
 	s := sight{started: true}
+	begun := false
 	var starts strings.Builder
 	for _, e := range p.Expect {
 		c := container(containers, e.Container)
 		if s.missing == "" {
 			s.missing = lacks(c, e)
 		}
-		s.started = s.started && (e.Init || c != nil && c.ID != e.Old)
+		anew := c != nil && c.ID != e.Old
+		begun = begun || e.Init && anew
+		s.started = s.started && (e.Init || anew)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
 		}
 	}
-	s.starts = starts.String()
+	s.starts, s.started = starts.String(), s.started || begun
 	if s.missing == "" {
 		s.missing, s.unchecked, err = a.unready(ctx, p, containers)
 	}

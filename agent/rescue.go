@@ -14,6 +14,10 @@ import (
 // on the node within that.
 const rescueAfter = 2 * time.Second
 
+// rescueAnyway is when a registry that answers again helps nobody any more: kubelet
+// has asked it once while it was away, and asks again after 10 to 15 s.
+const rescueAnyway = 5 * time.Second
+
 // rescue brings up a pod whose registry went away between its stop and its start.
 // Pull policy Always makes the registry part of the start, and kubelet waits ever
 // longer between two tries; the image is on the node, so it is named by its digest.
@@ -26,20 +30,21 @@ type rescue struct {
 
 // look is told what the proof sees, and helps if nothing else does.
 func (r *rescue) look(ctx context.Context, is sight, since time.Time) {
-	switch {
-	case r == nil || r.done || is.started || ctx.Err() != nil,
-		time.Since(since) < rescueAfter, time.Since(r.asked) < rescueAfter:
+	waited := time.Since(since)
+	if r == nil || r.done || is.started || ctx.Err() != nil || min(waited, time.Since(r.asked)) < rescueAfter {
 		return
 	}
 	r.asked = time.Now()
-	away := r.away(ctx)
-	if away == nil {
+	why := "not started " + waited.Round(time.Second).String() + " after its stop"
+	if err := r.away(ctx); err != nil {
+		why = "registry away: " + err.Error()
+	} else if waited < rescueAnyway {
 		return
 	}
 	r.done = true
 	a := r.agent
-	a.Log.Warn("registry is away, the staged digest is named", "cycle", a.cycle, "file", r.step.File, "err", away)
-	if err := r.carry(ctx, "registry away in the middle of an apply: "+away.Error()); err != nil {
+	a.Log.Warn("pod does not start, its staged digest is named", "cycle", a.cycle, "file", r.step.File, "reason", why)
+	if err := r.carry(ctx, "in the middle of an apply: "+why); err != nil {
 		a.Log.Warn("staged digest not named", "cycle", a.cycle, "file", r.step.File, "err", err)
 	}
 }

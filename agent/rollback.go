@@ -150,6 +150,9 @@ func (a *Agent) proveRunning(ctx context.Context, s Step) error {
 			delete(a.record.Denied, releaseKey(e.Ref.Repository, e.Digest))
 		}
 		delete(a.record.Failed, s.File)
+		if differs(a.record.Overrides[s.File], s.Apply.Expect) {
+			delete(a.record.Overrides, s.File) // somebody has brought it to something else, which runs well
+		}
 		return a.save(ctx)
 	case ctx.Err() != nil:
 		return err

@@ -293,6 +293,27 @@ func TestRegistryLostInTheMiddleOfAnApply(t *testing.T) {
 	}
 }
 
+// It comes back at once, but kubelet does not ask it again for long.
+func TestRegistryLostForAMoment(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.Node.OnStop = func(string) error {
+			w.Node.Kubelet = false
+			time.AfterFunc(10*time.Second, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			return nil
+		}
+		w.Node.OnAside = func(string) error { w.Node.Kubelet = true; w.Node.Sync(); return nil }
+		began := time.Now()
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Less(t, time.Since(began), 10*time.Second)
+		w.isPinned(second.Long, second.Digest)
+		pass(10 * time.Second)
+	})
+}
+
 // Killed between the failed proof and the way back: the next start goes on.
 func TestRollbackGoesOnAfterACrash(t *testing.T) {
 	for _, at := range []string{"set aside", "written"} {
