@@ -49,7 +49,7 @@ const (
 //	BENCH_SERVERS=2,1.7          which containerds; empty: both
 //	BENCH_WAYS=rebuild,revision  which ways, by what the table calls them (edits go together); empty: all
 //
-// It prints a table, with what the registry was asked for while the pod was down.
+// It prints each change as it comes, with what the registry was asked for while the pod was down, and then a table.
 func BenchmarkDowntime(b *testing.B) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
 	require.NoError(b, err, "BENCH_ROUNDS")
@@ -98,7 +98,10 @@ func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 		}
 	}
 	d.all = append(d.all, m)
-	d.b.Logf("containerd %s: %s: %.2f s", d.server, way, m.Down().Seconds())
+	fmt.Printf("containerd %s: %s: %.2f s\n", d.server, way, m.Down().Seconds())
+	for _, r := range m.asked {
+		fmt.Printf("  %.2f s %s %s:%s by %s: %d\n", r.Start.Sub(m.Last).Seconds(), r.Method, r.Repository, r.Reference, r.UserAgent, r.Status)
+	}
 }
 
 // byAgent has a daemon change pods of its own.
