@@ -15,10 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/reboot"
-	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // The pages as `make install` makes them.
@@ -26,6 +22,7 @@ const (
 	page8       = "../../docs/man/image-update-agent.8.md"
 	page5       = "../../docs/man/image-update-agent.yaml.5.md"
 	shippedFile = "../../packaging/config.yaml"
+	operations  = "../../docs/operations.md"
 )
 
 // does runs a verb that must succeed, and returns what it prints.
@@ -75,31 +72,100 @@ func TestThePageHasEveryVerbAndFlag(t *testing.T) {
 func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 	t.Parallel()
 	page := man(t, page8)
-	words := []string{
-		"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS", "image_update_available",
-		"image_update_state", "image_update_reason", "image_update_count", "image_updates",
-	}
-	for _, state := range []agent.State{
-		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,
-	} {
-		words = append(words, string(state))
-	}
-	words = append(words, agent.HoldWithheld, agent.HoldBusy, agent.HoldUnmanaged, agent.HoldEdited, agent.HoldRefused,
-		agent.HoldAsked, agent.HoldDisk, reboot.HoldReboot, reboot.HoldSnapshot, systemd.HoldKubelet)
+	var codes, metrics []string
 	for _, code := range []int{exitDone, exitFailed, exitUsage, exitNothing, exitHeld} {
-		words = append(words, strconv.Itoa(code))
+		codes = append(codes, strconv.Itoa(code))
 	}
 	// A test of internal/metrics holds this list to the code.
-	metrics, err := os.ReadFile("../../docs/metrics.md")
+	text, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
-	named := regexp.MustCompile("(?m)^\\| `(image_update_agent_[a-z_]+)").FindAllStringSubmatch(string(metrics), -1)
-	assert.Greater(t, len(named), 5)
-	for _, metric := range named {
-		words = append(words, metric[1])
+	for _, metric := range regexp.MustCompile("(?m)^\\| `(image_update_agent_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
+		metrics = append(metrics, metric[1])
 	}
-	for _, word := range words {
-		assert.Contains(t, page, ".TP\n"+word+"\n")
+	for section, words := range map[string][]string{
+		"STATUS":      constants(t, "State", agentRoom),
+		"HOLDS":       holdsOfTheCode(t),
+		"REFUSALS":    constants(t, "Rule", agentRoom),
+		"RESULTS":     constants(t, "Result", agentRoom),
+		"EXIT STATUS": codes,
+		"METRICS":     metrics,
+		"ENVIRONMENT": {"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS"},
+		"GRAINS": {
+			"image_update_available", "image_update_state", "image_update_reason", "image_update_count", "image_updates",
+		},
+	} {
+		_, rest, found := strings.Cut(page, "\n.SH \""+section+"\"\n")
+		require.True(t, found, section)
+		rest, _, _ = strings.Cut(rest, "\n.SH ")
+		assert.Greater(t, len(words), 1, section)
+		for _, word := range words {
+			assert.Contains(t, rest, ".TP\n"+word+"\n", section)
+		}
 	}
+}
+
+// An admin who is held finds every hold in one table, with what ends it.
+func TestOperationsHaveEveryHold(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(operations)
+	require.NoError(t, err)
+	for _, hold := range holdsOfTheCode(t) {
+		assert.Regexp(t, "(?m)^\\| `"+hold+"` \\| .{10,} \\| .{10,} \\|$", string(text))
+	}
+	for _, state := range constants(t, "State", agentRoom) {
+		assert.Regexp(t, "(?m)^\\| `"+state+"` \\| .{10,} \\| .{4,} \\|$", string(text))
+	}
+}
+
+// Each indented block that sets something is taken by `config check`.
+func TestTheSettingsOfOperationsAreValid(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(operations)
+	require.NoError(t, err)
+	checked := 0
+	for _, block := range regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(string(text), -1) {
+		margin := regexp.MustCompile(`^ +`).FindString(block)
+		block = regexp.MustCompile(`(?m)^`+margin).ReplaceAllString(block, "")
+		if !regexp.MustCompile(`^[a-zA-Z]+:`).MatchString(block) || strings.HasPrefix(block, "image:") {
+			continue // a command, a picture, or of a pod manifest
+		}
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
+		does(t, "config", "check", "--config", file)
+		checked++
+	}
+	assert.Greater(t, checked, 5)
+}
+
+// agentRoom has the words of the interface.
+const agentRoom = "../../agent"
+
+// holdsOfTheCode are those of all rooms that hold anything.
+func holdsOfTheCode(t *testing.T) []string {
+	t.Helper()
+	return constants(t, "Hold", agentRoom, "../../internal/reboot", "../../systemd")
+}
+
+// constants are the values of a room's exported string constants whose names begin
+// with a word, as in HoldBusy: read from its source, so that none is left out.
+func constants(t *testing.T, word string, rooms ...string) []string {
+	t.Helper()
+	var out []string
+	for _, room := range rooms {
+		files, err := filepath.Glob(room + "/*.go")
+		require.NoError(t, err)
+		found := len(out)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			named := regexp.MustCompile(`(?m)^(?:const|\t) ?` + word + `[A-Z]\w* +(?:\w+ +)?= "(.+?)"`)
+			for _, match := range named.FindAllStringSubmatch(string(text), -1) {
+				out = append(out, match[1])
+			}
+		}
+		assert.Greater(t, len(out), found, "%s: %s", room, word)
+	}
+	return out
 }
 
 func TestThePageHasEverySetting(t *testing.T) {
