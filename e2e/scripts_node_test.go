@@ -41,8 +41,6 @@ func (s *stage) daemon(_ bool, args []string) {
 	case "kill":
 		s.script.daemon.Kill()
 		s.script.daemon = nil
-	case "term":
-		s.script.daemon.Signal(syscall.SIGTERM)
 	case "reload":
 		before := s.reloads()
 		s.script.daemon.Signal(syscall.SIGHUP)
@@ -153,6 +151,25 @@ func (s *stage) restart(_ bool, args []string) {
 			err = errors.New("not yet")
 		}
 		return err
+	})
+}
+
+func (s *stage) stopped(_ bool, args []string) {
+	s.until(strings.Join(args, " "), func() error {
+		if _, err := s.container(args[0], args[1]); err == nil {
+			return errors.New("runs")
+		}
+		return nil
+	})
+}
+
+func (s *stage) gone(_ bool, args []string) {
+	s.until(args[0], func() error {
+		_, err := os.Stat(s.node.Path(args[0]))
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("is there"))
 	})
 }
 

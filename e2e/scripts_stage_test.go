@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -70,7 +71,8 @@ func (s *stage) setUp(env *testscript.Env) error {
 	s.node.WriteFile(configFile, scriptConfig)
 	env.Vars = append(env.Vars, "SCRIPT="+name, "REPO="+s.node.Registry.Ref(name), "NODE="+s.node.Root,
 		"MANIFESTS="+s.node.Manifests, "TEMPLATES="+s.node.Path(templateDir), "GRAINS="+s.node.Path(grainFile),
-		"STATE="+s.node.Path("var/lib/image-update-agent"), "NODEPATH=/usr/sbin:/usr/bin:/sbin:/bin")
+		"STATE="+s.node.Path("var/lib/image-update-agent"), "LATER="+time.Now().UTC().Add(6*time.Hour).Format("15:04"), // when a window that is closed opens
+	)
 	env.Defer(s.tearDown)
 	return nil
 }
