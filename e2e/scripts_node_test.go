@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -214,11 +215,12 @@ func (s *stage) seen(pod string) string {
 		LabelSelector: map[string]string{"io.kubernetes.pod.name": pod + "-" + s.script.name + "-node1"},
 	}})
 	s.line.Check(err)
-	text := fmt.Sprintln(info.ModTime(), s.line.ReadFile(file))
+	var ids []string
 	for _, c := range answer.GetContainers() {
-		text += c.GetId() + "\n"
+		ids = append(ids, c.GetId())
 	}
-	return text
+	slices.Sort(ids)
+	return fmt.Sprintln(info.ModTime(), s.line.ReadFile(file), ids)
 }
 
 func (s *stage) note(_ bool, args []string) { s.script.noted[args[0]] = s.seen(args[0]) }
