@@ -60,13 +60,13 @@ func (a *Agent) swap(ctx context.Context, s Step) (err error) {
 	if data == nil {
 		data = s.Was.Data
 	}
-	if err := a.Files.SetAside(ctx, s.Was); err != nil {
-		return err
-	}
 	defer func() {
 		_, back := a.Files.PutBack(context.WithoutCancel(ctx))
 		err = errors.Join(err, back)
 	}()
+	if err := a.Files.SetAside(ctx, s.Was); err != nil {
+		return err
+	}
 	if err := a.awaitDown(ctx, s.Apply); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (a *Agent) swap(ctx context.Context, s Step) (err error) {
 			a.Log.Warn("ended containers stay", "cycle", a.cycle, "pod", s.Apply.Pod, "err", err)
 		}
 	}
-	return a.write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data})
+	return a.write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data, Ours: s.Ours})
 }
 
 // awaitDown waits until kubelet has ended a pod and forgotten it.

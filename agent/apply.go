@@ -11,24 +11,41 @@ import (
 )
 
 // applyAndRecord applies and remembers how it ended. An approval is used up
-// either way: what failed is not tried again by itself.
+// either way, but where nobody could look: what failed is not tried again by itself.
 func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 	if open, _ := a.Policy.open(a.Now()); s.Apply.Auto && !open {
 		return nil // it has closed while other pods were applied
 	}
-	err := a.apply(ctx, s)
-	if err != nil && ctx.Err() != nil {
-		return err // interrupted: the approval stands, the next start goes on
+	err := a.fresh(s.Apply)
+	if err == nil {
+		err = a.apply(ctx, s)
+	}
+	if err != nil && ctx.Err() != nil || isUnseen(err) {
+		return err // the approval stands: the next start, or the next cycle, goes on
 	}
 	delete(a.record.Approved, s.File)
 	switch {
 	case err == nil:
 		delete(a.record.Failed, s.File)
+		a.noteProof(s, false)
+		a.record.moveOn(s)
 		a.applied[s.File] = true
-	case !waits(err):
+	case isDown(err):
 		return a.failed(ctx, s, err)
+	case !waits(err):
+		a.record.fail(s.File, Failure{At: a.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
 	}
 	return errors.Join(err, a.save(ctx))
+}
+
+// fresh refuses what has just not come up in another pod of the same plan.
+func (a *Agent) fresh(p Apply) error {
+	for _, e := range p.Expect {
+		if d, denied := a.record.Denied[releaseKey(e.Ref.Repository, e.Digest)]; denied && !e.OnNode {
+			return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, d.PodManifest)
+		}
+	}
+	return nil
 }
 
 // waits tells an error that says not now from one that says it went wrong.
@@ -81,7 +98,8 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 		case err != nil:
 			return fmt.Errorf("pull %s: %w", e.Ref, err)
 		case e.Config != "" && id != e.Config:
-			return fmt.Errorf("pull %s: got image id %s instead of %s", e.Ref, id, e.Config)
+			a.moved = true
+			return fmt.Errorf("%w: %s has moved on to image id %s", ErrHeld, e.Ref, id)
 		}
 	}
 	return nil

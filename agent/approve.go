@@ -68,10 +68,13 @@ func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]Outcom
 		outcomes = append(outcomes, o)
 	}
 	if approved == 0 {
-		return outcomes, s, nil
+		if retry {
+			s, err = a.Cycle(ctx, PollNone) // what was denied is not any more
+		}
+		return outcomes, s, err
 	}
 	// Kept before the first act: a crash in the middle goes on where it was.
-	if err := a.save(ctx); err != nil {
+	if err := a.commit(ctx); err != nil {
 		return nil, Status{}, err
 	}
 	s, err = a.Cycle(ctx, PollNone)
@@ -99,7 +102,16 @@ func (a *Agent) allow(ctx context.Context, names []string) error {
 	for _, p := range pods {
 		a.record.allow(p)
 	}
-	return a.save(ctx)
+	return a.commit(ctx)
+}
+
+// commit keeps a person's word. One that cannot be kept does not hold either.
+func (a *Agent) commit(ctx context.Context) error {
+	err := a.save(ctx)
+	if err != nil {
+		a.loaded = false
+	}
+	return err
 }
 
 // wanted are the pod manifests that use the named images. Where one is not ready

@@ -59,12 +59,17 @@ func differs(o Override, expected []Expectation) bool {
 
 // at is what an override names for the container of an expectation.
 func (o Override) at(e Expectation) (Overridden, bool) {
+	at, ok := o.Images[e.place()]
+	return at, ok
+}
+
+// place is that of the container in its pod manifest, see placeOf.
+func (e Expectation) place() string {
 	kind := manifests.KindContainer
 	if e.Init {
 		kind = manifests.KindInit
 	}
-	at, ok := o.Images[placeOf(manifests.Image{Kind: kind, Container: e.Container})]
-	return at, ok
+	return placeOf(manifests.Image{Kind: kind, Container: e.Container})
 }
 
 // rollBack makes the step that brings a pod to its override. What the node has
@@ -78,7 +83,8 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 	if err != nil {
 		return Step{}, false
 	}
-	s := Step{Do: StepRollBack, File: v.file, Was: *v.disk, Data: []byte(o.Data), Apply: d.about(v, pod)}
+	s := Step{Do: StepRollBack, File: v.file, Was: *v.disk, Data: []byte(o.Data), Ours: v.template != nil}
+	s.Apply = d.about(v, pod)
 	s.Apply.Aside = string(v.disk.Data) != o.Data
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
@@ -104,6 +110,9 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	}
 	s := Step{Do: StepProve, File: v.file, Was: *v.disk, Apply: d.about(v, v.pod)}
 	s.Apply.Offer = p.ID
+	if pod, err := d.policy.memory.parse(v.disk.Data); err == nil {
+		s.Apply.asRuns(pod)
+	}
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
 	unproved := false
 	for _, i := range p.Images {

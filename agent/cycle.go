@@ -45,7 +45,6 @@ type Agent struct {
 	count    uint64                              // of cycles since the start
 	applied  map[string]bool                     // pod manifests applied in this cycle
 	moved    bool                                // a tag has moved on under what was to be applied
-	proved   map[string]bool                     // those proved otherwise; true: kubelet took it by itself
 	doubts   map[string]string                   // containers whose readiness nobody could check, by pod manifest
 	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
 
@@ -80,6 +79,9 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	last := context.WithoutCancel(ctx) // the last word of a cycle is always said
 	for again, rounds := true, 0; again && rounds < maxRounds && len(plan.Steps) > 0; rounds++ {
 		a.carry(ctx, plan.Steps)
+		if err := a.putBack(last); err != nil {
+			return a.unseen(last, err) // a pod manifest that is set aside is no pod that has gone
+		}
 		if inv, err = a.inventory(last); err != nil {
 			return a.unseen(last, err)
 		}
@@ -99,6 +101,8 @@ func (a *Agent) isNext(s Step) bool {
 		return false
 	case s.Do == StepApply:
 		return s.Apply.Auto && !a.applied[s.File]
+	case s.Do == StepProve:
+		return a.applied[s.File] // what an apply that was cut short had left to prove
 	}
 	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepDrop
 }
@@ -146,7 +150,7 @@ func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]O
 func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
-	a.applied, a.proved, a.errs = map[string]bool{}, map[string]bool{}, map[string]error{}
+	a.applied, a.errs = map[string]bool{}, map[string]error{}
 	a.moved, a.doubts = false, map[string]string{}
 	a.coming = map[string]Need{}
 	if a.wanting == nil || poll != PollNone {
@@ -257,7 +261,9 @@ func (a *Agent) write(ctx context.Context, s Step) error {
 	if err := a.Files.Write(ctx, s.Was, s.Data); err != nil {
 		return err
 	}
-	a.record.wrote(s.File, s.Data)
+	if s.Ours {
+		a.record.wrote(s.File, s.Data)
+	}
 	return a.save(ctx)
 }
 

@@ -168,7 +168,7 @@ func (d *decider) render(v podView, p *PodPlan) {
 		tags:      tags,
 	}
 	places, all := v.standing(p)
-	if all && v.template != nil {
+	if all && v.override.Data != "" && v.template != nil {
 		w.text = v.override.Data
 	} else {
 		w.pins = v.override.pins(places)

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"maps"
+	"strings"
 	"time"
 )
 
@@ -12,6 +13,7 @@ import (
 type Denial struct {
 	At          time.Time `json:"at"`
 	Name        string    `json:"name"` // the release's best name
+	Created     time.Time `json:"created,omitzero"`
 	PodManifest string    `json:"podManifest"`
 	Reason      string    `json:"reason"`
 	ByHand      bool      `json:"byHand,omitempty"` // a person rolled it back
@@ -43,12 +45,20 @@ func (r *Record) allow(p PodPlan) {
 		delete(r.Denied, releaseKey(i.Want.Ask.Repository, i.Running.Digest))
 	}
 	delete(r.Failed, p.File)
+	if r.Overrides[p.File].Pending {
+		delete(r.Overrides, p.File)
+	}
 }
 
-// forgetDenied drops the denials of what nothing names any more: a newer release
-// has come. Of a pod of which that is not known all stay.
-func (r *Record) forgetDenied(plan Plan, offers map[Question]Offer) {
+// denialAge is when a denial is forgotten that nothing has ended.
+const denialAge = 90 * 24 * time.Hour
+
+// forgetDenied drops the denials that a newer release has ended: nothing names the
+// denied one any more, and it is not that its tag went back for a while. Of a pod of
+// which that is not known all stay.
+func (r *Record) forgetDenied(plan Plan, offers map[Question]Offer, now time.Time) {
 	named, unclear := map[string]bool{}, map[string]bool{}
+	newest := map[string]time.Time{} // by repository
 	for _, p := range plan.Pods {
 		unclear[p.File] = p.Err != nil || p.withheld() || r.Overrides[p.File].Pending
 		for _, i := range p.Images {
@@ -58,7 +68,15 @@ func (r *Record) forgetDenied(plan Plan, offers map[Question]Offer) {
 	for _, o := range offers {
 		for _, rel := range []Release{o.Follow, o.Newest} {
 			named[releaseKey(rel.Repository, rel.Digest)] = true
+			if rel.Created.After(newest[rel.Repository]) {
+				newest[rel.Repository] = rel.Created
+			}
 		}
 	}
-	maps.DeleteFunc(r.Denied, func(key string, d Denial) bool { return !named[key] && !unclear[d.PodManifest] })
+	maps.DeleteFunc(r.Denied, func(key string, d Denial) bool {
+		repository, _, _ := strings.Cut(key, "@")
+		older := !d.Created.IsZero() && !newest[repository].IsZero() && !newest[repository].After(d.Created)
+		age := now.Sub(d.At)
+		return !named[key] && !unclear[d.PodManifest] && (!older || age > denialAge || age < -denialAge)
+	})
 }

@@ -37,10 +37,11 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 	}
 	yes, approved := d.rec.Approved[v.file]
 	approved = approved && yes.Offer == p.Offer && yes.stands(d.now)
-	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0) {
+	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == ChangeRemove) {
 		return Step{}, false
 	}
-	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Needs: p.needs(), Apply: d.about(v, v.pod)}
+	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Ours: v.template != nil, Needs: p.needs()}
+	s.Apply = d.about(v, v.pod)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
 	s.Apply.PullFirst = d.policy.PullPolicy == manifests.PullIfNotPresent
 	if p.Change == ChangeRemove {
@@ -49,10 +50,35 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 	}
 	if p.Waiting {
 		s.Data = p.Wanted
+	} else if pod, err := d.policy.memory.parse(v.disk.Data); err == nil {
+		s.Apply.asRuns(pod)
 	}
 	d.expect(v, p, &s)
 	d.back(v, p, &s)
+	s.Apply.Ahead = ahead(p)
 	return s, true
+}
+
+// ahead are the digests that the containers of a pod are to run, those that keep
+// what they run included.
+func ahead(p PodPlan) map[string]pinned {
+	out := map[string]pinned{}
+	for _, i := range p.Images {
+		to := pinned{Pin{i.Target.Repository, i.Target.Digest}, i.Target.Config, i.Target.Name()}
+		if i.Change == "" && i.Running.Digest != "" {
+			to = pinned{Pin{i.Want.Ask.Repository, i.Running.Digest}, i.Config, i.Running.Tag}
+		}
+		if isContainer(i.Want.Image) && to.Digest != "" {
+			out[placeOf(i.Want.Image)] = to
+		}
+	}
+	return out
+}
+
+// asRuns takes what is to be known of a pod from the one that runs: its template may
+// be another by now.
+func (p *Apply) asRuns(pod manifests.Pod) {
+	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
 }
 
 // about is what all steps that restart a pod, or look at it, have to know of it.

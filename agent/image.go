@@ -44,6 +44,10 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
 		i.Change = "" // updates: none
+		if at, ok := v.overridden(w.Image); ok {
+			i.Target = d.rec.Releases[releaseKey(at.Repository, at.Digest)]
+			i.Target.Repository, i.Target.Tag, i.Target.Digest = at.Repository, w.OnDisk.Tag, at.Digest
+		}
 	}
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag

@@ -13,37 +13,23 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// noteGood keeps which digest each container runs, and which one it ran before:
-// the way back. The first one that is seen counts; any other only once it is
-// proved. What nobody approved was adopted.
-func (a *Agent) noteGood(plan Plan) {
-	r := &a.record
+// noteGood keeps which digest each container runs, where it is the first one that
+// is seen: any other counts only once it is proved, see noteProof.
+func (r *Record) noteGood(plan Plan, keep int) {
 	for _, p := range plan.Pods {
-		adopted, proved := a.proved[p.File]
-		proved = proved || a.applied[p.File]
-		adopted = adopted && (p.ID == "" || r.Approved[p.File].Offer != p.ID && r.Failed[p.File].Offer != p.ID)
 		for _, i := range p.Images {
-			if i.Want.Ask.Repository == "" || i.Running.Digest == "" || !i.Well {
+			repository, running := i.Want.Ask.Repository, i.Running.Digest
+			key := goodKey(p.File, i.Want.Image.Container)
+			g, known := r.Good[key]
+			if repository == "" || running == "" || !i.Well || known && !r.runs(i, g) {
 				continue
 			}
-			r.noteRunning(goodKey(p.File, i.Want.Image.Container), i, proved, adopted, a.Policy.Prune.Keep)
+			r.good(key, Good{
+				Repository: repository, Running: running, Adopted: g.Adopted,
+				Before: g.before(repository, running, keep),
+			})
 		}
 	}
-}
-
-func (r *Record) noteRunning(key string, i ImagePlan, proved, adopted bool, keep int) {
-	g, known := r.Good[key]
-	same := r.runs(i, g)
-	if known && !same && !proved {
-		return
-	}
-	repository, running := i.Want.Ask.Repository, i.Running.Digest
-	next := Good{Repository: repository, Running: running, Before: g.before(repository, running, keep)}
-	next.Adopted = same && g.Adopted || known && !same && adopted
-	if r.Good == nil {
-		r.Good = map[string]Good{}
-	}
-	r.Good[key] = next
 }
 
 // isOpen reports whether a yes is still to be carried out, or to be proved.
@@ -97,7 +83,7 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 	deleteUnless(r.Signed, keep)
 	deleteUnless(r.Unproved, keep)
 	deleteUnless(r.Least, keep)
-	r.forgetDenied(plan, offers)
+	r.forgetDenied(plan, offers, now)
 	r.forgetOverrides(plan, inv)
 	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.stands(now) })
 }
@@ -117,7 +103,9 @@ func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
 		}
 	}
 	for file, f := range r.Failed {
-		if p := pods[file]; p == nil || f.Runs == "" && (p.ID != "" && f.Offer != p.ID || p.well()) {
+		p := pods[file]
+		if p == nil || f.Runs == "" && (p.ID != "" && f.Offer != p.ID || p.well()) ||
+			f.Runs != "" && p.allWell() && !r.isUnproved(p) {
 			delete(r.Failed, file)
 		}
 	}

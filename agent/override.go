@@ -21,7 +21,10 @@ import (
 type Override struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
-	Data   string    `json:"data"` // the pod manifest
+	// From is the digest of the pod manifest that it takes the place of: somebody who
+	// has written another one meanwhile has a better idea.
+	From digest.Digest `json:"from,omitempty"`
+	Data string        `json:"data,omitempty"` // the pod manifest; empty: a place has moved on, and it is rendered
 	// Images are what it names, by place ("container velum").
 	Images map[string]Overridden `json:"images"`
 	// Pending: the pod is to be brought to it.
@@ -143,6 +146,31 @@ func (o Override) pins(places []string) []manifests.Pinned {
 	return out
 }
 
+// fits reports whether a pod manifest is the one that a pending override takes the
+// place of, or has it already.
+func (o Override) fits(file PodFile) bool {
+	return o.From == "" || o.From == digest.FromBytes(file.Data) || o.Data == string(file.Data)
+}
+
+// moveOn ends the places of an override that have got another digest.
+func (r *Record) moveOn(s Step) {
+	o, ok := r.Overrides[s.File]
+	if !ok {
+		return
+	}
+	o.Images = maps.Clone(o.Images)
+	for _, e := range s.Apply.Expect {
+		if at, ok := o.at(e); ok && at.Digest != e.Digest {
+			delete(o.Images, e.place())
+			o.Data = "" // it says more than is wanted now
+		}
+	}
+	r.override(s.File, o)
+	if len(o.Images) == 0 {
+		delete(r.Overrides, s.File)
+	}
+}
+
 // override keeps what a pod manifest is to name.
 func (r *Record) override(file string, o Override) {
 	if r.Overrides == nil {
@@ -161,7 +189,7 @@ func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
 	maps.DeleteFunc(r.Overrides, func(file string, o Override) bool {
 		p, disk := pods[file], find(inv.PodManifests, file)
 		switch {
-		case p == nil || disk == nil:
+		case p == nil || disk == nil || o.Pending && !o.fits(*disk):
 			return true
 		case o.Pending || p.Err != nil || p.withheld() || string(disk.Data) == o.Data:
 			return false

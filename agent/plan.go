@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,13 +71,13 @@ type ImagePlan struct {
 }
 
 // well reports that the pod is what it is to be, and that all of it runs.
-func (p *PodPlan) well() bool {
-	for _, i := range p.Images {
-		if !i.Well && isContainer(i.Want.Image) && i.Want.Ask.Repository != "" {
-			return false
-		}
-	}
-	return p.ID != "" && p.Change == ""
+func (p *PodPlan) well() bool { return p.ID != "" && p.Change == "" && p.allWell() }
+
+// allWell reports that all of the pod runs.
+func (p *PodPlan) allWell() bool {
+	return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		return !i.Well && isContainer(i.Want.Image) && i.Want.Ask.Repository != ""
+	})
 }
 
 // Verb says what a step does.
@@ -104,6 +105,7 @@ type Step struct {
 	Release Release     // stage
 	Was     PodFile     // write, remove, apply: what the plan was made from
 	Data    []byte      // write, keep, apply: the new content; nil: unchanged
+	Ours    bool        // Data was rendered from a template
 	Needs   []string    // releases (repository@digest) that must have been staged
 	Pins    []Pin       // pin
 	Gone    []HeldImage // prune: records of images
@@ -133,6 +135,8 @@ type Apply struct {
 	// Back is what to return to if it does not come up; nil: nothing, for NoBack.
 	Back   *Override
 	NoBack string
+	// Ahead are the digests of all containers as they are to be, by place.
+	Ahead map[string]pinned
 }
 
 // Expectation is what a container must run after an apply.

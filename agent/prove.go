@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,11 +46,17 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		}
 		if err == nil {
 			was = is
-			if is.missing == "" && time.Since(since) >= a.Policy.Settle {
+			switch {
+			case is.moved != "":
+				a.moved = true
+				return fmt.Errorf("%w: %s", ErrHeld, is.moved)
+			case is.missing == "" && time.Since(since) >= a.Policy.Settle:
 				a.unchecked(step.File, is.unchecked)
 				return nil
 			}
-			help.look(ctx, is, began)
+			if rescued := help.look(ctx, is, began); rescued != nil {
+				p.Expect = rescued
+			}
 		}
 		a.tell(Progress{Reference: p.Pod, Phase: phaseOf(is)})
 		select {
@@ -72,23 +79,43 @@ const (
 	phaseProving = "proving"
 )
 
+// notProved is the end of a proof that did not succeed.
+type notProved struct {
+	reason string
+	unseen bool // nobody could look, so nothing is known of the pod
+}
+
+func (n *notProved) Error() string { return n.reason }
+
+// isDown reports whether an error is that a pod was seen not to come up.
+func isDown(err error) bool {
+	n, is := errors.AsType[*notProved](err)
+	return is && !n.unseen
+}
+
+func isUnseen(err error) bool {
+	n, is := errors.AsType[*notProved](err)
+	return is && n.unseen
+}
+
 // unproved says what the proof waited for when its time was over.
 func unproved(ctx context.Context, pod string, last sight, fell int, err error) error {
+	why := last.missing
 	switch {
 	case err != nil:
-		return fmt.Errorf("pod %s: %w: %w", pod, context.Cause(ctx), err)
-	case last.missing == "" && fell == 0:
-		return fmt.Errorf("pod %s: %w: it came up too late to be proved", pod, context.Cause(ctx))
-	case last.missing == "":
-		return fmt.Errorf("pod %s: %w: it does not stay up (it fell %d times)", pod, context.Cause(ctx), fell)
-	default:
-		return fmt.Errorf("pod %s: %w: %s", pod, context.Cause(ctx), last.missing)
+		why = err.Error()
+	case why == "" && fell == 0:
+		why = "it came up too late to be proved"
+	case why == "":
+		why = fmt.Sprintf("it does not stay up (it fell %d times)", fell)
 	}
+	return &notProved{fmt.Sprintf("pod %s: %v: %s", pod, context.Cause(ctx), why), err != nil}
 }
 
 // sight is what CRI shows of a pod at one moment.
 type sight struct {
 	missing string // the first thing that is not as expected; empty: all is
+	moved   string // a tag has moved on between the last look and the start, and something else was started
 	started bool   // the containers were started anew, or an init container was, whatever became of it
 	starts  string // names the starts of the expected containers: another one is a restart
 	// unchecked are the containers of which nobody could tell whether they are ready.
@@ -111,6 +138,9 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 			s.missing = lacks(c, e)
 		}
 		anew := c != nil && c.ID != e.Old
+		if anew && c.Running && e.Config != "" && c.Image != "" && !isImage(*c, e) {
+			s.moved = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image)
+		}
 		begun = begun || e.Init && anew
 		s.started = s.started && (e.Init || anew)
 		if c != nil {

@@ -16,7 +16,7 @@ import (
 // plan is of the node as it is now, after the steps: all three say what is, not
 // what was to be.
 func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
-	a.noteGood(plan)
+	a.record.noteGood(plan, a.Policy.Prune.Keep)
 	a.record.Least = maps.Clone(a.least)
 	a.record.forget(plan, offers, inv, a.Now())
 	a.least = maps.Clone(a.record.Least)
@@ -195,7 +195,8 @@ func (a *Agent) fallen(plan Plan, told map[string]error) []string {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.record.Denied)) {
-		if d := a.record.Denied[key]; !d.ByHand && !said[d.PodManifest] {
+		d := a.record.Denied[key]
+		if _, pinned := a.record.Overrides[d.PodManifest]; pinned && !d.ByHand && !said[d.PodManifest] {
 			all = append(all, fmt.Sprintf("%s: %s was rolled back: %s", d.PodManifest, d.Name, d.Reason))
 		}
 	}

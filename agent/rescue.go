@@ -4,7 +4,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -25,28 +28,40 @@ type rescue struct {
 	agent *Agent
 	step  Step
 	asked time.Time
+	wait  time.Duration // until the registry is asked again; it doubles
 	done  bool
 }
 
-// look is told what the proof sees, and helps if nothing else does.
-func (r *rescue) look(ctx context.Context, is sight, since time.Time) {
+// look is told what the proof sees, and helps if nothing else does: then it returns
+// what is to be expected from then on.
+func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectation {
+	if r == nil || r.done || r.step.Apply.PullFirst || is.started || ctx.Err() != nil {
+		return nil
+	}
+	r.wait = max(r.wait, rescueAfter)
 	waited := time.Since(since)
-	if r == nil || r.done || is.started || ctx.Err() != nil || min(waited, time.Since(r.asked)) < rescueAfter {
-		return
+	if waited < rescueAfter || time.Since(r.asked) < r.wait {
+		return nil
+	}
+	if !r.asked.IsZero() {
+		r.wait *= 2
 	}
 	r.asked = time.Now()
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
 	if err := r.away(ctx); err != nil {
 		why = "registry away: " + err.Error()
 	} else if waited < rescueAnyway {
-		return
+		return nil
 	}
 	r.done = true
 	a := r.agent
 	a.Log.Warn("pod does not start, its staged digest is named", "cycle", a.cycle, "file", r.step.File, "reason", why)
-	if err := r.carry(ctx, "in the middle of an apply: "+why); err != nil {
+	expect, err := r.carry(ctx, "in the middle of an apply: "+why)
+	if err != nil {
 		a.Log.Warn("staged digest not named", "cycle", a.cycle, "file", r.step.File, "err", err)
+		return nil
 	}
+	return expect
 }
 
 // away is why what kubelet pulls cannot be had; nil: it can.
@@ -62,41 +77,45 @@ func (r *rescue) away(ctx context.Context) error {
 	return nil
 }
 
-func (r *rescue) carry(ctx context.Context, reason string) error {
-	a, s := r.agent, r.step
-	text := s.Data
-	if text == nil {
-		text = s.Was.Data
+// carry names the digests of the whole pod: the other containers need a registry
+// as well once the pod manifest is another. What is cut short goes on as a rolling
+// back.
+func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error) {
+	a, file := r.agent, r.step.File
+	now, err := a.left(ctx, r.step)
+	if err != nil {
+		return nil, err
 	}
-	o, err := pin(text, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
-		for _, e := range s.Apply.Expect {
-			if e.Container == img.Container && e.Init == (img.Kind == manifests.KindInit) {
-				return pinned{Pin: Pin{e.Ref.Repository, e.Digest}, config: e.Config, tag: e.Name}, true
-			}
-		}
-		return pinned{}, false
+	o, err := pin(now, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
+		p, known := r.step.Apply.Ahead[placeOf(img)]
+		return p, known
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, at := range o.Images {
-		if err := a.provide(ctx, at); err != nil {
-			return err
-		}
+	if err := a.provideAll(ctx, o); err != nil {
+		return nil, err
 	}
-	o.Pending = false
-	a.record.override(s.File, o)
+	before, had := a.record.Overrides[file]
+	o.From = digest.FromBytes(now)
+	a.record.override(file, o)
 	if err := a.save(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	now, err := a.inventory(ctx)
-	if err != nil {
-		return err
+	s, err := a.planBack(ctx, file)
+	if err == nil {
+		err = a.act(ctx, s)
 	}
-	file := find(now.PodManifests, s.File)
-	if file == nil {
-		return ErrConflict
+	switch {
+	case ctx.Err() != nil:
+		return nil, err
+	case err != nil && had:
+		a.record.override(file, before)
+	case err != nil:
+		delete(a.record.Overrides, file)
+	default:
+		o.Pending = false
+		a.record.override(file, o)
 	}
-	s.Was, s.Data, s.Apply.Aside = *file, []byte(o.Data), true
-	return a.act(ctx, s)
+	return s.Apply.Expect, errors.Join(err, a.save(ctx))
 }

@@ -9,45 +9,79 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/opencontainers/go-digest"
 )
 
-// failed remembers that a pod did not come up, and brings it back to what ran well
-// before, if there is something. What it did not come up with is denied from then
-// on. All that is kept before the first act: a crash in the middle goes on.
+// failed remembers that a pod was seen not to come up, and brings it back to what
+// ran well before, if there is something. What it did not come up with is denied
+// from then on. All that is kept before the first act: a crash in the middle goes
+// on.
 func (a *Agent) failed(ctx context.Context, s Step, cause error) error {
 	a.Log.Warn("pod did not come up", "cycle", a.cycle, "file", s.File, "err", cause)
+	now, err := a.left(ctx, s)
+	if err != nil {
+		return errors.Join(err, a.save(ctx))
+	}
 	f := Failure{At: a.Now().UTC(), Offer: s.Apply.Offer, Reason: cause.Error()}
 	if s.Do == StepProve {
 		f.Runs = s.Apply.runs()
 	}
 	back := s.Apply.Back
 	if back == nil && s.Apply.NoBack != "" {
-		f.Reason += "; it stays as it is: " + s.Apply.NoBack
 		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
+		f.Reason = cause.Error()
 	}
 	a.record.fail(s.File, f)
 	if back == nil {
 		return errors.Join(cause, a.save(ctx))
 	}
-	var from []string
-	for _, e := range s.Apply.Expect {
-		if at, ok := back.at(e); ok && at.Digest != e.Digest {
-			a.record.deny(releaseKey(e.Ref.Repository, e.Digest), Denial{
-				At: a.Now().UTC(), Name: e.Name, PodManifest: s.File, Reason: cause.Error(),
-			})
-			from = append(from, e.Container+" "+e.Name)
-		}
-	}
 	o := *back
-	o.Reason = "rolled back from " + strings.Join(from, ", ") + ": " + cause.Error()
+	o.From = digest.FromBytes(now)
+	o.Reason = "rolled back from " + strings.Join(a.deny(s, o, cause), ", ") + ": " + cause.Error()
 	a.record.override(s.File, o)
 	if err := a.save(ctx); err != nil {
 		return errors.Join(cause, err)
 	}
 	if err := a.bringBack(ctx, s.File); err != nil {
-		return fmt.Errorf("%w; roll back: %w", cause, err)
+		// That the way back waits is not the news.
+		return fmt.Errorf("%w; roll back: %v", cause, err) //nolint:errorlint // see above
 	}
 	return fmt.Errorf("%w; rolled back to %s", cause, o.releases())
+}
+
+// left is the pod manifest as a step has left it; ErrConflict where somebody has
+// written another one since.
+func (a *Agent) left(ctx context.Context, s Step) ([]byte, error) {
+	files, err := a.Files.PodManifests(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("pod manifests: %w", err)
+	}
+	wrote := s.Data
+	if wrote == nil {
+		wrote = s.Was.Data
+	}
+	now := find(files, s.File)
+	if now == nil || string(now.Data) != string(wrote) && string(now.Data) != a.record.Overrides[s.File].Data {
+		return nil, fmt.Errorf("%s: %w while it was proved", s.File, ErrConflict)
+	}
+	return now.Data, nil
+}
+
+// deny keeps what a pod did not come up with, and names it for people.
+func (a *Agent) deny(s Step, o Override, cause error) []string {
+	var from []string
+	for _, e := range s.Apply.Expect {
+		if at, ok := o.at(e); ok && at.Digest != e.Digest {
+			key := releaseKey(e.Ref.Repository, e.Digest)
+			a.record.deny(key, Denial{
+				At: a.Now().UTC(), Name: e.Name, Created: a.record.Releases[key].Created,
+				PodManifest: s.File, Reason: cause.Error(),
+			})
+			from = append(from, e.Container+" "+e.Name)
+		}
+	}
+	return from
 }
 
 // releases are what an override names, for people.
@@ -62,63 +96,88 @@ func (o Override) releases() string {
 // bringBack rolls a pod back as the node is now: the plan that failed is of the
 // node as it was.
 func (a *Agent) bringBack(ctx context.Context, file string) error {
-	inv, err := a.inventory(ctx)
+	s, err := a.planBack(ctx, file)
 	if err != nil {
 		return err
 	}
-	plan := Decide(inv, nil, a.record, a.Policy, a.Now())
-	for _, s := range plan.Steps {
+	return a.rollBack(ctx, s)
+}
+
+// planBack is the step that brings a pod to its override.
+func (a *Agent) planBack(ctx context.Context, file string) (Step, error) {
+	if err := a.putBack(ctx); err != nil {
+		return Step{}, err
+	}
+	inv, err := a.inventory(ctx)
+	if err != nil {
+		return Step{}, err
+	}
+	for _, s := range Decide(inv, nil, a.record, a.Policy, a.Now()).Steps {
 		if s.Do == StepRollBack && s.File == file {
-			return a.rollBack(ctx, s)
+			return s, nil
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrHeld, "another operation owns the node")
+	if inv.Busy != "" {
+		return Step{}, fmt.Errorf("%w: %s", ErrHeld, inv.Busy)
+	}
+	return Step{}, fmt.Errorf("%s: %w", file, ErrConflict)
 }
 
 // rollBack makes a pod run the digests that its override names, and proves that it
-// does. One that cannot be done now stays to be done.
+// does. One that cannot be done now stays to be done, but not one whose digests
+// are nowhere any more.
 func (a *Agent) rollBack(ctx context.Context, s Step) error {
 	o := a.record.Overrides[s.File]
+	err := a.provideAll(ctx, o)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err == nil && s.Apply.Aside {
+		err = a.act(ctx, s)
+	}
+	if err == nil {
+		err = a.prove(ctx, s, nil)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil, isUnseen(err):
+		return err // the next start, or the next cycle, goes on
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		delete(a.record.Overrides, s.File)
+	case err == nil || isDown(err):
+		o.Pending = false
+		a.record.override(s.File, o)
+	}
+	if err == nil {
+		a.noteProof(s, false)
+	}
+	switch f := a.record.Failed[s.File]; {
+	case err == nil && f.Runs != "":
+		delete(a.record.Failed, s.File)
+	case err != nil && !waits(err):
+		err = fmt.Errorf("%s does not come up either: %w", o.releases(), err)
+		a.record.fail(s.File, Failure{
+			At: a.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.runs(), Reason: o.Reason + "; " + err.Error(),
+		})
+	}
+	return errors.Join(err, a.save(ctx))
+}
+
+// provideAll makes sure that kubelet finds all that an override names on the node.
+func (a *Agent) provideAll(ctx context.Context, o Override) error {
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		if err := a.provide(ctx, o.Images[place]); err != nil {
 			return err
 		}
 	}
-	var err error
-	if s.Apply.Aside {
-		err = a.act(ctx, s)
-	}
-	switch {
-	case errors.Is(err, ErrConflict):
-		delete(a.record.Overrides, s.File) // somebody has another idea
-		return errors.Join(err, a.save(ctx))
-	case err == nil:
-		err = a.prove(ctx, s, nil)
-	}
-	if err != nil && ctx.Err() != nil {
-		return err // interrupted: the next start goes on
-	}
-	o.Pending = false
-	a.record.override(s.File, o)
-	if err != nil {
-		err = fmt.Errorf("%s does not come up either: %w", o.releases(), err)
-		a.record.fail(s.File, Failure{
-			At: a.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.runs(), Reason: o.Reason + "; " + err.Error(),
-		})
-	} else {
-		a.proved[s.File] = false
-		if f := a.record.Failed[s.File]; f.Runs != "" {
-			delete(a.record.Failed, s.File)
-		}
-	}
-	return errors.Join(err, a.save(ctx))
+	return nil
 }
 
 // provide makes sure that kubelet finds a digest on the node.
 func (a *Agent) provide(ctx context.Context, o Overridden) error {
+	name := releaseKey(o.Repository, o.Digest)
 	err := a.Images.Name(ctx, o.Pin)
 	if errors.Is(err, ErrNotFound) { // lost, as on a containerd that knows no pins
-		r, known := a.record.Releases[releaseKey(o.Repository, o.Digest)]
+		r, known := a.record.Releases[name]
 		if !known {
 			r = Release{Repository: o.Repository, Tag: o.Follow, Digest: o.Digest}
 		}
@@ -126,7 +185,6 @@ func (a *Agent) provide(ctx context.Context, o Overridden) error {
 			err = a.Images.Name(ctx, o.Pin)
 		}
 	}
-	name := releaseKey(o.Repository, o.Digest)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -138,24 +196,4 @@ func (a *Agent) provide(ctx context.Context, o Overridden) error {
 		return fmt.Errorf("%s: cri does not list it after %s", name, listPatience)
 	}
 	return nil
-}
-
-// proveRunning proves what a pod runs by nobody's approval.
-func (a *Agent) proveRunning(ctx context.Context, s Step) error {
-	err := a.prove(ctx, s, nil)
-	switch {
-	case err == nil:
-		a.proved[s.File] = true
-		for _, e := range s.Apply.Expect {
-			delete(a.record.Denied, releaseKey(e.Ref.Repository, e.Digest))
-		}
-		delete(a.record.Failed, s.File)
-		if differs(a.record.Overrides[s.File], s.Apply.Expect) {
-			delete(a.record.Overrides, s.File) // somebody has brought it to something else, which runs well
-		}
-		return a.save(ctx)
-	case ctx.Err() != nil:
-		return err
-	}
-	return a.failed(ctx, s, err)
 }

@@ -24,7 +24,7 @@ func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status
 	if err != nil {
 		return nil, Status{}, err
 	}
-	outcomes, err := a.sendBack(ctx, pods)
+	outcomes, err := a.sendBack(ctx, pods, names)
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
 		return outcomes, Status{}, err
 	}
@@ -41,7 +41,7 @@ func isOpen(o Outcome) bool { return o.Result == "" }
 
 // sendBack keeps what pods are to return to. What becomes of one that has a way
 // back is open.
-func (a *Agent) sendBack(ctx context.Context, pods []PodPlan) ([]Outcome, error) {
+func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([]Outcome, error) {
 	inv, err := a.inventory(ctx)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan) ([]Outcome, error)
 			outcomes = append(outcomes, o)
 			continue
 		}
-		override, err := d.before(views[at], p)
+		override, err := d.before(views[at], p, names)
 		switch {
 		case err != nil:
 			o.Result, o.Reason = ResultHeld, err.Error()
@@ -77,23 +77,29 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan) ([]Outcome, error)
 		}
 		outcomes = append(outcomes, o)
 	}
-	return outcomes, a.save(ctx)
+	return outcomes, a.commit(ctx)
 }
 
-// before is the override that returns a pod to what ran well before: nil where
-// nothing is known to.
-func (d *decider) before(v podView, p PodPlan) (*Override, error) {
+// before is the override that returns the named images of a pod to what ran well
+// before, and the others to what they run: nil where nothing is known to. What CRI
+// does not show is none that can be returned from.
+func (d *decider) before(v podView, p PodPlan, names []string) (*Override, error) {
 	if v.disk == nil {
 		return nil, nil
 	}
 	running := map[string]digest.Digest{}
 	for _, i := range p.Images {
-		if isContainer(i.Want.Image) {
+		named := len(names) == 0 || slices.Contains(names, p.File) ||
+			slices.ContainsFunc(names, func(n string) bool { return isNamed(i, n) })
+		if isContainer(i.Want.Image) && named {
 			running[i.Want.Image.Container] = i.Running.Digest
 		}
 	}
 	another := false
 	o, err := d.wayBack(v, func(container string, g Good) Pin {
+		if running[container] == "" {
+			return Pin{g.Repository, g.Running}
+		}
 		for _, pin := range append([]Pin{{g.Repository, g.Running}}, g.Before...) {
 			_, denied := d.rec.Denied[releaseKey(pin.Repository, pin.Digest)]
 			if pin.Digest != running[container] && !denied {
@@ -106,7 +112,7 @@ func (d *decider) before(v podView, p PodPlan) (*Override, error) {
 	if err != nil || !another {
 		return nil, err
 	}
-	o.Reason = byHand
+	o.Reason, o.From = byHand, digest.FromBytes(v.disk.Data)
 	return &o, nil
 }
 
@@ -117,6 +123,7 @@ func (a *Agent) dismiss(p PodPlan, o Override) {
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
 			a.record.deny(releaseKey(i.Want.Ask.Repository, i.Running.Digest), Denial{
 				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: byHand, ByHand: true,
+				Created: a.record.Releases[releaseKey(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
 		}
 	}

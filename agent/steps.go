@@ -160,7 +160,9 @@ func (d *decider) files(v podView, p PodPlan) []Step {
 	case p.Waiting && (v.waiting == nil || !bytes.Equal(v.waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.file, Data: p.Wanted, Needs: p.needs()})
 	case p.Wanted != nil && !p.Waiting && !p.same(v.disk) && !busy:
-		steps = append(steps, Step{Do: StepWrite, File: v.file, Was: was, Data: p.Wanted, Needs: p.needsIfNew(v)})
+		steps = append(steps, Step{
+			Do: StepWrite, File: v.file, Was: was, Data: p.Wanted, Ours: v.template != nil, Needs: p.needsIfNew(v),
+		})
 	}
 	if v.waiting != nil && !p.Waiting {
 		steps = append(steps, Step{Do: StepDrop, File: v.file})

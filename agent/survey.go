@@ -72,6 +72,9 @@ func survey(inv Inventory, p Policy) []podView {
 			disk: find(inv.PodManifests, file), waiting: find(inv.Waiting, file),
 			override: inv.Overrides[file],
 		}
+		if v.override.Pending && (v.disk == nil || !v.override.fits(*v.disk)) {
+			v.override = Override{} // somebody has another idea
+		}
 		v.wants, v.err = v.read(p)
 		views = append(views, v)
 	}
