@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -30,11 +31,37 @@ func (a *Agent) act(ctx context.Context, s Step) error {
 		return a.write(ctx, s)
 	}
 	for _, id := range s.Apply.Stop {
-		if err := a.Pods.Stop(ctx, id, s.Apply.Grace); err != nil {
+		stop := func() error { return a.Pods.Stop(ctx, id, s.Apply.Grace) }
+		if err := a.during(s.Apply.Pod, stop); err != nil {
 			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
 		}
 	}
 	return nil
+}
+
+// stillHere is how often long work is told of that has no steps: well within the
+// service manager's patience.
+const stillHere = 10 * time.Second
+
+// during tells of work as long as it takes.
+func (a *Agent) during(pod string, work func() error) error {
+	done := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		tick := time.NewTicker(stillHere)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				a.tell(Progress{Reference: pod, Phase: phaseWaiting})
+			}
+		}
+	})
+	defer telling.Wait()
+	defer close(done)
+	return work()
 }
 
 // inhibit asks the node not to go down while a pod is between two states. Without
@@ -67,7 +94,7 @@ func (a *Agent) swap(ctx context.Context, s Step) (err error) {
 	if err := a.Files.SetAside(ctx, s.Was); err != nil {
 		return err
 	}
-	if err := a.awaitDown(ctx, s.Apply); err != nil {
+	if err := a.during(s.Apply.Pod, func() error { return a.awaitDown(ctx, s.Apply) }); err != nil {
 		return err
 	}
 	for _, id := range s.Apply.Sandboxes {
@@ -108,8 +135,10 @@ func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
 	case <-pause.C:
-		return nil
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+	}
+	return nil
 }

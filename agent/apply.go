@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -57,7 +58,18 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 	if s.Apply.Remove {
 		return a.remove(ctx, s)
 	}
-	if err := a.preflight(ctx, s.Apply); err != nil {
+	help := &rescue{agent: a, step: s}
+	err := a.preflight(ctx, s.Apply)
+	if err != nil && !a.moved && a.isStopped(ctx, s.Apply) {
+		// An earlier life has stopped it, and the registry is away.
+		expect, failed := help.carry(ctx, "stopped by an apply: "+err.Error())
+		if failed != nil {
+			return err
+		}
+		s.Apply.Expect = expect
+		return a.prove(ctx, s, nil)
+	}
+	if err != nil {
 		return err
 	}
 	if err := a.act(ctx, s); err != nil {
@@ -68,7 +80,18 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 			a.Log.Warn("rendered file stays", "cycle", a.cycle, "file", s.File, "err", err)
 		}
 	}
-	return a.prove(ctx, s, &rescue{agent: a, step: s})
+	return a.prove(ctx, s, help)
+}
+
+// isStopped reports that no container runs that an apply is about.
+func (a *Agent) isStopped(ctx context.Context, p Apply) bool {
+	all, _, err := a.Pods.Containers(ctx)
+	inv := Inventory{Containers: all}
+	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
+	return err == nil && !slices.ContainsFunc(p.Expect, func(e Expectation) bool {
+		c := container(containers, e.Container)
+		return c != nil && c.Running
+	})
 }
 
 // preflight is rule 5: pull policy Always makes the registry part of the start,

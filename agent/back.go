@@ -15,7 +15,8 @@ import (
 // One that was broken already is not made the update's fault.
 func (d *decider) back(v podView, p PodPlan, s *Step) {
 	for _, i := range p.Images {
-		if i.Want.Image.Kind == manifests.KindContainer && i.Want.Ask.Repository != "" && !i.Well {
+		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
+		if is && !i.Well && v.was.Name == v.pod.Name {
 			s.Apply.NoBack = i.Want.Image.Container + " did not run before either"
 			return
 		}
@@ -24,7 +25,7 @@ func (d *decider) back(v podView, p PodPlan, s *Step) {
 	switch {
 	case err != nil:
 		s.Apply.NoBack = err.Error()
-	case !differs(o, s.Apply.Expect):
+	case s.Data == nil && !differs(o, s.Apply.Expect):
 		s.Apply.NoBack = "no other release is known to have run well"
 	default:
 		s.Apply.Back = &o
@@ -86,7 +87,7 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 	s := Step{Do: StepRollBack, File: v.file, Was: *v.disk, Data: []byte(o.Data), Ours: v.template != nil}
 	s.Apply = d.about(v, pod)
 	s.Apply.Aside = string(v.disk.Data) != o.Data
-	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
+	containers := d.inv.podContainers(pod.Namespace, pod.Name, d.names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		kind, name, _ := strings.Cut(place, " ")
 		at := o.Images[place]
@@ -131,9 +132,8 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 		}
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
-	f, failed := d.rec.Failed[v.file]
-	known := failed && (f.Runs == s.Apply.runs() || f.Offer == p.ID && p.ID != "")
-	if !unproved || known && !d.steady(p, containers) {
+	f := d.rec.Failed[v.file]
+	if !unproved || f.isOf(s.Apply) && !d.steady(p, containers) {
 		return Step{}, false
 	}
 	d.back(v, PodPlan{}, &s)
@@ -146,11 +146,26 @@ func (d *decider) steady(p PodPlan, containers []Container) bool {
 	for _, i := range p.Images {
 		c := container(containers, i.Want.Image.Container)
 		if isContainer(i.Want.Image) && i.Want.Ask.Repository != "" &&
-			(!i.Well || c == nil || d.now.Sub(c.StartedAt) < d.policy.Settle) {
+			(!i.Well || c == nil || d.isYoung(*c)) {
 			return false
 		}
 	}
 	return true
+}
+
+// isYoung reports that a container has not run for as long as a proof takes. One
+// from the future was started under a wrong clock.
+func (d *decider) isYoung(c Container) bool {
+	age := d.now.Sub(c.StartedAt)
+	return age >= 0 && age < d.policy.Settle
+}
+
+// isOf reports whether a failure is of what a pod runs.
+func (f Failure) isOf(p Apply) bool {
+	runs := strings.Fields(p.runs())
+	return f.Runs != "" && !slices.ContainsFunc(strings.Fields(f.Runs), func(one string) bool {
+		return !slices.Contains(runs, one)
+	})
 }
 
 // runs names what is expected of a pod's containers.

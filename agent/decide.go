@@ -49,6 +49,9 @@ func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, 
 	for _, v := range views {
 		if v.err == nil {
 			d.names = append(d.names, v.pod.Name)
+			if v.disk != nil && v.was.Name != v.pod.Name {
+				d.names = append(d.names, v.was.Name)
+			}
 		}
 	}
 	return &d, views

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,13 +28,15 @@ func (r *Record) deny(key string, d Denial) {
 	r.Denied[key] = d
 }
 
-// denies refuses a release that did not come up here.
+// denies refuses a release that did not come up here, by whatever name: a digest is
+// its content.
 func (r *Record) denies(rel Release) (Refusal, bool) {
-	d, denied := r.Denied[releaseKey(rel.Repository, rel.Digest)]
-	if !denied {
-		return Refusal{}, false
+	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
+		if d := r.Denied[key]; rel.Digest != "" && strings.HasSuffix(key, "@"+rel.Digest.String()) {
+			return Refusal{rel.Name(), RuleFailed, d.PodManifest + ": " + d.Reason}, true
+		}
 	}
-	return Refusal{rel.Name(), RuleFailed, d.PodManifest + ": " + d.Reason}, true
+	return Refusal{}, false
 }
 
 // allow takes back what was denied of a pod's images, and what failed of it.

@@ -84,9 +84,9 @@ func (p *Apply) asRuns(pod manifests.Pod) {
 // about is what all steps that restart a pod, or look at it, have to know of it.
 func (d *decider) about(v podView, pod manifests.Pod) Apply {
 	return Apply{
-		Pod: pod.Name, Namespace: pod.Namespace, Siblings: d.names,
+		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(d.names), pod.Name),
 		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
-		Sandboxes: sandboxes(d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)),
+		Sandboxes: sandboxes(d.inv.podContainers(v.was.Namespace, v.was.Name, d.names)),
 	}
 }
 

@@ -24,7 +24,7 @@ var foreign = map[string]bool{
 // roomOps are what happens to disk, images and their rules.
 func (h *history) roomOps() []op {
 	return []op{
-		{"pruning", func() { h.pruning(); h.agent = h.Agent() }},
+		{"pruning", func() { h.namesHold(); h.pruning(); h.agent = h.Agent() }}, // what was let go, is
 		{"disk", h.disk},
 		{"empty disk", h.empty},
 		{"pulls fill the disk", func() { h.fills = true; h.disk() }},

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -30,6 +31,8 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	running := d.running(w, c, good)
 	if at, ok := v.overridden(w.Image); ok {
 		running = at.Digest // whatever runs: that is what is to run
+		i.note(fmt.Sprintf("named by its digest since %s, until a newer release is applied: %s",
+			v.override.At.Format(time.RFC3339), v.override.Reason))
 	}
 	d.target(w, &i, rule, running)
 	if i.Offer.Unresolved() {

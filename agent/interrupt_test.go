@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,7 +87,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 		defer kill()
 		w.Node.Kubelet = false // it is slow to see the new file
 		w.agent.Progress = func(p agent.Progress) {
-			if p.Phase == "waiting" {
+			if p.Phase == "waiting" && strings.Contains(w.Node.PodManifest("velum.yaml"), "rev2") {
 				kill()
 			}
 		}

@@ -56,8 +56,9 @@ func (p Policy) inOrder(applies []Step) {
 		}
 		return at
 	}
+	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepProve: 2} // what runs anyway can wait to be proved
 	slices.SortStableFunc(applies, func(a, b Step) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
+		return cmp.Or(cmp.Compare(urgency[a.Do], urgency[b.Do]), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
 	})
 }
 

@@ -132,7 +132,7 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 	s := sight{started: true}
 	begun := false
 	var starts strings.Builder
-	for _, e := range p.Expect {
+	for _, e := range initsFirst(p.Expect) {
 		c := container(containers, e.Container)
 		if s.missing == "" {
 			s.missing = lacks(c, e)
@@ -149,14 +149,31 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 	}
 	s.starts, s.started = starts.String(), s.started || begun
 	if s.missing == "" {
-		s.missing, s.unchecked, err = a.unready(ctx, p, containers)
+		s.missing, s.unchecked = a.unready(ctx, p, containers)
 	}
-	return s, err
+	return s, nil
+}
+
+// initsFirst has what the others wait for in front.
+func initsFirst(all []Expectation) []Expectation {
+	out := slices.Clone(all)
+	slices.SortStableFunc(out, func(a, b Expectation) int {
+		switch {
+		case a.Init == b.Init:
+			return 0
+		case a.Init:
+			return -1
+		}
+		return 1
+	})
+	return out
 }
 
 // lacks tells what a container lacks to be what is expected; nothing: "".
 func lacks(c *Container, e Expectation) string {
 	switch {
+	case c == nil && e.Init && !e.Anew:
+		return "" // kubelet keeps one that has ended only so long
 	case c == nil:
 		return e.Container + " is not there"
 	case e.Anew && c.ID == e.Old:

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -42,33 +41,34 @@ type Verdict struct {
 	Unchecked []string
 }
 
-// unready asks what the containers of a pod lack to be ready, by their probes.
-func (a *Agent) unready(
-	ctx context.Context, p Apply, containers []Container,
-) (lacks string, unchecked []string, err error) {
+// unready asks what the containers of a pod lack to be ready, by their probes. That
+// nobody can tell is not that they lack something.
+func (a *Agent) unready(ctx context.Context, p Apply, containers []Container) (lacks string, unchecked []string) {
 	if a.Readiness == nil || len(p.Probes) == 0 {
-		return "", nil, nil
+		return "", nil
 	}
 	pod := PodReadiness{Namespace: p.Namespace}
 	sandbox := ""
 	for _, probe := range p.Probes {
 		c := container(containers, probe.Container)
 		if c == nil {
-			return probe.Container + " is not there", nil, nil
+			return probe.Container + " is not there", nil
 		}
 		pod.Pod, sandbox = c.Pod, c.Sandbox
 		pod.Containers = append(pod.Containers, ContainerReadiness{Name: c.Name, ID: c.ID, Probe: &probe})
 	}
+	var err error
 	if !p.HostNetwork {
-		if pod.Address, err = a.Pods.Address(ctx, sandbox); err != nil {
-			return "", nil, fmt.Errorf("address of pod %s: %w", p.Pod, err)
-		}
+		pod.Address, err = a.Pods.Address(ctx, sandbox)
 	}
-	v, err := a.Readiness.Unready(ctx, pod)
+	var v Verdict
+	if err == nil {
+		v, err = a.Readiness.Unready(ctx, pod)
+	}
 	if err != nil {
-		return "", nil, fmt.Errorf("readiness: %w", err)
+		return "", []string{err.Error()}
 	}
-	return v.Unready, v.Unchecked, nil
+	return v.Unready, v.Unchecked
 }
 
 // unchecked tells what a proof does not prove.

@@ -24,10 +24,10 @@ func (a *Agent) failed(ctx context.Context, s Step, cause error) error {
 		return errors.Join(err, a.save(ctx))
 	}
 	f := Failure{At: a.Now().UTC(), Offer: s.Apply.Offer, Reason: cause.Error()}
-	if s.Do == StepProve {
+	back := s.Apply.Back
+	if back == nil || s.Do == StepProve {
 		f.Runs = s.Apply.runs()
 	}
-	back := s.Apply.Back
 	if back == nil && s.Apply.NoBack != "" {
 		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
 		f.Reason = cause.Error()

@@ -56,6 +56,7 @@ type podView struct {
 	err      error
 
 	override Override
+	was      manifests.Pod   // what disk says
 	named    map[string]bool // places of disk that name what override says
 	followed *PodFile        // disk without them, where it has no template; else nil
 }
@@ -166,6 +167,7 @@ func (v *podView) readDisk(p Policy) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod manifest: %w", err)
 	}
+	v.was = pod
 	out := make(map[string]string, len(pod.Images))
 	v.named = map[string]bool{}
 	for _, img := range pod.Images {

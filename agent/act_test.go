@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// inhibitor notes what happens while it holds.
+type inhibitor struct {
+	held  bool
+	said  []string
+	wrong error
+}
+
+func (i *inhibitor) Inhibit(_ context.Context, why string) (func(), error) {
+	if i.wrong != nil {
+		return nil, i.wrong
+	}
+	i.held, i.said = true, append(i.said, why)
+	return func() { i.held = false }, nil
+}
+
+func TestShutdownIsDelayedWhileAPodIsBetweenTwoStates(t *testing.T) {
+	for kind, rev := range map[string]int{"rebuild": 1, "revision": 2} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				second := w.Registry.Release(velum, "4.0.0", rev, "1.2")
+				w.check()
+				i := &inhibitor{}
+				w.agent.Inhibitor = i
+				seen := 0
+				note := func(string) error { seen++; assert.True(t, i.held, "it is delayed"); return nil }
+				w.Node.OnStop, w.Node.OnAside = note, note
+				w.agent.Progress = func(agent.Progress) { assert.False(t, i.held, "the proof may be cut short") }
+				w.apply()
+				assert.Equal(t, 1, seen)
+				assert.False(t, i.held)
+				assert.Equal(t, []string{"apply velum"}, i.said)
+				w.runs("velum.yaml", "velum", second.Digest)
+			})
+		})
+	}
+}
+
+func TestWithoutAnAnswerOfLogindTheWorkGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		w.agent.Inhibitor = &inhibitor{wrong: errors.New("no bus")}
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// sandboxes is a runtime whose sandboxes stay up, or cannot be asked for, for a while.
+type sandboxes struct {
+	agent.Pods
+	until   time.Time
+	wrong   error
+	cleared *int
+}
+
+func (s sandboxes) SandboxReady(ctx context.Context, id string) (bool, error) {
+	if time.Now().Before(s.until) {
+		return s.wrong == nil, s.wrong
+	}
+	return s.Pods.SandboxReady(ctx, id)
+}
+
+func (s sandboxes) Clear(ctx context.Context, id string) error {
+	*s.cleared++
+	return s.Pods.Clear(ctx, id)
+}
+
+// A pod manifest comes back when its pod is down and forgotten, and not before.
+func TestPodManifestStaysAsideUntilThePodIsForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		grace string
+		until time.Duration // the sandbox is up so long
+		wrong error
+		want  time.Duration
+	}{
+		"down at once":                  {"", 0, nil, 1500 * time.Millisecond},
+		"down after a while":            {"", 3 * time.Second, nil, 4500 * time.Millisecond},
+		"nobody could be asked":         {"", 3 * time.Second, errors.New("cri"), 4500 * time.Millisecond},
+		"not down in time":              {"", time.Hour, nil, 40 * time.Second},
+		"not down in its own long time": {"  terminationGracePeriodSeconds: 60\n", time.Hour, nil, 70 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.Forgets = agent.KubeletForgets
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", []byte(string(podYAML("velum", "velum="+velum+":__TAG__"))+c.grace))
+				w.check()
+				second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				began, cleared := time.Now(), 0
+				w.agent.Pods = sandboxes{w.Node, began.Add(c.until), c.wrong, &cleared}
+				out, _ := w.apply()
+				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, c.want, time.Since(began))
+				assert.Equal(t, 1, cleared)
+				w.runs("velum.yaml", "velum", second.Digest)
+			})
+		})
+	}
+}
+
+// ended is a directory that does nothing for who has been asked to stop, as a real one.
+type ended struct{ agent.PodFiles }
+
+func (e ended) PutBack(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return e.PodFiles.PutBack(ctx)
+}
+
+func TestPodManifestIsPutBackAlsoWhereTheAgentIsToStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Policy.Forgets = agent.KubeletForgets
+		w.restart()
+		w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		w.agent.Files = ended{w.Node}
+		w.Node.OnAside = func(string) error { kill(); return nil }
+		_, _, err := w.agent.Apply(ctx, nil, false)
+		require.NoError(t, err)
+		assert.Empty(t, w.Node.Aside())
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}

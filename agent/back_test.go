@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// record is what stands on the disk.
+func (w *world) record() agent.Record {
+	w.t.Helper()
+	var r agent.Record
+	require.NoError(w.t, json.Unmarshal([]byte(w.Disk.JSON()), &r))
+	return r
+}
+
+func denied(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
+
+// What failed by itself is proved once, also when something newer is offered.
+func TestForeignPodThatFailedIsNotProvedAgainForANewerOffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		w.Registry.Release(velum, "4.0.0", 2, "9.10")
+		began := time.Now()
+		s := w.check()
+		assert.Zero(t, time.Since(began))
+		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Contains(t, w.record().Failed["velum.yaml"].Runs, "velum=sha256:")
+	})
+}
+
+// The whole pod starts anew, but only what is another release is denied.
+func TestOnlyWhatChangedIsDenied(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		bad := w.Registry.Release(mariadb, "10.0", 2, "1.2")
+		w.Node.Crash(bad.Digest, true)
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+		r := w.record()
+		require.Len(t, r.Denied, 1)
+		assert.Contains(t, r.Denied, denied(bad))
+	})
+}
+
+// edited is kubelet's directory in which a person is quicker.
+type edited struct {
+	agent.PodFiles
+	n, at *int
+	edit  func()
+}
+
+func (e edited) SetAside(ctx context.Context, was agent.PodFile) error {
+	if *e.n++; *e.n == *e.at {
+		e.edit()
+	}
+	return e.PodFiles.SetAside(ctx, was)
+}
+
+func TestRollbackGivesWayToAnEdit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.bad(2, "9.9")
+		mine := podYAML("velum", "velum="+mariadb+":10.0-rev1")
+		n, at := 0, 2
+		w.agent.Files = edited{w.Node, &n, &at, func() { w.Node.PutPodManifest("velum.yaml", mine) }}
+		out, _ := w.apply()
+		assert.NotEqual(t, agent.ResultApplied, out[0].Result)
+		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
+		assert.Empty(t, w.record().Overrides)
+		w.look()
+		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
+	})
+}
+
+// A roll back that does not come up is tried once, and told.
+func TestRollbackThatDoesNotComeUpEitherIsTriedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Crash(first.Digest, true); return nil }
+		out, s := w.apply()
+		assert.Equal(t, agent.ResultFailed, out[0].Result)
+		assert.Contains(t, out[0].Reason, "4.0.0-rev1-build1.1 does not come up either")
+		assert.Equal(t, agent.StateFailed, s.State)
+		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
+		o := w.record().Overrides["velum.yaml"]
+		assert.False(t, o.Pending)
+		for range 2 {
+			began := time.Now()
+			w.restart()
+			s = w.look()
+			assert.Zero(t, time.Since(began), "it is not tried again and again")
+			assert.Equal(t, agent.StateFailed, s.State)
+		}
+		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
+		w.check()
+		out, s = w.apply()
+		assert.NotEqual(t, agent.ResultNothing, out[0].Result)
+		w.runs("velum.yaml", "velum", next.Digest)
+		_ = s
+	})
+}
+
+// An apply that failed, and then a roll back that worked, leaves the denial alone to tell.
+func TestFailureOfAnAdoptedReleaseEndsWithItsRollback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		bad := w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		r := w.record()
+		assert.Empty(t, r.Failed)
+		assert.Contains(t, r.Denied, denied(bad))
+		assert.Equal(t, "velum.yaml", r.Denied[denied(bad)].PodManifest)
+		assert.False(t, r.Denied[denied(bad)].ByHand)
+	})
+}
+
+// A release that kubelet took all the same, and that came up, is not denied any more.
+func TestProvedReleaseIsNotDenied(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		old := w.Node.PodManifest("velum.yaml")
+		bad := w.bad(1, "9.9")
+		w.apply()
+		w.Node.Crash(bad.Digest, false)
+		w.Node.PutPodManifest("velum.yaml", []byte(old)) // an older /etc
+		s := w.look()
+		w.runs("velum.yaml", "velum", bad.Digest)
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		r := w.record()
+		assert.Empty(t, r.Denied)
+		assert.Empty(t, r.Overrides)
+		assert.True(t, image(s, "velum.yaml", "velum").Adopted)
+	})
+}
+
+// A proof of what nobody approved that is cut short says nothing.
+func TestInterruptedProofOfAnAdoptedReleaseDeniesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Policy.Settle = 30 * time.Second
+		w.restart()
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.Node.Restart("velum.yaml", "velum")
+		ctx, kill := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, kill)
+		defer kill()
+		_, err := w.agent.Cycle(ctx, agent.PollNone)
+		require.NoError(t, err)
+		r := w.record()
+		assert.Empty(t, r.Denied)
+		assert.Empty(t, r.Failed)
+		w.restart()
+		s := w.look()
+		assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
+	})
+}
+
+// What was lost is staged again and then named.
+func TestWayBackThatWasLostIsStagedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Contains(t, w.Node.Names(first.Digest), velum+"@"+first.Digest.String())
+	})
+}
+
+// CRI hears of a new name late: the pod manifest names it only then.
+func TestRollbackWaitsUntilCRIListsTheDigest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Unlisted = 4; return nil }
+		asked := -1
+		w.Node.OnAside = func(string) error { asked = w.Node.Unlisted; return nil }
+		w.apply()
+		assert.Zero(t, asked)
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// By hand: the approval ends, what is left is denied by hand, and nothing else is.
+func TestRollbackByHandEndsTheApproval(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.apply()
+		w.Registry.Release(velum, "4.0.0", 2, "1.3")
+		w.check()
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		w.Node.OnAside = func(string) error { kill(); return nil }
+		_, _, err := w.agent.Apply(ctx, nil, false)
+		require.NoError(t, err)
+		require.NotEmpty(t, w.record().Approved, "it goes on at the next start")
+		w.Node.OnAside = nil
+		w.restart()
+		out, s, err := w.agent.Rollback(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+		r := w.record()
+		assert.Empty(t, r.Approved)
+		require.Len(t, r.Denied, 1, "db stays what it is")
+		assert.True(t, r.Denied[denied(second)].ByHand)
+		assert.NotEqual(t, agent.StateFailed, s.State, "a person wanted it: "+s.Reason)
+	})
+}
+
+// Three releases: back, and back again, never to what was left.
+func TestRollbackByHandTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Policy.Prune.Keep = 3
+		w.restart()
+		var last agent.Release
+		var all []digest.Digest
+		for _, b := range []string{"1.2", "1.3"} {
+			last = w.Registry.Release(velum, "4.0.0", 1, b)
+			all = append(all, last.Digest)
+			w.check()
+			w.apply()
+		}
+		for _, want := range []digest.Digest{all[0], first.Digest} {
+			out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+			require.NoError(t, err)
+			require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+			w.runs("velum.yaml", "velum", want)
+		}
+		out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		require.NoError(t, err)
+		assert.Equal(t, agent.ResultNothing, out[0].Result)
+		w.check()
+		w.idle()
+	})
+}
+
+// The registry is asked whether it is there: not at once, and not all the time.
+func TestRescueWaitsTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.Node.OnStop = func(string) error {
+			w.Node.OnStop, w.Node.Kubelet = nil, false
+			time.AfterFunc(3*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			w.Registry.Counts()
+			return nil
+		}
+		var asked []time.Duration
+		began := time.Now()
+		w.Registry.OnAsk = func(string, string) { asked = append(asked, time.Since(began)) }
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked)
+		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256", "it is there")
+	})
+}
+
+// It is rescued once: a pod that does not start then is rolled back.
+func TestRescueIsTriedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		asides := 0
+		w.Node.OnAside = func(string) error { asides++; return nil }
+		w.Node.OnStop = func(string) error {
+			w.Registry.Down(agenttest.ErrRefused)
+			w.Node.Kubelet = false
+			return nil
+		}
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultFailed, out[0].Result, out[0].Reason)
+		assert.Equal(t, 2, asides, "once for the rescue, once for the way back")
+	})
+}
+
+// While a pod waits to be brought back, nothing of it is offered, written or kept.
+func TestPendingRollbackOffersNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
+		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+		w.apply()
+		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+		denials := len(w.record().Denied)
+		text := w.Node.PodManifest("velum.yaml")
+		s := w.check()
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
+		assert.Empty(t, podOf(s, "velum.yaml").Change)
+		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+		assert.Equal(t, text, w.Node.PodManifest("velum.yaml"))
+		assert.Len(t, w.record().Denied, denials)
+		assert.Equal(t, agent.StateFailed, s.State)
+	})
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// A volume's image, or one of a second document, is not named by digest.
+func TestOnlyContainersOfTheFirstDocumentAreNamedByDigest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		text := append(podYAML("velum", "velum="+velum+":__TAG__"), "---\n"...)
+		text = append(text, podYAML("other", "velum="+velum+":4.0.0-rev1")...)
+		w.Node.PutTemplate("velum.yaml", text)
+		w.check()
+		w.bad(1, "9.9")
+		out, _ := w.apply()
+		assert.Contains(t, out[0].Reason, "rolled back")
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "image: "+velum+":4.0.0-rev1\n")
+	})
+}
+
+// Killed after its write, a roll back restarts nothing a second time.
+func TestRollbackThatWasWrittenRestartsNothingAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Policy.Settle = 5 * time.Second
+		w.restart()
+		w.bad(1, "9.9")
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		w.Node.OnAside = func(string) error { time.AfterFunc(3*time.Second, kill); return nil }
+		_, _, err := w.agent.Apply(ctx, nil, false)
+		require.NoError(t, err)
+		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+		w.runs("velum.yaml", "velum", first.Digest)
+		starts := w.Node.Starts("velum.yaml", "velum")
+		w.restart()
+		w.look()
+		assert.False(t, w.record().Overrides["velum.yaml"].Pending)
+		assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
+	})
+}
+
+// Another manifest of the very same image is not another release.
+func TestSameImageUnderAnotherDigestIsNotProved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Policy.Settle = 30 * time.Second
+		w.restart()
+		w.Registry.PublishBuild(velum, first.Build, "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.2")
+		w.check()
+		w.Node.Restart("velum.yaml", "velum")
+		began := time.Now()
+		s := w.look()
+		assert.Zero(t, time.Since(began))
+		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
+	})
+}
+
+// What has just come up again is not looked at before it has run for a while.
+func TestFailedPodIsProvedWhenItHasRunForAWhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Settle = 30 * time.Second
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		bad := w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		w.Node.Crash(bad.Digest, false)
+		w.Node.Sync()
+		for _, c := range []struct{ passes, took time.Duration }{{29 * time.Second, 0}, {time.Second, 30 * time.Second}} {
+			w.Clock.Add(c.passes)
+			began := time.Now()
+			w.look()
+			assert.Equal(t, c.took, time.Since(began))
+		}
+		assert.Empty(t, w.record().Failed)
+	})
+}
+
+// A pod that cannot be read for a while keeps what is known of it.
+func TestDenialOutlivesATemplateThatCannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		bad := w.bad(1, "9.9")
+		w.apply()
+		w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod"))
+		w.check()
+		assert.Contains(t, w.record().Denied, denied(bad))
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+		s := w.check()
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
+	})
+}
+
+// What is named by its digest asks no registry, not even whether it is there.
+func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		bad := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.Node.Crash(bad.Digest, true)
+		w.check()
+		w.apply()
+		next := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		w.Registry.Retract(mariadb, "10.0-rev1")
+		w.Node.OnAside = func(string) error {
+			w.Node.Kubelet = false
+			time.AfterFunc(6*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			return nil
+		}
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", next.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "image: "+velum+":4.0.0-rev2\n")
+	})
+}
+
+// An older /etc without pins: what kubelet then takes is proved like anything else.
+func TestOlderPodManifestComesBackWhileItIsPinned(t *testing.T) {
+	for name, broken := range map[string]bool{"and its image is good by now": false, "and does not come up": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first := running(t)
+				old := w.Node.PodManifest("velum.yaml")
+				bad := w.bad(1, "9.9")
+				w.apply()
+				w.Node.Crash(bad.Digest, broken)
+				w.Node.PutPodManifest("velum.yaml", []byte(old))
+				w.restart()
+				w.look()
+				if broken {
+					w.isPinned("4.0.0-rev1-build1.1", first.Digest)
+					w.runs("velum.yaml", "velum", first.Digest)
+				} else {
+					w.runs("velum.yaml", "velum", bad.Digest)
+					assert.Empty(t, w.record().Overrides)
+				}
+				w.look()
+				w.idle()
+			})
+		})
+	}
+}
+
+func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("other.yaml", podYAML("other", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.apply()
+		w.Node.PutTemplate("velum.yaml", nil)
+		s := w.check()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Equal(t, agent.ChangeRemove, podOf(s, "velum.yaml").Change)
+		w.apply("velum.yaml")
+		s = w.look()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Empty(t, w.record().Overrides)
+		assert.Empty(t, w.record().Denied)
+		w.idle()
+	})
+}
+
+func TestPersonTakesThePinsOutOfAManagedFile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage = map[string]bool{"velum.yaml": true}
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		old := rendered("velum", "velum="+velum+":4.0.0-rev1")
+		w.Node.PutPodManifest("velum.yaml", old)
+		w.check()
+		bad := w.bad(1, "9.9")
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Node.Crash(bad.Digest, false)
+		w.Node.PutPodManifest("velum.yaml", old)
+		s := w.look()
+		w.runs("velum.yaml", "velum", bad.Digest)
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
+		assert.Empty(t, w.record().Overrides)
+		w.idle()
+	})
+}
+
+func TestEditBesideThePinsIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage = map[string]bool{"velum.yaml": true}
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1", "db="+mariadb+":10.0-rev1"))
+		w.check()
+		w.bad(1, "9.9")
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Node.PutPodManifest("velum.yaml", []byte(w.Node.PodManifest("velum.yaml")+"  hostNetwork: true\n"))
+		s := w.check()
+		assert.Empty(t, podOf(s, "velum.yaml").Change)
+		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+		text := w.Node.PodManifest("velum.yaml")
+		assert.Contains(t, text, "hostNetwork: true")
+		assert.Contains(t, text, "image: "+velum+":4.0.0-rev1\n")
+		assert.Contains(t, text, "image: "+mariadb+":10.0-rev1-build1.1@sha256:")
+		w.idle()
+	})
+}
+
+// Without a template the pinned file itself says what was followed.
+func TestManagedPodIsRolledBackTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage, w.Policy.Prune.Keep = map[string]bool{"velum.yaml": true}, 3
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		for _, b := range []string{"1.2", "1.3"} {
+			w.Registry.Release(velum, "4.0.0", 1, b)
+			w.check()
+			w.apply()
+		}
+		for range 2 {
+			out, _, err := w.agent.Rollback(t.Context(), nil)
+			require.NoError(t, err)
+			require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+		}
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Equal(t, "4.0.0-rev1", w.record().Overrides["velum.yaml"].Images["container velum"].Follow)
+		s := w.check()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Follow)
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.4")
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
+	})
+}
+
+func TestGrainIsWrittenOnceWhileARollbackWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
+		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+		w.apply()
+		w.look()
+		n := w.Grain.Writes()
+		for range 5 {
+			w.Clock.Add(10 * time.Minute)
+			w.look()
+		}
+		assert.Equal(t, n, w.Grain.Writes())
+		assert.Equal(t, "failed", w.Grain.Last().State)
+		assert.Equal(t, 1, strings.Count(w.Grain.Last().Reason, "velum.yaml:"))
+	})
+}
+
+func TestClockJumpsByTenYearsInTheMiddle(t *testing.T) {
+	for name, jump := range map[string]time.Duration{"on": 87600 * time.Hour, "back": -87600 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first := running(t)
+				w.bad(1, "9.9")
+				w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Clock.Add(jump); return nil }
+				w.apply()
+				w.runs("velum.yaml", "velum", first.Digest)
+				w.Clock.Add(-jump)
+				w.look()
+				w.idle()
+				next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
+				w.Clock.Add(jump)
+				w.check()
+				w.apply()
+				w.runs("velum.yaml", "velum", next.Digest)
+				w.idle()
+			})
+		})
+	}
+}
+
+func TestTwoContainersOfOneRepositoryAreRolledBackTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "b")
+		w.look()
+		w.runs("velum.yaml", "a", first.Digest)
+		w.runs("velum.yaml", "b", first.Digest)
+		w.look()
+		w.idle()
+		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "a", next.Digest)
+		w.runs("velum.yaml", "b", next.Digest)
+		assert.Empty(t, w.record().Overrides)
+		w.idle()
+	})
+}
+
+func TestInitContainerThatCrashesIsRolledBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:setup="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		out, _ := w.apply()
+		assert.Contains(t, out[0].Reason, "rolled back")
+		w.runs("velum.yaml", "setup", first.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+		w.look()
+		w.idle()
+		w.Node.RemoveContainer("velum.yaml", "setup")
+		w.look()
+		w.idle()
+	})
+}
+
+func TestRetryThatFailsAgainIsDeniedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.bad(1, "9.9")
+		w.apply()
+		out, s := w.retry()
+		assert.Equal(t, agent.ResultFailed, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Contains(t, w.record().Denied, denied(bad))
+		assert.Equal(t, agent.StateFailed, s.State)
+		w.idle()
+	})
+}
+
+func TestRetryOfOneImageLeavesTheDenialsOfOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
+		w.check()
+		badDB := w.Registry.Release(mariadb, "10.0", 1, "9.9")
+		w.Node.Crash(badDB.Digest, true)
+		bad := w.bad(1, "9.9")
+		w.apply()
+		w.Node.Crash(bad.Digest, false)
+		out, _, err := w.agent.Apply(t.Context(), []string{"velum"}, true)
+		require.NoError(t, err)
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		r := w.record()
+		assert.Contains(t, r.Denied, denied(badDB))
+		assert.NotContains(t, r.Denied, denied(bad))
+	})
+}

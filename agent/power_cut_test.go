@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// A power cut ends the agent at one call that changes something, before it has an
+// effect or right after. What it calls while it unwinds does nothing any more.
+type powerCut struct {
+	at, calls int
+	after     bool
+	dead      bool
+	where     string
+}
+
+// errCut is what a dead agent hears, and what it panics with.
+var errCut = errors.New("power cut")
+
+func (c *powerCut) call(what string, do func() error) error {
+	if c.dead {
+		return errCut
+	}
+	c.calls++
+	here := c.calls == c.at
+	if here && !c.after {
+		c.dead, c.where = true, "before "+what
+		panic(errCut)
+	}
+	err := do()
+	if here {
+		c.dead, c.where = true, "after "+what
+		panic(errCut)
+	}
+	return err
+}
+
+type cutFiles struct {
+	agent.PodFiles
+	cut *powerCut
+}
+
+func (f cutFiles) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+	return f.cut.call("write", func() error { return f.PodFiles.Write(ctx, was, data) })
+}
+
+func (f cutFiles) SetAside(ctx context.Context, was agent.PodFile) error {
+	return f.cut.call("set aside", func() error { return f.PodFiles.SetAside(ctx, was) })
+}
+
+func (f cutFiles) PutBack(ctx context.Context) (names []string, err error) {
+	err = f.cut.call("put back", func() error { names, err = f.PodFiles.PutBack(ctx); return err })
+	return names, err
+}
+
+func (f cutFiles) Keep(ctx context.Context, name string, data []byte) error {
+	return f.cut.call("keep", func() error { return f.PodFiles.Keep(ctx, name, data) })
+}
+
+type cutPods struct {
+	agent.Pods
+	cut *powerCut
+}
+
+func (p cutPods) Stop(ctx context.Context, id string, grace time.Duration) error {
+	return p.cut.call("stop", func() error { return p.Pods.Stop(ctx, id, grace) })
+}
+
+func (p cutPods) Clear(ctx context.Context, id string) error {
+	return p.cut.call("clear", func() error { return p.Pods.Clear(ctx, id) })
+}
+
+func (p cutPods) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+	if p.cut.dead {
+		return nil, nil, errCut
+	}
+	return p.Pods.Containers(ctx)
+}
+
+type cutImages struct {
+	agent.Images
+	cut *powerCut
+}
+
+func (i cutImages) Name(ctx context.Context, p agent.Pin) error {
+	return i.cut.call("name", func() error { return i.Images.Name(ctx, p) })
+}
+
+func (i cutImages) Pins(ctx context.Context, want []agent.Pin) error {
+	return i.cut.call("pins", func() error { return i.Images.Pins(ctx, want) })
+}
+
+type cutRecorder struct {
+	agent.Recorder
+	cut *powerCut
+}
+
+func (r cutRecorder) Save(ctx context.Context, rec agent.Record) error {
+	return r.cut.call("save", func() error { return r.Recorder.Save(ctx, rec) })
+}
+
+// dies runs what an agent does until the power is cut; false: it ended before.
+func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
+	w.t.Helper()
+	a := w.Agent()
+	a.Files, a.Pods = cutFiles{w.Node, cut}, cutPods{w.Node, cut}
+	a.Images, a.Recorder = cutImages{w.Node, cut}, cutRecorder{w.Disk, cut}
+	defer func() {
+		if r := recover(); r != nil {
+			if r != any(errCut) {
+				panic(r)
+			}
+			died = true
+		}
+	}()
+	do(a)
+	return cut.dead
+}
+
+// Whenever the power is cut, the next start ends with the pod on what was approved
+// or on what ran well before, and nothing half done.
+func TestPowerCutAtEachCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		rev  int
+		bad  bool
+		lost bool // the registry goes away as soon as the pod is touched
+		hand bool // rolled back by hand
+	}{
+		"rebuild":                         {rev: 1},
+		"revision":                        {rev: 2},
+		"rebuild that does not come up":   {rev: 1, bad: true},
+		"revision that does not come up":  {rev: 2, bad: true},
+		"rebuild and no registry":         {rev: 1, lost: true},
+		"revision and no registry":        {rev: 2, lost: true},
+		"rebuild rolled back by a person": {rev: 1, hand: true},
+	} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/after %v", name, after), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					for at := 1; ; at++ {
+						cut := &powerCut{at: at, after: after}
+						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand) {
+							assert.Greater(t, at, 5)
+							return
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
+	w := newWorld(t)
+	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	w.check()
+	second := w.Registry.Release(velum, "4.0.0", rev, "1.2")
+	if bad {
+		w.Node.Crash(second.Digest, true)
+	}
+	w.check()
+	if hand {
+		w.apply()
+	}
+	if lost {
+		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
+		w.Node.OnAside = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
+	}
+	died := w.dies(cut, func(a *agent.Agent) {
+		if hand {
+			_, _, _ = a.Rollback(t.Context(), []string{"velum"})
+			return
+		}
+		_, _, _ = a.Apply(t.Context(), nil, false)
+	})
+	if !died {
+		return false
+	}
+	w.Node.OnStop, w.Node.OnAside = nil, nil
+	w.restart()
+	s := w.look()
+	for range 2 {
+		w.Clock.Add(10 * time.Minute)
+		w.Node.Sync()
+		s = w.look()
+	}
+	here := fmt.Sprintf("call %d: %s", cut.at, cut.where)
+	if lost { // a pod that was stopped waits for what it pulls
+		w.Registry.Down(nil)
+		w.Node.Sync()
+		s = w.check()
+	}
+	c, ok := w.Node.Container("velum.yaml", "velum")
+	require.True(t, ok, "%s: velum is not there: %s", here, s.Reason)
+	other, ok := w.Node.Container("velum.yaml", "db")
+	require.True(t, ok, "%s: db is not there: %s", here, s.Reason)
+	require.True(t, c.Running && other.Running, here)
+	require.Equal(t, db.Digest, other.Digests[0], here)
+	require.Empty(t, w.Node.Aside(), here)
+	require.NotContains(t, w.Disk.JSON(), `"pending"`, here)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err, here)
+	require.Empty(t, plan.Steps, here)
+	switch {
+	case bad || hand:
+		if c.Digests[0] != first.Digest || image(s, "velum.yaml", "velum").Offered != nil {
+			// it was cut before anything was done
+			require.Less(t, cut.at, 6, here)
+			return true
+		}
+		require.Equal(t, first.Digest, c.Digests[0], here)
+	case c.Digests[0] == first.Digest:
+		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "%s: it is offered again: %s", here, s.Reason)
+	default:
+		require.Equal(t, second.Digest, c.Digests[0], here)
+		require.Equal(t, agent.StateCurrent, s.State, "%s: %s", here, s.Reason)
+		require.Nil(t, image(s, "velum.yaml", "velum").Offered, here)
+		require.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest, here)
+		if image(s, "velum.yaml", "velum").Adopted {
+			t.Log("ADOPTED", here)
+		}
+	}
+	return true
+}

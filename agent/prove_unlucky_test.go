@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+func TestBrokenBeforeAndThenANewerRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Node.Crash(first.Digest, true)
+		w.Node.Restart("velum.yaml", "velum")
+		second := w.bad(1, "1.2")
+		w.apply()
+		w.bad(1, "1.3")
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+	})
+}
+
+func TestLoopGoesOnWhereATagHasMoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		opens := time.Now().Add(time.Hour)
+		w.Policy.Auto = true
+		w.Policy.Window = func(now time.Time) (bool, time.Time) { return !now.Before(opens), opens }
+		l := start(t, w, 12*time.Hour, 0)
+		defer l.end()
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		third := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+		pass(time.Until(opens) + time.Minute)
+		w.runs("velum.yaml", "velum", third.Digest)
+	})
+}
+
+func TestPendingRollbackComesBeforeApplies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t) // velum.yaml
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("a.yaml", podYAML("a", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Grain.SetBusy("busy"); return nil }
+		w.apply("velum")
+		require.Contains(t, w.Disk.JSON(), `"pending"`)
+		w.Grain.SetBusy("")
+		w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.agent = nil
+		w.Grain.SetBusy("busy")
+		w.check()
+		w.Grain.SetBusy("")
+		w.Policy.Auto = true
+		w.restart()
+		plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+		require.NoError(t, err)
+		var verbs []string
+		for _, s := range plan.Steps {
+			verbs = append(verbs, s.String())
+		}
+		t.Log(verbs)
+		assert.Contains(t, verbs[0], "roll back")
+	})
+}
+
+type never struct{ err error }
+
+func (n never) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
+	return agent.Verdict{}, n.err
+}
+
+func probed() []byte {
+	return []byte(string(podYAML("velum", "velum="+velum+":__TAG__")) + "    readinessProbe: {tcpSocket: {port: 80}}\n")
+}
+
+func TestNobodyKnowsReadiness(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", probed())
+		w.check()
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.agent.Readiness = never{errors.New("kubelet: connection refused")}
+		out, _ := w.apply()
+		t.Log(out)
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+	})
+}
+
+func TestRewritesChangeWhilePinned(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.bad(1, "9.9")
+		w.apply()
+		const other = "mirror.example/caasp/v4/velum"
+		for _, d := range []agent.Release{bad} {
+			w.Registry.Restore(other, d.Digest, d.Build)
+			w.Registry.Tag(other, "4.0.0-rev1", d.Digest)
+			w.Registry.Tag(other, "4.0.0", d.Digest)
+			w.Registry.Tag(other, "4.0.0-rev1-build9.9", d.Digest)
+		}
+		w.Policy.Rewrites = []manifests.Rewrite{{From: "registry.suse.com", To: "mirror.example"}}
+		w.restart()
+		s := w.check()
+		t.Log(s.State, s.Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered, "the same digest under another name")
+	})
+}
+
+// Flapping: the clock of a failed pod that recovered under a wrong clock.
+func TestFailedPodRecoveredUnderAWrongClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Settle = 30 * time.Second
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		bad := w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		w.Clock.Add(87600 * time.Hour)
+		w.Node.Crash(bad.Digest, false)
+		w.Node.Sync()
+		w.Clock.Add(-87600*time.Hour + time.Hour)
+		s := w.look()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	})
+}
+
+// A roll back cut short after its write, and kubelet has removed the ended init container.
+func TestRollbackGoesOnWithoutTheInitContainer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Settle = time.Second
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:setup="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		bad := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.Node.Crash(bad.Digest, true)
+		w.check()
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		asides := 0
+		w.Node.OnAside = func(string) error { asides++; return nil }
+		w.agent.Progress = func(agent.Progress) {
+			if asides > 0 {
+				kill()
+			}
+		}
+		_, _, err := w.agent.Apply(ctx, nil, false)
+		require.NoError(t, err)
+		require.Contains(t, w.Disk.JSON(), `"pending"`)
+		w.Node.RemoveContainer("velum.yaml", "setup")
+		w.restart()
+		s := w.look()
+		t.Log(s.State, s.Reason)
+		w.runs("velum.yaml", "db", db.Digest)
+		assert.NotContains(t, s.Reason, "does not come up either")
+	})
+}
+
+// A minor: denied, and updates allow a higher revision; the follow tag is the one that runs.
+func TestRevisionDeniedRebuildOfTheOldOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.bad(2, "9.9")
+		w.apply()
+		// a rebuild of rev1 does not exist in OBS any more, but a registry may have one
+		r := w.Registry.Publish(velum, "4.0.0-rev1", "4.0.0-rev1-build1.2")
+		s := w.check()
+		t.Log(s.State, s.Reason, image(s, "velum.yaml", "velum").Offered)
+		out, _ := w.apply()
+		t.Log(out)
+		w.runs("velum.yaml", "velum", r.Digest)
+		w.idle()
+	})
+}
+
+// Systemd's watchdog must hear of the loop at least each 45 s (a quarter of WatchdogSec).
+func TestWatchdogIsServedWhileAPodGoesDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  terminationGracePeriodSeconds: 600\n"...))
+		w.check()
+		w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		cleared := 0
+		w.agent.Pods = sandboxes{w.Node, time.Now().Add(time.Hour), nil, &cleared}
+		last, gap := time.Now(), time.Duration(0)
+		w.agent.Progress = func(agent.Progress) {
+			gap = max(gap, time.Since(last))
+			last = time.Now()
+		}
+		w.apply()
+		gap = max(gap, time.Since(last))
+		assert.LessOrEqual(t, gap, 45*time.Second)
+	})
+}
