@@ -53,7 +53,7 @@ func (d *downtimes) goals(out io.Writer, way string) {
 		say("after the registry's return, worst of "+list(rows, late), worst(rows, late), 3)
 	}
 	if way == wayRebuild || way == wayRevision {
-		say("HEAD while down", worst(rows, heads("")), 1)
+		say("HEAD by containerd while down", worst(rows, heads(criAgent)), 1)
 		say("other requests while down", worst(rows, others), 0)
 	}
 }
