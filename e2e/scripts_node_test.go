@@ -156,9 +156,17 @@ func (s *stage) restart(_ bool, args []string) {
 }
 
 func (s *stage) stopped(_ bool, args []string) {
+	digest := ""
+	if len(args) > 2 {
+		digest = s.digest(args[0], args[2])
+	}
 	s.until(strings.Join(args, " "), func() error {
-		if _, err := s.container(args[0], args[1]); err == nil {
+		c, err := s.container(args[0], args[1])
+		if err == nil {
 			return errors.New("runs")
+		}
+		if !strings.HasSuffix(c.GetImageRef(), digest) {
+			return fmt.Errorf("ran %s, want %s", c.GetImageRef(), digest)
 		}
 		return nil
 	})
@@ -174,13 +182,22 @@ func (s *stage) gone(_ bool, args []string) {
 	})
 }
 
-func (s *stage) runs(_ bool, args []string) {
-	digest := s.script.digests[args[0]+":"+args[2]]
-	for name, published := range s.script.digests {
-		if digest == "" && strings.HasSuffix(name, ":"+args[2]) { // a container of another image than its pod's name
-			digest = published
+// digest is that of a tag, which is of the image that is called like the pod, or else of another one.
+func (s *stage) digest(pod, tag string) string {
+	if digest, ok := s.script.digests[pod+":"+tag]; ok {
+		return digest
+	}
+	for name, digest := range s.script.digests {
+		if strings.HasSuffix(name, ":"+tag) {
+			return digest
 		}
 	}
+	s.Fatalf("%s is not published", tag)
+	return ""
+}
+
+func (s *stage) runs(_ bool, args []string) {
+	digest := s.digest(args[0], args[2])
 	s.until(strings.Join(args, " "), func() error {
 		c, err := s.container(args[0], args[1])
 		if err == nil && !strings.HasSuffix(c.GetImageRef(), digest) {
