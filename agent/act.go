@@ -22,6 +22,7 @@ const goesDown = 10 * time.Second
 // act restarts what a step names: containers one by one, or the whole pod by its
 // pod manifest.
 func (a *Agent) act(ctx context.Context, s Step) error {
+	a.slow = false
 	release := a.inhibit(ctx, s)
 	defer release()
 	switch {
@@ -105,6 +106,18 @@ func (a *Agent) swap(ctx context.Context, s Step) (err error) {
 	return a.write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data, Ours: s.Ours})
 }
 
+// putBack ends what an earlier life has left in the middle.
+func (a *Agent) putBack(ctx context.Context) error {
+	names, err := a.Files.PutBack(ctx)
+	for _, name := range names {
+		a.Log.Info("pod manifest put back", "cycle", a.cycle, "file", name)
+	}
+	if err != nil {
+		return fmt.Errorf("pod manifests: put back: %w", err)
+	}
+	return nil
+}
+
 // awaitDown waits until kubelet has ended a pod and forgotten it.
 func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
 	end := time.NewTimer(p.Grace + goesDown)
@@ -126,6 +139,7 @@ func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
 				return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
 			case <-end.C:
 				a.Log.Warn("pod does not go down", "cycle", a.cycle, "pod", p.Pod)
+				a.slow = true
 				return nil
 			case <-tick.C:
 			}

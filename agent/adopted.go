@@ -31,8 +31,9 @@ func (a *Agent) noteProof(s Step, adopted bool) {
 	for _, e := range s.Apply.Expect {
 		key := goodKey(s.File, e.Container)
 		g := a.record.Good[key]
-		if g.Repository == e.Ref.Repository && g.Running == e.Digest {
-			continue
+		config := a.record.Releases[releaseKey(g.Repository, g.Running)].Config
+		if g.Repository == e.Ref.Repository && (g.Running == e.Digest || config != "" && config == e.Config) {
+			continue // one image may have several digests
 		}
 		a.record.good(key, Good{
 			Repository: e.Ref.Repository, Running: e.Digest, Adopted: adopted,

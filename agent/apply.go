@@ -42,8 +42,8 @@ func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 // fresh refuses what has just not come up in another pod of the same plan.
 func (a *Agent) fresh(p Apply) error {
 	for _, e := range p.Expect {
-		if d, denied := a.record.Denied[releaseKey(e.Ref.Repository, e.Digest)]; denied && !e.OnNode {
-			return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, d.PodManifest)
+		if key := releaseKey(e.Ref.Repository, e.Digest); a.fell[key] && !e.OnNode {
+			return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, a.record.Denied[key].PodManifest)
 		}
 	}
 	return nil

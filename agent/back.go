@@ -103,6 +103,22 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 	return s, true
 }
 
+// strayed reports whether a pod that was rolled back has got another pod manifest,
+// as by a rollback of the system, and does not run by it: then kubelet may be
+// starting what is denied, and nobody's yes is needed to bring it back.
+func (d *decider) strayed(v *podView) bool {
+	o := v.override
+	if v.err != nil || v.template == nil || v.disk == nil || o.Data == "" || o.Data == string(v.disk.Data) {
+		return false
+	}
+	containers := d.inv.podContainers(v.was.Namespace, v.was.Name, d.names)
+	return d.rec.hasDenied(v.file) && slices.ContainsFunc(v.was.Images, func(i manifests.Image) bool {
+		_, ours := o.Images[placeOf(i)]
+		c := container(containers, i.Container)
+		return ours && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
+	})
+}
+
 // prove makes the step that proves what a pod runs by nobody's approval: kubelet
 // took it by itself, or an apply was cut short.
 func (d *decider) prove(v podView, p PodPlan) (Step, bool) {

@@ -44,6 +44,8 @@ type Agent struct {
 	cycle    string                              // the running cycle's id, in every line of the log
 	count    uint64                              // of cycles since the start
 	applied  map[string]bool                     // pod manifests applied in this cycle
+	fell     map[string]bool                     // releases that did not come up in this cycle
+	slow     bool                                // the pod that was taken down did not go in time
 	moved    bool                                // a tag has moved on under what was to be applied
 	doubts   map[string]string                   // containers whose readiness nobody could check, by pod manifest
 	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
@@ -121,18 +123,6 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 	return a.decide(ctx, inv, offers), nil
 }
 
-// putBack ends what an earlier life has left in the middle.
-func (a *Agent) putBack(ctx context.Context) error {
-	names, err := a.Files.PutBack(ctx)
-	for _, name := range names {
-		a.Log.Info("pod manifest put back", "cycle", a.cycle, "file", name)
-	}
-	if err != nil {
-		return fmt.Errorf("pod manifests: put back: %w", err)
-	}
-	return nil
-}
-
 // decide plans. What the node has against an apply is asked only where there is
 // one to hold: the question starts services that run on demand.
 func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]Offer) Plan {
@@ -151,6 +141,7 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
+	a.fell = map[string]bool{}
 	a.moved, a.doubts = false, map[string]string{}
 	a.coming = map[string]Need{}
 	if a.wanting == nil || poll != PollNone {

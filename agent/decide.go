@@ -44,7 +44,7 @@ func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now 
 
 func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now time.Time) (*decider, []podView) {
 	inv.Overrides = rec.Overrides
-	views := survey(inv, p)
+	views := slices.Clone(survey(inv, p))
 	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
 	for _, v := range views {
 		if v.err == nil {
@@ -53,6 +53,9 @@ func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, 
 				d.names = append(d.names, v.was.Name)
 			}
 		}
+	}
+	for n := range views {
+		views[n].override.Pending = views[n].override.Pending || d.strayed(&views[n])
 	}
 	return &d, views
 }

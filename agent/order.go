@@ -14,7 +14,7 @@ func (d *decider) waitsFor(p *PodPlan) {
 	if d.now.Before(d.policy.Freeze) {
 		p.Holds = append(p.Holds, Hold{HoldFreeze, "nothing is applied before " + d.policy.Freeze.UTC().Format(time.RFC3339)})
 	}
-	if !d.policy.Auto {
+	if !d.policy.Auto || p.isHeld(HoldUnmanaged) {
 		return
 	}
 	if open, change := d.policy.open(d.now); !open {

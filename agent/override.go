@@ -146,6 +146,26 @@ func (o Override) pins(places []string) []manifests.Pinned {
 	return out
 }
 
+// isIn reports whether a pod manifest names any of the digests.
+func (o Override) isIn(file PodFile) bool {
+	for _, at := range o.Images {
+		if strings.Contains(string(file.Data), "@"+at.Digest.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasDenied reports whether a pod has not come up with something.
+func (r *Record) hasDenied(file string) bool {
+	for _, d := range r.Denied {
+		if d.PodManifest == file {
+			return true
+		}
+	}
+	return false
+}
+
 // fits reports whether a pod manifest is the one that a pending override takes the
 // place of, or has it already.
 func (o Override) fits(file PodFile) bool {
@@ -191,6 +211,8 @@ func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
 		switch {
 		case p == nil || disk == nil || o.Pending && !o.fits(*disk):
 			return true
+		case !o.Pending && !r.hasDenied(file) && !o.isIn(*disk):
+			return true // it was only for as long as the registry was away, and somebody has ended it
 		case o.Pending || p.Err != nil || p.withheld() || string(disk.Data) == o.Data:
 			return false
 		}

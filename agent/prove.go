@@ -22,39 +22,27 @@ const proofInterval = 500 * time.Millisecond
 // start; nil: nobody does.
 func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 	p := step.Apply
-	ctx, cancel := context.WithTimeoutCause(ctx, a.Policy.ApplyTimeout+a.Policy.Settle,
-		fmt.Errorf("not running after %s", a.Policy.ApplyTimeout))
-	defer cancel()
+	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
-	since := time.Now() // the pod has been as it is now
-	var was, is sight
-	var err error
-	fell, began := 0, time.Now()
+	v := vigil{began: time.Now(), since: time.Now()}
 	for {
-		now, failed := a.sight(ctx, p)
-		if ctx.Err() != nil { // that look was cut short, and tells nothing
-			return unproved(ctx, p.Pod, is, fell, err)
+		// Not under the deadline: a look that it cut short would tell nothing.
+		is, err := a.sight(ctx, p)
+		if ctx.Err() != nil {
+			return fmt.Errorf("pod %s: %w", p.Pod, ctx.Err())
 		}
-		is, err = now, failed
+		v.see(is, err)
 		switch {
-		case err != nil, is.missing != "", is.starts != was.starts:
-			since = time.Now()
-			if err == nil && was.starts != "" && was.missing == "" {
-				fell++
-			}
-		}
-		if err == nil {
-			was = is
-			switch {
-			case is.moved != "":
-				a.moved = true
-				return fmt.Errorf("%w: %s", ErrHeld, is.moved)
-			case is.missing == "" && time.Since(since) >= a.Policy.Settle:
-				a.unchecked(step.File, is.unchecked)
-				return nil
-			}
-			if rescued := help.look(ctx, is, began); rescued != nil {
+		case err != nil:
+		case is.moved != "":
+			a.moved = true
+			return fmt.Errorf("%w: %s", ErrHeld, is.moved)
+		case is.missing == "" && time.Since(v.since) >= a.Policy.Settle:
+			a.unchecked(step.File, is.unchecked)
+			return nil
+		default:
+			if rescued := help.look(ctx, is, v.began); rescued != nil {
 				p.Expect = rescued
 			}
 		}
@@ -63,7 +51,32 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
+		if time.Since(v.began) >= limit {
+			return unproved(p.Pod, a.Policy.ApplyTimeout, is, v.fell, err)
+		}
 	}
+}
+
+// vigil is what a proof has seen.
+type vigil struct {
+	began time.Time
+	since time.Time // the pod has been as it is now
+	was   sight     // the last one
+	fell  int       // how often it was all right, and was so no more
+}
+
+func (v *vigil) see(is sight, err error) {
+	if err != nil {
+		v.since = time.Now() // nobody knows what was missed
+		return
+	}
+	if is.missing != "" || is.starts != v.was.starts {
+		v.since = time.Now()
+		if v.was.starts != "" && v.was.missing == "" {
+			v.fell++
+		}
+	}
+	v.was = is
 }
 
 func phaseOf(s sight) string {
@@ -99,7 +112,7 @@ func isUnseen(err error) bool {
 }
 
 // unproved says what the proof waited for when its time was over.
-func unproved(ctx context.Context, pod string, last sight, fell int, err error) error {
+func unproved(pod string, after time.Duration, last sight, fell int, err error) error {
 	why := last.missing
 	switch {
 	case err != nil:
@@ -109,7 +122,7 @@ func unproved(ctx context.Context, pod string, last sight, fell int, err error) 
 	case why == "":
 		why = fmt.Sprintf("it does not stay up (it fell %d times)", fell)
 	}
-	return &notProved{fmt.Sprintf("pod %s: %v: %s", pod, context.Cause(ctx), why), err != nil}
+	return &notProved{fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why), err != nil}
 }
 
 // sight is what CRI shows of a pod at one moment.
@@ -141,7 +154,7 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		if anew && c.Running && e.Config != "" && c.Image != "" && !isImage(*c, e) {
 			s.moved = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image)
 		}
-		begun = begun || e.Init && anew
+		begun = begun || e.Init && anew && c.Running
 		s.started = s.started && (e.Init || anew)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)

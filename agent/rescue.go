@@ -21,6 +21,10 @@ const rescueAfter = 2 * time.Second
 // has asked it once while it was away, and asks again after 10 to 15 s.
 const rescueAnyway = 5 * time.Second
 
+// rescueLast is the same where kubelet met the old pod, and lets the new one wait for
+// 10 to 15 s by itself.
+const rescueLast = 20 * time.Second
+
 // rescue brings up a pod whose registry went away between its stop and its start.
 // Pull policy Always makes the registry part of the start, and kubelet waits ever
 // longer between two tries; the image is on the node, so it is named by its digest.
@@ -50,7 +54,7 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
 	if err := r.away(ctx); err != nil {
 		why = "registry away: " + err.Error()
-	} else if waited < rescueAnyway {
+	} else if waited < rescueAnyway || r.agent.slow && waited < rescueLast {
 		return nil
 	}
 	r.done = true
@@ -66,6 +70,9 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 
 // away is why what kubelet pulls cannot be had; nil: it can.
 func (r *rescue) away(ctx context.Context) error {
+	// A registry that takes longer is away for a pod that is down.
+	ctx, cancel := context.WithTimeout(ctx, rescueAfter)
+	defer cancel()
 	for _, e := range r.step.Apply.Expect {
 		if e.OnNode {
 			continue

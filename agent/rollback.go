@@ -25,9 +25,7 @@ func (a *Agent) failed(ctx context.Context, s Step, cause error) error {
 	}
 	f := Failure{At: a.Now().UTC(), Offer: s.Apply.Offer, Reason: cause.Error()}
 	back := s.Apply.Back
-	if back == nil || s.Do == StepProve {
-		f.Runs = s.Apply.runs()
-	}
+	f.Runs = s.Apply.runs()
 	if back == nil && s.Apply.NoBack != "" {
 		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
 		f.Reason = cause.Error()
@@ -74,6 +72,7 @@ func (a *Agent) deny(s Step, o Override, cause error) []string {
 	for _, e := range s.Apply.Expect {
 		if at, ok := o.at(e); ok && at.Digest != e.Digest {
 			key := releaseKey(e.Ref.Repository, e.Digest)
+			a.fell[key] = true
 			a.record.deny(key, Denial{
 				At: a.Now().UTC(), Name: e.Name, Created: a.record.Releases[key].Created,
 				PodManifest: s.File, Reason: cause.Error(),
@@ -150,16 +149,26 @@ func (a *Agent) rollBack(ctx context.Context, s Step) error {
 	if err == nil {
 		a.noteProof(s, false)
 	}
-	switch f := a.record.Failed[s.File]; {
+	return errors.Join(a.wayBackEnds(s, o, err), a.save(ctx))
+}
+
+// wayBackEnds keeps how a rolling back ended. Where the digests are nowhere any more
+// the pod goes on running what it has failed with.
+func (a *Agent) wayBackEnds(s Step, o Override, err error) error {
+	f := a.record.Failed[s.File]
+	switch {
 	case err == nil && f.Runs != "":
 		delete(a.record.Failed, s.File)
+	case errors.Is(err, ErrNotFound):
+		f.At, f.Reason = a.Now().UTC(), o.Reason+"; "+err.Error()
+		a.record.fail(s.File, f)
 	case err != nil && !waits(err):
 		err = fmt.Errorf("%s does not come up either: %w", o.releases(), err)
 		a.record.fail(s.File, Failure{
 			At: a.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.runs(), Reason: o.Reason + "; " + err.Error(),
 		})
 	}
-	return errors.Join(err, a.save(ctx))
+	return err
 }
 
 // provideAll makes sure that kubelet finds all that an override names on the node.

@@ -46,11 +46,11 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [IMAGE...]",
 		Short: "Return to the release that ran well before",
-		Long: `rollback returns the pods that use the named images, or all, to the releases that
-ran well before the ones that run now, and waits until they run. The pod manifest
-then names their digests, so that no registry is needed, until a newer release is
-applied. What is left is not offered again until a newer release is there, or
-"apply --retry" is asked for.
+		Long: `rollback returns the named images, or all, to the releases that ran well before
+the ones that run now, and waits until they run. Their pods start anew; the other
+images of a pod stay what they are. The pod manifest then names digests, so that no
+registry is needed, until a newer release is applied. What is left is not offered
+again until a newer release is there, or "apply --retry" is asked for.
 
 Exit status: 0 it runs, 1 it did not come up, 2 unknown image, 3 nothing to return
 to, 4 held (the reason is shown).`,

@@ -107,7 +107,7 @@ func checkPods(ctx context.Context, w *wiring) []finding {
 				out = append(out, fail(p.File, i.Offer.Err, remedyOf(i.Offer.Err)))
 			}
 		}
-		for _, h := range p.Holds {
+		for _, h := range slices.Concat(p.Holds, p.Waits) {
 			if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
 				out = append(out, warn(p.File, h.Name+": "+h.Reason, "it ends by itself, or by hand"))
 			}

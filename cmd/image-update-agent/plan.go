@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -99,7 +100,8 @@ func viewOf(p agent.Plan) planView {
 	for _, pod := range p.Pods {
 		pv := podView{
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []imageView{},
-			Left: append([]agent.Left{}, pod.Left...), Holds: append([]agent.Hold{}, pod.Holds...), Error: text(pod.Err),
+			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err),
+			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
 		}
 		for _, i := range pod.Images {
 			if i.Want.Ask.Repository != "" {
