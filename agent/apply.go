@@ -58,7 +58,7 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 	if s.Apply.Remove {
 		return a.remove(ctx, s)
 	}
-	help := &rescue{agent: a, step: s}
+	help := &rescue{agent: a, step: s, next: rescueAfter}
 	err := a.preflight(ctx, s.Apply)
 	if err != nil && !a.moved && a.isStopped(ctx, s.Apply) {
 		// An earlier life has stopped it, and the registry is away.

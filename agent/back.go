@@ -16,7 +16,8 @@ import (
 func (d *decider) back(v podView, p PodPlan, s *Step) {
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-		if is && !i.Well && v.was.Name == v.pod.Name {
+		unknown := i.Flaps && !d.rec.runs(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])
+		if is && (!i.Well || unknown) && v.was.Name == v.pod.Name {
 			s.Apply.NoBack = i.Want.Image.Container + " did not run before either"
 			return
 		}
@@ -25,7 +26,7 @@ func (d *decider) back(v podView, p PodPlan, s *Step) {
 	switch {
 	case err != nil:
 		s.Apply.NoBack = err.Error()
-	case s.Data == nil && !differs(o, s.Apply.Expect):
+	case len(o.Images) == 0 || s.Data == nil && !differs(o, s.Apply.Expect):
 		s.Apply.NoBack = "no other release is known to have run well"
 	default:
 		s.Apply.Back = &o

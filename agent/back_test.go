@@ -331,3 +331,26 @@ func TestPendingRollbackOffersNothing(t *testing.T) {
 		assert.Equal(t, agent.StateFailed, s.State)
 	})
 }
+
+// A pod that has never run for long has nothing that it could return to, also where
+// it happens to run at the moment of the apply.
+func TestPodThatFlapsWasBrokenBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+		w.Node.Kubelet = false
+		w.check()
+		w.Node.Kubelet = true
+		w.Node.Sync()
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		assert.Empty(t, w.record().Good)
+		second := w.bad(2, "1.2")
+		w.Node.Restart("velum.yaml", "velum")
+		out, _ := w.apply()
+		assert.Contains(t, out[0].Reason, "velum did not run before either")
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.Empty(t, w.record().Overrides)
+	})
+}

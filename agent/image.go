@@ -12,6 +12,10 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
+// flapTime is how long a container that was restarted has to run until nobody has to
+// think that it will end again.
+const flapTime = time.Minute
+
 // image plans one image of a pod.
 func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
@@ -21,6 +25,8 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
 	if c != nil {
+		age := d.now.Sub(c.StartedAt)
+		i.Flaps = c.Restarts > 0 && age >= 0 && age < flapTime
 		i.Running.Digest, i.Config = digestOf(c, d.inv.Held), c.Image
 	}
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {

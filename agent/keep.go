@@ -21,7 +21,7 @@ func (r *Record) noteGood(plan Plan, keep int) {
 			repository, running := i.Want.Ask.Repository, i.Running.Digest
 			key := goodKey(p.File, i.Want.Image.Container)
 			g, known := r.Good[key]
-			if repository == "" || running == "" || !i.Well || known && !r.runs(i, g) {
+			if repository == "" || running == "" || !i.Well || !known && i.Flaps || known && !r.runs(i, g) {
 				continue
 			}
 			r.good(key, Good{

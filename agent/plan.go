@@ -67,6 +67,7 @@ type ImagePlan struct {
 	From    string // what runs, by its best name
 	Staged  bool
 	Well    bool   // its container runs, or as an init container has ended well
+	Flaps   bool   // it was restarted just now: it may run well, or not for long
 	Holds   []Hold // where no pod manifest names it; else they are the pod's
 }
 

@@ -31,8 +31,7 @@ const rescueLast = 20 * time.Second
 type rescue struct {
 	agent *Agent
 	step  Step
-	asked time.Time
-	wait  time.Duration // until the registry is asked again; it doubles
+	next  time.Duration // after its stop, when the registry is asked
 	done  bool
 }
 
@@ -42,15 +41,11 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 	if r == nil || r.done || r.step.Apply.PullFirst || is.started || ctx.Err() != nil {
 		return nil
 	}
-	r.wait = max(r.wait, rescueAfter)
 	waited := time.Since(since)
-	if waited < rescueAfter || time.Since(r.asked) < r.wait {
+	if waited < r.next {
 		return nil
 	}
-	if !r.asked.IsZero() {
-		r.wait *= 2
-	}
-	r.asked = time.Now()
+	r.next = max(2*r.next, rescueAnyway) // a pod that does not start may be so for long
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
 	if err := r.away(ctx); err != nil {
 		why = "registry away: " + err.Error()
