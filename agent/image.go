@@ -16,6 +16,11 @@ import (
 // think that it will end again.
 const flapTime = time.Minute
 
+func (d *decider) flaps(c Container) bool {
+	age := d.now.Sub(c.StartedAt)
+	return c.Restarts > 0 && age >= 0 && age < flapTime
+}
+
 // image plans one image of a pod.
 func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
@@ -25,8 +30,7 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
 	if c != nil {
-		age := d.now.Sub(c.StartedAt)
-		i.Flaps = c.Restarts > 0 && age >= 0 && age < flapTime
+		i.Flaps = d.flaps(*c)
 		i.Running.Digest, i.Config = digestOf(c, d.inv.Held), c.Image
 	}
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {

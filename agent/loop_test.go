@@ -226,7 +226,7 @@ func TestLoopSaysThatItIsApplying(t *testing.T) {
 		pass(time.Minute)
 		l.Node.Kubelet = false
 		go func() {
-			pass(5 * time.Second)
+			pass(3 * time.Second)
 			assert.Equal(t, agent.StateApplying, l.Status().State)
 			assert.True(t, l.Status().Since.After(staged), "since moves with the state")
 			l.Node.Sync()
