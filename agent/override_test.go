@@ -125,7 +125,7 @@ func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
 		w.Registry.Retract(mariadb, "10.0-rev1")
 		w.Node.OnAside = func(string) error {
 			w.Node.Kubelet = false
-			time.AfterFunc(6*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			time.AfterFunc(4*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
 			return nil
 		}
 		out, _ := w.apply()
