@@ -26,6 +26,8 @@ FUZZTIME ?= 30s
 CHECKS ?= 20000
 # How often `make soak` kills the agent or containerd in a pull at any moment, on each containerd.
 ROUNDS ?= 100
+# How often it kills the agent in an apply, in each scenario, beside once at every point.
+KILLS ?= 20
 # `make bench BENCH=Poll` runs some of them.
 BENCH ?= .
 
@@ -73,11 +75,12 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the simulation
 	@go -C e2e run ./cmd/fleet ../docs
 
-soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull, then `make fuzz`
+soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull and KILLS in an apply, then `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
 		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS); \
 	done
 	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' .
+	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' .
 	@$(MAKE) fuzz
 
 # Minimising an interesting input takes a minute by default, in which nothing new is tried.

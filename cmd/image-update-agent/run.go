@@ -115,6 +115,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	killpoints(w.agent)
 	var current atomic.Pointer[wiring]
 	current.Store(w)
 	defer func() { current.Load().close() }()

@@ -36,10 +36,21 @@ func (n *Node) StartAgent(args ...string) *Process {
 // StartAgentWith is StartAgent with variables (NAME=VALUE) in the environment.
 func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 	n.tb.Helper()
+	return n.startAgent(n.AgentProgram(), env, args)
+}
+
+// StartKillable is StartAgentWith of an agent that is built with the points of cmd/image-update-agent/killpoints.go.
+func (n *Node) StartKillable(env []string, args ...string) *Process {
+	n.tb.Helper()
+	return n.startAgent(n.KillableProgram(), env, args)
+}
+
+func (n *Node) startAgent(program string, env, args []string) *Process {
+	n.tb.Helper()
 	n.lock.Lock()
 	base := filepath.Join(n.Dir, "log", fmt.Sprintf("agent%d", len(n.processes)))
 	n.lock.Unlock()
-	argv := append([]string{n.AgentProgram()}, args...)
+	argv := append([]string{program}, args...)
 	return n.runWith(&Process{Name: "agent", Stdout: base + ".out", Stderr: base + ".err"},
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
@@ -51,7 +62,18 @@ func (n *Node) AgentProgram() string {
 	n.building.Lock()
 	defer n.building.Unlock()
 	if n.program == "" {
-		n.program = n.buildAgent()
+		n.program = n.buildAgent("image-update-agent")
 	}
 	return n.program
+}
+
+// KillableProgram is the path of the agent that StartKillable starts, built at its first use.
+func (n *Node) KillableProgram() string {
+	n.tb.Helper()
+	n.building.Lock()
+	defer n.building.Unlock()
+	if n.killable == "" {
+		n.killable = n.buildAgent("image-update-agent-killpoints", "-tags", "killpoints")
+	}
+	return n.killable
 }

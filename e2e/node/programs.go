@@ -26,19 +26,20 @@ func (n *Node) checkout() string {
 // result stays in e2e/.build, where `go build` finds it up to date the next time.
 func (n *Node) buildTool(name string) string {
 	n.tb.Helper()
-	return n.build(filepath.Join(n.checkout(), "e2e"), name)
+	return n.build(filepath.Join(n.checkout(), "e2e"), name, name)
 }
 
 // buildAgent compiles the agent as it is in the checkout, with the main module's own dependencies.
-func (n *Node) buildAgent() string {
+func (n *Node) buildAgent(as string, flags ...string) string {
 	n.tb.Helper()
-	return n.build(n.checkout(), "image-update-agent")
+	return n.build(n.checkout(), "image-update-agent", as, flags...)
 }
 
-func (n *Node) build(module, name string) string {
+func (n *Node) build(module, name, as string, flags ...string) string {
 	n.tb.Helper()
-	program := filepath.Join(n.checkout(), "e2e", ".build", name)
-	n.output("env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program, "./cmd/"+name)
+	program := filepath.Join(n.checkout(), "e2e", ".build", as)
+	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program}, flags...)
+	n.output(append(argv, "./cmd/"+name)...)
 	return program
 }
 

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build killpoints
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// The ports of an agent, with points around their calls. What is not here has none.
+type (
+	killSource struct {
+		agent.Source
+		points *points
+	}
+	killImages struct {
+		agent.Images
+		points *points
+	}
+	killPods struct {
+		agent.Pods
+		points *points
+	}
+	killFiles struct {
+		agent.PodFiles
+		points *points
+	}
+	killAnnouncer struct {
+		agent.Announcer
+		points *points
+	}
+	killRecorder struct {
+		agent.Recorder
+		points *points
+	}
+	killReadiness struct {
+		agent.Readiness
+		points *points
+	}
+	killInhibitor struct {
+		agent.Inhibitor
+		points *points
+	}
+)
+
+func (k killSource) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+	defer k.points.asked("resolve")
+	return k.Source.Resolve(ctx, ref)
+}
+
+func (k killImages) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
+	return k.points.around("stage", func() error { return k.Images.Stage(ctx, r, t) })
+}
+
+func (k killImages) Pins(ctx context.Context, want []agent.Pin) error {
+	return k.points.around("pins", func() error { return k.Images.Pins(ctx, want) })
+}
+
+func (k killImages) Prune(ctx context.Context, gone []agent.HeldImage) error {
+	return k.points.around("prune", func() error { return k.Images.Prune(ctx, gone) })
+}
+
+func (k killImages) Name(ctx context.Context, p agent.Pin) error {
+	return k.points.around("name", func() error { return k.Images.Name(ctx, p) })
+}
+
+func (k killPods) Containers(ctx context.Context) (static []agent.Container, used []digest.Digest, err error) {
+	defer k.points.asked("containers")
+	return k.Pods.Containers(ctx)
+}
+
+func (k killPods) Lists(ctx context.Context, name string) (digest.Digest, bool, error) {
+	defer k.points.asked("lists")
+	return k.Pods.Lists(ctx, name)
+}
+
+func (k killPods) Stop(ctx context.Context, containerID string, grace time.Duration) error {
+	return k.points.around("stop", func() error { return k.Pods.Stop(ctx, containerID, grace) })
+}
+
+func (k killPods) Clear(ctx context.Context, sandboxID string) error {
+	return k.points.around("clear", func() error { return k.Pods.Clear(ctx, sandboxID) })
+}
+
+func (k killPods) SandboxReady(ctx context.Context, sandboxID string) (bool, error) {
+	defer k.points.asked("sandbox ready")
+	return k.Pods.SandboxReady(ctx, sandboxID)
+}
+
+func (k killPods) Pull(ctx context.Context, ref agent.Reference) (id digest.Digest, err error) {
+	err = k.points.around("pull", func() error {
+		id, err = k.Pods.Pull(ctx, ref)
+		return err
+	})
+	return id, err
+}
+
+func (k killFiles) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+	return k.points.around("write", func() error { return k.PodFiles.Write(ctx, was, data) })
+}
+
+func (k killFiles) Remove(ctx context.Context, was agent.PodFile) error {
+	return k.points.around("remove", func() error { return k.PodFiles.Remove(ctx, was) })
+}
+
+func (k killFiles) Keep(ctx context.Context, name string, data []byte) error {
+	return k.points.around("keep", func() error { return k.PodFiles.Keep(ctx, name, data) })
+}
+
+func (k killFiles) SetAside(ctx context.Context, was agent.PodFile) error {
+	return k.points.around("set aside", func() error { return k.PodFiles.SetAside(ctx, was) })
+}
+
+func (k killFiles) PutBack(ctx context.Context) (names []string, err error) {
+	err = k.points.around("put back", func() error {
+		names, err = k.PodFiles.PutBack(ctx)
+		return err
+	})
+	return names, err
+}
+
+func (k killAnnouncer) Announce(ctx context.Context, a agent.Announcement) error {
+	return k.points.around("announce", func() error { return k.Announcer.Announce(ctx, a) })
+}
+
+func (k killRecorder) Save(ctx context.Context, r agent.Record) error {
+	k.points.turn(r)
+	return k.points.around("save", func() error { return k.Recorder.Save(ctx, r) })
+}
+
+func (k killRecorder) Publish(ctx context.Context, s agent.Status) error {
+	return k.points.around("publish", func() error { return k.Recorder.Publish(ctx, s) })
+}
+
+func (k killReadiness) Unready(ctx context.Context, pod agent.PodReadiness) (agent.Verdict, error) {
+	defer k.points.asked("ready")
+	return k.Readiness.Unready(ctx, pod)
+}
+
+func (k killInhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
+	err = k.points.around("inhibit", func() error {
+		release, err = k.Inhibitor.Inhibit(ctx, why)
+		return err
+	})
+	return release, err
+}
