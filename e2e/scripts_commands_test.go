@@ -42,7 +42,7 @@ func scriptCommands() map[string]command {
 		"containerd": {"start", 1, (*stage).containerd},
 		"power":      {"off: the node, the registry not", 1, (*stage).power},
 		"restart":    {"POD CONTAINER: kubelet starts it again, and waits for that", 2, (*stage).restart},
-		"ended":      {"POD CONTAINER [TAG]: waits until it does not run, and the last that did was TAG", 2, (*stage).stopped},
+		"ended":      {"POD CONTAINER: waits until it does not run", 2, (*stage).stopped},
 		"gone":       {"PATH: waits until there is no such file", 1, (*stage).gone},
 		"runs":       {"POD CONTAINER TAG: waits until CRI says so", 3, (*stage).runs},
 		"answers":    {"POD [TEXT]: waits until its server says so; with !, until it is gone", 1, (*stage).answers},
