@@ -28,15 +28,13 @@ func scriptCommands() map[string]command {
 	return map[string]command{
 		"publish":    {"NAME TAG [FAULT]: a release of $REPO/NAME, by its long tag", 2, (*stage).publish},
 		"template":   {"NAME [FILE]: the template NAME.yaml, a pod with one container of $REPO/NAME:__TAG__, or FILE", 1, (*stage).template},
-		"pod":        {"NAME FILE: the pod manifest NAME.yaml, written by hand", 2, (*stage).pod},
 		"config":     {"[LINE...]: the configuration", 0, (*stage).config},
-		"write":      {"PATH TEXT...: a file of the node, a line for each TEXT", 2, (*stage).write},
 		"edit":       {"PATH OLD NEW: a file of the node gets other text", 3, (*stage).edit},
 		"daemon":     {"start|stop|kill|reload", 1, (*stage).daemon},
 		"agent":      {"[CODE] VERB...: runs to its end, which is CODE (0)", 1, (*stage).agent},
 		"begin":      {"VERB...: as agent, and goes on", 1, (*stage).begin},
 		"end":        {"[CODE]: waits for what begin began", 0, (*stage).end},
-		"registry":   {"stop|start|hang|forget|lose [N]: lose is a stop after N (1) more questions for digests", 1, (*stage).registry},
+		"registry":   {"stop|start|forget|lose [N]: lose is a stop after N (1) more questions for digests", 1, (*stage).registry},
 		"fetched":    {"BYTES: of blobs, since `registry forget`", 1, (*stage).fetched},
 		"kubelet":    {"stop|start|restart", 1, (*stage).kubelet},
 		"containerd": {"start", 1, (*stage).containerd},
@@ -50,7 +48,6 @@ func scriptCommands() map[string]command {
 		"untouched":  {"POD: since note", 1, (*stage).untouched},
 		"status":     {"PATH VALUE: waits for images[velum].running.tag, say, to be VALUE, a regular expression", 2, (*stage).status},
 		"grain":      {"KEY VALUE: waits for it", 2, (*stage).grain},
-		"said":       {"TEXT: waits until the daemon's log says so", 1, (*stage).said},
 	}
 }
 
@@ -118,16 +115,8 @@ func (s *stage) template(_ bool, args []string) {
 	s.node.WriteFile(templateDir+args[0]+".yaml", s.expand(text))
 }
 
-func (s *stage) pod(_ bool, args []string) {
-	s.node.WriteFile(manifestDir+args[0]+".yaml", s.expand(s.line.ReadFile(args[1])))
-}
-
 func (s *stage) config(_ bool, args []string) {
 	s.node.WriteFile(configFile, scriptConfig+strings.Join(args, "\n")+"\n")
-}
-
-func (s *stage) write(_ bool, args []string) {
-	s.node.WriteFile(args[0], strings.Join(args[1:], "\n")+"\n")
 }
 
 func (s *stage) edit(_ bool, args []string) {

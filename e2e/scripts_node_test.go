@@ -65,15 +65,6 @@ func (s *stage) log() string {
 
 func (s *stage) reloads() int { return strings.Count(s.log(), "configuration ") }
 
-func (s *stage) said(_ bool, args []string) {
-	s.until("log", func() error {
-		if !strings.Contains(s.log(), args[0]) {
-			return fmt.Errorf("%q is not said", args[0])
-		}
-		return nil
-	})
-}
-
 func (s *stage) registry(_ bool, args []string) {
 	r := s.node.Registry
 	switch args[0] {
@@ -82,8 +73,6 @@ func (s *stage) registry(_ bool, args []string) {
 	case "start":
 		r.Intercept(nil)
 		r.Up()
-	case "hang":
-		r.Intercept(node.Hang(node.Manifest))
 	case "forget":
 		r.Forget()
 	case "lose":
