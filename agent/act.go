@@ -90,7 +90,11 @@ func (a *Agent) swap(ctx context.Context, s Step) (err error) {
 	}
 	defer func() {
 		_, back := a.Files.PutBack(context.WithoutCancel(ctx))
-		err = errors.Join(err, back)
+		if err != nil {
+			err = errors.Join(err, back)
+		} else if back != nil { // it is written, and the copy goes in the next cycle
+			a.Log.Warn("copy of the pod manifest stays", "cycle", a.cycle, "file", s.File, "err", back)
+		}
 	}()
 	if err := a.Files.SetAside(ctx, s.Was); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // Result is how an approval ended for one pod manifest.
@@ -210,5 +212,7 @@ func (r *Record) approve(p PodPlan, now time.Time) {
 	if r.Approved == nil {
 		r.Approved = map[string]Approval{}
 	}
-	r.Approved[p.File] = Approval{At: now, Offer: p.Offer}
+	r.Approved[p.File] = Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
+	})}
 }

@@ -14,10 +14,12 @@ import (
 // back plans how a pod returns to what ran well before, if it does not come up.
 // One that was broken already is not made the update's fault.
 func (d *decider) back(v podView, p PodPlan, s *Step) {
+	yes := d.rec.Approved[v.file]
+	began := yes.Well && yes.Offer == p.ID // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 		unknown := i.Flaps && !d.rec.runs(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])
-		if is && (!i.Well || unknown) && v.was.Name == v.pod.Name {
+		if is && (!i.Well && !began || unknown) && v.was.Name == v.pod.Name {
 			s.Apply.NoBack = i.Want.Image.Container + " did not run before either"
 			return
 		}

@@ -247,7 +247,8 @@ func (a *Agent) carryOut(ctx context.Context, s Step) error {
 	}
 }
 
-// write writes a pod manifest and remembers that it is ours.
+// write writes a pod manifest and remembers that it is ours. What is written is
+// written: a record that cannot be kept now is kept, or missed, at the cycle's end.
 func (a *Agent) write(ctx context.Context, s Step) error {
 	if err := a.Files.Write(ctx, s.Was, s.Data); err != nil {
 		return err
@@ -255,7 +256,10 @@ func (a *Agent) write(ctx context.Context, s Step) error {
 	if s.Ours {
 		a.record.wrote(s.File, s.Data)
 	}
-	return a.save(ctx)
+	if err := a.save(ctx); err != nil {
+		a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", s.File, "err", err)
+	}
+	return nil
 }
 
 func (a *Agent) remove(ctx context.Context, s Step) error {

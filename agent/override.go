@@ -211,10 +211,10 @@ func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
 		switch {
 		case p == nil || disk == nil || o.Pending && !o.fits(*disk):
 			return true
-		case !o.Pending && !r.hasDenied(file) && !o.isIn(*disk):
+		case o.Pending || p.Err != nil || p.withheld() || o.isIn(*disk):
+			return false // what it names follows a tag all the same
+		case !r.hasDenied(file):
 			return true // it was only for as long as the registry was away, and somebody has ended it
-		case o.Pending || p.Err != nil || p.withheld() || string(disk.Data) == o.Data:
-			return false
 		}
 		return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 			at, ok := o.Images[placeOf(i.Want.Image)]

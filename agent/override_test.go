@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // A volume's image, or one of a second document, is not named by digest.
@@ -379,5 +380,32 @@ func TestRetryOfOneImageLeavesTheDenialsOfOthers(t *testing.T) {
 		r := w.record()
 		assert.Contains(t, r.Denied, denied(badDB))
 		assert.NotContains(t, r.Denied, denied(bad))
+	})
+}
+
+// A person has edited the pinned file, and a newer release is offered: until it is
+// applied the pins still follow their tag, and no lower one is offered instead.
+func TestEditOfAPinnedFileOffersNothingLower(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.check()
+		w.apply()
+		bad := w.Registry.Release(velum, "4.0.1", 1, "9.9")
+		w.Node.Crash(bad.Digest, true)
+		w.check()
+		w.apply()
+		require.NotEmpty(t, w.record().Overrides)
+		w.Node.PutPodManifest("velum.yaml", []byte(w.Node.PodManifest("velum.yaml")+"  hostNetwork: true\n"))
+		w.Registry.Release(velum, "4.0.1", 1, "9.10")
+		for range 3 {
+			s := w.check()
+			require.NotNil(t, image(s, "velum.yaml", "velum").Offered)
+			assert.Equal(t, "4.0.1-rev1-build9.10", image(s, "velum.yaml", "velum").Offered.Tag)
+		}
 	})
 }

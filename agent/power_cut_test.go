@@ -22,6 +22,7 @@ import (
 type powerCut struct {
 	at, calls int
 	after     bool
+	full      bool // it is the disk that is full, at this call alone
 	dead      bool
 	where     string
 }
@@ -35,6 +36,10 @@ func (c *powerCut) call(what string, do func() error) error {
 	}
 	c.calls++
 	here := c.calls == c.at
+	if here && c.full {
+		c.where = "full at " + what
+		return errFull
+	}
 	if here && !c.after {
 		c.dead, c.where = true, "before "+what
 		panic(errCut)
@@ -46,6 +51,8 @@ func (c *powerCut) call(what string, do func() error) error {
 	}
 	return err
 }
+
+var errFull = errors.New("no space left on device")
 
 type cutFiles struct {
 	agent.PodFiles
@@ -126,10 +133,10 @@ func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
 		}
 	}()
 	do(a)
-	return cut.dead
+	return cut.dead || cut.full && cut.calls >= cut.at
 }
 
-// Whenever the power is cut, the next start ends with the pod on what was approved
+// Whenever the power is cut, or a write finds the disk full, the next start ends with the pod on what was approved
 // or on what ran well before, and nothing half done.
 func TestPowerCutAtEachCall(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -146,11 +153,11 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		"revision and no registry":        {rev: 2, lost: true},
 		"rebuild rolled back by a person": {rev: 1, hand: true},
 	} {
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/after %v", name, after), func(t *testing.T) {
+		for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
+			t.Run(name+"/"+when, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					for at := 1; ; at++ {
-						cut := &powerCut{at: at, after: after}
+						cut := &powerCut{at: at, after: how.after, full: how.full}
 						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand) {
 							assert.Greater(t, at, 5)
 							return
@@ -223,6 +230,11 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
 			return true
 		}
 		require.Equal(t, first.Digest, c.Digests[0], here)
+	case c.Digests[0] == first.Digest && cut.full && lost:
+		// Neither the registry nor the rescue: it did not start, and was rolled back.
+		if image(s, "velum.yaml", "velum").Offered == nil {
+			require.Contains(t, w.Disk.JSON(), `"denied"`, here)
+		}
 	case c.Digests[0] == first.Digest:
 		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "%s: it is offered again: %s", here, s.Reason)
 	default:

@@ -118,6 +118,8 @@ type Good struct {
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
+	// Well: the pod ran well then. What it is like later may be the apply's own doing.
+	Well bool `json:"well,omitempty"`
 }
 
 // PersonHold is a person's word that nothing of a repository is to be applied.

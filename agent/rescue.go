@@ -98,23 +98,24 @@ func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error
 	if err := a.provideAll(ctx, o); err != nil {
 		return nil, err
 	}
-	before, had := a.record.Overrides[file]
+	before := a.record.Overrides[file]
 	o.From = digest.FromBytes(now)
 	a.record.override(file, o)
-	if err := a.save(ctx); err != nil {
-		return nil, err
+	var s Step
+	if err = a.save(ctx); err == nil {
+		s, err = a.planBack(ctx, file)
 	}
-	s, err := a.planBack(ctx, file)
 	if err == nil {
 		err = a.act(ctx, s)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, err
-	case err != nil && had:
-		a.record.override(file, before)
 	case err != nil:
-		delete(a.record.Overrides, file)
+		a.record.override(file, before)
+		if before.Data == "" && len(before.Images) == 0 {
+			delete(a.record.Overrides, file)
+		}
 	default:
 		o.Pending = false
 		a.record.override(file, o)

@@ -74,7 +74,7 @@ func TestApply(t *testing.T) {
 	release(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := check(t, n)
 	require.Equal(t, agent.StateStaged, s.State, s.Reason)
-	id, before := container(t, n), look(t, n, grainFile)
+	id := container(t, n)
 	n.Registry.Down()
 	held(t, n, "registry away")
 	n.Registry.Up()
@@ -82,7 +82,7 @@ func TestApply(t *testing.T) {
 	moved := release(n, "demo/velum", "4.0.0-rev1-build1.3")
 	held(t, n, "has moved on to "+moved)
 	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for a yes of its own")
-	before = look(t, n, grainFile)
+	before := look(t, n, grainFile)
 	assert.Equal(t, id, container(t, n), "nothing was stopped")
 
 	n.Registry.Intercept(node.Fail(node.Manifest, 404))

@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -12,6 +13,9 @@ import (
 
 // SetAside answers as agent.PodFiles.
 func (n *Node) SetAside(_ context.Context, was agent.PodFile) error {
+	if was.Err != nil || was.Data == nil {
+		return fmt.Errorf("%s: not set aside: it was not read", was.Name)
+	}
 	n.mu.Lock()
 	if err := n.unchanged(was); err != nil {
 		n.mu.Unlock()

@@ -24,6 +24,9 @@ type FilesUnderTest struct {
 
 // TestPodFiles asserts what an agent.PodFiles promises.
 func TestPodFiles(t *testing.T, open func(t *testing.T) FilesUnderTest) {
+	for name, test := range asideCases() {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
 	for name, test := range map[string]func(*testing.T, FilesUnderTest){
 		"empty directories have no files":             filesEmpty,
 		"files are listed by name, with their bytes":  filesList,

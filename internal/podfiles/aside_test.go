@@ -216,3 +216,14 @@ func TestNoSequenceLosesAFile(t *testing.T) {
 		require.Len(rt, left, len(n.seen), "nothing but the files")
 	})
 }
+
+func listed(t require.TestingT, files agent.PodFiles) map[string]string {
+	list, err := files.PodManifests(context.Background())
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, f := range list {
+		require.NoError(t, f.Err, f.Name)
+		out[f.Name] = string(f.Data)
+	}
+	return out
+}

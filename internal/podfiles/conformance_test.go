@@ -14,15 +14,10 @@ import (
 
 func TestFilesConform(t *testing.T) {
 	t.Parallel()
-	agenttest.TestPodFiles(t, func(t *testing.T) agenttest.FilesUnderTest { return underTest(t).FilesUnderTest })
+	agenttest.TestPodFiles(t, underTest)
 }
 
-func TestSettingAsideConforms(t *testing.T) {
-	t.Parallel()
-	testAside(t, underTest)
-}
-
-func underTest(t *testing.T) asideUnderTest {
+func underTest(t *testing.T) agenttest.FilesUnderTest {
 	t.Helper()
 	root := t.TempDir()
 	d := Dirs{
@@ -44,11 +39,11 @@ func underTest(t *testing.T) asideUnderTest {
 		}
 	}
 	files := New(d)
-	return asideUnderTest{Files: files, FilesUnderTest: agenttest.FilesUnderTest{
+	return agenttest.FilesUnderTest{
 		Files: files, PutTemplate: put(d.Templates), PutPodManifest: put(d.PodManifests),
 		PutUnsafe: func(t *testing.T, name string) {
 			t.Helper()
 			require.NoError(t, os.Symlink("elsewhere", filepath.Join(d.PodManifests, name)))
 		},
-	}}
+	}
 }

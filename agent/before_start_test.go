@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Killed after the write and before kubelet's start, nothing runs at the next start: that is the apply's doing.
+func TestKilledBeforeTheStartIsStillRolledBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(2, "2.1")
+		ctx, kill := context.WithCancel(t.Context())
+		defer kill()
+		w.Node.Kubelet = false
+		w.agent.Progress = func(p agent.Progress) {
+			if p.Phase == "waiting" {
+				w.Node.EndPod("velum.yaml")
+				kill()
+			}
+		}
+		_, _, _ = w.agent.Apply(ctx, nil, false)
+		w.restart()
+		time.AfterFunc(time.Second, func() { w.Node.Kubelet = true; w.Node.Sync() })
+		w.look()
+		assert.Contains(t, w.Disk.JSON(), `"denied"`)
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
