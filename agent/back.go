@@ -11,19 +11,23 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// back plans how a pod returns to what ran well before, if it does not come up.
-// One that was broken already is not made the update's fault.
-func (d *decider) back(v podView, p PodPlan, s *Step) {
+// broken names a container of a pod that did not run before its apply: then it is
+// not made the update's fault.
+func (d *decider) broken(v podView, p PodPlan) string {
 	yes := d.rec.Approved[v.file]
 	began := yes.Well && yes.Offer == p.ID // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 		unknown := i.Flaps && !d.rec.runs(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])
 		if is && (!i.Well && !began || unknown) && v.was.Name == v.pod.Name {
-			s.Apply.NoBack = i.Want.Image.Container + " did not run before either"
-			return
+			return i.Want.Image.Container
 		}
 	}
+	return ""
+}
+
+// back plans how a pod returns to what ran well before, if it does not come up.
+func (d *decider) back(v podView, s *Step) {
 	o, err := d.wayBack(v, func(_ string, g Good) Pin { return Pin{g.Repository, g.Running} })
 	switch {
 	case err != nil:
@@ -155,7 +159,7 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	if !unproved || f.isOf(s.Apply) && !d.steady(p, containers) {
 		return Step{}, false
 	}
-	d.back(v, PodPlan{}, &s)
+	d.back(v, &s)
 	return s, true
 }
 

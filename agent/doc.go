@@ -17,14 +17,19 @@
 // counts; to stage is to pull, unpack and pin, when there is room; to prune is to
 // remove old releases that staging brought; to render is to make the wanted
 // pod manifest from a template; to apply is to make the pod run the staged
-// digest.
+// digest; to prove is to show that it does, for a while. What does not come up is
+// rolled back: a Denial keeps it from being offered again, and an Override has the
+// pod manifest name what ran well before by its digest. What kubelet took by itself
+// was adopted, and is proved and rolled back likewise.
 //
 // # Promises
 //
 // Everything is decided by digest and presented by tag, against what runs and
 // by the rules of now: a tag that goes back is told and not followed. Nothing
 // is offered before it is staged, and one unresolved image withholds its
-// whole pod. A write that would restart a running pod waits for approval.
+// whole pod. A write that would restart a running pod waits for approval, and one
+// that does not end well is taken back. A pod manifest is there, whole, whatever
+// happens.
 // Every step can be repeated, so a crash needs no repair: the next cycle
 // starts from what is really there.
 package agent

@@ -54,7 +54,11 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 		s.Apply.asRuns(pod)
 	}
 	d.expect(v, p, &s)
-	d.back(v, p, &s)
+	if broken := d.broken(v, p); broken != "" {
+		s.Apply.NoBack = broken + " did not run before either"
+	} else {
+		d.back(v, &s)
+	}
 	s.Apply.Ahead = ahead(p)
 	return s, true
 }
