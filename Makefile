@@ -77,7 +77,7 @@ fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the si
 
 soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull and KILLS in an apply, then `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
-		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS); \
+		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS) -rapid.seed=0; \
 	done
 	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' .
 	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' .

@@ -166,8 +166,8 @@ func TestSlowKubeletAfterAPodThatDidNotGoDownIsNotRescued(t *testing.T) {
 		w.agent.Pods = sandboxes{w.Node, time.Now().Add(time.Hour), nil, &cleared}
 		w.Node.OnAside = func(string) error {
 			if asides++; asides == 1 {
-				w.Node.Kubelet = false
-				time.AfterFunc(52*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+				w.Node.SetKubelet(false)
+				time.AfterFunc(52*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			}
 			return nil
 		}

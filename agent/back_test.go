@@ -277,8 +277,9 @@ func TestRescueWaitsTwoSeconds(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Node.OnStop = func(string) error {
-			w.Node.OnStop, w.Node.Kubelet = nil, false
-			time.AfterFunc(3*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			w.Node.OnStop = nil
+			w.Node.SetKubelet(false)
+			time.AfterFunc(3*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			w.Registry.Counts()
 			return nil
 		}
@@ -302,7 +303,7 @@ func TestRescueIsTriedOnce(t *testing.T) {
 		w.Node.OnAside = func(string) error { asides++; return nil }
 		w.Node.OnStop = func(string) error {
 			w.Registry.Down(agenttest.ErrRefused)
-			w.Node.Kubelet = false
+			w.Node.SetKubelet(false)
 			return nil
 		}
 		out, _ := w.apply()
@@ -339,9 +340,9 @@ func TestPodThatFlapsWasBrokenBefore(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-		w.Node.Kubelet = false
+		w.Node.SetKubelet(false)
 		w.check()
-		w.Node.Kubelet = true
+		w.Node.SetKubelet(true)
 		w.Node.Sync()
 		w.Node.Restart("velum.yaml", "velum")
 		w.look()

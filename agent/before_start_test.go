@@ -19,7 +19,7 @@ func TestKilledBeforeTheStartIsStillRolledBack(t *testing.T) {
 		w.bad(2, "2.1")
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
-		w.Node.Kubelet = false
+		w.Node.SetKubelet(false)
 		w.agent.Progress = func(p agent.Progress) {
 			if p.Phase == "waiting" {
 				w.Node.EndPod("velum.yaml")
@@ -28,7 +28,7 @@ func TestKilledBeforeTheStartIsStillRolledBack(t *testing.T) {
 		}
 		_, _, _ = w.agent.Apply(ctx, nil, false)
 		w.restart()
-		time.AfterFunc(time.Second, func() { w.Node.Kubelet = true; w.Node.Sync() })
+		time.AfterFunc(time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 		w.look()
 		assert.Contains(t, w.Disk.JSON(), `"denied"`)
 		w.runs("velum.yaml", "velum", first.Digest)

@@ -28,7 +28,7 @@ func TestOrphanOfOurs(t *testing.T) {
 		stays         bool
 	}{
 		"runs: its removal is an offer":             {func(w *world) { w.other() }, "remove", "", true},
-		"whose pod is not there is removed":         {func(w *world) { w.other(); w.Node.Kubelet = false; w.Node.EndPod("velum.yaml") }, "", "", false},
+		"whose pod is not there is removed":         {func(w *world) { w.other(); w.Node.SetKubelet(false); w.Node.EndPod("velum.yaml") }, "", "", false},
 		"crashes: that is no reason to take it":     {func(w *world) { w.other(); w.crash() }, "remove", "", true},
 		"was edited: it is not ours any more":       {func(w *world) { w.other(); w.edit() }, "", "edited", true},
 		"without any template: the package is away": {func(*world) {}, "", "unmanaged", true},
@@ -40,7 +40,7 @@ func TestOrphanOfOurs(t *testing.T) {
 		"on a busy node stays": {func(w *world) {
 			w.other()
 			w.Grain.SetBusy("busy")
-			w.Node.Kubelet = false
+			w.Node.SetKubelet(false)
 			w.Node.EndPod("velum.yaml")
 		}, "remove", "busy", true},
 	} {

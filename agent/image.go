@@ -55,13 +55,7 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		known, same = true, d.sameImage(good, i.Target)
 	}
 	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
-	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
-		i.Change = "" // updates: none
-		if at, ok := v.overridden(w.Image); ok {
-			i.Target = d.rec.Releases[releaseKey(at.Repository, at.Digest)]
-			i.Target.Repository, i.Target.Tag, i.Target.Digest = at.Repository, w.OnDisk.Tag, at.Digest
-		}
-	}
+	d.unchanged(v, w, &i, rule)
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// What runs is not asked for its signature any more: it would only keep the
@@ -71,6 +65,22 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		i.note("staging begins at " + i.Offer.StageFrom.UTC().Format(time.RFC3339))
 	}
 	return i
+}
+
+// unchanged takes back a change that is none: a rebuild where the rule wants none, and
+// what the pod manifest names by its digest already.
+func (d *decider) unchanged(v podView, w Want, i *ImagePlan, rule Rule) {
+	at, overridden := v.overridden(w.Image)
+	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
+		i.Change = "" // updates: none
+		if overridden {
+			i.Target = d.rec.Releases[releaseKey(at.Repository, at.Digest)]
+			i.Target.Repository, i.Target.Tag, i.Target.Digest = at.Repository, w.OnDisk.Tag, at.Digest
+		}
+	}
+	if overridden && at.Digest == i.Target.Digest && v.named[placeOf(w.Image)] {
+		i.Change = "" // kubelet does what it can
+	}
 }
 
 // running is the digest that a container runs, or ran last.

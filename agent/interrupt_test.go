@@ -46,7 +46,7 @@ func interrupted(t *testing.T, at string) {
 		return nil
 	}
 	if at == "while waiting" {
-		w.Node.Kubelet = false
+		w.Node.SetKubelet(false)
 		w.agent.Progress = func(p agent.Progress) {
 			if p.Phase == "waiting" {
 				kill()
@@ -63,7 +63,7 @@ func interrupted(t *testing.T, at string) {
 	assert.NotContains(t, w.Disk.JSON(), `"failed"`)
 	w.Node.OnStop = nil
 	if at == "while waiting" {
-		w.Node.Kubelet = true
+		w.Node.SetKubelet(true)
 		w.Node.Sync()
 	}
 	w.restart()
@@ -85,7 +85,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 		w.check()
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
-		w.Node.Kubelet = false // it is slow to see the new file
+		w.Node.SetKubelet(false) // it is slow to see the new file
 		w.agent.Progress = func(p agent.Progress) {
 			if p.Phase == "waiting" && strings.Contains(w.Node.PodManifest("velum.yaml"), "rev2") {
 				kill()
@@ -94,7 +94,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 		_, _, err := w.agent.Apply(ctx, nil, false)
 		require.NoError(t, err)
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
-		w.Node.Kubelet = true
+		w.Node.SetKubelet(true)
 		w.restart()
 
 		s := w.look()
@@ -112,7 +112,7 @@ func TestConversionWaitsForTheNewPodAlthoughTheImageIsTheSame(t *testing.T) {
 		old, _ := w.Node.Container("velum.yaml", "velum")
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
 		w.look()
-		w.Node.Kubelet = false
+		w.Node.SetKubelet(false)
 		waited := 0
 		w.agent.Progress = func(p agent.Progress) {
 			if waited++; p.Phase == "waiting" && waited == 5 {

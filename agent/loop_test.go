@@ -224,7 +224,7 @@ func TestLoopSaysThatItIsApplying(t *testing.T) {
 		require.NoError(t, err)
 		staged := l.Status().Since
 		pass(time.Minute)
-		l.Node.Kubelet = false
+		l.Node.SetKubelet(false)
 		go func() {
 			pass(3 * time.Second)
 			assert.Equal(t, agent.StateApplying, l.Status().State)

@@ -54,7 +54,7 @@ func TestWhatMovedIsNotRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.Node.Kubelet = true
+			w.Node.SetKubelet(true)
 			w.Registry.Release(mariadb, "4.0.0", 1, "1.1")
 			w.Node.PutTemplate("db.yaml", annotated("one", mariadb+":4.0.0-rev1"))
 			w.check()
@@ -104,7 +104,7 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 // moves, over the fakes: what the core itself costs.
 func BenchmarkSteadyCycle(b *testing.B) {
 	w := agenttest.NewWorld()
-	w.Node.Kubelet = true
+	w.Node.SetKubelet(true)
 	for n := range 20 {
 		name := fmt.Sprintf("app%02d", n)
 		repository := "registry.suse.com/demo/" + name

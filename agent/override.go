@@ -62,13 +62,14 @@ func pin(text []byte, reason string, now time.Time, to func(manifests.Image) (pi
 	var pins []manifests.Pinned
 	for _, img := range pod.Images {
 		p, known := pinned{}, false
-		if img.Document == 0 && isContainer(img) {
-			p, known = to(img)
+		ref := manifests.SplitReference(img.Reference)
+		if img.Document == 0 && isContainer(img) && ref.Digest == "" {
+			p, known = to(img) // what names a digest already follows nothing
 		}
 		if !known {
 			continue
 		}
-		follow := manifests.SplitReference(img.Reference).Tag
+		follow := ref.Tag
 		if p.tag == "" {
 			p.tag = follow
 		}

@@ -125,8 +125,8 @@ func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
 		w.check()
 		w.Registry.Retract(mariadb, "10.0-rev1")
 		w.Node.OnAside = func(string) error {
-			w.Node.Kubelet = false
-			time.AfterFunc(4*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			w.Node.SetKubelet(false)
+			time.AfterFunc(4*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			return nil
 		}
 		out, _ := w.apply()

@@ -252,7 +252,7 @@ func TestPodThatNeverRanWaitsWhereAllIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
-	w.Node.Kubelet = false
+	w.Node.SetKubelet(false)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
 	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
 	s := w.check()

@@ -88,7 +88,15 @@ func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error
 	if err != nil {
 		return nil, err
 	}
-	o, err := pin(now, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
+	before, text := a.record.Overrides[file], now
+	if r.step.Data != nil {
+		text = r.step.Data // it may not be written yet
+	}
+	was, err := before.undone(a.Policy, PodFile{Name: file, Data: text})
+	if err != nil {
+		return nil, err
+	}
+	o, err := pin(was.Data, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
 		p, known := r.step.Apply.Ahead[placeOf(img)]
 		return p, known
 	})
@@ -98,7 +106,6 @@ func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error
 	if err := a.provideAll(ctx, o); err != nil {
 		return nil, err
 	}
-	before := a.record.Overrides[file]
 	o.From = digest.FromBytes(now)
 	a.record.override(file, o)
 	var s Step

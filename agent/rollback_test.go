@@ -300,11 +300,11 @@ func TestRegistryLostForAMoment(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Node.OnStop = func(string) error {
-			w.Node.Kubelet = false
-			time.AfterFunc(10*time.Second, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			w.Node.SetKubelet(false)
+			time.AfterFunc(10*time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			return nil
 		}
-		w.Node.OnAside = func(string) error { w.Node.Kubelet = true; w.Node.Sync(); return nil }
+		w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); w.Node.Sync(); return nil }
 		began := time.Now()
 		out, _ := w.apply()
 		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)

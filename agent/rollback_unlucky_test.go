@@ -287,8 +287,8 @@ func TestSlowKubeletWithIfNotPresentIsNotRescued(t *testing.T) {
 		w.check()
 		w.Node.OnStop = func(string) error {
 			w.Registry.Down(agenttest.ErrRefused)
-			w.Node.Kubelet = false
-			time.AfterFunc(5*time.Second+1, func() { w.Node.Kubelet = true; w.Node.Sync() })
+			w.Node.SetKubelet(false)
+			time.AfterFunc(5*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			return nil
 		}
 		out, _ := w.apply()
@@ -306,7 +306,7 @@ func TestRescueAsksSeldom(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Registry.Counts()
-		w.Node.Kubelet = false
+		w.Node.SetKubelet(false)
 		w.apply()
 		assert.LessOrEqual(t, w.Registry.Counts().Heads, 20)
 	})

@@ -289,7 +289,7 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 func TestTagThatMovesBeforeThePodRunsIsStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Node.Kubelet = false
+	w.Node.SetKubelet(false)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.check()
@@ -302,7 +302,7 @@ func TestTagThatMovesBeforeThePodRunsIsStaged(t *testing.T) {
 	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
 	w.idle()
 	w.Registry.Counts()
-	w.Node.Kubelet = true
+	w.Node.SetKubelet(true)
 	w.Node.Sync()
 	w.runs("velum.yaml", "velum", next.Digest)
 }

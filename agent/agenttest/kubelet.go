@@ -52,6 +52,13 @@ func (n *Node) Sync() {
 	}
 }
 
+// SetKubelet turns kubelet on or off while others use the node.
+func (n *Node) SetKubelet(on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.Kubelet = on
+}
+
 // end kills a pod; kubelet keeps its dead containers for their logs.
 func (n *Node) end(file string) {
 	p := n.pods[file]

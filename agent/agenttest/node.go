@@ -186,7 +186,10 @@ func (n *Node) Keep(_ context.Context, name string, data []byte) error {
 }
 
 func (n *Node) changed() {
-	if n.Kubelet {
+	n.mu.Lock()
+	on := n.Kubelet
+	n.mu.Unlock()
+	if on {
 		n.Sync()
 	}
 }
