@@ -328,7 +328,8 @@ func testPrunedInUse(t *testing.T, r *podsRig) {
 	require.Len(t, found, 1)
 	assert.True(t, found[0].Running)
 	assert.Equal(t, config, found[0].Image)
-	require.NoError(t, r.runtime.Stop(t.Context(), id, grace))
+	_, err = r.cri.Runtime.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id})
+	require.NoError(t, err)
 	_, err = r.cri.Runtime.CreateContainer(t.Context(), &cri.CreateContainerRequest{
 		PodSandboxId: sandbox, SandboxConfig: pod, Config: &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: "velum", Attempt: 1}, Image: &cri.ImageSpec{Image: config.String()},

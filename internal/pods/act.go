@@ -35,12 +35,37 @@ func (r *Runtime) Lists(ctx context.Context, name string) (id digest.Digest, lis
 // in a row each. The log of the container stays where kubelet has put it.
 func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Duration) error {
 	return r.with(ctx, grace+stopMargin, func(ctx context.Context, c session) error {
+		if err := c.awaitNoticed(ctx, containerID); err != nil {
+			return fmt.Errorf("stop container %s: %w", containerID, err)
+		}
 		_, err := c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: containerID, Timeout: seconds(grace)})
 		if err != nil && !gone(err) {
 			return fmt.Errorf("stop container %s: %w", containerID, said(err))
 		}
 		return c.remove(ctx, containerID)
 	})
+}
+
+// kubeletNotices is how long a container has to have run until kubelet surely knows
+// of it: kubelet looks once a second, and does not miss what it has never seen. It
+// would start it anew only when it goes over its pods the next time, in a minute.
+const kubeletNotices = 3 * time.Second
+
+// awaitNoticed waits until kubelet knows of a container that was started just now.
+func (c session) awaitNoticed(ctx context.Context, containerID string) error {
+	answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
+	if err != nil {
+		return nil // who stops it next says what is wrong
+	}
+	age := time.Since(time.Unix(0, answer.GetStatus().GetStartedAt()))
+	wait := time.NewTimer(min(kubeletNotices-age, kubeletNotices)) // one from the future: a wrong clock
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wait.C:
+		return nil
+	}
 }
 
 // Clear removes the containers of a sandbox that is down.

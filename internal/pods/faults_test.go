@@ -56,6 +56,9 @@ func (f *fakeRuntime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.
 }
 
 func (f *fakeRuntime) ContainerStatus(ctx context.Context, _ *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	if f.status == nil {
+		return &cri.ContainerStatusResponse{}, nil // it has run since 1970
+	}
 	return f.status(ctx)
 }
 
@@ -232,6 +235,26 @@ func TestStop(t *testing.T) {
 	require.EqualError(t, r.Stop(t.Context(), "id1", 0), "cri "+socket+": stop container id1: Unavailable: shutting down")
 	f.stop = func(context.Context, *cri.StopContainerRequest) error { return nil }
 	assert.EqualError(t, r.Stop(t.Context(), "id1", 0), "cri "+socket+": remove container id1: Unavailable: shutting down")
+}
+
+// One that kubelet has not seen yet is not missed by it either.
+func TestStopWaitsUntilKubeletKnowsTheContainer(t *testing.T) {
+	t.Parallel()
+	started := time.Now()
+	var stopped time.Time
+	f := &fakeRuntime{
+		status: func(context.Context) (*cri.ContainerStatusResponse, error) {
+			return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{StartedAt: started.UnixNano()}}, nil
+		},
+		stop: func(context.Context, *cri.StopContainerRequest) error { stopped = time.Now(); return nil },
+	}
+	r, _ := serve(t, f)
+	require.NoError(t, r.Stop(t.Context(), "id1", 0))
+	assert.GreaterOrEqual(t, stopped.Sub(started), kubeletNotices)
+	started = started.Add(time.Hour) // by a wrong clock
+	began := time.Now()
+	require.NoError(t, r.Stop(t.Context(), "id1", 0))
+	assert.GreaterOrEqual(t, stopped.Sub(began), kubeletNotices)
 }
 
 func TestClear(t *testing.T) {
