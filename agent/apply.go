@@ -14,8 +14,10 @@ import (
 // applyAndRecord applies and remembers how it ended. An approval is used up
 // either way, but where nobody could look: what failed is not tried again by itself.
 func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
-	if open, _ := a.Policy.open(a.Now()); s.Apply.Auto && !open {
-		return nil // it has closed while other pods were applied
+	if s.Apply.Auto {
+		if open, _ := a.Policy.open(a.Now()); !open {
+			return nil // it has closed while other pods were applied
+		}
 	}
 	err := a.fresh(s.Apply)
 	if err == nil {

@@ -92,10 +92,7 @@ func (r *Record) forget(plan Plan, offers map[Question]Offer, inv Inventory, now
 // all stays, but approvals: a yes is to what was seen. A hold takes a yes back,
 // so that its end restarts nothing.
 func (r *Record) forgetPods(plan Plan, inv Inventory, now time.Time) {
-	pods := map[string]*PodPlan{}
-	for n := range plan.Pods {
-		pods[plan.Pods[n].File] = &plan.Pods[n]
-	}
+	pods := plan.byFile()
 	for key := range r.Good {
 		file, name, _ := strings.Cut(key, "/")
 		if p := pods[file]; p == nil || (p.Err == nil && !p.has(name) && !onDisk(inv, file, name)) {

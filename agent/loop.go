@@ -136,7 +136,10 @@ func (l *Loop) due(retries []time.Time) time.Time {
 // opening is the next look, earlier where a maintenance window opens before it.
 func (l *Loop) opening(look time.Time) time.Time {
 	p := l.agent.Policy
-	if open, change := p.open(l.now()); p.Auto && !open && change.Before(look) {
+	if !p.Auto {
+		return look // the windows are for that mode alone
+	}
+	if open, change := p.open(l.now()); !open && change.Before(look) {
 		return change
 	}
 	return look

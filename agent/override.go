@@ -203,10 +203,7 @@ func (r *Record) override(file string, o Override) {
 // forgetOverrides drops those that have ended: the pod manifest is gone, or a newer
 // release has taken every place.
 func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
-	pods := map[string]*PodPlan{}
-	for n := range plan.Pods {
-		pods[plan.Pods[n].File] = &plan.Pods[n]
-	}
+	pods := plan.byFile()
 	maps.DeleteFunc(r.Overrides, func(file string, o Override) bool {
 		p, disk := pods[file], find(inv.PodManifests, file)
 		switch {

@@ -34,6 +34,15 @@ type Plan struct {
 	Steps   []Step
 }
 
+// byFile gives the pods by the names of their files.
+func (p Plan) byFile() map[string]*PodPlan {
+	pods := make(map[string]*PodPlan, len(p.Pods))
+	for n := range p.Pods {
+		pods[p.Pods[n].File] = &p.Pods[n]
+	}
+	return pods
+}
+
 // PodPlan is one pod manifest: what is to become of it.
 type PodPlan struct {
 	File   string
