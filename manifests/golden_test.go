@@ -26,7 +26,22 @@ var update = flag.Bool("update", false, "write what Render makes into testdata/g
 // "error".
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/golden/*.txtar")
+	golden(t, "testdata/golden/*.txtar", "overrides", []string{"diff", "report", "error"},
+		func(t *testing.T, sections map[string]string) map[string]string {
+			t.Helper()
+			overrides, template := readOverrides(t, sections)
+			return renderGolden(t, template, overrides)
+		})
+}
+
+// golden compares what work makes of the section input, and of a template, with the
+// other sections of each archive; -update writes those anew.
+func golden(
+	t *testing.T, pattern, input string, outputs []string,
+	work func(t *testing.T, sections map[string]string) map[string]string,
+) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
@@ -38,13 +53,12 @@ func TestGolden(t *testing.T) {
 			for _, f := range archive.Files {
 				sections[f.Name] = string(f.Data)
 			}
-			overrides, template := readOverrides(t, sections)
-			got := renderGolden(t, template, overrides)
+			got := work(t, sections)
 			if *update {
-				writeGolden(t, file, archive, got)
+				writeGolden(t, file, archive, input, outputs, got)
 				return
 			}
-			for _, name := range []string{"diff", "report", "error"} {
+			for _, name := range outputs {
 				assert.Equal(t, sections[name], got[name], name)
 			}
 		})
@@ -69,15 +83,17 @@ func renderGolden(t *testing.T, template []byte, o manifests.Overrides) map[stri
 	return map[string]string{"diff": manifests.Diff("template", "rendered", template, r.Data), "report": report.String()}
 }
 
-func writeGolden(t *testing.T, file string, archive *txtar.Archive, got map[string]string) {
+func writeGolden(
+	t *testing.T, file string, archive *txtar.Archive, input string, outputs []string, got map[string]string,
+) {
 	t.Helper()
 	var kept []txtar.File
 	for _, f := range archive.Files {
-		if f.Name == "overrides" || f.Name == "template" {
+		if f.Name == input || f.Name == "template" {
 			kept = append(kept, f)
 		}
 	}
-	for _, name := range []string{"diff", "report", "error"} {
+	for _, name := range outputs {
 		if got[name] != "" {
 			kept = append(kept, txtar.File{Name: name, Data: []byte(got[name])})
 		}

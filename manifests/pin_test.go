@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -27,29 +26,12 @@ const otherDigest = "sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedc
 // "error". In the pins and the template, DIGEST and OTHER stand for digests.
 func TestPinGolden(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/pins/*.txtar")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			archive, err := txtar.ParseFile(file)
-			require.NoError(t, err)
-			sections := map[string]string{}
-			for _, f := range archive.Files {
-				sections[f.Name] = string(f.Data)
-			}
+	golden(t, "testdata/pins/*.txtar", "pins", []string{"diff", "error"},
+		func(t *testing.T, sections map[string]string) map[string]string {
+			t.Helper()
 			pins, template := readPins(t, sections)
-			got := pinGolden(t, template, pins)
-			if *update {
-				writePins(t, file, archive, got)
-				return
-			}
-			for _, name := range []string{"diff", "error"} {
-				assert.Equal(t, sections[name], got[name], name)
-			}
+			return pinGolden(t, template, pins)
 		})
-	}
 }
 
 var longDigests = strings.NewReplacer("DIGEST", digest, "OTHER", otherDigest)
@@ -83,23 +65,6 @@ func pinGolden(t *testing.T, template []byte, pins []manifests.Pinned) map[strin
 	}
 	checkPinned(t, template, out, pins)
 	return map[string]string{"diff": shortDigests.Replace(manifests.Diff("template", "pinned", template, out))}
-}
-
-func writePins(t *testing.T, file string, archive *txtar.Archive, got map[string]string) {
-	t.Helper()
-	var kept []txtar.File
-	for _, f := range archive.Files {
-		if f.Name == "pins" || f.Name == "template" {
-			kept = append(kept, f)
-		}
-	}
-	for _, name := range []string{"diff", "error"} {
-		if got[name] != "" {
-			kept = append(kept, txtar.File{Name: name, Data: []byte(got[name])})
-		}
-	}
-	archive.Files = kept
-	require.NoError(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 }
 
 // checkPinned holds for everything that was pinned.

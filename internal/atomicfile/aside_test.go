@@ -226,24 +226,6 @@ func TestEveryNameIsToldFromItsDotName(t *testing.T) {
 	}
 }
 
-func TestAForeignEditIsNotSetAside(t *testing.T) {
-	t.Parallel()
-	for name, edit := range foreignEdits {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			d := openDir(t, dir)
-			put(t, filepath.Join(dir, "file"), "old")
-			was, err := d.Read("file", 100)
-			require.NoError(t, err)
-			edit(t, filepath.Join(dir, "file"))
-			before := tree(t, dir)
-			require.ErrorIs(t, d.SetAside("file", was), ErrConflict)
-			require.Equal(t, before, tree(t, dir))
-		})
-	}
-}
-
 func TestAFullDiskHindersNoSettingAside(t *testing.T) {
 	dir := smallDisk(t)
 	d, err := OpenDir(dir)

@@ -63,6 +63,7 @@ func TestAForeignEditIsAConflict(t *testing.T) {
 			require.ErrorIs(t, err, ErrConflict)
 			require.False(t, written)
 			require.ErrorIs(t, d.Remove("file", &was), ErrConflict)
+			require.ErrorIs(t, d.SetAside("file", was), ErrConflict)
 			require.Equal(t, before, tree(t, dir))
 		})
 	}
