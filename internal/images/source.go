@@ -33,13 +33,16 @@ func (s *source) Resolve(ctx context.Context, _ string) (string, ocispec.Descrip
 	return s.name, desc, fromRegistry(err)
 }
 
-// Fetcher fetches from where the digest is.
+// Fetcher fetches from where the digest is, and from nowhere else: containerd asks
+// the URLs of a descriptor first (foreign layers), with a client that knows no
+// limit, no budget and no proxy of ours, wherever they lead.
 func (s *source) Fetcher(ctx context.Context, _ string) (remotes.Fetcher, error) {
 	f, err := s.resolver.Fetcher(ctx, s.ref)
 	if err != nil {
 		return nil, fromRegistry(err)
 	}
 	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+		desc.URLs = nil
 		from, err := f.Fetch(ctx, desc)
 		if err != nil {
 			return nil, fromRegistry(err)

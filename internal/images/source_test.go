@@ -87,3 +87,41 @@ func TestBody(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, text, string(data))
 }
+
+// A manifest may say that a layer lies elsewhere. Whoever wrote it does not send a
+// node of ours there.
+func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
+	t.Parallel()
+	const text = "0123456789"
+	var asked ocispec.Descriptor
+	s := &source{brought: func(int) {}, resolver: asking(func(desc ocispec.Descriptor) io.ReadCloser {
+		asked = desc
+		return io.NopCloser(strings.NewReader(text))
+	})}
+	layer := ocispec.Descriptor{
+		MediaType: "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+		Digest:    digest.FromString(text), Size: int64(len(text)), URLs: []string{"http://elsewhere.example/layer"},
+	}
+	fetcher, err := s.Fetcher(t.Context(), "")
+	require.NoError(t, err)
+	_, err = fetcher.Fetch(t.Context(), layer)
+	require.NoError(t, err)
+	assert.Empty(t, asked.URLs)
+	assert.Equal(t, layer.Digest, asked.Digest)
+	assert.NotEmpty(t, layer.URLs, "the caller's descriptor is the caller's")
+}
+
+// asking is a resolver that tells what is fetched.
+type asking func(desc ocispec.Descriptor) io.ReadCloser
+
+func (asking) Resolve(context.Context, string) (string, ocispec.Descriptor, error) {
+	return "", ocispec.Descriptor{}, nil
+}
+
+func (a asking) Fetcher(context.Context, string) (remotes.Fetcher, error) {
+	return remotes.FetcherFunc(func(_ context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+		return a(desc), nil
+	}), nil
+}
+
+func (asking) Pusher(context.Context, string) (remotes.Pusher, error) { return nil, nil }
