@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Whoever holds all connections of the status socket keeps others from it, and
+// nobody from the one that acts.
+func TestClientsOfASocketAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	status, acting := filepath.Join(dir, "status"), filepath.Join(dir, "agent")
+	serveAt(t, status, true, &daemon{})
+	serveAt(t, acting, false, &daemon{})
+	var first net.Conn
+	for range maxClients {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", status)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		if first == nil {
+			first = conn
+		}
+	}
+	_, err := NewClient(acting).Status(t.Context())
+	require.NoError(t, err)
+
+	answered := make(chan error, 1)
+	go func() {
+		_, err := NewClient(status).Status(t.Context())
+		answered <- err
+	}()
+	for range 20 { // one would be time enough for an answer, if there was one
+		_, err = NewClient(acting).Status(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Empty(t, answered, "one more than there is room for waits")
+	require.NoError(t, first.Close())
+	require.NoError(t, <-answered)
+}
