@@ -41,9 +41,10 @@ type Loop struct {
 	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
 	work    chan func(context.Context)
 	ended   chan struct{} // closed when Run returns
-	mu      sync.Mutex    // guards status
+	mu      sync.Mutex    // guards status and changed
 	status  Status
-	hearing sync.Mutex // guards hearers, also while they hear
+	changed chan struct{} // closed, and another one made, when the status changes
+	hearing sync.Mutex    // guards hearers, also while they hear
 	hearers map[int]func(Progress)
 	nextID  int
 
@@ -60,7 +61,7 @@ type Loop struct {
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{
 		notify: n, wake: wake, work: make(chan func(context.Context)), ended: make(chan struct{}),
-		hearers: map[int]func(Progress){}, machineID: machineID,
+		hearers: map[int]func(Progress){}, machineID: machineID, changed: make(chan struct{}),
 	}
 	l.adopt(a, interval)
 	l.status = a.blank(StateCurrent, "starting")
@@ -183,9 +184,24 @@ func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
 func (l *Loop) keep(s Status) {
 	l.mu.Lock()
 	l.status = s
+	l.announceChange()
 	l.mu.Unlock()
 	l.notify.Status(Sentence(s))
 	l.notify.Turned()
+}
+
+// Changed is closed when the status becomes another one, its progress aside. Who
+// takes it before the status misses no change. Safe for concurrent use.
+func (l *Loop) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
+
+// announceChange wakes those who wait for Changed. The caller holds the lock.
+func (l *Loop) announceChange() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // Status is the node as of the last cycle, with the progress of the one that
@@ -199,7 +215,7 @@ func (l *Loop) Status() Status {
 // run has the loop's goroutine do f, and waits for it.
 func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Context)) error {
 	if hear != nil {
-		defer l.listen(hear)()
+		defer l.Listen(hear)()
 	}
 	done := make(chan struct{})
 	task := func(ctx context.Context) {
@@ -217,9 +233,10 @@ func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Cont
 	}
 }
 
-// listen has f hear all progress until the returned function has returned. f
-// must not wait for the loop.
-func (l *Loop) listen(f func(Progress)) (stop func()) {
+// Listen has f hear all progress until the returned function has returned. f must
+// neither wait for the loop nor take its time: the work waits for it. Safe for
+// concurrent use.
+func (l *Loop) Listen(f func(Progress)) (stop func()) {
 	l.hearing.Lock()
 	defer l.hearing.Unlock()
 	id := l.nextID

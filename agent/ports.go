@@ -231,11 +231,11 @@ type Announcement struct {
 
 // AnnouncedUpdate is one staged image that waits for approval.
 type AnnouncedUpdate struct {
-	Image  string // repository
-	Change string
-	From   string
-	To     string
-	Digest digest.Digest
+	Image  string        `json:"image"` // repository
+	Change string        `json:"change"`
+	From   string        `json:"from"` // what runs, by its best name; "" where nothing is known to
+	To     string        `json:"to"`
+	Digest digest.Digest `json:"digest"` // of To
 }
 
 // Recorder keeps what cannot be observed again.

@@ -29,6 +29,7 @@ func (a *Agent) blank(state State, reason string) Status {
 		LastCheck: when(a.record.LastCheck),
 		NextCheck: a.nextCheck(), Budget: a.budget(),
 		Sources: []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
+		Updates: []AnnouncedUpdate{},
 	}
 }
 

@@ -20,13 +20,14 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 	a.record.Least = maps.Clone(a.least)
 	a.record.forget(plan, offers, inv, a.Now())
 	a.least = maps.Clone(a.record.Least)
-	if err := a.announce(ctx, plan); err != nil {
+	updates := updatesOf(plan)
+	if err := a.announce(ctx, plan, updates); err != nil {
 		a.Log.Warn("grain not set", "cycle", a.cycle, "err", err)
 		a.errs[grainKey] = fmt.Errorf("grain: %w", err)
 	}
 	state, reason := a.judge(plan)
 	s := a.blank(state, reason)
-	s.Sources = sourceStatus(a.record)
+	s.Sources, s.Updates = sourceStatus(a.record), updates
 	for _, p := range plan.Pods {
 		s.PodManifests = append(s.PodManifests, a.podStatus(p))
 		for _, i := range p.Images {
@@ -69,9 +70,21 @@ func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]O
 const grainKey = "grain"
 
 // announce tells the UI what is staged and waits for approval.
-func (a *Agent) announce(ctx context.Context, plan Plan) error {
+func (a *Agent) announce(ctx context.Context, plan Plan, updates []AnnouncedUpdate) error {
 	state, _ := a.judge(plan)
-	out := Announcement{State: string(state), Reason: strings.Join(a.fallen(plan, nil), "; ")}
+	err := a.Announcer.Announce(ctx, Announcement{
+		State: string(state), Reason: strings.Join(a.fallen(plan, nil), "; "), Updates: updates,
+	})
+	if errors.Is(err, ErrHeld) {
+		a.Log.Info("grain is held", "cycle", a.cycle, "reason", err)
+		return nil
+	}
+	return err
+}
+
+// updatesOf are what a plan has staged and waits for approval, each once, sorted.
+func updatesOf(plan Plan) []AnnouncedUpdate {
+	out := []AnnouncedUpdate{}
 	for _, p := range plan.Pods {
 		if !p.Ready || p.Change == ChangeRemove {
 			continue
@@ -82,23 +95,17 @@ func (a *Agent) announce(ctx context.Context, plan Plan) error {
 				change = ChangeConvert // pull policy alone
 			}
 			if change != "" {
-				out.Updates = append(out.Updates, AnnouncedUpdate{
+				out = append(out, AnnouncedUpdate{
 					Image: i.Target.Repository, Change: change, From: i.From,
 					To: i.Target.Name(), Digest: i.Target.Digest,
 				})
 			}
 		}
 	}
-	slices.SortFunc(out.Updates, func(x, y AnnouncedUpdate) int {
+	slices.SortFunc(out, func(x, y AnnouncedUpdate) int {
 		return strings.Compare(x.Image+x.To+x.From, y.Image+y.To+y.From)
 	})
-	out.Updates = slices.Compact(out.Updates)
-	err := a.Announcer.Announce(ctx, out)
-	if errors.Is(err, ErrHeld) {
-		a.Log.Info("grain is held", "cycle", a.cycle, "reason", err)
-		return nil
-	}
-	return err
+	return slices.Compact(out)
 }
 
 // judge draws the node's state by precedence. Applying is the loop's to say.

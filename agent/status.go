@@ -42,6 +42,8 @@ type Status struct {
 	Sources       []SourceStatus `json:"sources"`
 	Images        []ImageStatus  `json:"images"`
 	PodManifests  []PodStatus    `json:"podManifests"`
+	// Updates are staged and wait for approval: what the admin's UI is told.
+	Updates []AnnouncedUpdate `json:"updates"`
 }
 
 // BudgetStatus is what is left of the hour's requests to registries.

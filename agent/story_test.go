@@ -103,6 +103,7 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 	assert.Equal(t, []agent.AnnouncedUpdate{{
 		Image: velum, Change: "rebuild", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2", Digest: second.Digest,
 	}}, w.Grain.Last().Updates)
+	assert.Equal(t, w.Grain.Last().Updates, s.Updates, "all are told the same")
 	w.idle()
 
 	out, s := w.apply("velum")
@@ -111,6 +112,7 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 	w.runs("velum.yaml", "velum", second.Digest)
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
+	assert.Equal(t, []agent.AnnouncedUpdate{}, s.Updates, "none is no null")
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
 	w.Node.Collect()
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// watched collects the states that somebody sees who waits for each change.
+func watched(l *looped) (states func() []agent.State, stop func()) {
+	var seen []agent.State
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			changed := l.Changed()
+			if s := l.Status().State; len(seen) == 0 || seen[len(seen)-1] != s {
+				seen = append(seen, s)
+			}
+			select {
+			case <-changed:
+			case <-end:
+				return
+			}
+		}
+	}()
+	stop = func() { close(end); <-ended }
+	return func() []agent.State { synctest.Wait(); return seen }, stop
+}
+
+// Who watches sees what an apply that nobody else knows of goes through.
+func TestLoopTellsOfEachChange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		l.Node.Sync()
+		states, stop := watched(l)
+		defer stop()
+		assert.Equal(t, []agent.State{agent.StateCurrent}, states())
+		_, err = l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged}, states())
+		l.Node.SetKubelet(false)
+		go func() {
+			pass(3 * time.Second)
+			assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged, agent.StateApplying}, states())
+			l.Node.Sync()
+		}()
+		out, err := l.Apply(t.Context(), nil, false, nil)
+		require.NoError(t, err)
+		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged, agent.StateApplying, agent.StateCurrent}, states())
+	})
+}
+
+// Progress comes by the hundred; it is for those who listen, and wakes nobody else.
+func TestLoopTellsListenersOfProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		var phases []string
+		changed := l.Changed()
+		stop := l.Listen(func(p agent.Progress) {
+			phases = append(phases, p.Phase)
+			assert.False(t, isClosed(changed), "%s is no change", p.Phase)
+		})
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Contains(t, phases, "done")
+		assert.True(t, isClosed(changed), "the check itself is a change")
+		stop()
+		heard := len(phases)
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err = l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Len(t, phases, heard, "who has stopped hears nothing")
+	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
