@@ -146,7 +146,7 @@ packages:
 	@tools/setup packages
 
 node: packages
-	@tools/setup containerd containerd17 distribution registry26 kubelet
+	@tools/setup containerd containerd17 distribution registry26 kubelet host host-new
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:

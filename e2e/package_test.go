@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 func TestRPM(t *testing.T) {
 	t.Parallel()
 	dist, checkout := t.TempDir(), filepath.Dir(workingDir(t))
-	shell(t, checkout, `IUA_TREE=1 tools/package rpm "$1" --without check`, dist)
+	require.NoError(t, host.Built(t).Unpack(dist))
 	rpms := glob(t, dist, "*.rpm")
 	require.Len(t, rpms, 4, "the agent and completions for three shells")
 	content := t.TempDir()
@@ -153,40 +155,20 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 		}
 		assert.Empty(t, rpm("-V", packageName))
 	}
-	newer, older := successor(t, dist), mainOf(t, rpms)
+	newer, older := filepath.Join(t.TempDir(), "newer.rpm"), mainOf(t, rpms)
+	successor, err := host.Repack(dist, 1)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(newer, successor, 0o600))
 	rpm("-U", "--nodeps", newer)
-	assert.Contains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), "# the successor's")
+	assert.Contains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), host.NewerMark)
 	unchanged()
 	rpm("-U", "--nodeps", "--oldpackage", older)
-	assert.NotContains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), "# the successor's")
+	assert.NotContains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), host.NewerMark)
 	unchanged()
 
 	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "rpmdb")))
 	assert.Equal(t, []string{adminsDropIn, adminsConfig}, files(t, root), "what an admin made, and nothing else")
-}
-
-// successor makes the package of the next release: the same files, but for the shipped configuration, by the same spec.
-func successor(t *testing.T, dist string) string {
-	t.Helper()
-	text := read(t, dist, packageName+".spec")
-	for section, commands := range map[string]string{
-		"prep": ":", "build": ":", "check": ":",
-		"install": `mkdir -p %{buildroot}; cd %{buildroot}
-for package in ` + dist + `/*.rpm; do rpm2cpio "$package" | cpio -idm --quiet; done
-echo "# the successor's" >>usr/share/image-update-agent/config.yaml`,
-	} {
-		body := regexp.MustCompile(`(?ms)^%` + section + `\n.*?\n(%(?:build|install|check|if %\{defined))`)
-		require.Regexp(t, body, text)
-		text = body.ReplaceAllString(text, "%"+section+"\n"+strings.ReplaceAll(commands, "$", "$$")+"\n\n$1")
-	}
-	text = strings.Replace(text, "Release:        0", "Release:        1", 1)
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "next.spec"), []byte(text), 0o600))
-	shell(t, dir, `rpmbuild -bb --nodeps --define "_topdir $PWD" --define "_rpmdir $PWD" --define "_build_id_links none" \
-		--define "_build_name_fmt %%{NAME}-%%{RELEASE}.rpm" \
-		--define "_binary_payload w1.gzdio" next.spec`)
-	return filepath.Join(dir, packageName+"-1.rpm")
 }
 
 func mainOf(t *testing.T, rpms []string) string {

@@ -43,6 +43,9 @@ func (n *Node) build(module, name, as string, flags ...string) string {
 	return program
 }
 
+// Part returns the directory of a part that tools/setup builds.
+func (n *Node) Part(part string) string { n.tb.Helper(); return n.built(part) }
+
 // built returns the directory of a part that tools/setup builds.
 func (n *Node) built(part string) string {
 	n.tb.Helper()

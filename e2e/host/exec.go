@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Command is a program to be run in a booted host.
+type Command struct {
+	Argv  []string
+	Stdin string
+	User  string // empty: root. He has his own groups only, and no session
+}
+
+// Result is what a program left.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Exec runs a program as root to its end.
+func (h *Host) Exec(argv ...string) Result {
+	h.tb.Helper()
+	return h.Run(Command{Argv: argv})
+}
+
+// Run runs a program to its end.
+func (h *Host) Run(c Command) Result {
+	h.tb.Helper()
+	r, err := h.run(c)
+	if err != nil {
+		h.tb.Fatalf("host: %q: %v", c.Argv, err)
+	}
+	return r
+}
+
+// Must runs a program as root, which has to succeed, and returns what it printed, without the last line end.
+func (h *Host) Must(argv ...string) string {
+	h.tb.Helper()
+	r := h.Exec(argv...)
+	if r.Code != 0 {
+		h.tb.Fatalf("host: %q: exit %d: %s%s", argv, r.Code, r.Stdout, r.Stderr)
+	}
+	return strings.TrimSuffix(r.Stdout, "\n")
+}
+
+// run enters all namespaces of the host. Its error is not about how the program ended.
+func (h *Host) run(c Command) (Result, error) {
+	if h.leader == 0 {
+		return Result{}, errors.New("the host is off")
+	}
+	argv := []string{
+		"--target", strconv.Itoa(h.leader), "--all", "--wdns=/", "--",
+		"/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
+	}
+	if c.User != "" {
+		argv = append(argv, "setpriv", "--reuid="+c.User, "--regid="+c.User, "--init-groups", "--")
+	}
+	program := exec.CommandContext(h.tb.Context(), "nsenter", append(argv, c.Argv...)...)
+	var out, said strings.Builder
+	program.Stdin, program.Stdout, program.Stderr = strings.NewReader(c.Stdin), &out, &said
+	err := program.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		err = nil
+	}
+	return Result{Stdout: out.String(), Stderr: said.String(), Code: program.ProcessState.ExitCode()}, err
+}
+
+// AddUser adds a user who may do nothing that others may not.
+func (h *Host) AddUser(name string) {
+	h.tb.Helper()
+	h.Must("useradd", "--create-home", "--user-group", name)
+}
+
+// WriteFile writes a file of the host (a path as the host has it), as root's and with mode 0644, in one step.
+func (h *Host) WriteFile(name, text string) {
+	h.tb.Helper()
+	if h.Booted() {
+		r := h.Run(Command{Stdin: text, Argv: []string{"sh", "-euc", `mkdir -p "$(dirname "$1")"
+			cat >"$1.next"; chmod 644 "$1.next"; mv "$1.next" "$1"`, "sh", name}})
+		if r.Code != 0 {
+			h.tb.Fatalf("host: write %s: %s", name, r.Stderr)
+		}
+		return
+	}
+	h.staged++
+	staged := filepath.Join(h.node.Dir, "host/staged", strconv.Itoa(h.staged))
+	if err := os.WriteFile(staged, []byte(text), 0o600); err != nil {
+		h.tb.Fatalf("host: %v", err)
+	}
+	h.node.Shell(fmt.Sprintf("install -Dm644 %s %s", staged, filepath.Join(h.tree, name)))
+}
+
+// ReadFile reads a file of the host (a path as the host has it).
+func (h *Host) ReadFile(name string) string {
+	h.tb.Helper()
+	if !h.Booted() {
+		return h.node.Shell("cat " + filepath.Join(h.tree, name))
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(h.leader), "root", name))
+	if err != nil {
+		h.tb.Fatalf("host: %v", err)
+	}
+	return string(text)
+}

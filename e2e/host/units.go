@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Service is the agent's.
+const Service = "image-update-agent.service"
+
+// unitPatience is how long a unit may take to become what it is waited for.
+const unitPatience = time.Minute
+
+// Enable enables units as a product's preset does, in a host that is off or on.
+func (h *Host) Enable(units ...string) {
+	h.tb.Helper()
+	argv := append([]string{"systemctl", "enable", "--quiet"}, units...)
+	if h.Booted() {
+		h.Must(argv...)
+		return
+	}
+	h.node.Shell("chroot " + h.tree + " " + strings.Join(argv, " "))
+}
+
+// Show reads properties of a unit: `systemctl show`.
+func (h *Host) Show(unit string, properties ...string) map[string]string {
+	h.tb.Helper()
+	shown := map[string]string{}
+	for line := range strings.Lines(h.Must("systemctl", "show", unit, "--property="+strings.Join(properties, ","))) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		shown[name] = value
+	}
+	return shown
+}
+
+// Await waits until a property of a unit has a value.
+func (h *Host) Await(unit, property, value string) {
+	h.tb.Helper()
+	node.Eventually(h.tb, "host: "+unit, unitPatience, func() error {
+		if got := h.Show(unit, property)[property]; got != value {
+			return fmt.Errorf("%s=%s, want %s", property, got, value)
+		}
+		return nil
+	})
+}
+
+// Journal is what a unit, and systemd about it, said since the boot: one message a line.
+func (h *Host) Journal(unit string) string {
+	h.tb.Helper()
+	return h.Must("journalctl", "--boot", "--output=cat", "--no-pager", "--unit="+unit)
+}
+
+// DropIn adds to a unit, and tells the manager of it where there is one.
+func (h *Host) DropIn(unit, text string) {
+	h.tb.Helper()
+	h.WriteFile("/etc/systemd/system/"+unit+".d/test.conf", text)
+	if h.Booted() {
+		h.Must("systemctl", "daemon-reload")
+	}
+}
