@@ -99,7 +99,7 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 // offered is staged, and kept.
 func (a *Agent) isNext(s Step) bool {
 	switch {
-	case a.errs[s.key()] != nil:
+	case a.errs[s.key()] != nil || a.lacks(s) != "":
 		return false
 	case s.Do == StepApply:
 		return s.Apply.Auto && !a.applied[s.File]
@@ -180,7 +180,9 @@ func (a *Agent) neverAsked() bool { return a.loaded && a.record.LastCheck.IsZero
 // order.
 func (a *Agent) carry(ctx context.Context, steps []Step) {
 	isPull := func(s Step) bool { return s.Do == StepStage }
-	a.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !isPull(s) }))
+	a.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
+		return !isPull(s) || a.errs[s.key()] != nil // tried in this cycle, and put off to the next
+	}))
 	for _, step := range slices.DeleteFunc(slices.Clone(steps), isPull) {
 		if ctx.Err() != nil {
 			return // asked to stop: between steps, the node is always whole
@@ -192,13 +194,21 @@ func (a *Agent) carry(ctx context.Context, steps []Step) {
 // do carries out a step. Its failure is noted where it belongs and leaves the
 // node as it was before the step.
 func (a *Agent) do(ctx context.Context, s Step) {
-	for _, need := range s.Needs {
-		if _, failed := a.errs[need]; failed {
-			a.Log.Info("step waits for an image", "cycle", a.cycle, "step", s.String(), "image", need)
-			return
-		}
+	if need := a.lacks(s); need != "" {
+		a.Log.Info("step waits for an image", "cycle", a.cycle, "step", s.String(), "image", need)
+		return
 	}
 	a.note(ctx, s, a.carryOut(ctx, s))
+}
+
+// lacks is a release that a step needs and that could not be staged in this cycle.
+func (a *Agent) lacks(s Step) string {
+	for _, need := range s.Needs {
+		if a.errs[need] != nil {
+			return need
+		}
+	}
+	return ""
 }
 
 // note keeps how a step ended.

@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -69,4 +70,21 @@ func TestAPullThatFailsIsUnderWayNoMore(t *testing.T) {
 	w.agent.Progress = func(p agent.Progress) { last = p }
 	w.check()
 	assert.Equal(t, agent.Progress{Reference: next.StagedName(), Phase: "failed"}, last)
+}
+
+// What could not be pulled is tried again in the next cycle, not at once: the files that wait for it do not change that.
+func TestAFailedPullIsTriedOnceACycle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		tried := 0
+		w.Node.OnStage = func(context.Context, agent.Release) error {
+			tried++
+			return errors.New("the registry broke off")
+		}
+		w.check()
+		assert.Equal(t, 1, tried)
+		w.look()
+		assert.Equal(t, 2, tried)
+	})
 }
