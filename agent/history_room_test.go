@@ -94,3 +94,28 @@ func (h *history) namesHold() {
 	}
 	h.collected = false
 }
+
+// reboot starts the node anew. A registry that is away keeps what is Always pulled
+// from starting; what has no other template names the same as before.
+func (h *history) reboot() {
+	before := h.seen()
+	h.Node.PowerOff()
+	steps, err := h.Agent().Boot(h.t.Context())
+	require.NoError(h.t, err)
+	require.NoError(h.t, agent.BootErrors(steps))
+	did := map[string]bool{}
+	for _, s := range steps {
+		did[s.File] = s.Do != ""
+	}
+	for p, b := range before {
+		require.Equal(h.t, did[p[0]], b.file != h.Node.PodManifest(p[0]), "%s: %v", p[0], steps)
+	}
+	again, err := h.Agent().Boot(h.t.Context())
+	require.NoError(h.t, err)
+	for _, s := range again {
+		require.Empty(h.t, s.Do, "a second boot would %s %s", s.Do, s.File)
+	}
+	h.Node.SetKubelet(true)
+	h.Node.Sync()
+	h.agent = h.Agent()
+}

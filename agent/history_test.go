@@ -132,6 +132,7 @@ func (h *history) ops() []op {
 		{"template", func() { h.template(flag()) }},
 		{"no template", func() { h.Node.PutTemplate("db.yaml", nil) }},
 		{"kill", func() { h.agent = h.Agent() }},
+		{"reboot", h.reboot},
 		{"look", func() { h.cycle(agent.PollNone) }},
 		{"poll", func() { h.cycle(agent.PollDue) }},
 		{"retry", func() { h.cycle(agent.PollFailed) }},

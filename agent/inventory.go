@@ -37,6 +37,25 @@ type Inventory struct {
 // inventory looks at the node. It either sees everything or errs: a plan made
 // from half a view could take a running pod for an absent one.
 func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
+	inv, err := a.files(ctx)
+	if err != nil {
+		return inv, err
+	}
+	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
+		return inv, fmt.Errorf("containers: %w", err)
+	}
+	if inv.Held, err = a.Images.Held(ctx); err != nil {
+		return inv, fmt.Errorf("images: %w", err)
+	}
+	if len(a.wanting) > 0 {
+		inv.Filesystem = a.filesystem(ctx)
+		inv.Wanting = maps.Clone(a.wanting)
+	}
+	return inv, nil
+}
+
+// files is the part of it that is files.
+func (a *Agent) files(ctx context.Context) (Inventory, error) {
 	var inv Inventory
 	var err error
 	if inv.Templates, err = a.Files.Templates(ctx); err != nil {
@@ -48,18 +67,8 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	if inv.Waiting, err = a.Files.Waiting(ctx); err != nil {
 		return inv, fmt.Errorf("rendered pod manifests: %w", err)
 	}
-	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
-		return inv, fmt.Errorf("containers: %w", err)
-	}
-	if inv.Held, err = a.Images.Held(ctx); err != nil {
-		return inv, fmt.Errorf("images: %w", err)
-	}
 	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
-	}
-	if len(a.wanting) > 0 {
-		inv.Filesystem = a.filesystem(ctx)
-		inv.Wanting = maps.Clone(a.wanting)
 	}
 	inv.Overrides = a.record.Overrides
 	inv.views = survey(inv, a.Policy)

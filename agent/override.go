@@ -175,20 +175,28 @@ func (o Override) fits(file PodFile) bool {
 
 // moveOn ends the places of an override that have got another digest.
 func (r *Record) moveOn(s Step) {
-	o, ok := r.Overrides[s.File]
-	if !ok {
-		return
-	}
-	o.Images = maps.Clone(o.Images)
+	var ends []string
 	for _, e := range s.Apply.Expect {
-		if at, ok := o.at(e); ok && at.Digest != e.Digest {
-			delete(o.Images, e.place())
-			o.Data = "" // it says more than is wanted now
+		if at, ok := r.Overrides[s.File].at(e); ok && at.Digest != e.Digest {
+			ends = append(ends, e.place())
 		}
 	}
-	r.override(s.File, o)
+	r.endPlaces(s.File, ends)
+}
+
+// endPlaces ends some places of an override.
+func (r *Record) endPlaces(file string, places []string) {
+	if len(places) == 0 {
+		return
+	}
+	o := r.Overrides[file]
+	o.Images, o.Data = maps.Clone(o.Images), "" // it says more than is wanted now
+	for _, place := range places {
+		delete(o.Images, place)
+	}
+	r.override(file, o)
 	if len(o.Images) == 0 {
-		delete(r.Overrides, s.File)
+		delete(r.Overrides, file)
 	}
 }
 

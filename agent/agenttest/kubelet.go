@@ -79,6 +79,17 @@ func (n *Node) EndPod(file string) {
 	n.Forget()
 }
 
+// PowerOff ends all pods: the node is about to boot.
+func (n *Node) PowerOff() {
+	n.mu.Lock()
+	for file := range n.pods {
+		n.end(file)
+	}
+	n.Kubelet = false
+	n.mu.Unlock()
+	n.Forget()
+}
+
 // Forget has kubelet remove the dead containers of former pods.
 func (n *Node) Forget() {
 	n.mu.Lock()

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// bootPatience is how long containerd may take to say what the node holds: kubelet
+// waits for it.
+const bootPatience = 5 * time.Second
+
+// BootStep is what becomes of a pod manifest whose template says something else,
+// before kubelet starts.
+type BootStep struct {
+	Step   // Do is empty where it stays as it is
+	Reason string
+	Err    error    // why the step could not be done
+	ends   []string // places of its override that a template has moved on
+}
+
+// Boot brings pod manifests to the templates that an update or a rollback of the
+// system has brought, so that their pods start with them instead of being restarted
+// later. It is for the time before kubelet starts: a write restarts nothing then,
+// and needs nobody's approval. It asks no registry, and offers nothing: what a
+// template does not name stays as it is. The caller sees to it that kubelet has not
+// started.
+func (a *Agent) Boot(ctx context.Context) ([]BootStep, error) {
+	if err := a.begin(ctx, PollNone); err != nil {
+		return nil, err
+	}
+	if err := a.putBack(ctx); err != nil {
+		return nil, err
+	}
+	inv, err := a.files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if a.Policy.PullPolicy == manifests.PullIfNotPresent {
+		inv.Held = a.heldInTime(ctx)
+	}
+	steps := AtBoot(inv, a.record, a.Policy, a.Now())
+	for n := range steps {
+		a.boot(ctx, &steps[n])
+	}
+	return steps, nil
+}
+
+// heldInTime is what the node holds, nothing where nobody says so in time.
+func (a *Agent) heldInTime(ctx context.Context) []HeldImage {
+	ctx, cancel := context.WithTimeout(ctx, bootPatience)
+	defer cancel()
+	held, err := a.Images.Held(ctx)
+	if err != nil {
+		a.Log.Warn("images not seen", "cycle", a.cycle, "err", err)
+	}
+	return held
+}
+
+func (a *Agent) boot(ctx context.Context, s *BootStep) {
+	switch s.Do {
+	case StepWrite:
+		a.record.endPlaces(s.File, s.ends)
+		s.Err = a.write(ctx, s.Step)
+	case StepRemove:
+		s.Err = a.remove(ctx, s.Step)
+	default:
+		a.Log.Info("pod manifest stays", "cycle", a.cycle, "file", s.File, "reason", s.Reason)
+		return
+	}
+	if s.Err != nil {
+		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", s.Err)
+		return
+	}
+	a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
+}
+
+// AtBoot decides what Boot does. It is pure, as Decide is.
+func AtBoot(inv Inventory, rec Record, p Policy, now time.Time) []BootStep {
+	d, views := newDecider(inv, nil, rec, p, now)
+	var steps []BootStep
+	for _, v := range views {
+		s := BootStep{Step: Step{File: v.file, Was: PodFile{Name: v.file}}}
+		if v.disk != nil {
+			s.Was = *v.disk
+		}
+		d.atBoot(v, &s)
+		switch {
+		case s.Do == "" && s.Reason == "":
+			continue
+		case s.Do != "" && inv.Busy != "":
+			s.stays("%s", inv.Busy)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+func (s *BootStep) stays(format string, args ...any) {
+	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
+}
+
+// atBoot plans one pod manifest.
+func (d *decider) atBoot(v podView, s *BootStep) {
+	p := PodPlan{File: v.file, Pod: v.pod.Name}
+	switch {
+	case v.err != nil:
+		s.stays("%v", v.err)
+	case v.override.Pending:
+		if string(s.Was.Data) != v.override.Data {
+			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.override.Data), v.template != nil, v.override.Reason
+		}
+	case d.orphan(v, &p) && len(p.Holds) > 0:
+		s.stays("%s", p.Holds[0].Reason)
+	case p.Change == ChangeRemove:
+		s.Do, s.Reason = StepRemove, "its template is gone"
+	case v.template == nil || !v.managed:
+		// Not ours.
+	default:
+		d.toTemplate(v, &p, s)
+	}
+}
+
+// toTemplate renders a pod manifest with the tags of its template, and with what is
+// on disk where that is higher.
+func (d *decider) toTemplate(v podView, p *PodPlan, s *BootStep) {
+	why := ""
+	for _, w := range v.wants {
+		i := ImagePlan{Want: w}
+		var moves bool
+		i.Target, moves = d.bootTarget(w)
+		at, named := v.overridden(w.Image)
+		switch {
+		case named && !moves:
+			i.Target.Digest = at.Digest
+		case named:
+			s.ends = append(s.ends, placeOf(w.Image))
+		}
+		if moves && why == "" {
+			why = d.speaksAgainst(i.Target, w)
+		}
+		p.Images = append(p.Images, i)
+	}
+	d.render(v, p)
+	if v.disk != nil {
+		d.holds(p)
+		d.waitsFor(p)
+	}
+	switch {
+	case p.Err != nil:
+		s.stays("%v", p.Err)
+	case v.disk != nil && !p.Waiting:
+		// The pod is the same.
+	case v.disk != nil && !d.unedited(*v.disk):
+		s.stays("it is not what the agent wrote last")
+	case why != "":
+		s.stays("%s", why)
+	case len(p.Holds) > 0:
+		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
+	default:
+		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
+		if v.disk == nil {
+			s.Reason = "its template is new"
+		}
+	}
+}
+
+// bootTarget is what an image is to follow; moves: it is not what the pod manifest
+// follows. What the configuration names instead of the template is no system's
+// update, and is offered.
+func (d *decider) bootTarget(w Want) (target Release, moves bool) {
+	ask := w.Ask
+	if ask.Repository == "" {
+		return Release{}, false // as the template has it
+	}
+	rule := d.policy.rule(ask.Repository)
+	target = Release{Repository: ask.Repository, Tag: ask.Tag}
+	if on := w.OnDisk; on.Repository == ask.Repository && !IsPlaceholder(on.Tag) && (rule.Follow != "" || on.Tag == ask.Tag) {
+		target.Tag = on.Tag
+		return target, false
+	}
+	// The intermediate tag of a short one, where the last poll has found it.
+	if known := d.rec.Offers[ask.String()].Follow; known.Tag == ask.Tag || areTwins(ask.Tag, known.Tag, rule) {
+		target.Tag, target.Digest = known.Tag, known.Digest
+	}
+	return target, true
+}
+
+// speaksAgainst tells why a pod must not start with what its template brings.
+func (d *decider) speaksAgainst(target Release, w Want) string {
+	name := target.Repository + ":" + target.Tag
+	rule := d.policy.rule(target.Repository)
+	if no, refused := d.refuses(target, rule); refused {
+		return no.String()
+	}
+	switch {
+	case rule.Signatures == SignaturesRequire && d.rec.Signed[releaseKey(target.Repository, target.Digest)] == "":
+		return name + ": not known to be signed"
+	case w.OnDisk.Repository != "" && d.policy.PullPolicy == manifests.PullIfNotPresent && !d.hasName(name):
+		return name + ": not on the node"
+	}
+	return ""
+}
+
+// hasName reports whether kubelet finds an image on the node by this name.
+func (d *decider) hasName(name string) bool {
+	return slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Name == name })
+}
+
+// unedited reports whether a pod manifest is what the agent wrote last.
+func (d *decider) unedited(disk PodFile) bool {
+	return d.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
+}
+
+// BootErrors joins what went wrong.
+func BootErrors(steps []BootStep) error {
+	var all []error
+	for _, s := range steps {
+		if s.Err != nil {
+			all = append(all, fmt.Errorf("%s: %w", s.File, s.Err))
+		}
+	}
+	return errors.Join(all...)
+}

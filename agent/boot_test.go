@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// reboot is a reboot: what the package brought meanwhile is rendered before kubelet
+// starts, and the daemon starts last.
+func (w *world) reboot() []agent.BootStep {
+	w.t.Helper()
+	w.Node.PowerOff()
+	steps, err := w.Agent().Boot(w.t.Context())
+	require.NoError(w.t, err)
+	require.NoError(w.t, agent.BootErrors(steps))
+	w.Node.SetKubelet(true)
+	w.Node.Sync()
+	w.restart()
+	return steps
+}
+
+// becomes asserts what Boot did with the only pod manifest.
+func becomes(t *testing.T, steps []agent.BootStep, do agent.Verb, reason string) {
+	t.Helper()
+	if do == "" && reason == "" {
+		assert.Empty(t, steps)
+		return
+	}
+	require.Len(t, steps, 1)
+	assert.Equal(t, do, steps[0].Do)
+	assert.Contains(t, steps[0].Reason, reason)
+}
+
+// The system's update brought a template of another version.
+func TestPodsStartWithTheTemplatesOfTheNewSystem(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum")-1, "it started once since the boot")
+		w.check()
+		s := w.look()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.True(t, image(s, "velum.yaml", "velum").Adopted)
+		w.idle()
+		assert.NotEqual(t, first.Digest, second.Digest)
+	})
+}
+
+// What is offered and not approved is no template's.
+func TestABootAppliesNoOffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		s := w.check()
+		require.Equal(t, agent.StateStaged, s.State)
+		becomes(t, w.reboot(), "", "")
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// Another template of the same images.
+func TestATemplateThatChangesNoImage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "hostNetwork")
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.0-rev1\n")
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// Whatever a boot must leave as it is, and why.
+func TestWhatABootLeaves(t *testing.T) {
+	newer := podYAML("velum", "velum="+velum+":4.0.1-rev1")
+	for name, c := range map[string]struct {
+		set    func(w *world)
+		reason string
+	}{
+		"the template is older": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":3.9.9-rev1"))
+		}, ""},
+		"a comment": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", append([]byte("# new\n"), podYAML("velum", "velum="+velum+":__TAG__")...))
+		}, ""},
+		"somebody edited the pod manifest": {func(w *world) {
+			w.Node.PutPodManifest("velum.yaml", append([]byte(w.Node.PodManifest("velum.yaml")), "  hostNetwork: true\n"...))
+		}, "it is not what the agent wrote last"},
+		"another operation": {func(w *world) { w.Node.PutTemplate("velum.yaml", newer); w.Grain.SetBusy("the grain is true") }, "the grain is true"},
+		"a person's hold": {func(w *world) {
+			_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "wait"})
+			require.NoError(w.t, err)
+			w.Node.PutTemplate("velum.yaml", newer)
+		}, "hold: everything: wait"},
+		"frozen": {func(w *world) {
+			w.Policy.Freeze = w.Clock.Now().Add(time.Hour)
+			w.Node.PutTemplate("velum.yaml", newer)
+		}, "freeze"},
+		"a denied tag": {func(w *world) {
+			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Deny: []string{"4.0.1*"}} }
+			w.Node.PutTemplate("velum.yaml", newer)
+		}, "4.0.1-rev1 refused by deny"},
+		"signatures are required": {func(w *world) {
+			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Signatures: agent.SignaturesRequire} }
+			w.Node.PutTemplate("velum.yaml", newer)
+		}, "not known to be signed"},
+		"the configuration follows another tag": {func(w *world) {
+			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Follow: "4.0.1-rev1"} }
+		}, ""},
+		"a template that is none": {func(w *world) { w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod")) }, "template"},
+		"not on the node": {func(w *world) {
+			w.Policy.PullPolicy = "IfNotPresent"
+			w.Node.PutTemplate("velum.yaml", newer)
+		}, velum + ":4.0.1-rev1: not on the node"},
+		"nobody says what is on the node": {func(w *world) {
+			w.Policy.PullPolicy = "IfNotPresent"
+			w.Node.PutTemplate("velum.yaml", newer)
+			w.Node.Blind(errors.New("containerd is away"))
+		}, "not on the node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.1", 1, "1.1")
+				was := w.Node.PodManifest("velum.yaml")
+				c.set(w)
+				if now := w.Node.PodManifest("velum.yaml"); now != was {
+					was = now
+				}
+				w.Node.PowerOff()
+				steps, err := w.Agent().Boot(t.Context())
+				require.NoError(t, err)
+				becomes(t, steps, "", c.reason)
+				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+			})
+		})
+	}
+}
+
+// With IfNotPresent what is on the node by that name starts without a registry.
+func TestABootWithIfNotPresent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.PullPolicy = "IfNotPresent"
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.Hold(velum+":4.0.1-rev1", second.Digest)
+		w.Registry.Down(errors.New("away"))
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// The packages bring a pod, or take one away.
+func TestABootWithPodsThatComeAndGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is new")
+		w.runs("db.yaml", "db", db.Digest)
+		w.check()
+		w.look()
+		w.idle()
+		w.Node.PutTemplate("db.yaml", nil)
+		becomes(t, w.reboot(), agent.StepRemove, "its template is gone")
+		assert.Empty(t, w.Node.PodManifest("db.yaml"))
+		w.Node.PutTemplate("more.yaml", podYAML("more", "more="+mariadb+":__TAG__"))
+		becomes(t, w.reboot(), "", "no tag is known for __TAG__")
+		assert.Empty(t, w.Node.PodManifest("more.yaml"))
+	})
+}
+
+// A short tag becomes its intermediate tag where the last poll has found that.
+func TestABootWithAShortTag(t *testing.T) {
+	for name, polled := range map[string]bool{"known": true, "not known": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1"))
+				want := velum + ":4.0.1\n"
+				if polled {
+					w.check()
+					want = velum + ":4.0.1-rev1\n"
+				}
+				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				assert.Contains(t, w.Node.PodManifest("velum.yaml"), want)
+				w.runs("velum.yaml", "velum", second.Digest)
+			})
+		})
+	}
+}
+
+// What was rolled back stays where it is, until a template brings another release:
+// then the digest that was named is not gone back to at the daemon's first look.
+func TestABootAfterARollback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		pinned := w.Node.PodManifest("velum.yaml")
+		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
+		becomes(t, w.reboot(), "", "")
+		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
+		w.runs("velum.yaml", "velum", first.Digest)
+
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.Node.PowerOff()
+		steps, err := w.Agent().Boot(t.Context())
+		require.NoError(t, err)
+		becomes(t, steps, agent.StepWrite, "its template is another")
+		w.restart()
+		w.look() // before kubelet has started anything
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.1-rev1\n")
+		w.Node.SetKubelet(true)
+		w.Node.Sync()
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// The system is rolled back: its older pod manifest would start what is denied.
+func TestABootWithAnOlderEtcAndADenial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		older := w.Node.PodManifest("velum.yaml")
+		w.bad(1, "9.9")
+		w.apply()
+		pinned := w.Node.PodManifest("velum.yaml")
+		require.NotEqual(t, older, pinned)
+		w.Node.PutPodManifest("velum.yaml", []byte(older))
+		becomes(t, w.reboot(), agent.StepWrite, "")
+		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.look()
+		w.look()
+		w.idle()
+	})
+}
+
+// What was set aside when the power went comes back.
+func TestABootPutsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		files, err := w.Node.PodManifests(t.Context())
+		require.NoError(t, err)
+		w.Node.PowerOff()
+		require.NoError(t, w.Node.SetAside(t.Context(), files[0]))
+		becomes(t, w.reboot(), "", "")
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// A file that cannot be written stops no other.
+func TestABootThatCannotWrite(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
+		w.Node.PowerOff()
+		a := w.Agent()
+		a.Files = fullFor{w.Node, "db.yaml"}
+		steps, err := a.Boot(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, agent.BootErrors(steps), "db.yaml: no space left on device")
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1")
+		assert.Empty(t, w.Node.PodManifest("db.yaml"))
+	})
+}
+
+// fullFor has no room for one file.
+type fullFor struct {
+	agent.PodFiles
+	name string
+}
+
+func (f fullFor) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+	if was.Name == f.name {
+		return errors.New("no space left on device")
+	}
+	return f.PodFiles.Write(ctx, was, data)
+}
+
+// The registry is not asked, and nothing is written a second time.
+func TestABootAsksNobodyAndRestsAfterwards(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.Node.PowerOff()
+		_, err := w.Agent().Boot(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, w.Registry.Counts())
+		steps, err := w.Agent().Boot(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, steps)
+	})
+}
