@@ -6,11 +6,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
+	"github.com/godbus/dbus/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
 // scriptPatience is how long a script waits for anything: an apply under load, with kubelet's slowest way and a rollback.
@@ -32,6 +35,7 @@ func scriptCommands() map[string]command {
 		"edit":       {"PATH OLD NEW: a file of the node gets other text", 3, (*stage).edit},
 		"daemon":     {"start|stop|kill|reload", 1, (*stage).daemon},
 		"agent":      {"[CODE] VERB...: runs to its end, which is CODE (0)", 1, (*stage).agent},
+		"boot":       {"renders as the unit before kubelet does", 0, (*stage).boot},
 		"begin":      {"VERB...: as agent, and goes on", 1, (*stage).begin},
 		"end":        {"[CODE]: waits for what begin began", 0, (*stage).end},
 		"registry":   {"stop|start|forget|lose [N]: lose is a stop after N (1) more questions for digests", 1, (*stage).registry},
@@ -133,6 +137,27 @@ func (s *stage) agent(_ bool, args []string) {
 		want, args = code, args[1:]
 	}
 	s.ended(s.node.StartAgent(args...), want)
+}
+
+func (s *stage) boot(bool, []string) {
+	b := bustest.Start(s, "")
+	serveBoot(s, b)
+	s.ended(s.node.StartAgentWith([]string{"DBUS_SYSTEM_BUS_ADDRESS=" + b.Address}, "render"), 0)
+}
+
+// serveBoot is a service manager that has not come to kubelet yet.
+func serveBoot(tb testing.TB, b bustest.Bus) {
+	get := map[string]any{"Get": func(_, name string) (dbus.Variant, *dbus.Error) {
+		if name == "InactiveExitTimestampMonotonic" {
+			return dbus.MakeVariant(uint64(0)), nil
+		}
+		return dbus.MakeVariant(map[string]string{"LoadState": "loaded", "SystemState": "starting"}[name]), nil
+	}}
+	const face = "org.freedesktop.DBus.Properties"
+	conn := b.Serve(tb, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
+	if err := conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func (s *stage) begin(_ bool, args []string) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,38 @@ func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
 	return nil
 }
 
+// Unstarted errs unless it is certain that kubelet has not been started since the
+// node booted: the node is booting still, and the unit, which must be there, has never
+// left its inactive state. Somebody who starts a unit of the boot once more later
+// gets the error.
+func (k Kubelet) Unstarted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	conn, err := bus.Open(ctx, k.Bus)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var system, load string
+	var left uint64
+	err = errors.Join(
+		property(ctx, conn, "/org/freedesktop/systemd1", "Manager.SystemState", &system),
+		property(ctx, conn, unitPath(kubeletUnit), "Unit.LoadState", &load),
+		property(ctx, conn, unitPath(kubeletUnit), "Unit.InactiveExitTimestampMonotonic", &left),
+	)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", kubeletUnit, err)
+	case load != "loaded":
+		return fmt.Errorf("%s: %s", kubeletUnit, bus.Line(load))
+	case left != 0:
+		return fmt.Errorf("%s: has been started since the boot", kubeletUnit)
+	case system != "initializing" && system != "starting":
+		return fmt.Errorf("the boot is over: the system is %s", bus.Line(system))
+	}
+	return nil
+}
+
 // unitState is what the manager knows of a unit.
 type unitState struct {
 	load   string        // LoadState: loaded, not-found, masked ...
@@ -79,17 +112,22 @@ func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 		name string
 		into any
 	}{{"LoadState", &s.load}, {"ActiveState", &s.active}, {"ActiveEnterTimestampMonotonic", &since}} {
-		err := conn.Ask(ctx, bus.Question{
-			Service: "org.freedesktop.systemd1", Path: unitPath(unit), Method: "org.freedesktop.DBus.Properties.Get",
-			Args: []any{"org.freedesktop.systemd1.Unit", p.name},
-		}, p.into)
-		if err != nil {
+		if err := property(ctx, conn, unitPath(unit), "Unit."+p.name, p.into); err != nil {
 			return s, err
 		}
 	}
 	s.load, s.active = bus.Line(s.load), bus.Line(s.active)
 	s.up, err = uptime(since)
 	return s, err
+}
+
+// property reads a property of one of the manager's objects, as Interface.Name.
+func property(ctx context.Context, conn *bus.Conn, path, name string, into any) error {
+	face, name, _ := strings.Cut(name, ".")
+	return conn.Ask(ctx, bus.Question{
+		Service: "org.freedesktop.systemd1", Path: path, Method: "org.freedesktop.DBus.Properties.Get",
+		Args: []any{"org.freedesktop.systemd1." + face, name},
+	}, into)
 }
 
 // uptime is how long ago a time of the monotonic clock was, in microseconds: of

@@ -65,7 +65,7 @@ restarted without approval.`,
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(),
 		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
-		a.putBackCommand(),
+		a.putBackCommand(), a.renderCommand(),
 	)
 	return cmd
 }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// carry does the steps of a plan: pulls side by side, then the others in their
+// order.
+func (a *Agent) carry(ctx context.Context, steps []Step) {
+	isPull := func(s Step) bool { return s.Do == StepStage }
+	a.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
+		return !isPull(s) || a.errs[s.key()] != nil // tried in this cycle, and put off to the next
+	}))
+	for _, step := range slices.DeleteFunc(slices.Clone(steps), isPull) {
+		if ctx.Err() != nil {
+			return // asked to stop: between steps, the node is always whole
+		}
+		a.do(ctx, step)
+	}
+}
+
+// do carries out a step. Its failure is noted where it belongs and leaves the
+// node as it was before the step.
+func (a *Agent) do(ctx context.Context, s Step) {
+	if need := a.lacks(s); need != "" {
+		a.Log.Info("step waits for an image", "cycle", a.cycle, "step", s.String(), "image", need)
+		return
+	}
+	a.note(ctx, s, a.carryOut(ctx, s))
+}
+
+// lacks is a release that a step needs and that could not be staged in this cycle.
+func (a *Agent) lacks(s Step) string {
+	for _, need := range s.Needs {
+		if a.errs[need] != nil {
+			return need
+		}
+	}
+	return ""
+}
+
+// note keeps how a step ended.
+func (a *Agent) note(ctx context.Context, s Step, err error) {
+	switch {
+	case err == nil:
+		a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
+	case ctx.Err() != nil:
+		a.Log.Info("step interrupted", "cycle", a.cycle, "step", s.String())
+	default:
+		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", err)
+		a.errs[s.key()] = fmt.Errorf("%s: %w", s.Do, err)
+	}
+}
+
+// key names what a step is about: the release, else the pod manifest.
+func (s Step) key() string {
+	if s.Do == StepStage {
+		return releaseKey(s.Release.Repository, s.Release.Digest)
+	}
+	return s.File
+}
+
+func (a *Agent) carryOut(ctx context.Context, s Step) error {
+	switch s.Do {
+	case StepWrite:
+		return a.write(ctx, s)
+	case StepKeep:
+		return a.Files.Keep(ctx, s.File, s.Data)
+	case StepDrop:
+		return a.Files.Keep(ctx, s.File, nil)
+	case StepRemove:
+		return a.remove(ctx, s)
+	case StepPin:
+		return a.Images.Pins(ctx, s.Pins)
+	case StepPrune:
+		return a.prune(ctx, s.Gone)
+	case StepApply:
+		return a.applyAndRecord(ctx, s)
+	case StepProve:
+		return a.proveRunning(ctx, s)
+	case StepRollBack:
+		return a.rollBack(ctx, s)
+	default:
+		return fmt.Errorf("unknown step %q", s.Do)
+	}
+}
+
+// write writes a pod manifest and remembers that it is ours. What is written is
+// written: a record that cannot be kept now is kept, or missed, at the cycle's end.
+func (a *Agent) write(ctx context.Context, s Step) error {
+	if err := a.Files.Write(ctx, s.Was, s.Data); err != nil {
+		return err
+	}
+	if s.Ours {
+		a.record.wrote(s.File, s.Data)
+	}
+	if err := a.save(ctx); err != nil {
+		a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", s.File, "err", err)
+	}
+	return nil
+}
+
+func (a *Agent) remove(ctx context.Context, s Step) error {
+	if err := a.Files.Remove(ctx, s.Was); err != nil {
+		return err
+	}
+	delete(a.record.Wrote, s.File)
+	return a.save(ctx)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// renderCommand is for the unit that runs before kubelet, and hidden: later the
+// daemon does its work.
+func (a *app) renderCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "render",
+		Short: "Bring pod manifests to the templates of the system that boots",
+		Long: `render is what image-update-agent-render.service runs at boot, before kubelet
+starts: a pod manifest whose template an update or a rollback of the system has
+changed is rendered anew, so that its pod starts with it, instead of starting
+with the old one and being restarted later. A pod manifest that was set aside
+when the power went is put back. What becomes of each file is printed, one a
+line.
+
+It asks no registry. A pod manifest stays as it is where the agent was not the
+last to write it, where a person or the configuration holds its images, while
+another operation owns the node, where a rule refuses the template's tag, where
+signatures are required and none is known, and, with the pull policy
+IfNotPresent, where the node does not have the image. The daemon offers these as
+any other update.
+
+Once kubelet has been started, or the boot is over, it changes nothing and ends
+with 4.`,
+		Example: `  systemctl status image-update-agent-render.service`,
+		Hidden:  true,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.settings()
+			if err != nil {
+				return err
+			}
+			if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(cmd.Context()); err != nil {
+				return fmt.Errorf("%w: not before kubelet's start: %w", agent.ErrHeld, err)
+			}
+			log := a.quietLog()
+			unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			w, err := a.wire(cmd.Context(), s, log)
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			steps, err := w.agent.Boot(cmd.Context())
+			for _, step := range steps {
+				fmt.Fprintln(a.out, bootLine(step))
+			}
+			if err != nil {
+				return err
+			}
+			return agent.BootErrors(steps)
+		},
+	}
+}
+
+func bootLine(s agent.BootStep) string {
+	switch {
+	case s.Do == "":
+		return fmt.Sprintf("%s stays as it is: %s", s.File, s.Reason)
+	case s.Err != nil:
+		return fmt.Sprintf("%s stays as it is: %v", s.File, s.Err)
+	case s.Do == agent.StepRemove:
+		return fmt.Sprintf("%s removed: %s", s.File, s.Reason)
+	default:
+		return fmt.Sprintf("%s written: %s", s.File, s.Reason)
+	}
+}

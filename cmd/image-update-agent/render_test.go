@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+)
+
+const bootTemplate = `apiVersion: v1
+kind: Pod
+metadata: {name: velum}
+spec:
+  containers:
+  - name: velum
+    image: registry.suse.com/caasp/v4/velum:4.0.1-rev1
+`
+
+// serveBoot is a service manager in the middle of a boot.
+func serveBoot(t *testing.T, b bustest.Bus, kubeletLeft uint64) {
+	t.Helper()
+	get := map[string]any{"Get": func(_, name string) (dbus.Variant, *dbus.Error) {
+		if name == "InactiveExitTimestampMonotonic" {
+			return dbus.MakeVariant(kubeletLeft), nil
+		}
+		return dbus.MakeVariant(map[string]string{"LoadState": "loaded", "SystemState": "starting"}[name]), nil
+	}}
+	const face = "org.freedesktop.DBus.Properties"
+	conn := b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
+	require.NoError(t, conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face))
+}
+
+func bootRoot(t *testing.T, kubeletLeft uint64) string {
+	t.Helper()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"usr/share/caasp-container-manifests/manifests/velum.yaml": bootTemplate,
+		"etc/kubernetes/manifests/db.yaml":                         bootTemplate,
+		"usr/share/caasp-container-manifests/manifests/db.yaml":    bootTemplate + "  hostNetwork: true\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o600))
+	}
+	serveBoot(t, bustest.Start(t, filepath.Join(root, "run/dbus/system_bus_socket")), kubeletLeft)
+	return root
+}
+
+func TestRenderBeforeKubeletStarts(t *testing.T) {
+	root := bootRoot(t, 0)
+	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n"+
+		"velum.yaml written: its template is new\n", does(t, "render", "--root", root))
+	data, err := os.ReadFile(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
+	require.NoError(t, err)
+	assert.Contains(t, string(data), "imagePullPolicy: Always")
+	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n", does(t, "render", "--root", root))
+}
+
+// What runs, or may run, is the daemon's.
+func TestRenderAfterKubeletsStart(t *testing.T) {
+	root := bootRoot(t, 1)
+	out, errs := holds(t, "render", "--root", root)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "held: not before kubelet's start: kubelet.service: has been started since the boot")
+	_, errs = holds(t, "render", "--root", t.TempDir())
+	assert.Contains(t, errs, "there is no system bus")
+	assert.NoFileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
+}
+
+// holds runs a verb that ends with 4.
+func holds(t *testing.T, args ...string) (out, errs string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
+	require.Equal(t, exitHeld, code, e.String())
+	return o.String(), e.String()
+}
