@@ -40,7 +40,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet soak fuzz lint format install tarball rpm clean packages node root
+.PHONY: help build demo test quick bench fleet pictures soak fuzz lint format install tarball rpm clean packages node root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,14 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 
 fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the simulation
 	@go -C e2e run ./cmd/fleet ../docs
+
+pictures: ## draw docs/*.svg anew from docs/*.dot; a test knows when that was forgotten
+	@tools/setup graphviz
+	@for source in docs/*.dot; do \
+		sum="$$(sha256sum "$$source" | cut -d ' ' -f 1)"; \
+		neato -n2 -Tsvg "$$source" | \
+			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
+	done
 
 soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull and KILLS in an apply, then `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
