@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	// A test that a page names is a link to its file: [`TestName`](../room/file_test.go).
+	named = regexp.MustCompile("\\[`((?:Test|Fuzz|Benchmark)\\w+)`\\]\\(([^)\\s]+)\\)")
+	// What else looks like the name of a test must be such a link.
+	looksNamed = regexp.MustCompile("`(?:Test|Fuzz|Benchmark)[A-Z0-9]\\w+`")
+)
+
+// pages are the texts for people, with their bytes, by path from the module's root.
+func pages(t *testing.T, fsys fs.FS) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		names, err := fs.Glob(fsys, pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			text, err := fs.ReadFile(fsys, name)
+			require.NoError(t, err)
+			out[name] = string(text)
+		}
+	}
+	return out
+}
+
+func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
+	t.Parallel()
+	all := pages(t, os.DirFS("."))
+	assert.Greater(t, len(all), 60, "the walk must see the pages")
+	links := 0
+	for name, text := range all {
+		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			links++
+			if problem := leads(all, name, found[1]); problem != "" {
+				t.Errorf("%s: %s: %s", name, found[1], problem)
+			}
+		}
+	}
+	assert.Greater(t, links, 100)
+}
+
+// leads says what is wrong with a link of a page. What lies on the network is not asked.
+func leads(all map[string]string, page, target string) string {
+	if strings.HasPrefix(target, "https://") {
+		return ""
+	}
+	file, anchor, _ := strings.Cut(target, "#")
+	at := page
+	if file != "" {
+		at = path.Join(path.Dir(page), file)
+	}
+	if _, err := os.Stat(filepath.FromSlash(at)); err != nil || strings.HasPrefix(at, "../") {
+		return "there is no such file"
+	}
+	if anchor != "" && !slices.Contains(anchors(all[at]), anchor) {
+		return "there is no such heading"
+	}
+	return ""
+}
+
+// anchors are the names by which the headings of a page can be linked to, as GitHub makes them.
+func anchors(text string) []string {
+	var out []string
+	seen := map[string]int{}
+	for _, found := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		name := strings.ToLower(link.ReplaceAllString(found[1], "]"))
+		name = strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(name, ""), " ", "-")
+		seen[name]++
+		if n := seen[name]; n > 1 {
+			name = fmt.Sprintf("%s-%d", name, n-1)
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func TestAnchors(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"the-house", "state-and-why", "a-b-1", "1-states", "again", "again-1", "a-linked"}, anchors(
+		"# The house\n## `state`, and why\n### A-b 1 \n## 1. States\n```\n# no heading\n```\n## Again\n## Again\n## A [linked](x.md)\n"))
+}
+
+func TestLeads(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{"docs/design.md": "## The house\n", "README.md": "# Here\n"}
+	for target, want := range map[string]string{
+		"design.md":                "",
+		"design.md#the-house":      "",
+		"#the-house":               "",
+		"../README.md#here":        "",
+		"../agent":                 "",
+		"https://example.com/none": "",
+		"none.md":                  "there is no such file",
+		"../../elsewhere":          "there is no such file",
+		"design.md#none":           "there is no such heading",
+		"../README.md#none":        "there is no such heading",
+	} {
+		assert.Equal(t, want, leads(all, "docs/design.md", target), target)
+	}
+}
+
+// A page that says which test proves it says the truth: the test is in the file that the name leads to.
+func TestEveryTestThatThePagesNameIsThere(t *testing.T) {
+	t.Parallel()
+	all := pages(t, os.DirFS("."))
+	for name, text := range all {
+		if strings.HasPrefix(name, "docs/decisions/") {
+			continue // they tell of their day
+		}
+		for _, found := range named.FindAllStringSubmatch(text, -1) {
+			file := path.Join(path.Dir(name), found[2])
+			code, err := os.ReadFile(filepath.FromSlash(file))
+			if assert.NoError(t, err, name) {
+				assert.Regexp(t, `(?m)^func `+found[1]+`\(`, string(code), "%s: %s", name, file)
+			}
+		}
+		loose := looksNamed.FindAllString(named.ReplaceAllString(text, ""), -1)
+		assert.Empty(t, loose, "%s: write [`TestName`](file_test.go)", name)
+	}
+	assert.Greater(t, len(named.FindAllString(all["docs/security.md"], -1)), 50)
+}
+
+// Each row of the table of threats names a test, or says that there is none.
+func TestEveryThreatHasItsProof(t *testing.T) {
+	t.Parallel()
+	text := pages(t, os.DirFS("."))["docs/security.md"]
+	found := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([TN]\d+) \|.*\|$`).FindAllStringSubmatch(text, -1) {
+		assert.True(t, named.MatchString(row[0]) || strings.Contains(row[0], "**not tested**"), row[0])
+		assert.False(t, found[row[1]], "%s stands there twice", row[1])
+		found[row[1]] = true
+	}
+	for n := 1; n <= 25; n++ {
+		assert.Contains(t, slices.Collect(maps.Keys(found)), fmt.Sprintf("T%d", n))
+	}
+}
+
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	t.Parallel()
+	all := pages(t, os.DirFS("."))
+	for name := range all {
+		if dir, base := path.Split(name); dir == "docs/" && base != "README.md" {
+			assert.Regexp(t, `(?m)^\| \[`+regexp.QuoteMeta(base)+`\]\(`+regexp.QuoteMeta(base)+`\) \| .{10,} \|$`, all["docs/README.md"])
+		}
+	}
+}
+
+// A picture is drawn by a program that tests need not have; that it was forgotten is seen without it.
+func TestEveryPictureIsDrawnFromItsSource(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("docs/*.dot")
+	require.NoError(t, err)
+	require.NotEmpty(t, sources)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		sum := sha256.Sum256(text)
+		picture, err := os.ReadFile(strings.TrimSuffix(source, ".dot") + ".svg")
+		require.NoError(t, err)
+		assert.Contains(t, string(picture), "from "+filepath.Base(source)+", sha256:"+hex.EncodeToString(sum[:]),
+			"%s was changed since it was drawn: make pictures", source)
+	}
+}
