@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 )
 
@@ -32,8 +33,8 @@ func TestSaltConforms(t *testing.T) {
 			return string(data)
 		}
 		return agenttest.AnnouncerUnderTest{
-			Announcer: salt{grains.New("/", path, slog.New(slog.DiscardHandler))},
-			Read:      func(t *testing.T) agent.Announcement { t.Helper(); return announced(t, read(t)) },
+			Announcer: salt{grains.New("/", path, slog.New(slog.DiscardHandler)), false},
+			Read:      func(t *testing.T) agent.Announcement { t.Helper(); return readGrain(t, read(t)) },
 			SetBusy: func(t *testing.T, on bool) {
 				t.Helper()
 				text := strings.ReplaceAll(read(t), busy, "")
@@ -46,8 +47,8 @@ func TestSaltConforms(t *testing.T) {
 	})
 }
 
-// announced reads the grains as the admin's UI gets them.
-func announced(t *testing.T, text string) agent.Announcement {
+// readGrain reads the grains as the admin's UI gets them.
+func readGrain(t *testing.T, text string) agent.Announcement {
 	t.Helper()
 	var g struct {
 		State   string                                             `yaml:"image_update_state"`
@@ -61,4 +62,32 @@ func announced(t *testing.T, text string) agent.Announcement {
 		})
 	}
 	return out
+}
+
+// What Velum was asked for is taken back by the next cycle, whatever of the two
+// settings was turned off.
+func TestVelumIsAskedAndNoMore(t *testing.T) {
+	t.Parallel()
+	waiting := agent.Announcement{State: "staged", Updates: []agent.AnnouncedUpdate{{
+		Image: "registry.suse.com/caasp/v4/velum", Change: "rebuild", To: "4.0.0-rev1", Digest: digest.FromString("v"),
+	}}}
+	path := filepath.Join(t.TempDir(), "grains")
+	announce := func(g config.Grains) string {
+		g.Path = path
+		s := settings{Settings: config.Settings{Grains: g}}
+		require.NoError(t, announcer(s, slog.New(slog.DiscardHandler)).Announce(t.Context(), waiting))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(data)
+	}
+	for name, off := range map[string]config.Grains{"velum: off": {Enabled: true}, "enabled: false": {}} {
+		require.NoError(t, os.WriteFile(path, []byte("roles: [admin]\n"), 0o600))
+		require.NotContains(t, announce(config.Grains{Enabled: true}), "reboot", "nobody has asked for it")
+		require.Contains(t, announce(config.Grains{Enabled: true, Velum: true}), "\ntx_update_reboot_needed: true ")
+		require.NotContains(t, announce(off), "reboot", name)
+	}
+	require.NoError(t, os.WriteFile(path, []byte("tx_update_reboot_needed: true\n"), 0o600))
+	require.Equal(t, "tx_update_reboot_needed: true\n", announce(config.Grains{}), "transactional-update's")
+	require.NoError(t, os.WriteFile(path, []byte("a: [\n"), 0o600))
+	require.Equal(t, "a: [\n", announce(config.Grains{}), "turned off, so its trouble is not ours")
 }

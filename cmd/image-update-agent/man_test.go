@@ -92,6 +92,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		"ENVIRONMENT": {"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS"},
 		"GRAINS": {
 			"image_update_available", "image_update_state", "image_update_reason", "image_update_count", "image_updates",
+			"tx_update_reboot_needed", "image_update_reboot_asked", "image_update_reboot_done",
 		},
 	} {
 		_, rest, found := strings.Cut(page, "\n.SH \""+section+"\"\n")

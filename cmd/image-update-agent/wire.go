@@ -146,23 +146,34 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 
 // announcer is the Salt grain, or nobody where it is turned off.
 func announcer(s settings, log *slog.Logger) agent.Announcer {
+	store := grains.New("/", s.Grains.Path, log)
 	if !s.Grains.Enabled {
-		return silent{}
+		return silent{store}
 	}
-	return salt{grains.New("/", s.Grains.Path, log)}
+	return salt{store, s.Grains.Velum}
 }
 
 // salt announces through the grains file.
-type salt struct{ store *grains.Store }
+type salt struct {
+	store *grains.Store
+	velum bool
+}
 
 func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
-	g := grains.Grain{Available: len(a.Updates) > 0, State: a.State, Reason: a.Reason, Count: len(a.Updates)}
+	g := grains.Grain{
+		Available: len(a.Updates) > 0, State: a.State, Reason: a.Reason, Count: len(a.Updates), Velum: s.velum,
+	}
 	for _, u := range a.Updates {
 		g.Updates = append(g.Updates, grains.Update{
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
 		})
 	}
 	_, err := s.store.Announce(ctx, g)
+	return announced(err)
+}
+
+// announced gives an error of the grains file the agent's words.
+func announced(err error) error {
 	switch {
 	case errors.Is(err, grains.ErrHeld):
 		return fmt.Errorf("%w: %w", agent.ErrHeld, err)
@@ -181,8 +192,16 @@ func (s salt) Busy(ctx context.Context) (string, error) {
 	return "the grain " + name + " is true", nil
 }
 
-// silent announces nothing.
-type silent struct{}
+// silent announces nothing, and takes back the reboot that was asked for while it
+// was not.
+type silent struct{ store *grains.Store }
 
-func (silent) Announce(context.Context, agent.Announcement) error { return nil }
-func (silent) Busy(context.Context) (string, error)               { return "", nil }
+func (s silent) Announce(ctx context.Context, _ agent.Announcement) error {
+	err := s.store.Withdraw(ctx)
+	if errors.Is(err, grains.ErrRefused) {
+		return nil // what we cannot read is not ours, and turned off
+	}
+	return announced(err)
+}
+
+func (silent) Busy(context.Context) (string, error) { return "", nil }

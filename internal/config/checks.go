@@ -48,6 +48,20 @@ func duration(zero bool) check {
 	}
 }
 
+// longestHook bounds hooks.timeout: systemd ends the hook's service after twice that
+// and some minutes.
+const longestHook = 10 * time.Minute
+
+func hookTimeout(text string) error {
+	if err := duration(zeroIsRefused)(text); err != nil {
+		return err
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > longestHook {
+		return fmt.Errorf("want at most %s", longestHook)
+	}
+	return nil
+}
+
 // number takes whole numbers as people write them; 010 could be meant as an octal
 // one.
 func number(least, most int) check {

@@ -148,6 +148,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		}},
 		SignatureKeys: []string{"/root/keys", "/root/more"},
 		CRI:           CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		Hooks: Hooks{SaltRefresh: true, Exec: "/root/hook", Timeout: 10 * time.Minute},
 		Apply: Apply{
 			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
 			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
@@ -176,6 +177,19 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nobody writes the word that has nodes rebooted by accident.
+func TestVelumIsTurnedOnByOneWordAlone(t *testing.T) {
+	t.Parallel()
+	for word, on := range map[string]bool{"off": false, `"off"`: false, "drain-and-reboot": true} {
+		root := tree(t, map[string]string{"c.yaml": "grains: {velum: " + word + "}\n"})
+		assert.Equal(t, on, load(t, Sources{Root: root, File: root + "/c.yaml"}).Settings.Grains.Velum, word)
+	}
+	for _, word := range []string{"on", "true", "yes", "drain", "Drain-and-reboot", `""`} {
+		_, err := parse("x", []byte("grains: {velum: "+word+"}\n"))
+		assert.ErrorContains(t, err, "want one of off, drain-and-reboot", word)
+	}
 }
 
 func TestLaterFragmentsWin(t *testing.T) {

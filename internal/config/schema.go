@@ -65,10 +65,8 @@ func schema() []key {
 		{name: "cri", shape: section, keys: []key{
 			{name: "socket", check: path, def: []string{"/run/containerd/containerd.sock"}},
 		}},
-		{name: "grains", shape: section, keys: []key{
-			{name: "enabled", check: boolean, boolean: true, def: []string{"true"}},
-			{name: "path", check: path, def: []string{"/etc/salt/grains"}},
-		}},
+		{name: "grains", shape: section, keys: grainKeys()},
+		{name: "hooks", shape: section, keys: hookKeys()},
 		{name: "apply", shape: section, keys: applyKeys()},
 		{name: "kubelet", shape: section, keys: kubeletKeys()},
 		{name: "stateDir", check: path, def: []string{"/var/lib/image-update-agent"}},
@@ -118,6 +116,24 @@ func pruneKeys() []key {
 	return []key{
 		{name: "keep", check: number(0, 10), def: []string{"1"}},
 		{name: "foreign", check: boolean, boolean: true, def: []string{"false"}},
+	}
+}
+
+// grainKeys are those of grains.
+func grainKeys() []key {
+	return []key{
+		{name: "enabled", check: boolean, boolean: true, def: []string{"true"}},
+		{name: "path", check: path, def: []string{"/etc/salt/grains"}},
+		{name: "velum", check: oneOf(velumOff, velumReboots), def: []string{velumOff}},
+	}
+}
+
+// hookKeys are those of hooks.
+func hookKeys() []key {
+	return []key{
+		{name: "saltRefresh", check: boolean, boolean: true, def: []string{"false"}},
+		{name: "exec", check: maybePath, def: []string{""}},
+		{name: "timeout", check: hookTimeout, def: []string{"1m"}},
 	}
 }
 

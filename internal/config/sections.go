@@ -65,7 +65,29 @@ type CRI struct{ Socket string }
 type Grains struct {
 	Enabled bool
 	Path    string
+	// Velum: an unchanged Velum is to drain and reboot the node for updates.
+	Velum bool
 }
+
+// What grains.velum says. The longer word is one that nobody writes who does not
+// mean it.
+const (
+	velumOff     = "off"
+	velumReboots = "drain-and-reboot"
+)
+
+// Hooks are run beside the daemon when something has changed.
+type Hooks struct {
+	// SaltRefresh: Salt's minion is told to read its grains again.
+	SaltRefresh bool
+	// Exec is a program that gets the change; empty: none.
+	Exec string
+	// Timeout is how long each of them may take.
+	Timeout time.Duration
+}
+
+// Configured tells whether there is something to run.
+func (h Hooks) Configured() bool { return h.SaltRefresh || h.Exec != "" }
 
 // The modes of Apply.
 const (
@@ -167,6 +189,25 @@ func (r *reader) moment(key string) time.Time {
 	t, err := ParseTime(in.text)
 	r.check(in, key, err)
 	return t
+}
+
+func (r *reader) grains() Grains {
+	g := Grains{
+		Enabled: r.yes("grains.enabled"), Path: r.path("grains.path"),
+		Velum: r.merged["grains.velum"].text == velumReboots,
+	}
+	if g.Velum && !g.Enabled {
+		r.problems.add(r.merged["grains.velum"].from, fmt.Errorf(
+			"grains.velum: %s: no grain is written, as grains.enabled is false (%s)",
+			velumReboots, r.merged["grains.enabled"].from))
+	}
+	return g
+}
+
+func (r *reader) hooks() Hooks {
+	return Hooks{
+		SaltRefresh: r.yes("hooks.saltRefresh"), Exec: r.maybePath("hooks.exec"), Timeout: r.duration("hooks.timeout"),
+	}
 }
 
 func (r *reader) kubelet() Kubelet {

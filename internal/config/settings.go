@@ -64,6 +64,7 @@ type Settings struct {
 	SignatureKeys []string
 	CRI           CRI
 	Grains        Grains
+	Hooks         Hooks
 	Apply         Apply
 	Kubelet       Kubelet
 	// StateDir keeps the record; it survives a reboot and a rollback of the OS.
@@ -115,7 +116,8 @@ func settings(merged fragment, root string) (Settings, error) {
 		},
 		SignatureKeys: r.paths("signatureKeys"),
 		CRI:           CRI{Socket: r.path("cri.socket")},
-		Grains:        Grains{Enabled: r.yes("grains.enabled"), Path: r.path("grains.path")},
+		Grains:        r.grains(),
+		Hooks:         r.hooks(),
 		Apply:         r.apply(),
 		Kubelet:       r.kubelet(),
 		StateDir:      stateDir,

@@ -21,6 +21,7 @@ var busyKeys = []string{
 // document is a grains file that Salt can read and whose keys stand on lines
 // of their own. The zero document is an empty one.
 type document struct {
+	data    []byte // that the entries' places are of
 	file    *yamledit.File
 	entries []yamledit.Entry
 }
@@ -49,11 +50,11 @@ func parse(data []byte) (document, error) {
 	}
 	for _, e := range entries {
 		marked := strings.ContainsRune("&!*", rune(data[e.Start])) || hasAnchor(e.Value)
-		if marked && slices.Contains(ownKeys, e.Key) {
+		if marked && (slices.Contains(ownKeys, e.Key) || e.Key == keyAsked || e.Key == keyDone) {
 			return document{}, fmt.Errorf("line %d: an anchor, alias or tag in %s", file.Line(e.Start), e.Key)
 		}
 	}
-	return document{file: file, entries: entries}, nil
+	return document{data: data, file: file, entries: entries}, nil
 }
 
 // isNothing tells the spellings of an empty file that are not empty. Salt
@@ -83,6 +84,18 @@ func (d document) edit(g Grain) ([]byte, error) {
 			edits = append(edits, yamledit.KeyEdit{Key: want.key, Lines: want.lines})
 		}
 	}
+	return d.make(append(edits, d.rebootEdits(g.waiting())...), g.check)
+}
+
+// withdraw returns the file's content without a reboot that we have asked for, nil
+// if we have not.
+func (d document) withdraw() ([]byte, error) {
+	return d.make(d.rebootEdits(nil), checkNothing)
+}
+
+// make returns the file's content with the edits made and checked, nil if there are
+// none.
+func (d document) make(edits []yamledit.KeyEdit, check func(document) error) ([]byte, error) {
 	if len(edits) == 0 {
 		return nil, nil
 	}
@@ -96,19 +109,34 @@ func (d document) edit(g Grain) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return data, prove(data, g)
+	// As it will be read next time.
+	edited, err := parse(data)
+	if err == nil {
+		err = check(edited)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("edited file: %w", err)
+	}
+	return data, nil
 }
 
-// prove reads the result as it will be read next time.
-func prove(data []byte, g Grain) error {
-	edited, err := parse(data)
-	if err != nil {
-		return fmt.Errorf("edited file: %w", err)
-	}
+// check tells what a file does not say that it should.
+func (g Grain) check(d document) error {
 	for _, want := range g.entries() {
-		if !edited.says(want) {
-			return fmt.Errorf("edited file: %s does not say what it should", want.key)
+		if !d.says(want) {
+			return fmt.Errorf("%s does not say what it should", want.key)
 		}
+	}
+	if edits := d.rebootEdits(g.waiting()); len(edits) > 0 {
+		return fmt.Errorf("%s does not say what it should", edits[0].Key)
+	}
+	return nil
+}
+
+// checkNothing tells what is left to take back.
+func checkNothing(d document) error {
+	if edits := d.rebootEdits(nil); len(edits) > 0 {
+		return fmt.Errorf("%s is still there", edits[0].Key)
 	}
 	return nil
 }

@@ -50,6 +50,8 @@ type Grain struct {
 	Reason    string   // of the state, for people; any text, see reason; empty: the key is taken away
 	Count     int      // of all updates, also of those beyond MaxUpdates
 	Updates   []Update // in any order; at most MaxUpdates are written, sorted
+	// Velum: an unchanged Velum is to drain and reboot the node for the updates.
+	Velum bool
 }
 
 // normalized returns the grain with sorted and bounded updates, and a reason of

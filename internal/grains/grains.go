@@ -4,7 +4,8 @@
 //
 // Words: a grain is a fact about the node that Salt's minion hands to its
 // master; the grains file is a YAML mapping of the static ones, each a
-// top-level key. Five of them are ours (see Grain), all others are foreign.
+// top-level key. Some of them are ours (see Grain), all others are foreign; one is
+// ours at times (see reboot).
 //
 // The file has other writers (Salt itself, transactional-update, setup
 // scripts), all of which rewrite it in place and take no lock. If Salt cannot
@@ -88,23 +89,40 @@ func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error)
 	if g, err = g.normalized(); err != nil {
 		return false, fmt.Errorf("grains: %w", err)
 	}
+	changed, err = s.write(ctx, func(doc document) ([]byte, error) { return doc.edit(g) })
+	if changed {
+		s.logger.InfoContext(ctx, "grain written",
+			"file", s.path, "available", g.Available, "state", g.State, "count", g.Count)
+	}
+	return changed, err
+}
+
+// Withdraw takes back a reboot that Velum was asked for, and leaves all else as it
+// is: for who does not announce any more. Its errors are Announce's.
+func (s *Store) Withdraw(ctx context.Context) error {
+	changed, err := s.write(ctx, document.withdraw)
+	if changed {
+		s.logger.InfoContext(ctx, "reboot no more asked for", "file", s.path)
+	}
+	return err
+}
+
+// write makes an edit, which gives nil where there is nothing to write. Other
+// writers are given way.
+func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) (changed bool, err error) {
 	for attempt := range attempts {
 		if attempt > 0 {
 			if pauseErr := pause(ctx, attempt-1); pauseErr != nil {
 				return false, errors.Join(pauseErr, err)
 			}
 		}
-		changed, err = s.announce(ctx, g)
+		changed, err = s.attempt(ctx, edit)
 		if !errors.Is(err, atomicfile.ErrConflict) {
 			break
 		}
 	}
 	if err != nil {
 		return changed, fmt.Errorf("grains: %w", err)
-	}
-	if changed {
-		s.logger.InfoContext(ctx, "grain written",
-			"file", s.path, "available", g.Available, "state", g.State, "count", g.Count)
 	}
 	return changed, nil
 }
@@ -127,8 +145,8 @@ func (s *Store) Busy(ctx context.Context) (reason string, err error) {
 	return doc.busy(), nil
 }
 
-// announce is one attempt.
-func (s *Store) announce(ctx context.Context, g Grain) (bool, error) {
+// attempt is one of them.
+func (s *Store) attempt(ctx context.Context, edit func(document) ([]byte, error)) (bool, error) {
 	dir, err := s.open()
 	if err != nil {
 		return false, err
@@ -146,7 +164,7 @@ func (s *Store) announce(ctx context.Context, g Grain) (bool, error) {
 	if reason := doc.busy(); reason != "" {
 		return false, fmt.Errorf("%s: %w: %s is true", s.path, ErrHeld, reason)
 	}
-	data, err := doc.edit(g)
+	data, err := edit(doc)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w: %w", s.path, ErrRefused, err)
 	}
