@@ -35,6 +35,7 @@
 //   - A signature says nothing of the time: an old image stays signed. Lower
 //     versions are refused elsewhere.
 //   - The files of keys are looked at before each verification and read again
-//     when they changed; a broken one is warned of and does not count.
+//     when they changed; one that is broken, or that others than root may write,
+//     is warned of and does not count.
 //   - All that is read is bounded in size and count (limits.go).
 package signature

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func identity(name string) string {
 		return err.Error()
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return fmt.Sprint(stat.Dev, stat.Ino, stat.Mode, stat.Size, stat.Mtim, stat.Ctim)
+		return fmt.Sprint(stat.Dev, stat.Ino, stat.Mode, stat.Uid, stat.Size, stat.Mtim, stat.Ctim)
 	}
 	return fmt.Sprint(info.Mode(), info.Size(), info.ModTime().UnixNano())
 }
@@ -113,6 +114,9 @@ func readKey(name string) (key, error) {
 	if !info.Mode().IsRegular() {
 		return key{}, fmt.Errorf("not a regular file: %s", info.Mode().Type())
 	}
+	if err := trusted(info); err != nil {
+		return key{}, err
+	}
 	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
 	if err != nil {
 		return key{}, plain(err)
@@ -121,6 +125,18 @@ func readKey(name string) (key, error) {
 		return key{}, fmt.Errorf("too large: over %d bytes", maxKeyFile)
 	}
 	return parseKey(data)
+}
+
+// trusted refuses a file that somebody else than root and we could have written:
+// whose key counts would be their decision.
+func trusted(info fs.FileInfo) error {
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("mode %#o: others may write", info.Mode().Perm())
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("owned by user %d, want root", stat.Uid)
+	}
+	return nil
 }
 
 // parseKey reads the one public key of a PEM file. With a second one, it would

@@ -198,6 +198,38 @@ func TestOnlyRegularPEMFilesCount(t *testing.T) {
 	assert.Len(t, keys, 1)
 }
 
+// Who may write a file of keys decides whose images run.
+func TestKeysOfOthersDoNotCount(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, os.Geteuid(), "files are given to others")
+	file := filepath.Join(t.TempDir(), "key.pem")
+	write(t, file, newSigner(t).pem(t))
+	v, logged := told(filepath.Dir(file))
+	for _, is := range []struct {
+		mode os.FileMode
+		uid  int
+		want string // empty: it counts
+	}{
+		{0o644, 0, ""},
+		{0o664, 0, "mode 0664: others may write"},
+		{0o646, 0, "mode 0646: others may write"},
+		{0o600, 4711, "owned by user 4711, want root"},
+		{0o600, 0, ""},
+	} {
+		require.NoError(t, os.Chmod(file, is.mode))
+		require.NoError(t, os.Chown(file, is.uid, 0))
+		logged.Reset()
+		keys, err := v.Keys(t.Context())
+		if is.want == "" {
+			require.NoError(t, err)
+			assert.Len(t, keys, 1)
+			continue
+		}
+		require.ErrorIs(t, err, ErrNoKeys)
+		assert.Contains(t, logged.String(), is.want)
+	}
+}
+
 func TestKeyFilesAreBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
