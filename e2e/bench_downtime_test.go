@@ -5,6 +5,7 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
@@ -87,6 +88,7 @@ type downtime struct {
 // measure acts, and waits for an answer of the new image.
 func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 	d.b.Helper()
+	d.settle()
 	d.probe.Forget()
 	d.Registry.Forget()
 	m := downtime{way: way}
@@ -102,6 +104,13 @@ func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 	for _, r := range m.asked {
 		fmt.Printf("  %.2f s %s %s:%s by %s: %d\n", r.Start.Sub(m.Last).Seconds(), r.Method, r.Repository, r.Reference, r.UserAgent, r.Status)
 	}
+}
+
+// settle waits until what runs has run for longer than any wait of ours, and then up to a second more: kubelet looks at
+// its containers once a second, and a stop may come at any moment between two looks. Rounds in a row would all come
+// right after one.
+func (d *downtimes) settle() {
+	<-time.After(4*time.Second + rand.N(time.Second))
 }
 
 // byAgent has a daemon change pods of its own.
