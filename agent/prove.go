@@ -25,7 +25,7 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
-	v := vigil{began: time.Now(), since: time.Now()}
+	v := vigil{began: time.Now(), since: time.Now(), ends: map[ending]bool{}}
 	for {
 		// Not under the deadline: a look that it cut short would tell nothing.
 		is, err := a.sight(ctx, p)
@@ -41,6 +41,8 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		case is.missing == "" && time.Since(v.since) >= a.Policy.Settle:
 			a.unchecked(step.File, is.unchecked)
 			return nil
+		case v.loops() != "":
+			return &notProved{reason: fmt.Sprintf("pod %s: %s", p.Pod, v.loops())}
 		default:
 			if rescued := help.look(ctx, is, v.began); rescued != nil {
 				p.Expect = rescued
@@ -63,12 +65,36 @@ type vigil struct {
 	since time.Time // the pod has been as it is now
 	was   sight     // the last one
 	fell  int       // how often it was all right, and was so no more
+	ends  map[ending]bool
+}
+
+// ending is a container that has ended and should not have.
+type ending struct{ container, id string }
+
+// endsTooOften is how often a container ends until its pod is given up before the
+// deadline. kubelet starts it anew at once, then after pauses of 10, 20, 40 s: so it has
+// had more than a minute to find what it waits for. To wait on would only prolong the
+// time that the pod is down.
+const endsTooOften = 5
+
+// loops tells of a container that ends again and again; none does: "".
+func (v *vigil) loops() string {
+	count := map[string]int{}
+	for e := range v.ends {
+		if count[e.container]++; count[e.container] == endsTooOften {
+			return fmt.Sprintf("%s has ended %d times: %s", e.container, endsTooOften, v.was.missing)
+		}
+	}
+	return ""
 }
 
 func (v *vigil) see(is sight, err error) {
 	if err != nil {
 		v.since = time.Now() // nobody knows what was missed
 		return
+	}
+	for _, e := range is.ended {
+		v.ends[e] = true
 	}
 	if is.missing != "" || is.starts != v.was.starts {
 		v.since = time.Now()
@@ -131,6 +157,7 @@ type sight struct {
 	moved   string // a tag has moved on between the last look and the start, and something else was started
 	started bool   // the containers were started anew, or an init container was, whatever became of it
 	starts  string // names the starts of the expected containers: another one is a restart
+	ended   []ending
 	// unchecked are the containers of which nobody could tell whether they are ready.
 	unchecked []string
 }
@@ -158,6 +185,9 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		s.started = s.started && (e.Init || anew)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
+		}
+		if anew && !c.Running && !c.StartedAt.IsZero() && isImage(*c, e) && (!e.Init || c.ExitCode != 0) {
+			s.ended = append(s.ended, ending{e.Container, c.ID})
 		}
 	}
 	s.starts, s.started = starts.String(), s.started || begun

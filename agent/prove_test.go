@@ -107,3 +107,35 @@ func TestProvingIsTold(t *testing.T) {
 		assert.Equal(t, []string{"proving velum", "proving velum"}, phases)
 	})
 }
+
+// What ends again and again is given up before the deadline; what needs a few attempts is not.
+func TestACrashLoopIsGivenUpEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		heals  time.Duration // from then on it stays up
+		result agent.Result
+		reason string
+		took   time.Duration
+	}{
+		"for ever":        {time.Hour, agent.ResultFailed, "pod velum: velum has ended 5 times: velum does not run (exit code 1); rolled back", 40 * time.Second},
+		"four times":      {35 * time.Second, agent.ResultApplied, "", 40 * time.Second},
+		"once, at a time": {5 * time.Second, agent.ResultApplied, "", 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.restart()
+				bad := w.bad(1, "1.2")
+				began := time.Now()
+				time.AfterFunc(c.heals, func() { w.Node.Crash(bad.Digest, false) })
+				for _, at := range every(10*time.Second, 6) { // kubelet tries again
+					time.AfterFunc(at, w.Node.Sync)
+				}
+				out, _ := w.apply()
+				assert.Equal(t, c.result, out[0].Result, out[0].Reason)
+				assert.Contains(t, out[0].Reason, c.reason)
+				assert.InDelta(t, c.took, time.Since(began), float64(time.Second))
+			})
+		})
+	}
+}
