@@ -23,6 +23,7 @@ const goesDown = 10 * time.Second
 // pod manifest.
 func (a *Agent) act(ctx context.Context, s Step) error {
 	a.slow = false
+	a.watch.acted = time.Now()
 	release := a.inhibit(ctx, s)
 	defer release()
 	switch {

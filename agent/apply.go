@@ -19,10 +19,12 @@ func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 			return nil // it has closed while other pods were applied
 		}
 	}
+	a.startWatch()
 	err := a.fresh(s.Apply)
 	if err == nil {
 		err = a.apply(ctx, s)
 	}
+	a.countRestart(ctx, Restart{}, err)
 	if err != nil && ctx.Err() != nil || isUnseen(err) {
 		return err // the approval stands: the next start, or the next cycle, goes on
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Progress and
-// Jitter. It is not safe for concurrent use: Loop serialises.
+// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Meter, Progress
+// and Jitter. It is not safe for concurrent use: Loop serialises.
 type Agent struct {
 	Source        Source
 	Images        Images
@@ -29,6 +29,7 @@ type Agent struct {
 	Inhibitor     Inhibitor     // nil: nobody is asked to wait
 	Pacer         Pacer         // of Source; nil: it has none
 	Verifier      Verifier      // nil: nobody verifies
+	Meter         Meter         // nil: nobody counts
 	Policy        Policy
 	Log           *slog.Logger
 	Now           func() time.Time
@@ -50,6 +51,7 @@ type Agent struct {
 	doubts   map[string]string                   // containers whose readiness nobody could check, by pod manifest
 	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
 
+	watch   stopwatch  // of the restart under way
 	telling sync.Mutex // held while Progress hears
 	// Pulls run side by side; what they share stands behind this.
 	pulls   sync.Mutex

@@ -182,6 +182,9 @@ func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
 }
 
 func (l *Loop) keep(s Status) {
+	if l.agent.Meter != nil {
+		l.agent.Meter.Turned()
+	}
 	l.mu.Lock()
 	l.status = s
 	l.announceChange()

@@ -48,6 +48,9 @@ func (a *Agent) offers(ctx context.Context, inv Inventory, qs []Question, poll P
 		asked.confirm(ctx)
 	}
 	a.noteSources(ctx, asked)
+	if confirm { // a plan is only looked at
+		a.countFailures(ctx, asked)
+	}
 	out := make(map[Question]Offer, len(qs))
 	asks := map[string]bool{}
 	for _, q := range qs {

@@ -40,6 +40,7 @@ type SourceError struct {
 	// Unasked: no request was made, as the host asked to be left alone, has just
 	// failed others, or the budget is spent. Err says which.
 	Unasked bool
+	Cause   Cause // Err in one word; empty: CauseOther
 	Err     error
 }
 

@@ -96,7 +96,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	s.Adopted = good.Adopted && good.Running == i.Running.Digest
 	s.LastGood = named(a.record.Releases[releaseKey(repository, good.Running)].Name(), good.Running)
 	if i.Change != "" && !p.withheld() {
-		s.Offered = named(i.Target.Name(), i.Target.Digest)
+		s.Offered, s.Size = named(i.Target.Name(), i.Target.Digest), i.Target.Size
 	}
 	if err := errors.Join(i.Offer.Err, a.errs[key]); err != nil {
 		s.Error = err.Error()

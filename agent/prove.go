@@ -40,6 +40,7 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 			return fmt.Errorf("%w: %s", ErrHeld, is.moved)
 		case is.missing == "" && time.Since(v.since) >= a.Policy.Settle:
 			a.unchecked(step.File, is.unchecked)
+			a.watch.up = v.since
 			return nil
 		case v.loops() != "":
 			return &notProved{reason: fmt.Sprintf("pod %s: %s", p.Pod, v.loops())}

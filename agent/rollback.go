@@ -127,6 +127,7 @@ func (a *Agent) planBack(ctx context.Context, file string) (Step, error) {
 // are nowhere any more.
 func (a *Agent) rollBack(ctx context.Context, s Step) error {
 	o := a.record.Overrides[s.File]
+	a.startWatch()
 	err := a.provideAll(ctx, o)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -137,6 +138,7 @@ func (a *Agent) rollBack(ctx context.Context, s Step) error {
 	if err == nil {
 		err = a.prove(ctx, s, nil)
 	}
+	a.countRestart(ctx, Restart{Back: true, ByHand: o.Reason == byHand}, err)
 	switch {
 	case err != nil && ctx.Err() != nil, isUnseen(err):
 		return err // the next start, or the next cycle, goes on

@@ -51,6 +51,7 @@ func (a *Agent) stage(ctx context.Context, r Release) error {
 		err = a.overflowed(ctx, key, err)
 	}
 	a.endPull(key, err)
+	a.countStaged(ctx, err)
 	if err != nil {
 		a.tell(Progress{Reference: r.StagedName(), Phase: "failed"})
 		return err

@@ -83,6 +83,7 @@ type ImageStatus struct {
 	Offered     *Named     `json:"offered"`
 	Change      string     `json:"change"` // "" where nothing is offered
 	Created     *time.Time `json:"created"`
+	Size        int64      `json:"size"` // of what is offered, compressed, in bytes; 0: nothing is, or it is not known
 	Staged      bool       `json:"staged"`
 	SignedBy    string     `json:"signedBy"` // the key's fingerprint; "" where nobody looked, or it is not signed
 	Adopted     bool       `json:"adopted"`

@@ -48,12 +48,16 @@ func weightiest(failed []*agent.SourceError) error {
 // one. A host that is not the endpoint's (a token server, where a redirect led
 // to) is named.
 func (e endpoint) failed(err error) *agent.SourceError {
-	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Err: err}
+	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err), Err: err}
 	h, ok := errors.AsType[*held](err)
 	if !ok {
 		return f
 	}
 	f.Status, f.RetryAt, f.Unasked = h.status, h.until, h.unsent
+	f.Cause = agent.CauseUnasked
+	if !h.unsent {
+		f.Cause = causeOfStatus(h.status)
+	}
 	switch h.host {
 	case "":
 		f.Host, f.Mirror = "", false
@@ -72,6 +76,7 @@ func (e endpoint) refused(resp *http.Response, cause error, now time.Time) *agen
 		f.Err = fmt.Errorf("%w: %w", f.Err, plain(cause))
 	}
 	f.Status = resp.StatusCode
+	f.Cause = causeOfStatus(resp.StatusCode)
 	f.RetryAt = retryAt(resp.Header, now)
 	return f
 }

@@ -30,7 +30,8 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	assert.Equal(t, agent.Budget{PerHour: 60, Left: 0, At: start}, r.Pace().Budget)
 	source := sourceError(t, f.poll(t, r))
 	assert.Equal(t, &agent.SourceError{
-		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true, Err: source.Err,
+		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true,
+		Cause: agent.CauseUnasked, Err: source.Err,
 	}, source)
 	assert.EqualError(t, source, f.repository()+": budget of 60 requests an hour is spent until 2026-11-21T12:01:00Z")
 

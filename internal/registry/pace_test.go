@@ -119,7 +119,8 @@ func TestRetryAfterIsObeyedToTheSecond(t *testing.T) {
 
 					source := sourceError(t, f.ways(t, r)[first]())
 					assert.Equal(t, &agent.SourceError{
-						Repository: f.repository(), Host: f.host(), Status: status, RetryAt: until, Err: source.Err,
+						Repository: f.repository(), Host: f.host(), Status: status, RetryAt: until,
+						Cause: causeOfStatus(status), Err: source.Err,
 					}, source)
 					assert.ErrorContains(t, source, fmt.Sprintf("upstream %s: %d %s", f.host(), status, http.StatusText(status)))
 					require.Len(t, f.log(), 1, "containerd's resolver repeats what it may")

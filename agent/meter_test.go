@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// counted is an agent.Meter that keeps all it is told.
+type counted struct {
+	mu       sync.Mutex
+	turns    int
+	failed   []string
+	staged   []error
+	restarts []agent.Restart
+}
+
+func (c *counted) lock() func() { c.mu.Lock(); return c.mu.Unlock }
+
+func (c *counted) Turned() {
+	defer c.lock()()
+	c.turns++
+}
+
+func (c *counted) Failed(host string, cause agent.Cause) {
+	defer c.lock()()
+	c.failed = append(c.failed, host+" "+string(cause))
+}
+
+func (c *counted) Staged(err error) {
+	defer c.lock()()
+	c.staged = append(c.staged, err)
+}
+
+func (c *counted) Restarted(r agent.Restart) {
+	defer c.lock()()
+	c.restarts = append(c.restarts, r)
+}
+
+// metered is a node with velum staged, and somebody who counts.
+func metered(t *testing.T, edit func(*world)) (*world, *counted) {
+	t.Helper()
+	w, c := newWorld(t), &counted{}
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+	w.Policy.Settle, w.Policy.Forgets = 5*time.Second, agent.KubeletForgets
+	if edit != nil {
+		edit(w)
+	}
+	w.restart()
+	w.agent.Meter = c
+	w.check()
+	return w, c
+}
+
+func TestAppliesAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, c := metered(t, nil)
+		require.Equal(t, []error{nil}, c.staged)
+		w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.check()
+		w.apply()
+		require.Len(t, c.restarts, 1)
+		r := c.restarts[0]
+		assert.Equal(t, agent.ResultApplied, r.Result)
+		assert.False(t, r.Back)
+		assert.GreaterOrEqual(t, r.Up, agent.KubeletForgets)
+		assert.GreaterOrEqual(t, r.Took, r.Up+w.Policy.Settle)
+		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is proved is no time in which it is down")
+
+		w.Registry.Release(velum, "4.0.0", 3, "3.1")
+		w.check()
+		w.Registry.Down(agenttest.ErrRefused)
+		w.apply()
+		require.Len(t, c.restarts, 2)
+		assert.Equal(t, agent.ResultHeld, c.restarts[1].Result)
+		assert.Zero(t, c.restarts[1].Up, "nothing was restarted")
+	})
+}
+
+func TestRollbacksAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, c := metered(t, nil)
+		w.bad(2, "2.1")
+		w.apply()
+		require.Len(t, c.restarts, 2)
+		assert.Equal(t, agent.ResultFailed, c.restarts[0].Result)
+		assert.GreaterOrEqual(t, c.restarts[0].Took, w.Policy.ApplyTimeout)
+		assert.Zero(t, c.restarts[0].Up)
+		back := c.restarts[1]
+		assert.True(t, back.Back)
+		assert.False(t, back.ByHand)
+		assert.Equal(t, agent.ResultBack, back.Result)
+		assert.GreaterOrEqual(t, back.Up, agent.KubeletForgets)
+		assert.Less(t, back.Took, w.Policy.ApplyTimeout)
+
+		w.Registry.Release(velum, "4.0.0", 3, "3.1")
+		w.check()
+		w.apply()
+		_, _, err := w.agent.Rollback(t.Context(), nil)
+		require.NoError(t, err)
+		require.Len(t, c.restarts, 4)
+		assert.True(t, c.restarts[3].Back)
+		assert.True(t, c.restarts[3].ByHand)
+	})
+}
+
+// What was cut short goes on, and is counted then.
+func TestWhatIsCutShortIsNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, c := metered(t, nil)
+		w.bad(2, "2.1")
+		ctx, cut := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cut()
+		_, _, err := w.agent.Apply(ctx, nil, false)
+		require.NoError(t, err)
+		assert.Empty(t, c.restarts)
+	})
+}
+
+func TestFailuresAreCounted(t *testing.T) {
+	t.Parallel()
+	w, c := metered(t, nil)
+	for want, err := range map[string]error{
+		agenttest.Host + " other": agenttest.ErrRefused,
+		"r1:5000 tls":             &agent.SourceError{Repository: velum, Host: "r1:5000", Cause: agent.CauseTLS, Err: errors.New("x")},
+		" unasked":                &agent.SourceError{Repository: velum, Unasked: true, Cause: agent.CauseUnasked, Err: errors.New("x")},
+	} {
+		c.failed = nil
+		w.Registry.Down(err)
+		_, err := w.agent.Plan(t.Context(), agent.PollAll)
+		require.NoError(t, err)
+		assert.Empty(t, c.failed, "a plan is only looked at")
+		w.look()
+		assert.Empty(t, c.failed, "nothing was asked")
+		w.check()
+		assert.Equal(t, []string{want}, c.failed)
+	}
+}
+
+func TestPullsThatFailAreCounted(t *testing.T) {
+	t.Parallel()
+	w, c := metered(t, nil)
+	c.staged = nil
+	w.Registry.Release(velum, "4.0.0", 2, "2.1")
+	w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("reset by peer") }
+	w.check()
+	require.NotEmpty(t, c.staged)
+	for _, err := range c.staged {
+		assert.ErrorContains(t, err, "reset by peer")
+	}
+}
+
+func TestTurnsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := &counted{}
+		w := newWorld(t)
+		l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
+		first := w.Agent()
+		first.Now, first.Meter = l.now, c
+		l.Loop = agent.NewLoop(first, l.manager, time.Hour, 0, "machine")
+		ctx, stop := context.WithCancel(t.Context())
+		l.stop = stop
+		go func() { l.ended <- l.Run(ctx) }()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2, c.turns, "the look at the start, and the check")
+		next := w.Agent()
+		next.Now, next.Meter = l.now, c
+		require.NoError(t, l.Reconfigure(t.Context(), next, time.Hour))
+		assert.Equal(t, 3, c.turns)
+		l.end()
+	})
+}

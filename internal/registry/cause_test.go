@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestCausesOfAnswers(t *testing.T) {
+	t.Parallel()
+	for status, cause := range map[int]agent.Cause{
+		http.StatusUnauthorized:        agent.CauseAuth,
+		http.StatusForbidden:           agent.CauseAuth,
+		http.StatusNotFound:            agent.CauseNotFound,
+		http.StatusTooManyRequests:     agent.CauseRateLimited,
+		http.StatusInternalServerError: agent.CauseServerError,
+		http.StatusServiceUnavailable:  agent.CauseServerError,
+		http.StatusTeapot:              agent.CauseOther,
+	} {
+		for _, retryAfter := range []string{"", "90"} {
+			f := newFake(t)
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				if retryAfter != "" {
+					w.Header().Set("Retry-After", retryAfter)
+				}
+				w.WriteHeader(status)
+			})
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			assert.Equal(t, cause, sourceError(t, f.poll(t, r)).Cause, "%d %s", status, retryAfter)
+		}
+	}
+}
+
+// What goes wrong below an answer, as it really does.
+func TestCausesBelowAnAnswer(t *testing.T) {
+	t.Parallel()
+	poll := func(t *testing.T, f *fake, hosts string, dial dialFunc) agent.Cause {
+		t.Helper()
+		r, _ := newRegistry(t, certsD(t, f.host(), hosts))
+		r.net.dial = dial
+		return sourceError(t, f.poll(t, r)).Cause
+	}
+	plain := newFake(t)
+	tls := newOwnTLS(t, func(*ownTLS) {}).fake
+	noNames := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no name server")
+	}}
+	assert.Equal(t, agent.CauseDNS, poll(t, plain, plainHTTP(plain.host()),
+		func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{Resolver: noNames}).DialContext(ctx, network, "registry.example.com:80")
+		}))
+	assert.Equal(t, agent.CauseTLS, poll(t, tls, "server = \"https://"+tls.host()+"\"\n", nil), "an unknown authority")
+	assert.Equal(t, agent.CauseTLS, poll(t, plain, "server = \"https://"+plain.host()+"\"\n[host.\"https://"+plain.host()+
+		"\"]\n  capabilities = [\"resolve\"]\n", func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, plain.host())
+	}), "no TLS at all")
+	assert.Equal(t, agent.CauseOther, poll(t, plain, plainHTTP(plain.host()),
+		func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("odd") }))
+	plain.Close()
+	r, _ := newRegistry(t, certsD(t, plain.host(), plainHTTP(plain.host())))
+	var last *agent.SourceError
+	for range 10 { // until the host is left alone
+		if last = sourceError(t, plain.poll(t, r)); last.Unasked {
+			break
+		}
+		require.Equal(t, agent.CauseRefused, last.Cause)
+	}
+	assert.Equal(t, agent.CauseUnasked, last.Cause)
+}
+
+func TestCauseOfATimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRegistry(t, certsD(t, "a.example.com", plainHTTP("a.example.com")))
+		r.net.dial = noConnection
+		_, err := r.Resolve(t.Context(), agent.Reference{Repository: "a.example.com/app", Tag: "1"})
+		assert.Equal(t, agent.CauseTimeout, sourceError(t, err).Cause)
+	})
+	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", errStalled)))
+	assert.Equal(t, agent.CauseAuth, causeOf(fmt.Errorf("x: %w", errPlainCredentials)))
+}
