@@ -56,7 +56,7 @@ var guests = map[string][]string{
 	"github.com/spf13/cobra":               {"cmd/image-update-agent"},
 	"github.com/stretchr/testify":          {"agent/agenttest"},
 	"golang.org/x/net/http/httpproxy":      {"internal/registry"},
-	"golang.org/x/net/netutil":             {"internal/api"},
+	"golang.org/x/net/netutil":             {"internal/api", "internal/metrics"},
 	"golang.org/x/sync":                    {"agent", "cmd/image-update-agent", "internal/images"},
 	"golang.org/x/sys":                     {"cmd/image-update-agent", "internal/atomicfile", "internal/pods", "internal/state", "systemd"},
 	"golang.org/x/term":                    {"cmd/image-update-agent"},

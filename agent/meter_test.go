@@ -130,7 +130,9 @@ func TestWhatIsCutShortIsNotCounted(t *testing.T) {
 
 func TestFailuresAreCounted(t *testing.T) {
 	t.Parallel()
-	w, c := metered(t, nil)
+	w, c := metered(t, func(w *world) {
+		w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}} // a second tag of it
+	})
 	for want, err := range map[string]error{
 		agenttest.Host + " other": agenttest.ErrRefused,
 		"r1:5000 tls":             &agent.SourceError{Repository: velum, Host: "r1:5000", Cause: agent.CauseTLS, Err: errors.New("x")},

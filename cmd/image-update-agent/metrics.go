@@ -3,22 +3,71 @@
 package main
 
 import (
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/metrics"
+	"github.com/kubic-project/image-update-agent/internal/reboot"
+	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // metricsOf serves the numbers of the wiring that is in force, which a reload
-// replaces, and of the loop, which stays.
-func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop) http.Handler {
+// replaces, and of the loop and what it counts, which stay.
+func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metrics.Counts) http.Handler {
 	return metrics.Handler(metrics.Readings{
-		Requests: func() map[string]uint64 { return current.Load().registry.Counts().Kinds() },
+		Version:  version,
+		Requests: func() map[string]uint64 { return current.Load().sent().Kinds() },
+		Received: func() uint64 { return current.Load().sent().Received },
 		Pace:     func() agent.Pace { return current.Load().registry.Pace() },
 		PerHour:  func() int { return current.Load().perHour },
 		Status:   loop.Status,
+		Holds:    allHolds(),
 		Now:      time.Now,
-	})
+	}, counts)
 }
+
+// counting has all wirings to come counted as one.
+func (a *app) counting() *metrics.Counts {
+	counts := metrics.NewCounts()
+	a.meter = counts
+	return counts
+}
+
+// serveMetrics serves numbers on the status socket, and makes the port for them.
+func serveMetrics(socket *api.Server, numbers http.Handler, listen string, log *slog.Logger) *metrics.Port {
+	socket.Metrics(numbers)
+	port := metrics.NewPort(numbers, log)
+	port.Listen(listen)
+	return port
+}
+
+// taking puts a wiring in the place of the one that is in force.
+func taking(current *atomic.Pointer[wiring], port *metrics.Port) func(*wiring) {
+	return func(next *wiring) {
+		last := current.Load()
+		next.goOn(last)
+		current.Store(next)
+		port.Listen(next.listen)
+		last.close()
+	}
+}
+
+// allHolds are the names of all holds there are.
+func allHolds() []string {
+	return []string{
+		agent.HoldWithheld, agent.HoldBusy, agent.HoldUnmanaged, agent.HoldEdited, agent.HoldRefused, agent.HoldAsked,
+		agent.HoldDisk, agent.HoldFreeze, agent.HoldWindow, agent.HoldControlPlane, agent.HoldFailed,
+		reboot.HoldReboot, reboot.HoldSnapshot, systemd.HoldKubelet,
+	}
+}
+
+// goOn has a wiring count on where the one before it stopped.
+func (w *wiring) goOn(last *wiring) { w.before = last.sent() }
+
+// sent is what went over the wire since the start of the daemon.
+func (w *wiring) sent() registry.Counts { return w.before.Plus(w.registry.Counts()) }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
 )
 
 // streams are the program's three files; tests give their own.
@@ -25,6 +27,8 @@ type app struct {
 	output string // --output
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
+	// meter counts what a daemon does, over all its wirings; nil: nobody does.
+	meter agent.Meter
 }
 
 // execute runs one verb and returns the exit code.

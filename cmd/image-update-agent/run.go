@@ -111,6 +111,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	counts := a.counting()
 	w, err := a.wire(ctx, s, log)
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	reading.Metrics(metricsOf(&current, loop))
+	port := serveMetrics(reading, metricsOf(&current, loop, counts), s.Metrics.Listen, log)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: unheard, it would end the daemon
 	defer signal.Stop(hup)
@@ -140,7 +141,8 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	group.Go(reading.Serve)
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { notify.Watch(ctx); return nil })
-	group.Go(func() error { a.reloads(ctx, hup, loop, notify, log, &current); return nil })
+	group.Go(func() error { port.Run(ctx); return nil })
+	group.Go(func() error { a.reloads(ctx, hup, loop, notify, log, taking(&current, port)); return nil })
 	group.Go(func() error {
 		<-ctx.Done()
 		notify.Stopping("stopping")
@@ -165,7 +167,7 @@ func closeAll(servers ...*api.Server) error {
 // changes nothing. The paths of sockets, record and lock stay as at the start.
 func (a *app) reloads(
 	ctx context.Context, hup <-chan os.Signal, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger,
-	current *atomic.Pointer[wiring],
+	take func(*wiring),
 ) {
 	for {
 		select {
@@ -179,7 +181,7 @@ func (a *app) reloads(
 			log.Error("configuration not taken", "err", err)
 		} else {
 			log.Info("configuration reloaded")
-			current.Swap(next).close()
+			take(next)
 		}
 		n.Ready(agent.Sentence(loop.Status()))
 	}

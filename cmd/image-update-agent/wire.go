@@ -34,7 +34,9 @@ type wiring struct {
 	registry *registry.Registry
 	layout   *layout.Layout // in the place of the registry; nil: none
 	files    *podfiles.Files
-	perHour  int // the budget of requests
+	perHour  int             // the budget of requests
+	listen   string          // the port for Prometheus
+	before   registry.Counts // of the wirings that this one follows
 }
 
 func (w *wiring) close() {
@@ -92,18 +94,19 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		return nil, usageError{err}
 	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
-	return &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, agent: &agent.Agent{
+	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
+	w.agent = &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
-		Announcer: announcer(s, log),
-		Recorder:  state.New(s.StateDir, s.RuntimeDir, log),
-		Pacer:     reg, Preconditions: s.preconditions(),
+		Announcer: announcer(s, log), Recorder: state.New(s.StateDir, s.RuntimeDir, log),
+		Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			from: signatures,
 		},
-		Policy: policy, Log: log, Now: time.Now, Version: version,
-	}}, nil
+		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
+	}
+	return w, nil
 }
 
 func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {

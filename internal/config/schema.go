@@ -69,6 +69,7 @@ func schema() []key {
 		{name: "hooks", shape: section, keys: hookKeys()},
 		{name: "apply", shape: section, keys: applyKeys()},
 		{name: "kubelet", shape: section, keys: kubeletKeys()},
+		{name: "metrics", shape: section, keys: metricsKeys()},
 		{name: "stateDir", check: path, def: []string{"/var/lib/image-update-agent"}},
 		{name: "runtimeDir", check: path, def: []string{"/run/image-update-agent"}},
 		{name: "applyTimeout", check: duration(zeroIsRefused), def: []string{"5m"}},
@@ -155,6 +156,11 @@ func applyKeys() []key {
 // kubeletKeys are those of kubelet.
 func kubeletKeys() []key {
 	return []key{{name: "pods", check: podList, def: []string{""}}}
+}
+
+// metricsKeys are those of metrics.
+func metricsKeys() []key {
+	return []key{{name: "listen", check: loopback, def: []string{""}}}
 }
 
 // repositoryKeys are those of an entry of repositories.

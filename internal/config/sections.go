@@ -114,6 +114,12 @@ type Kubelet struct {
 	Pods string
 }
 
+// Metrics is where numbers are served beside the status socket.
+type Metrics struct {
+	// Listen is a loopback address with its port; empty: nowhere.
+	Listen string
+}
+
 // Log is how the daemon logs to its standard error.
 type Log struct {
 	Level  slog.Level

@@ -78,6 +78,7 @@ type Settings struct {
 	Settle time.Duration
 	// NodeName is the node's name in Kubernetes; empty: the host's name.
 	NodeName string
+	Metrics  Metrics
 	Log      Log
 }
 
@@ -125,6 +126,7 @@ func settings(merged fragment, root string) (Settings, error) {
 		ApplyTimeout:  r.duration("applyTimeout"),
 		Settle:        r.duration("settle"),
 		NodeName:      merged["nodeName"].text,
+		Metrics:       Metrics{Listen: merged["metrics.listen"].text},
 		Log:           Log{Level: r.level("log.level"), Format: merged["log.format"].text},
 	}
 	r.apart("podManifests", "templates", "stateDir", "runtimeDir")

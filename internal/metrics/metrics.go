@@ -3,12 +3,18 @@
 // Package metrics tells Prometheus how the agent is doing: the same answers as
 // the status, as numbers to be plotted and to raise alarms on.
 //
+// # Words
+//
+// A reading is read when somebody asks for it, and nothing of it is kept. A count
+// is of what has happened since the start of the daemon: [Counts] are told of it,
+// and survive a reload of the configuration.
+//
 // # Promises
 //
-//   - The numbers are read when somebody asks for them, and nothing is kept in
-//     between: a node that nobody scrapes pays for nothing but the code.
-//   - Names and labels stay as they are once released. Units are seconds; times
-//     are seconds since 1970.
+//   - Nothing is computed before a scrape: a node that nobody scrapes pays for
+//     some counters and the code.
+//   - Names and labels stay as they are once released. Units are seconds and bytes;
+//     times are seconds since 1970.
 //   - The number of series is bounded: 256 repositories and 256 hosts, each by
 //     name in alphabetical order; what is beyond is told as one, named "other".
 //   - Nothing of the Go runtime or of the process: systemd and its cgroup know
@@ -40,127 +46,39 @@ const (
 // has a host and a slash, and no host that has a dot or a port.
 const other = "other"
 
+// namespace begins each name.
+const namespace = "image_update_agent_"
+
 // Readings is where the numbers come from. All functions are called at each
 // scrape, from any goroutine; none may be nil.
 type Readings struct {
+	// Version is the agent's own.
+	Version string
 	// Requests counts what was sent to registries, by kind of request.
 	Requests func() map[string]uint64
+	// Received counts the bytes that came from them.
+	Received func() uint64
 	// Pace is what hosts and budget leave for later.
 	Pace func() agent.Pace
 	// PerHour is the budget of requests; 0: there is none, and no number of it.
 	PerHour func() int
 	// Status is the node as of the last cycle.
 	Status func() agent.Status
+	// Holds are the names of all holds: each has its number, also where none stands.
+	Holds []string
 	// Now is the clock.
 	Now func() time.Time
 }
 
 // Handler serves the numbers in Prometheus' text format.
-func Handler(r Readings) http.Handler {
+func Handler(r Readings, c *Counts) http.Handler {
 	own := prometheus.NewPedanticRegistry()
 	own.MustRegister(newCollector(r))
+	own.MustRegister(c.collectors()...)
 	return promhttp.HandlerFor(own, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrape,
-		DisableCompression:  true, // over a unix socket it only costs
+		DisableCompression:  true, // on the same machine it only costs
 	})
-}
-
-// collector makes the numbers anew at each scrape.
-type collector struct {
-	from Readings
-
-	requests, budget, budgetLeft, wait, state, lastCheck, failures, lastSuccess *prometheus.Desc
-}
-
-func newCollector(r Readings) *collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("image_update_agent_"+name, help, labels, nil)
-	}
-	return &collector{
-		from:       r,
-		requests:   desc("registry_requests_total", "Requests sent to registries and token servers.", "kind"),
-		budget:     desc("registry_request_budget", "Requests that this node may send to registries in an hour."),
-		budgetLeft: desc("registry_request_budget_left", "Requests that are left of the budget."),
-		wait:       desc("registry_wait_seconds", "For how long a host still wants to be left alone.", "host"),
-		state:      desc("state", "1 for the state that the node is in, 0 for the others.", "state"),
-		lastCheck:  desc("last_check_timestamp_seconds", "When the sources were last asked."),
-		failures:   desc("source_failures", "Polls of a repository that failed in a row.", "repository"),
-		lastSuccess: desc("source_last_success_timestamp_seconds",
-			"When a repository was last answered for; not there before the first time.", "repository"),
-	}
-}
-
-// states are all states, in the order of their precedence.
-func states() []agent.State {
-	return []agent.State{
-		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,
-	}
-}
-
-// Describe names all metrics.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.requests, c.budget, c.budgetLeft, c.wait, c.state, c.lastCheck, c.failures, c.lastSuccess,
-	} {
-		ch <- d
-	}
-}
-
-// Collect reads all numbers.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
-	for kind, n := range c.from.Requests() {
-		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(n), kind)
-	}
-	c.pace(gauge)
-	s := c.from.Status()
-	for _, state := range states() {
-		gauge(c.state, number(s.State == state), string(state))
-	}
-	if s.LastCheck != nil {
-		gauge(c.lastCheck, seconds(*s.LastCheck))
-	}
-	c.sources(s, gauge)
-}
-
-type setGauge func(d *prometheus.Desc, value float64, labels ...string)
-
-func (c *collector) pace(gauge setGauge) {
-	p := c.from.Pace()
-	if perHour := c.from.PerHour(); perHour > 0 {
-		left := p.Budget.Left
-		if p.Budget.PerHour == 0 {
-			left = perHour // a full budget is not spoken of
-		}
-		gauge(c.budget, float64(perHour))
-		gauge(c.budgetLeft, float64(left))
-	}
-	waits := map[string]float64{}
-	for host, w := range p.Waits {
-		waits[label(host)] = max(0, w.Until.Sub(c.from.Now()).Seconds())
-	}
-	for host, value := range bounded(waits, func(a, b float64) float64 { return max(a, b) }) {
-		gauge(c.wait, value, host)
-	}
-}
-
-func (c *collector) sources(s agent.Status, gauge setGauge) {
-	failures, successes := map[string]float64{}, map[string]float64{}
-	for _, source := range s.Sources {
-		repository := label(source.Repository)
-		failures[repository] = float64(source.Failures)
-		if source.LastSuccess != nil {
-			successes[repository] = seconds(*source.LastSuccess)
-		}
-	}
-	for repository, value := range bounded(failures, func(a, b float64) float64 { return a + b }) {
-		gauge(c.failures, value, repository)
-	}
-	for repository, value := range bounded(successes, func(a, b float64) float64 { return min(a, b) }) {
-		gauge(c.lastSuccess, value, repository)
-	}
 }
 
 // bounded keeps so many values that none more is needed for the rest, which sum

@@ -3,15 +3,20 @@
 package metrics
 
 import (
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -31,20 +36,42 @@ func readings(edit func(*agent.Status, *agent.Pace)) Readings {
 	edit(&s, &p)
 	return Readings{
 		Requests: func() map[string]uint64 { return map[string]uint64{"metadata": 12, "token": 3, "pull": 0} },
-		Pace:     func() agent.Pace { return p },
-		PerHour:  func() int { return 0 },
-		Status:   func() agent.Status { return s },
-		Now:      func() time.Time { return noon },
+		Received: func() uint64 { return 4711 },
+		Version:  "1.2.3", Holds: []string{agent.HoldDisk, agent.HoldWindow},
+		Pace:    func() agent.Pace { return p },
+		PerHour: func() int { return 0 },
+		Status:  func() agent.Status { return s },
+		Now:     func() time.Time { return noon },
 	}
 }
 
 func full() Readings {
-	check, success := noon.Add(-time.Hour), noon.Add(-90*time.Second)
+	check, next, success := noon.Add(-time.Hour), noon.Add(time.Hour), noon.Add(-90*time.Second)
+	older := noon.Add(-100 * time.Second)
 	r := readings(func(s *agent.Status, p *agent.Pace) {
-		s.State, s.LastCheck = agent.StateStale, &check
+		s.State, s.Since, s.LastCheck, s.NextCheck = agent.StateStale, noon.Add(-time.Minute), &check, &next
 		s.Sources = []agent.SourceStatus{
 			{Repository: "registry.suse.com/caasp/v4/velum", LastSuccess: &success},
-			{Repository: "registry.suse.com/sles12/mariadb", Failures: 4},
+			{Repository: "registry.suse.com/sles12/mariadb", LastSuccess: &older, Failures: 4},
+		}
+		offer := func(pod, container, tag, change string, size int64, staged bool) agent.ImageStatus {
+			return agent.ImageStatus{
+				PodManifest: pod, Container: container, Change: change, Size: size, Staged: staged,
+				Offered: &agent.Named{Tag: tag, Digest: digest.FromString(tag)},
+			}
+		}
+		s.Images = []agent.ImageStatus{
+			offer("velum.yaml", "velum", "velum:2", "revision", 1000, true),
+			offer("velum.yaml", "worker", "velum:2", "revision", 1000, true), // the same image
+			offer("db.yaml", "db", "db:2", "rebuild", 500, true),
+			offer("dns.yaml", "dns", "dns:2", "minor", 70, false),
+			{PodManifest: "a.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}}}, // as its pod manifest
+			{Holds: []agent.Hold{{Name: agent.HoldDisk}}},
+		}
+		s.PodManifests = []agent.PodStatus{
+			{PodManifest: "a.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}, {Name: agent.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
+			{PodManifest: "b.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}}},
+			{PodManifest: "gone.yaml", Change: agent.ChangeRemove},
 		}
 		p.Budget = agent.Budget{PerHour: 60, Left: 7, At: noon}
 		p.Waits = map[string]agent.Wait{
@@ -55,50 +82,49 @@ func full() Readings {
 	return r
 }
 
-func TestAllNumbers(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, testutil.CollectAndCompare(newCollector(full()), strings.NewReader(`
-# HELP image_update_agent_last_check_timestamp_seconds When the sources were last asked.
-# TYPE image_update_agent_last_check_timestamp_seconds gauge
-image_update_agent_last_check_timestamp_seconds 1.7952588e+09
-# HELP image_update_agent_registry_request_budget Requests that this node may send to registries in an hour.
-# TYPE image_update_agent_registry_request_budget gauge
-image_update_agent_registry_request_budget 60
-# HELP image_update_agent_registry_request_budget_left Requests that are left of the budget.
-# TYPE image_update_agent_registry_request_budget_left gauge
-image_update_agent_registry_request_budget_left 7
-# HELP image_update_agent_registry_requests_total Requests sent to registries and token servers.
-# TYPE image_update_agent_registry_requests_total counter
-image_update_agent_registry_requests_total{kind="metadata"} 12
-image_update_agent_registry_requests_total{kind="pull"} 0
-image_update_agent_registry_requests_total{kind="token"} 3
-# HELP image_update_agent_registry_wait_seconds For how long a host still wants to be left alone.
-# TYPE image_update_agent_registry_wait_seconds gauge
-image_update_agent_registry_wait_seconds{host="mirror:5000"} 0
-image_update_agent_registry_wait_seconds{host="registry.suse.com"} 90
-# HELP image_update_agent_source_failures Polls of a repository that failed in a row.
-# TYPE image_update_agent_source_failures gauge
-image_update_agent_source_failures{repository="registry.suse.com/caasp/v4/velum"} 0
-image_update_agent_source_failures{repository="registry.suse.com/sles12/mariadb"} 4
-# HELP image_update_agent_source_last_success_timestamp_seconds When a repository was last answered for; not there before the first time.
-# TYPE image_update_agent_source_last_success_timestamp_seconds gauge
-image_update_agent_source_last_success_timestamp_seconds{repository="registry.suse.com/caasp/v4/velum"} 1.79526231e+09
-# HELP image_update_agent_state 1 for the state that the node is in, 0 for the others.
-# TYPE image_update_agent_state gauge
-image_update_agent_state{state="applying"} 0
-image_update_agent_state{state="current"} 0
-image_update_agent_state{state="failed"} 0
-image_update_agent_state{state="held"} 0
-image_update_agent_state{state="staged"} 0
-image_update_agent_state{state="stale"} 1
-`)))
+// busy are counts of which each has something.
+func busy() *Counts {
+	c := NewCounts()
+	c.Turned()
+	c.Failed("m1:5000", agent.CauseTimeout)
+	c.Staged(nil)
+	c.Restarted(agent.Restart{Result: agent.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
+	c.Restarted(agent.Restart{Back: true, Result: agent.ResultBack, Took: 40 * time.Second, Up: 2 * time.Second})
+	return c
 }
 
+var update = flag.Bool("update", false, "write what is served to testdata/full.txt")
+
+// All that is served, word by word. The version of Go is the builder's.
+func TestAllNumbers(t *testing.T) {
+	t.Parallel()
+	const golden = "testdata/full.txt"
+	text := strings.ReplaceAll(scrape(t, Handler(full(), busy())), runtime.Version(), "goX")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(text), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), text)
+}
+
+// The rules of promtool: units, suffixes, help.
 func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	t.Parallel()
-	problems, err := testutil.CollectAndLint(newCollector(full()))
+	own := prometheus.NewPedanticRegistry()
+	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
+	problems, err := testutil.GatherAndLint(own)
 	require.NoError(t, err)
 	assert.Equal(t, []promlint.Problem(nil), problems)
+	families, err := own.Gather()
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, f := range families {
+		// OpenMetrics has no two families that differ in this only.
+		name := strings.TrimSuffix(f.GetName(), "_total")
+		assert.False(t, names[name], name)
+		names[name] = true
+	}
 }
 
 // What there is nothing to say of is not there, instead of being zero.
@@ -107,7 +133,14 @@ func TestNothingToSay(t *testing.T) {
 	c := newCollector(readings(func(*agent.Status, *agent.Pace) {}))
 	assert.Equal(t, 3, testutil.CollectAndCount(c, "image_update_agent_registry_requests_total"))
 	assert.Equal(t, 6, testutil.CollectAndCount(c, "image_update_agent_state"))
-	assert.Equal(t, 9, testutil.CollectAndCount(c))
+	for _, name := range []string{
+		"state_since_timestamp_seconds", "last_check_timestamp_seconds", "next_check_timestamp_seconds",
+		"last_success_timestamp_seconds", "last_success_age_seconds", "source_failures", "source_last_success_age_seconds",
+		"registry_request_budget", "registry_request_budget_left", "registry_wait_seconds",
+	} {
+		require.Contains(t, c.descs, name)
+		assert.Zero(t, testutil.CollectAndCount(c, namespace+name), name)
+	}
 }
 
 func TestAFullBudget(t *testing.T) {
@@ -125,7 +158,7 @@ func TestEachStateIsOne(t *testing.T) {
 	t.Parallel()
 	for _, state := range states() {
 		r := readings(func(s *agent.Status, _ *agent.Pace) { s.State = state })
-		assert.Contains(t, scrape(t, Handler(r)), fmt.Sprintf("image_update_agent_state{state=%q} 1\n", state))
+		assert.Contains(t, scrape(t, Handler(r, busy())), fmt.Sprintf("image_update_agent_state{state=%q} 1\n", state))
 	}
 }
 
@@ -186,7 +219,7 @@ func TestNamesFromOutside(t *testing.T) {
 		s.Sources = []agent.SourceStatus{{Repository: "a\"\n} 1\nevil 1"}, {Repository: "\xff\xfe"}, {Repository: long}, {Repository: long + "y"}}
 		p.Waits = map[string]agent.Wait{"\xc3\x28": {Until: noon}, "": {Until: noon}}
 	})
-	text := scrape(t, Handler(r))
+	text := scrape(t, Handler(r, busy()))
 	assert.NotContains(t, text, "\nevil")
 	assert.Contains(t, text, `image_update_agent_source_failures{repository="a\"\n} 1\nevil 1"} 0`)
 	for line := range strings.Lines(text) {
@@ -204,7 +237,7 @@ func scrape(t *testing.T, h http.Handler) string {
 
 func TestHandler(t *testing.T) {
 	t.Parallel()
-	text := scrape(t, Handler(full()))
+	text := scrape(t, Handler(full(), busy()))
 	for line := range strings.Lines(text) {
 		assert.Contains(t, line, "image_update_agent_", "nothing of the runtime, the process or the scrape")
 	}
@@ -217,7 +250,7 @@ func TestHandler(t *testing.T) {
 		<-end
 		return status()
 	}
-	h := Handler(r)
+	h := Handler(r, busy())
 	var group sync.WaitGroup
 	for range maxScrape {
 		group.Go(func() { assert.Equal(t, text, scrape(t, h)) })
@@ -232,25 +265,43 @@ func TestHandler(t *testing.T) {
 	group.Wait()
 }
 
-// Who raises alarms on a number finds it in the documentation, and finds there
-// nothing else.
+// Who raises alarms on a number finds it in the documentation with its labels, and
+// finds there nothing else; what the alarms name is there, too.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
+	own := prometheus.NewPedanticRegistry()
+	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
+	families, err := own.Gather()
+	require.NoError(t, err)
+	there, names := []string{}, map[string]bool{}
+	for _, f := range families {
+		labels := []string{}
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		there = append(there, fmt.Sprintf("%s %s %s", f.GetName(), strings.Join(labels, ","), strings.ToLower(f.GetType().String())))
+		names[f.GetName()] = true
+	}
+	var documented []string
 	data, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
-	var documented, there []string
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "| `image_update_agent_"); ok {
-			name, _, _ := strings.Cut(rest, "`")
-			name, _, _ = strings.Cut(name, "{")
-			documented = append(documented, "image_update_agent_"+name)
-		}
-	}
-	for line := range strings.Lines(scrape(t, Handler(full()))) {
-		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
-			name, _, _ := strings.Cut(rest, " ")
-			there = append(there, name)
-		}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)(?:\\{(.*)\\})?` \\| (\\w+) \\| .{10,} \\|$").FindAllStringSubmatch(string(data), -1) {
+		labels := strings.FieldsFunc(row[2], func(r rune) bool { return r == ',' })
+		slices.Sort(labels)
+		documented = append(documented, fmt.Sprintf("%s %s %s", row[1], strings.Join(labels, ","), row[3]))
 	}
 	assert.ElementsMatch(t, there, documented)
+	rules, err := os.ReadFile("../../packaging/prometheus/image-update-agent.rules.yml")
+	require.NoError(t, err)
+	for _, text := range []string{string(data), string(rules)} {
+		for _, name := range regexp.MustCompile(namespace+`\w+`).FindAllString(text, -1) {
+			assert.True(t, names[name], name)
+		}
+	}
+	for _, cause := range []agent.Cause{
+		agent.CauseTimeout, agent.CauseDNS, agent.CauseRefused, agent.CauseTLS, agent.CauseAuth, agent.CauseNotFound,
+		agent.CauseRateLimited, agent.CauseServerError, agent.CauseUnasked, agent.CauseOther,
+	} {
+		assert.Contains(t, string(data), "`"+string(cause)+"`")
+	}
 }

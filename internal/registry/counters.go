@@ -27,6 +27,14 @@ func (c Counts) Kinds() map[string]uint64 {
 	return map[string]uint64{"metadata": c.Requests - c.Tokens - c.Pulls, "token": c.Tokens, "pull": c.Pulls}
 }
 
+// Plus adds two counts.
+func (c Counts) Plus(d Counts) Counts {
+	return Counts{
+		Requests: c.Requests + d.Requests, Tokens: c.Tokens + d.Tokens, Pulls: c.Pulls + d.Pulls,
+		Connections: c.Connections + d.Connections, Received: c.Received + d.Received, Sent: c.Sent + d.Sent,
+	}
+}
+
 // read loads what is a part before the whole, which is counted first.
 func (c *counters) read() Counts {
 	tokens, pulls := c.tokens.Load(), c.pulls.Load()

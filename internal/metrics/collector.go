@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// descriptions are of all metrics that are read at a scrape.
+var descriptions = []struct {
+	name, help string
+	labels     []string
+}{
+	{"build_info", "Always 1, with the agent's version and the Go it was built with.", []string{"version", "goversion"}},
+	{"state", "1 for the state that the node is in, 0 for the others.", []string{"state"}},
+	{"state_since_timestamp_seconds", "Since when the node is in its state.", nil},
+	{"last_check_timestamp_seconds", "When the sources were last asked.", nil},
+	{"next_check_timestamp_seconds", "When they are asked next; not there while polling is off.", nil},
+	{
+		"last_success_timestamp_seconds",
+		"The oldest of the repositories' last answers; not there while one has never answered.", nil,
+	},
+	{"last_success_age_seconds", "How long ago that was: what is known of the repositories is no older.", nil},
+	{"source_failures", "Polls of a repository that failed in a row.", []string{"repository"}},
+	{
+		"source_last_success_timestamp_seconds",
+		"When a repository was last answered for; not there before the first time.",
+		[]string{"repository"},
+	},
+	{"source_last_success_age_seconds", "How long ago that was.", []string{"repository"}},
+	{"offers", "Images of containers that an update is offered for, by what it changes.", []string{"change"}},
+	{"staged_bytes", "Compressed size of the offers that are on the node and wait to be applied.", nil},
+	{"holds", "Pod manifests and images that something holds back, by its name.", []string{"hold"}},
+	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
+	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
+	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
+	{"registry_request_budget_left", "Requests that are left of the budget.", nil},
+	{"registry_wait_seconds", "For how long a host still wants to be left alone.", []string{"host"}},
+}
+
+// collector makes the readings anew at each scrape.
+type collector struct {
+	from  Readings
+	descs map[string]*prometheus.Desc
+}
+
+func newCollector(r Readings) *collector {
+	c := &collector{from: r, descs: map[string]*prometheus.Desc{}}
+	for _, m := range descriptions {
+		c.descs[m.name] = prometheus.NewDesc(namespace+m.name, m.help, m.labels, nil)
+	}
+	return c
+}
+
+// states are all states, in the order of their precedence.
+func states() []agent.State {
+	return []agent.State{
+		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,
+	}
+}
+
+// changes are all that an offer can change.
+func changes() []string {
+	out := []string{agent.ChangeConvert, agent.ChangeRemove}
+	for c := tags.Rebuild; c <= tags.Major; c++ {
+		out = append(out, c.String())
+	}
+	return out
+}
+
+// Describe names all readings.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect reads all numbers.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	counter := func(name string, value uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(c.descs[name], prometheus.CounterValue, float64(value), labels...)
+	}
+	gauge := func(name string, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, value, labels...)
+	}
+	for kind, n := range c.from.Requests() {
+		counter("registry_requests_total", n, kind)
+	}
+	counter("registry_received_bytes_total", c.from.Received())
+	gauge("build_info", 1, label(c.from.Version), runtime.Version())
+	c.pace(gauge)
+	s := c.from.Status()
+	c.node(s, gauge)
+	c.sources(s.Sources, gauge)
+	c.offers(s, gauge)
+	c.holds(s, gauge)
+}
+
+type setGauge func(name string, value float64, labels ...string)
+
+func (c *collector) pace(gauge setGauge) {
+	p := c.from.Pace()
+	if perHour := c.from.PerHour(); perHour > 0 {
+		left := p.Budget.Left
+		if p.Budget.PerHour == 0 {
+			left = perHour // a full budget is not spoken of
+		}
+		gauge("registry_request_budget", float64(perHour))
+		gauge("registry_request_budget_left", float64(left))
+	}
+	waits := map[string]float64{}
+	for host, w := range p.Waits {
+		waits[label(host)] = max(0, w.Until.Sub(c.from.Now()).Seconds())
+	}
+	for host, value := range bounded(waits, func(a, b float64) float64 { return max(a, b) }) {
+		gauge("registry_wait_seconds", value, host)
+	}
+}
+
+func (c *collector) node(s agent.Status, gauge setGauge) {
+	for _, state := range states() {
+		gauge("state", number(s.State == state), string(state))
+	}
+	if !s.Since.IsZero() {
+		gauge("state_since_timestamp_seconds", seconds(s.Since))
+	}
+	if s.LastCheck != nil {
+		gauge("last_check_timestamp_seconds", seconds(*s.LastCheck))
+	}
+	if s.NextCheck != nil {
+		gauge("next_check_timestamp_seconds", seconds(*s.NextCheck))
+	}
+}
+
+func (c *collector) sources(sources []agent.SourceStatus, gauge setGauge) {
+	failures, successes := map[string]float64{}, map[string]float64{}
+	now, oldest, all := seconds(c.from.Now()), 0.0, len(sources) > 0
+	for _, source := range sources {
+		repository := label(source.Repository)
+		failures[repository] = float64(source.Failures)
+		if source.LastSuccess == nil {
+			all = false
+			continue
+		}
+		at := seconds(*source.LastSuccess)
+		successes[repository] = at
+		if oldest == 0 || at < oldest {
+			oldest = at
+		}
+	}
+	if all {
+		gauge("last_success_timestamp_seconds", oldest)
+		gauge("last_success_age_seconds", age(now, oldest))
+	}
+	for repository, value := range bounded(failures, func(a, b float64) float64 { return a + b }) {
+		gauge("source_failures", value, repository)
+	}
+	for repository, value := range bounded(successes, func(a, b float64) float64 { return min(a, b) }) {
+		gauge("source_last_success_timestamp_seconds", value, repository)
+		gauge("source_last_success_age_seconds", age(now, value), repository)
+	}
+}
+
+// age is never negative: the clock may have been set back.
+func age(now, then float64) float64 { return max(0, now-then) }
+
+// offers counts what is offered. Containers of one image count each; its bytes are
+// on the node once.
+func (c *collector) offers(s agent.Status, gauge setGauge) {
+	offers, staged, bytes := map[string]float64{}, map[string]bool{}, int64(0)
+	for _, i := range s.Images {
+		if i.Offered == nil {
+			continue
+		}
+		offers[i.Change]++
+		if d := i.Offered.Digest.String(); i.Staged && !staged[d] {
+			staged[d] = true
+			bytes += i.Size
+		}
+	}
+	for _, p := range s.PodManifests {
+		if p.Change == agent.ChangeRemove {
+			offers[p.Change]++ // there is no image to offer
+		}
+	}
+	for _, change := range changes() {
+		gauge("offers", offers[change], change)
+	}
+	gauge("staged_bytes", float64(bytes))
+}
+
+func (c *collector) holds(s agent.Status, gauge setGauge) {
+	holds := map[string]float64{}
+	for _, name := range c.from.Holds {
+		holds[name] = 0
+	}
+	count := func(held []agent.Hold) {
+		seen := map[string]bool{}
+		for _, h := range held {
+			if !seen[h.Name] {
+				seen[h.Name] = true
+				holds[label(h.Name)]++
+			}
+		}
+	}
+	for _, p := range s.PodManifests {
+		count(p.Holds)
+	}
+	for _, i := range s.Images {
+		if i.PodManifest == "" { // of the configuration; else its pod manifest has them
+			count(i.Holds)
+		}
+	}
+	for name, value := range bounded(holds, func(a, b float64) float64 { return a + b }) {
+		gauge("holds", value, name)
+	}
+}

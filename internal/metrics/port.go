@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Bounds of the port, which each process of the node can reach.
+const (
+	maxClients   = 8                // connections; more wait in the kernel's queue
+	maxHeader    = 4 << 10          // bytes; a scrape has some hundred
+	readTimeout  = 10 * time.Second // of the request; a scrape sends it at once
+	writeTimeout = 30 * time.Second // of the answer: some 20 KB
+	idleTimeout  = 5 * time.Minute  // Prometheus comes again each minute or less
+)
+
+// retryPort is how soon an address that was taken is tried again.
+const retryPort = time.Minute
+
+// Port serves metrics at a TCP address. The work never depends on it: an address
+// that cannot be had is told of and tried again.
+type Port struct {
+	handler http.Handler
+	log     *slog.Logger
+	wanted  chan string
+	retry   time.Duration
+	listen  func(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// NewPort makes a port that serves h at GET /metrics, and nothing else.
+func NewPort(h http.Handler, log *slog.Logger) *Port {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	return &Port{
+		handler: mux, log: log, wanted: make(chan string, 1), retry: retryPort, listen: (&net.ListenConfig{}).Listen,
+	}
+}
+
+// Listen has the port served at an address, host:port, from now on; empty: nowhere.
+// The caller has seen to it that it is a loopback address: nobody is asked who they
+// are. It does not wait. One goroutine calls it.
+func (p *Port) Listen(address string) {
+	select {
+	case <-p.wanted: // nobody has heard of that one
+	default:
+	}
+	p.wanted <- address
+}
+
+// Run serves until ctx ends.
+func (p *Port) Run(ctx context.Context) {
+	var open io.Closer
+	address, told := "", ""
+	tick := time.NewTimer(p.retry)
+	tick.Stop()
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			shut(open)
+			return
+		case next := <-p.wanted:
+			if next == address {
+				continue // connections live through a reload
+			}
+			shut(open)
+			open, address, told = nil, next, ""
+		case <-tick.C:
+		}
+		tick.Stop()
+		if address == "" || open != nil {
+			continue
+		}
+		served, err := p.serve(ctx, address)
+		if err != nil {
+			if err.Error() != told { // once, not each minute
+				told = err.Error()
+				p.log.Warn("metrics are not served at the port", "address", address, "err", err)
+			}
+			tick.Reset(p.retry)
+			continue
+		}
+		open = served
+		p.log.Info("metrics are served", "address", address)
+	}
+}
+
+func shut(open io.Closer) {
+	if open != nil {
+		_ = open.Close() // who is cut off asks again
+	}
+}
+
+// serve begins to answer at an address, until the returned one is closed.
+func (p *Port) serve(ctx context.Context, address string) (io.Closer, error) {
+	l, err := p.listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler: p.handler, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	s := &serving{server: server}
+	s.done.Go(func() {
+		if err := server.Serve(netutil.LimitListener(l, maxClients)); !errors.Is(err, http.ErrServerClosed) {
+			p.log.Warn("metrics port ended", "address", address, "err", err)
+		}
+	})
+	return s, nil
+}
+
+// serving is a server that has ended when it is closed.
+type serving struct {
+	server *http.Server
+	done   sync.WaitGroup
+}
+
+// Close ends all connections.
+func (s *serving) Close() error {
+	err := s.server.Close()
+	s.done.Wait()
+	return err
+}

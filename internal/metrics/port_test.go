@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// heard is a log that tells of each line.
+type heard struct {
+	mu    sync.Mutex
+	lines []string
+	each  chan string
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, string(p))
+	if h.each != nil {
+		h.each <- string(p)
+	}
+	return len(p), nil
+}
+
+func (h *heard) all() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.lines, "")
+}
+
+// wait is until the log has said a word.
+func (h *heard) wait(word string) {
+	for line := range h.each {
+		if strings.Contains(line, word) {
+			return
+		}
+	}
+}
+
+// runPort runs a port until the test ends.
+func runPort(t *testing.T, h http.Handler) (*Port, *heard) {
+	t.Helper()
+	log := &heard{each: make(chan string, 1000)}
+	p := NewPort(h, slog.New(slog.NewTextHandler(log, nil)))
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); p.Run(ctx) }()
+	t.Cleanup(func() { end(); <-ended })
+	return p, log
+}
+
+// free is an address that nobody listens at.
+func free(t *testing.T, host string) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func get(t *testing.T, method, address, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	body, _ := io.ReadAll(resp.Body) // a refusal may be cut off
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode, string(body)
+}
+
+var up = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })
+
+func TestPortServesMetricsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		p, log := runPort(t, up)
+		address := free(t, host)
+		p.Listen(address)
+		log.wait("metrics are served")
+		for request, want := range map[string]int{
+			"GET /metrics": 200, "HEAD /metrics": 200, "GET /": 404, "GET /v1/status": 404, "GET /debug/pprof/": 404,
+			"POST /metrics": 405, "DELETE /metrics": 405, "GET /metrics/": 404, "POST /v1/apply": 404,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			code, body := get(t, method, address, path)
+			assert.Equal(t, want, code, request)
+			if request == "GET /metrics" {
+				assert.Equal(t, "up 1\n", body)
+			}
+		}
+		code, _ := get(t, "GET", address, "/metrics?"+strings.Repeat("x", 3*maxHeader))
+		assert.NotEqual(t, http.StatusOK, code)
+	}
+}
+
+// What a reload changes is in force when the log says so; what it does not change
+// is not touched.
+func TestPortMoves(t *testing.T) {
+	t.Parallel()
+	p, log := runPort(t, up)
+	first, second := free(t, "127.0.0.1"), free(t, "127.0.0.1")
+	p.Listen(first)
+	log.wait(first)
+	p.Listen(first)
+	p.Listen(second)
+	log.wait(second)
+	code, _ := get(t, "GET", first, "/metrics")
+	assert.Zero(t, code, "closed")
+	code, _ = get(t, "GET", second, "/metrics")
+	assert.Equal(t, 200, code)
+	assert.Equal(t, 2, strings.Count(log.all(), "metrics are served"))
+	p.Listen("")
+	p.Listen(first)
+	log.wait(first)
+	code, _ = get(t, "GET", second, "/metrics")
+	assert.Zero(t, code)
+}
+
+// A port that somebody else has is told of once, and taken when it is free.
+func TestATakenPort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &heard{}
+		p := NewPort(up, slog.New(slog.NewTextHandler(log, nil)))
+		var free atomic.Bool
+		var tries atomic.Int32
+		p.listen = func(context.Context, string, string) (net.Listener, error) {
+			tries.Add(1)
+			if !free.Load() {
+				return nil, errors.New("address already in use")
+			}
+			return &pipes{closed: make(chan struct{})}, nil
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.Run(ctx) }()
+		p.Listen("127.0.0.1:9547")
+		<-time.After(5*retryPort + time.Second) // of the bubble
+		synctest.Wait()
+		assert.Equal(t, int32(6), tries.Load())
+		assert.Equal(t, 1, strings.Count(log.all(), "not served"), log.all())
+		assert.Contains(t, log.all(), "address already in use")
+		free.Store(true)
+		<-time.After(retryPort)
+		synctest.Wait()
+		assert.Contains(t, log.all(), "metrics are served")
+		<-time.After(5 * retryPort)
+		synctest.Wait()
+		assert.Equal(t, int32(7), tries.Load())
+		end()
+		<-ended
+	})
+}
+
+// Somebody who opens connections and says nothing has so many, for so long.
+func TestPortIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		running, end := 0, make(chan struct{})
+		var mu sync.Mutex
+		p := NewPort(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			running++
+			mu.Unlock()
+			<-end
+		}), slog.New(slog.DiscardHandler))
+		l := &pipes{waiting: make(chan net.Conn, 100), closed: make(chan struct{})}
+		p.listen = func(context.Context, string, string) (net.Listener, error) { return l, nil }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.Run(ctx) }()
+		p.Listen("127.0.0.1:9547")
+		mute := l.dial()
+		synctest.Wait()
+		began := time.Now()
+		_, err := mute.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		assert.Equal(t, readTimeout, time.Since(began))
+
+		for range maxClients + 1 {
+			c := l.dial()
+			go func() { _, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") }()
+		}
+		synctest.Wait()
+		mu.Lock()
+		assert.Equal(t, maxClients, running)
+		mu.Unlock()
+		close(end)
+		stop()
+		<-ended
+	})
+}
+
+// pipes is a listener in memory.
+type pipes struct {
+	waiting chan net.Conn
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func (p *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p.waiting <- server
+	return client
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.waiting:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() {
+		close(p.closed)
+		for { // the kernel ends what nobody has accepted
+			select {
+			case c := <-p.waiting:
+				_ = c.Close()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
