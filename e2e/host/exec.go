@@ -3,6 +3,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ func (h *Host) Exec(argv ...string) Result {
 // Run runs a program to its end.
 func (h *Host) Run(c Command) Result {
 	h.tb.Helper()
-	r, err := h.run(c)
+	r, err := h.run(h.tb.Context(), c)
 	if err != nil {
 		h.tb.Fatalf("host: %q: %v", c.Argv, err)
 	}
@@ -52,7 +53,7 @@ func (h *Host) Must(argv ...string) string {
 }
 
 // run enters all namespaces of the host. Its error is not about how the program ended.
-func (h *Host) run(c Command) (Result, error) {
+func (h *Host) run(ctx context.Context, c Command) (Result, error) {
 	if h.leader == 0 {
 		return Result{}, errors.New("the host is off")
 	}
@@ -63,7 +64,7 @@ func (h *Host) run(c Command) (Result, error) {
 	if c.User != "" {
 		argv = append(argv, "setpriv", "--reuid="+c.User, "--regid="+c.User, "--init-groups", "--")
 	}
-	program := exec.CommandContext(h.tb.Context(), "nsenter", append(argv, c.Argv...)...)
+	program := exec.CommandContext(ctx, "nsenter", append(argv, c.Argv...)...)
 	var out, said strings.Builder
 	program.Stdin, program.Stdout, program.Stderr = strings.NewReader(c.Stdin), &out, &said
 	err := program.Run()

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -63,7 +64,9 @@ func New(tb node.TB, n *node.Node, root Root) *Host {
 func (h *Host) show() {
 	h.tb.Helper()
 	if h.tb.Failed() && h.leader != 0 {
-		r, err := h.run(Command{Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail}})
+		ctx, cancel := context.WithTimeout(context.Background(), unitPatience) // the test's own has ended
+		defer cancel()
+		r, err := h.run(ctx, Command{Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail}})
 		h.tb.Logf("host: journal: %v\n%s%s", err, r.Stdout, r.Stderr)
 	}
 }
@@ -101,7 +104,7 @@ func (h *Host) Boot() string {
 			return err
 		}
 		h.leader = leader
-		r, err := h.run(Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
+		r, err := h.run(h.tb.Context(), Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
 		state = strings.TrimSpace(r.Stdout)
 		if err == nil && state != "running" && state != "degraded" {
 			err = fmt.Errorf("%s%s", r.Stdout, r.Stderr)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// slowEnd has kubelet wait that long before it ends a container, so that a shutdown meets it.
+const slowEnd = "    lifecycle: {preStop: {sleep: {seconds: 2}}}\n"
+
+// patientLogind is an admin's: by default logind waits for 5 s, which a full machine takes for nothing.
+const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
+
+// A shutdown that meets a pod between two states waits for it, as long as logind lets it, and the pod manifest is whole
+// when the node is off: at the next boot kubelet has what to start.
+func TestHostShutdown(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	h := host.New(t, n, host.Systemd252)
+	h.Install(host.PackagesOf(t).Older)
+	port := hostFiles(h, n)
+	h.WriteFile("/usr/share/caasp-container-manifests/manifests/velum.yaml",
+		velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+slowEnd)
+	h.WriteFile("/etc/systemd/logind.conf.d/patient.conf", patientLogind)
+	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
+	require.Equal(t, "running", h.Boot())
+	hostSays(t, h, "check")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+	n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
+	require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
+	assert.NotContains(t, inhibitors(h), "image-update-agent", "there is nothing to wait for")
+
+	applied := make(chan host.Result, 1)
+	go func() { applied <- h.Exec("image-update-agent", "apply") }()
+	node.Eventually(t, "the pod manifest is set aside", ready, func() error {
+		if all := names(t, n.Manifests); slices.Contains(all, "velum.yaml") {
+			return fmt.Errorf("it is there: %q", all)
+		}
+		return nil
+	})
+	locks := inhibitors(h)
+	assert.Contains(t, locks, `"shutdown" "image-update-agent" "apply `, "logind knows who and why")
+	assert.Contains(t, locks, `"delay"`)
+	h.Must("systemctl", "poweroff")
+	assert.Equal(t, "b true", h.Must("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
+		"org.freedesktop.login1.Manager", "PreparingForShutdown"), "it is asked for")
+	assert.Equal(t, "active", h.Show(host.Service, "ActiveState")["ActiveState"], "and not begun")
+	h.Ended()
+	<-applied
+
+	assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests), "nothing else, no file set aside either")
+	assert.Contains(t, n.ReadFile(velumYAML), n.Registry.Ref("demo/velum:4.0.0-rev2"), "the shutdown has waited for it")
+	n.WaitAnswer(port, "4.0.0-rev2-build2.1")
+	require.Equal(t, "running", h.Boot())
+	s := hostSays(t, h, "check")
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, "4.0.0-rev2-build2.1", s.Images[0].Running.Tag)
+}
+
+// inhibitors is what `systemd-inhibit --list` shows.
+func inhibitors(h *host.Host) string {
+	return h.Must("busctl", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
+		"org.freedesktop.login1.Manager", "ListInhibitors")
+}
+
+// names are the entries of a directory, those with a dot too.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var all []string
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	return all
+}
