@@ -84,6 +84,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	storage := storageOf(s, runtime, reg, log)
 	if from != nil {
 		source, signatures, storage.Resolver = from, from, from.Resolver()
+		policy.Auto = false // an apply would take the layout's word that kubelet can pull
 	}
 	store, err := images.New(storage)
 	if err != nil {
