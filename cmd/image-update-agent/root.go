@@ -25,6 +25,7 @@ type app struct {
 	config string // --config
 	root   string // --root
 	output string // --output
+	away   bool   // no daemon answers: what is shown is the last that one has written
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
 	// meter counts what a daemon does, over all its wirings; nil: nobody does.

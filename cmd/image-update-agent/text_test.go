@@ -107,13 +107,11 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// lineOf is the line of a status for people that begins so.
+// lineOf are the lines of a status for people that begin so.
 func lineOf(t *testing.T, s agent.Status, begin string) []string {
 	t.Helper()
-	var out bytes.Buffer
-	require.NoError(t, writeStatus(&out, s, time.Unix(0, 0)))
 	var found []string
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(pageOf(t, s, 0, time.Unix(0, 0), false)) {
 		if text, ok := strings.CutPrefix(line, begin); ok {
 			found = append(found, strings.TrimSpace(text))
 		}
@@ -155,8 +153,8 @@ func TestStatusHasEachNoteOnce(t *testing.T) {
 		{PodManifest: "a.yaml", Container: "second", Notes: both[:1]},
 		{PodManifest: "b.yaml", Notes: both[:1]},
 	}}
-	assert.Equal(t, []string{"away", both[0], "its label says� z"}, lineOf(t, s, "a.yaml:"))
-	assert.Equal(t, []string{both[0]}, lineOf(t, s, "b.yaml:"))
+	assert.Equal(t, []string{"away", both[0], "its label says� z"}, lineOf(t, s, "  a.yaml:"))
+	assert.Equal(t, []string{both[0]}, lineOf(t, s, "  b.yaml:"))
 }
 
 // ends are values of --until on 20 November 2026, 12:00, and when each hold

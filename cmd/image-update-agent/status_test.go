@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// rewrite writes the pages of status as they are now.
+var rewrite = flag.Bool("rewrite", false, "write testdata/status anew")
+
+// pageOf is the status for people on a terminal of that many columns; 0: on none.
+func pageOf(t *testing.T, s agent.Status, width int, now time.Time, away bool) string {
+	t.Helper()
+	var out bytes.Buffer
+	p := &page{w: bufio.NewWriter(&out), width: width, now: now, away: away}
+	require.NoError(t, p.status(s))
+	return out.String()
+}
+
+// noon is here, wherever that is.
+var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.Local)
+
+func before(d time.Duration) *time.Time { at := noon.Add(-d); return &at }
+
+// node is one whose pods run well, with an offer for velum; edit makes it another.
+func node(state agent.State, reason string, edit func(*agent.Status)) agent.Status {
+	named := func(tag string) *agent.Named { return &agent.Named{Tag: tag, Digest: digest.FromString(tag)} }
+	s := agent.Status{
+		State: state, Reason: reason, Since: noon.Add(-3 * time.Hour), Written: noon.Add(-time.Minute),
+		LastCheck: before(3 * time.Hour), NextCheck: before(-9 * time.Hour),
+		Sources: []agent.SourceStatus{
+			{Repository: caasp + "velum", Host: "m1.example.com:5000", Mirror: true, LastSuccess: before(3 * time.Hour)},
+			{Repository: caasp + "etcd", Host: "m1.example.com:5000", Mirror: true, LastSuccess: before(3 * time.Hour)},
+		},
+		Images: []agent.ImageStatus{
+			{
+				Image: caasp + "etcd", Container: "etcd", PodManifest: "etcd.yaml", Follow: "3.4.3-rev2", Host: "m1.example.com:5000",
+				Mirror: true, Running: named("3.4.3-rev2-build1.7"),
+			},
+			{
+				Image: caasp + "velum", Container: "velum-dashboard", PodManifest: "velum.yaml", Follow: "4.0.0-rev1",
+				Host: "m1.example.com:5000", Mirror: true, Running: named("4.0.0-rev1-build1.3"),
+				Offered: named("4.0.0-rev2-build2.1"), Change: "revision", Staged: true, Size: 120e6,
+			},
+			{
+				Image: caasp + "velum", Container: "velum", PodManifest: "velum.yaml", Follow: "4.0.0-rev1",
+				Host: "m1.example.com:5000", Mirror: true, Running: named("4.0.0-rev1-build1.3"),
+				Offered: named("4.0.0-rev2-build2.1"), Change: "revision", Staged: true, Size: 120e6,
+			},
+		},
+		PodManifests: []agent.PodStatus{
+			{PodManifest: "etcd.yaml", Pod: "etcd"}, {PodManifest: "velum.yaml", Pod: "velum", Change: "revision", Waiting: true},
+		},
+	}
+	if edit != nil {
+		edit(&s)
+	}
+	return s
+}
+
+func nothingOffered(s *agent.Status) {
+	for n := range s.Images {
+		s.Images[n].Offered, s.Images[n].Change, s.Images[n].Staged = nil, "", false
+	}
+	s.PodManifests[1].Change = ""
+}
+
+// pages are nodes that a tired admin looks at.
+func pages() map[string]agent.Status {
+	const window = "no maintenance window is open until 2026-11-22T02:00:00+01:00"
+	const away = "mirror m1.example.com:5000: 503 Service Unavailable (upstream registry.suse.com: dial tcp " +
+		"203.0.113.5:443: connect: connection refused)"
+	return map[string]agent.Status{
+		"current": node(agent.StateCurrent, "every followed image is the newest that policy allows", nothingOffered),
+		"staged":  node(agent.StateStaged, "waiting for approval: velum.yaml (revision)", nil),
+		"held": node(agent.StateHeld, "velum.yaml: window: "+window, func(s *agent.Status) {
+			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
+			s.PodManifests[1].Holds = []agent.Hold{
+				{Name: agent.HoldWindow, Reason: window},
+				{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z"},
+			}
+		}),
+		"stale": node(agent.StateStale, "a long list", func(s *agent.Status) {
+			nothingOffered(s)
+			for n := range s.Sources {
+				r := &s.Sources[n]
+				r.Failures, r.Error, r.RetryAt = 4+n, r.Repository+": "+away, before(-20*time.Minute)
+				r.LastSuccess = before(26 * time.Hour)
+			}
+			for n := range s.Images {
+				s.Images[n].Error = s.Images[n].Image + ": " + away
+			}
+		}),
+		"failed": node(agent.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
+			"velum does not run (exit code 1)", nothingOffered),
+		"failed-step": node(agent.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *agent.Status) {
+			s.PodManifests[0].Error = "apply: pod etcd: cri: connection refused"
+			s.PodManifests[1].Error = "line 7: not valid YAML"
+		}),
+		"applying": node(agent.StateApplying, "applying what was approved", func(s *agent.Status) {
+			s.Since = noon.Add(-12 * time.Second)
+			s.Progress = &agent.Progress{Reference: "velum", Phase: "proving"}
+		}),
+		"pulling": node(agent.StateCurrent, "not asked yet: velum.yaml", func(s *agent.Status) {
+			s.LastCheck, s.NextCheck = nil, before(-7*time.Minute)
+			s.Images[1].Staged, s.Images[2].Staged = false, false
+			s.Pulls = []agent.Progress{
+				{Reference: caasp + "velum:4.0.0-rev2-build2.1", Phase: "downloading", Done: 30e6, Total: 120e6},
+				{Reference: caasp + "etcd:3.4.3-rev2-build1.8", Phase: "resolving"},
+			}
+			s.Budget = &agent.BudgetStatus{PerHour: 3600, Left: 12}
+		}),
+		"nothing-runs": node(agent.StateCurrent, "every followed image is the newest that policy allows", func(s *agent.Status) {
+			nothingOffered(s)
+			s.NextCheck = nil
+			s.Images[0].Running = nil
+			s.Images[1].Running = &agent.Named{Digest: digest.FromString("x")}
+			s.Images[2].Adopted = true
+			s.Images = append(s.Images, agent.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
+			s.PodManifests[1].Left = []agent.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
+			s.Sources[0].Insecure = true
+		}),
+		"no-pods": {State: agent.StateCurrent, Reason: "every followed image is the newest that policy allows", Since: noon},
+	}
+}
+
+// Each page as it stands in a file, on a wide terminal and on a narrow one.
+func TestStatusPages(t *testing.T) {
+	t.Parallel()
+	files := map[string]bool{}
+	check := func(name, got string) {
+		file := filepath.Join("testdata/status", name+".txt")
+		files[file] = true
+		if *rewrite {
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+		}
+		want, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), got, name)
+	}
+	for name, s := range pages() {
+		check(name, pageOf(t, s, 80, noon, false))
+	}
+	check("held-50-columns", pageOf(t, pages()["held"], 50, noon, false))
+	check("staged-60-columns", pageOf(t, pages()["staged"], 60, noon, false))
+	check("stale-no-terminal", pageOf(t, pages()["stale"], 0, noon, false))
+	check("staged-daemon-away", pageOf(t, pages()["staged"], 80, noon, true))
+	there, err := filepath.Glob("testdata/status/*.txt")
+	require.NoError(t, err)
+	assert.Len(t, there, len(files), "a page that no test shows")
+}
+
+// Only a word that is longer than a line may be broken by the terminal.
+func TestPagesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	for name, s := range pages() {
+		for _, width := range []int{40, 60, 80, 100, 132} {
+			for line := range strings.Lines(pageOf(t, s, width, noon, false)) {
+				line = strings.TrimRight(line, "\n")
+				words := strings.Fields(line)
+				longest := 0
+				for _, w := range words {
+					longest = max(longest, utf8.RuneCountInString(w))
+				}
+				if utf8.RuneCountInString(line) > width && width >= 80 {
+					assert.Greater(t, longest+13, width, "%s, %d columns: %q", name, width, line)
+				}
+			}
+		}
+	}
+}
+
+// What stands on the page is all there without a terminal, each on its line.
+func TestNothingIsFoldedWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	s := pages()["stale"]
+	text := pageOf(t, s, 0, noon, false)
+	assert.Contains(t, text, strings.TrimPrefix(s.Sources[0].Error, s.Sources[0].Repository+": "))
+	assert.NotContains(t, text, "\x1b")
+}
+
+func TestColoursOfStates(t *testing.T) {
+	t.Parallel()
+	for state, code := range map[agent.State]string{
+		agent.StateCurrent: green, agent.StateFailed: red, agent.StateHeld: yellow, agent.StateStale: yellow,
+		agent.StateStaged: yellow, agent.StateApplying: yellow,
+	} {
+		assert.Equal(t, string(state), (&page{}).state(state))
+		assert.Equal(t, "\x1b[1;"+code+"m"+string(state)+"\x1b[0m", (&page{colour: true}).state(state))
+	}
+	assert.False(t, (&app{streams: streams{out: new(bytes.Buffer)}}).page().colour, "not in a file")
+}
+
+// Each hold has its cure on the page.
+func TestEveryHoldHasACure(t *testing.T) {
+	t.Parallel()
+	for _, hold := range holdsOfTheCode(t) {
+		assert.Greater(t, len(cures()[hold]), 10, hold)
+	}
+	assert.Len(t, cures(), len(holdsOfTheCode(t)))
+}
+
+// Many repositories behind one host are one outage.
+func TestOneOutageIsToldOnce(t *testing.T) {
+	t.Parallel()
+	var s agent.Status
+	for n := range 30 {
+		repository := fmt.Sprintf("r/app%02d", n)
+		s.Sources = append(s.Sources, agent.SourceStatus{
+			Repository: repository, Failures: n + 1, Error: repository + ": upstream r: 503", LastSuccess: before(time.Duration(n) * time.Hour),
+			RetryAt: before(-time.Duration(30-n) * time.Minute),
+		})
+	}
+	s.Sources[7].Error = "r/app07: upstream r: 401"
+	s.State = agent.StateStale
+	text := pageOf(t, s, 0, noon, false)
+	assert.Equal(t, 1, strings.Count(text, "upstream r: 503"))
+	assert.Contains(t, text, "r/app00, r/app01, r/app02 and 26 more")
+	assert.Contains(t, text, "30 failures in a row; last answered 29h ago")
+	assert.Contains(t, text, clock(*before(-time.Minute))+" (in 1m)")
+	assert.Contains(t, text, "upstream r: 401\n    for      r/app07\n")
+	assert.Contains(t, text, "30 repositories is old")
+}

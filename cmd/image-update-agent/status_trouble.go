@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/reboot"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// cures are what ends each hold, in short; docs/operations.md has more.
+func cures() map[string]string {
+	return map[string]string{
+		agent.HoldWithheld:     "the registry has to answer for all its images: see `doctor`",
+		agent.HoldBusy:         "that operation ends; if it has, and left its grain: salt-call --local grains.delkey NAME",
+		agent.HoldAsked:        "image-update-agent unhold IMAGE; or its end; or `hold` in the configuration",
+		agent.HoldFreeze:       "the date; or another apply.freeze and a reload",
+		agent.HoldRefused:      "another release, or another rule: image-update-agent plan names it",
+		agent.HoldDisk:         "room where the images are; or a smaller disk.reserve or prune.keep",
+		agent.HoldUnmanaged:    "nothing has to; to have it applied list it under `manage`",
+		agent.HoldEdited:       "remove the file, or list it under `manage`",
+		agent.HoldWindow:       "the window opens; by hand it need not wait: image-update-agent apply",
+		agent.HoldControlPlane: "a person: image-update-agent apply, node by node",
+		agent.HoldFailed:       "a newer release; or image-update-agent apply --retry when the cause is gone",
+		reboot.HoldReboot:      "the reboot; or shutdown -c, rebootmgrctl cancel",
+		reboot.HoldSnapshot:    "a reboot into the other snapshot",
+		systemd.HoldKubelet:    "a minute; else systemctl status kubelet",
+	}
+}
+
+// trouble lists what stands in the way, each once and with what ends it.
+func (p *page) trouble(s agent.Status) {
+	p.errors(s)
+	p.holds(s)
+	p.sources(s.Sources)
+	p.notes(s)
+}
+
+// section begins a part of the page, before its first entry.
+func (p *page) section(title string) func() {
+	begun := false
+	return func() {
+		if !begun {
+			begun = true
+			p.line("\n" + title)
+		}
+	}
+}
+
+// errors are those of pod manifests, as far as the state's reason has not said
+// them.
+func (p *page) errors(s agent.Status) {
+	begin := p.section("Did not work:")
+	for _, pod := range s.PodManifests {
+		if pod.Error != "" && (s.State != agent.StateFailed || !strings.Contains(s.Reason, pod.Error)) {
+			begin()
+			p.item("  "+pod.PodManifest+": ", oneLine(pod.Error))
+		}
+	}
+}
+
+// held is a hold with what it holds.
+type held struct {
+	agent.Hold
+	of []string
+}
+
+// holdsOf are all holds, those of one reason together. What is nobody's to change
+// comes last: that is so on every node with a control plane.
+func holdsOf(s agent.Status) []held {
+	var all []held
+	add := func(of string, holds []agent.Hold) {
+		for _, h := range holds {
+			n := slices.IndexFunc(all, func(o held) bool { return o.Hold == h })
+			if n < 0 {
+				n = len(all)
+				all = append(all, held{Hold: h})
+			}
+			if !slices.Contains(all[n].of, of) {
+				all[n].of = append(all[n].of, of)
+			}
+		}
+	}
+	for _, pod := range s.PodManifests {
+		add(pod.PodManifest, pod.Holds)
+	}
+	for _, i := range s.Images {
+		if i.PodManifest == "" {
+			add(i.Image, i.Holds)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y held) int {
+		return cmp.Compare(rank(x.Name == agent.HoldUnmanaged), rank(y.Name == agent.HoldUnmanaged))
+	})
+	return all
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// heldBack counts the holds that keep something from being applied; that a pod
+// manifest is nobody's to change is no news.
+func heldBack(s agent.Status) int {
+	n := 0
+	for _, h := range holdsOf(s) {
+		if h.Name != agent.HoldUnmanaged {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *page) holds(s agent.Status) {
+	begin := p.section("Held back:")
+	for _, h := range holdsOf(s) {
+		begin()
+		p.item("  "+h.Name+": ", oneLine(h.Reason))
+		p.item("    of       ", strings.Join(h.of, ", "))
+		if cure := cures()[h.Name]; cure != "" {
+			p.item("    ends by  ", cure)
+		}
+	}
+}
+
+// outage is the sources that fail for one reason, which often is their host's.
+type outage struct {
+	cause        string
+	repositories []string
+	failures     int        // the most of one
+	last         *time.Time // the oldest; nil: one has never answered
+	retry        *time.Time // the earliest
+}
+
+func silentSources(all []agent.SourceStatus) int {
+	n := 0
+	for _, r := range all {
+		if r.Failures > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// silence groups the sources that fail.
+func silence(all []agent.SourceStatus) []outage {
+	var out []outage
+	for _, r := range all {
+		if r.Failures == 0 {
+			continue
+		}
+		cause := cmp.Or(strings.TrimPrefix(r.Error, r.Repository+": "), "no answer")
+		n := slices.IndexFunc(out, func(s outage) bool { return s.cause == cause })
+		if n < 0 {
+			n = len(out)
+			out = append(out, outage{cause: cause, last: r.LastSuccess, retry: r.RetryAt})
+		}
+		s := &out[n]
+		s.repositories = append(s.repositories, r.Repository)
+		s.failures = max(s.failures, r.Failures)
+		if r.LastSuccess == nil || s.last != nil && r.LastSuccess.Before(*s.last) {
+			s.last = r.LastSuccess
+		}
+		if s.retry == nil || r.RetryAt != nil && r.RetryAt.Before(*s.retry) {
+			s.retry = r.RetryAt
+		}
+	}
+	return out
+}
+
+// maxNames is how many repositories are named of those that fail alike.
+const maxNames = 3
+
+func (p *page) sources(all []agent.SourceStatus) {
+	begin := p.section("No answer:")
+	for _, s := range silence(all) {
+		begin()
+		p.item("  ", oneLine(s.cause))
+		names := strings.Join(s.repositories[:min(len(s.repositories), maxNames)], ", ")
+		if more := len(s.repositories) - maxNames; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		p.item("    for      ", names)
+		last := "never"
+		if s.last != nil {
+			last = ago(p.now.Sub(*s.last))
+		}
+		p.item("    since    ", fmt.Sprintf("%s in a row; last answered %s", plural(s.failures, "failure"), last))
+		if s.retry != nil && !p.away {
+			p.item("    next try ", p.at(*s.retry))
+		}
+	}
+	insecure := p.section("Without verified TLS:")
+	for _, r := range all {
+		if r.Insecure {
+			insecure()
+			p.item("  ", r.Host+" answers for "+r.Repository)
+		}
+	}
+}
+
+func (p *page) at(t time.Time) string {
+	if !t.After(p.now) {
+		return clock(t) + " (due)"
+	}
+	return clock(t) + " (in " + span(t.Sub(p.now)) + ")"
+}
+
+// notes lists what else there is to say; containers of one pod often have the same.
+func (p *page) notes(s agent.Status) {
+	begin := p.section("Notes:")
+	seen := map[string]bool{}
+	write := func(file, text string) {
+		label := "  " + cmp.Or(file, "(configuration)") + ": "
+		if text = oneLine(text); text != "" && !seen[label+text] {
+			seen[label+text] = true
+			begin()
+			p.item(label, text)
+		}
+	}
+	for _, pod := range s.PodManifests {
+		for _, l := range pod.Left {
+			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, printable(l.Reference), l.Reason))
+		}
+	}
+	for _, i := range s.Images {
+		if !alreadySaid(s, i.Error) {
+			write(i.PodManifest, i.Error)
+		}
+		for _, n := range i.Notes {
+			write(i.PodManifest, n)
+		}
+	}
+}
+
+// alreadySaid reports that an error stands on the page as a source's, or in the
+// reason of the state.
+func alreadySaid(s agent.Status, text string) bool {
+	return s.State == agent.StateFailed && strings.Contains(s.Reason, text) ||
+		slices.ContainsFunc(s.Sources, func(r agent.SourceStatus) bool { return r.Failures > 0 && r.Error == text })
+}
