@@ -13,6 +13,9 @@ import (
 // preset is a product's choice of what runs: nothing but what it names (systemd.preset(5)).
 const preset = "enable " + packageName + "*\n"
 
+// database is where rpm keeps its record on every system but Debian, whose rpm has it in a home directory.
+const database = "/var/lib/rpm"
+
 // Install installs the package, or makes it another release. In a host that is off scriptlets find no manager, as in a
 // snapshot of transactional-update; in a booted one they find it.
 func (h *Host) Install(p Package) {
@@ -36,12 +39,12 @@ func (h *Host) Rpm(args ...string) string { h.tb.Helper(); return h.rpm(args...)
 func (h *Host) rpm(args ...string) string {
 	h.tb.Helper()
 	if !h.Booted() {
-		return h.node.Shell("rpm --nodeps --root " + h.tree + " " + strings.Join(args, " "))
+		return h.node.Shell("rpm --nodeps --root " + h.tree + " --dbpath " + database + " " + strings.Join(args, " "))
 	}
 	leader := strconv.Itoa(h.leader)
 	argv := append([]string{
 		"--target", leader, "--pid", "--ipc", "--uts", "--cgroup", "--",
-		"rpm", "--nodeps", "--root", "/proc/" + leader + "/root",
+		"rpm", "--nodeps", "--root", "/proc/" + leader + "/root", "--dbpath", database,
 	}, args...)
 	out, err := exec.CommandContext(h.tb.Context(), "nsenter", argv...).CombinedOutput()
 	if err != nil {
