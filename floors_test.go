@@ -46,7 +46,7 @@ var guests = map[string][]string{
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/coreos/go-systemd/v22":     {"systemd"},
 	"github.com/distribution/reference":    {"agent", "internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
-	"github.com/godbus/dbus/v5":            {"internal/bus", "internal/bus/bustest"},
+	"github.com/godbus/dbus/v5":            {"internal/api", "internal/bus", "internal/bus/bustest"},
 	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "cmd/image-update-agent", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state"},
 	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
 	"github.com/pelletier/go-toml/v2":      {"internal/config"},

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -142,6 +143,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { notify.Watch(ctx); return nil })
 	group.Go(func() error { port.Run(ctx); return nil })
+	group.Go(func() error { onBus(s, loop, log).Run(ctx); return nil })
 	group.Go(func() error { a.reloads(ctx, hup, loop, notify, log, taking(&current, port)); return nil })
 	group.Go(func() error {
 		<-ctx.Done()
@@ -151,6 +153,14 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	log.Info("started", "version", version, "interval", s.Interval)
 	notify.Ready(agent.Sentence(loop.Status()))
 	return group.Wait()
+}
+
+// onBus is the daemon as it is on the system bus. It stays there for good: neither
+// its address nor the machine's name is among the settings.
+func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
+	return api.NewBus(api.BusOptions{
+		Address: s.systemBus(), MachineID: strings.TrimSpace(s.machineID()), Daemon: loop, Log: log,
+	})
 }
 
 func closeAll(servers ...*api.Server) error {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bus asks services on the system's D-Bus a question or two and hangs
-// up.
+// up, and lets a service of our own be asked.
 //
-// It is for looking, not for listening: no signals, no connection that stays, and
-// a file descriptor only where Take asks for one. What comes back is bounded: a
+// Who asks is looking, not listening: no signals, no connection that stays, and a
+// file descriptor only where Take asks for one. What comes back is bounded: a
 // connection ends with its context, and when it has brought more than maxAnswer.
+// Who is asked (Join) stays; there each message is bounded, and none brings
+// descriptors.
 //
 // A bus or a service that the node does not have is ErrNone or ErrAbsent; one
 // that is there and says nothing in time is ErrSilent.

@@ -27,23 +27,11 @@ import (
 // has opened and reads by itself, without a bound, and nobody closes those that
 // come with a message that was not expected.
 func Take(ctx context.Context, address string, q Question) (*os.File, error) {
-	socket, err := socketOf(address)
+	conn, err := dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	var dialer net.Dialer
-	stream, err := dialer.DialContext(ctx, "unix", socket)
-	if isNobody(err) {
-		return nil, ErrNone
-	}
-	if err != nil {
-		return nil, fmt.Errorf("system bus: %w", err)
-	}
-	defer func() { _ = stream.Close() }()
-	conn, ok := stream.(*net.UnixConn)
-	if !ok {
-		return nil, errors.New("system bus: not a unix socket")
-	}
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // long past
 	t := &taker{conn: conn, left: maxAnswer}
 	defer t.drop()
@@ -57,6 +45,23 @@ func Take(ctx context.Context, address string, q Question) (*os.File, error) {
 	return nil, fmt.Errorf("%s: %w", q.Service, explain(ctx, err))
 }
 
+// dial opens the socket of a bus.
+func dial(ctx context.Context, address string) (*net.UnixConn, error) {
+	socket, err := socketOf(address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	switch {
+	case isNobody(err):
+		return nil, ErrNone
+	case err != nil:
+		return nil, fmt.Errorf("system bus: %w", err)
+	default:
+		return conn, nil
+	}
+}
+
 // taker is a connection that reads descriptors.
 type taker struct {
 	conn   *net.UnixConn
@@ -66,12 +71,7 @@ type taker struct {
 }
 
 func (t *taker) take(q Question) (*os.File, error) {
-	if err := t.login(); err != nil {
-		return nil, err
-	}
-	if _, err := t.ask(Question{
-		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus", Method: "org.freedesktop.DBus.Hello", Start: true,
-	}); err != nil {
+	if err := t.login(true); err != nil {
 		return nil, err
 	}
 	body, err := t.ask(q)
@@ -89,13 +89,18 @@ func (t *taker) take(q Question) (*os.File, error) {
 }
 
 // login is the handshake of the D-Bus specification ("Authentication
-// Protocol"), as the user that the kernel says we are.
-func (t *taker) login() error {
+// Protocol"), as the user that the kernel says we are. Without descriptors the bus
+// lets nobody send any.
+func (t *taker) login(descriptors bool) error {
 	user := hex.EncodeToString([]byte(strconv.Itoa(os.Getuid())))
-	for _, step := range []struct{ say, want string }{
+	steps := []struct{ say, want string }{
 		{"\x00AUTH EXTERNAL " + user + "\r\n", "OK "},
 		{"NEGOTIATE_UNIX_FD\r\n", "AGREE_UNIX_FD"},
-	} {
+	}
+	if !descriptors {
+		steps = steps[:1]
+	}
+	for _, step := range steps {
 		if _, err := io.WriteString(t.conn, step.say); err != nil {
 			return err
 		}
@@ -107,8 +112,17 @@ func (t *taker) login() error {
 			return fmt.Errorf("authentication failed: %s", Line(line))
 		}
 	}
-	_, err := io.WriteString(t.conn, "BEGIN\r\n")
+	if _, err := io.WriteString(t.conn, "BEGIN\r\n"); err != nil {
+		return err
+	}
+	_, err := t.ask(itself("Hello"))
 	return err
+}
+
+// itself is a question for the bus.
+func itself(method string, args ...any) Question {
+	const name = "org.freedesktop.DBus"
+	return Question{Service: name, Path: "/org/freedesktop/DBus", Method: name + "." + method, Args: args, Start: true}
 }
 
 // maxHandshake bounds a line of the handshake, in bytes; those that count have
@@ -165,18 +179,26 @@ func (t *taker) send(q Question) error {
 	if !q.Start {
 		m.Flags = dbus.FlagNoAutoStart
 	}
-	if len(q.Args) > 0 {
-		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(q.Args...))
+	data, err := encode(m, t.serial)
+	if err != nil {
+		return err
+	}
+	_, err = t.conn.Write(data)
+	return err
+}
+
+// encode makes the bytes of a message. The library numbers only what goes through
+// its own connections; the number is the third word of a message.
+func encode(m *dbus.Message, serial uint32) ([]byte, error) {
+	if len(m.Body) > 0 {
+		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
 	}
 	var buf bytes.Buffer
 	if err := m.EncodeTo(&buf, binary.LittleEndian); err != nil {
-		return err
+		return nil, err
 	}
-	// The library numbers only what goes through its own connections; the number
-	// is the third word of a message.
-	binary.LittleEndian.PutUint32(buf.Bytes()[8:], t.serial)
-	_, err := t.conn.Write(buf.Bytes())
-	return err
+	binary.LittleEndian.PutUint32(buf.Bytes()[8:], serial)
+	return buf.Bytes(), nil
 }
 
 // rights is the room for what one message of the kernel can carry, in

@@ -10,22 +10,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/godbus/dbus/v5"
 )
 
-// config lets everybody do everything, and starts services as its own children.
-const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+// heading begins the file of a bus, and names its type, socket and services.
+const heading = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
-  <type>session</type>
+  <type>%s</type>
   <listen>unix:path=%s</listen>
   <auth>EXTERNAL</auth>
   <servicedir>%s</servicedir>
-  <policy context="default">
+`
+
+// open lets everybody do everything.
+const open = `  <policy context="default">
+    <allow user="*"/>
     <allow send_destination="*" eavesdrop="true"/>
     <allow own="*"/>
     <allow eavesdrop="true"/>
@@ -34,18 +41,71 @@ const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Config
 </busconfig>
 `
 
+// closed are the rules of dbus's system.conf: holes in them are for files of
+// services.
+const closed = `  <policy context="default">
+    <allow user="*"/>
+    <deny own="*"/>
+    <deny send_type="method_call"/>
+    <allow send_type="signal"/>
+    <allow send_requested_reply="true" send_type="method_return"/>
+    <allow send_requested_reply="true" send_type="error"/>
+    <allow receive_type="method_call"/>
+    <allow receive_type="method_return"/>
+    <allow receive_type="error"/>
+    <allow receive_type="signal"/>
+    <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"/>
+    <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Introspectable"/>
+    <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Properties"/>
+  </policy>
+`
+
 // Bus is a running bus.
 type Bus struct {
 	Address string
 	// Services is where the files of services lie that the bus can start.
 	Services string
 
+	// Stop ends the bus at once, before the test does.
+	Stop func()
+
 	file, socket string
+	process      *os.Process
 }
 
-// Start runs a dbus-daemon until the test ends. It listens on a socket of that
-// path; empty: in a directory of its own.
+// Start runs a bus until the test ends, on which everybody may do everything, and
+// which starts services as its own children. It listens on a socket of that path;
+// empty: in a directory of its own.
 func Start(tb testing.TB, socket string) Bus {
+	tb.Helper()
+	return start(tb, socket, func(b Bus) string { return b.opened("") })
+}
+
+// opened is the configuration of a bus of Start, with one more rule.
+func (b Bus) opened(rule string) string {
+	return fmt.Sprintf(heading+open, "session", b.socket, b.Services, rule)
+}
+
+// System runs a bus as Start does that has the rules of the system bus, and those
+// of the files that services bring for it.
+func System(tb testing.TB, files ...string) Bus {
+	tb.Helper()
+	return start(tb, "", func(b Bus) string {
+		var text strings.Builder
+		fmt.Fprintf(&text, heading+closed, "system", b.socket, b.Services)
+		for _, file := range files {
+			path, err := filepath.Abs(file)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			fmt.Fprintf(&text, "  <include>%s</include>\n", path)
+		}
+		text.WriteString("</busconfig>\n")
+		return text.String()
+	})
+}
+
+func start(tb testing.TB, socket string, config func(Bus) string) Bus {
 	tb.Helper()
 	dir := tb.TempDir()
 	if socket == "" {
@@ -54,12 +114,20 @@ func Start(tb testing.TB, socket string) Bus {
 	b := Bus{Services: filepath.Join(dir, "services"), file: filepath.Join(dir, "bus.conf"), socket: socket}
 	for _, err := range []error{
 		os.Mkdir(b.Services, 0o755), os.MkdirAll(filepath.Dir(socket), 0o755),
-		b.configure(""),
+		os.Chmod(filepath.Dir(dir), 0o755), //nolint:gosec // the test's: other users come through it to the socket
+		os.WriteFile(b.file, []byte(config(b)), 0o644),
 	} {
 		if err != nil {
 			tb.Fatal(err)
 		}
 	}
+	b.Address, _, _ = strings.Cut(b.run(tb), ",guid=")
+	return b
+}
+
+// run starts a dbus-daemon, and returns its address.
+func (b *Bus) run(tb testing.TB) string {
+	tb.Helper()
 	daemon := exec.CommandContext(tb.Context(), "dbus-daemon", "--config-file="+b.file, "--nofork", "--print-address=1")
 	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	daemon.Stderr = tb.Output()
@@ -70,16 +138,36 @@ func Start(tb testing.TB, socket string) Bus {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
+	b.process = daemon.Process
+	b.Stop = sync.OnceFunc(func() {
 		_ = daemon.Process.Kill() // it may be gone
 		_ = daemon.Wait()         // of what was killed
 	})
+	tb.Cleanup(b.Stop)
 	address, err := bufio.NewReader(out).ReadString('\n') // it listens now
 	if err != nil {
 		tb.Fatalf("dbus-daemon: %v", err)
 	}
-	b.Address, _, _ = strings.Cut(strings.TrimSpace(address), ",guid=")
-	return b
+	return strings.TrimSpace(address)
+}
+
+// Again starts a bus that was stopped, or died: another one in its place.
+func (b *Bus) Again(tb testing.TB) {
+	tb.Helper()
+	b.run(tb)
+}
+
+// Freeze has the bus do nothing until Thaw.
+func (b Bus) Freeze(tb testing.TB) { b.signal(tb, syscall.SIGSTOP) }
+
+// Thaw has it go on.
+func (b Bus) Thaw(tb testing.TB) { b.signal(tb, syscall.SIGCONT) }
+
+func (b Bus) signal(tb testing.TB, s os.Signal) {
+	tb.Helper()
+	if err := b.process.Signal(s); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // Startable makes a name that the bus starts a command for.
@@ -92,23 +180,20 @@ func (b Bus) Startable(tb testing.TB, name, command string) {
 	b.reload(tb)
 }
 
-// Deny keeps everybody from calling a service, as a policy of the system bus may.
+// Deny keeps everybody from calling a service on a bus of Start, as a policy of the
+// system bus may.
 func (b Bus) Deny(tb testing.TB, service string) {
 	tb.Helper()
-	if err := b.configure(fmt.Sprintf(`<deny send_destination=%q/>`, service)); err != nil {
+	text := b.opened(fmt.Sprintf(`<deny send_destination=%q/>`, service))
+	if err := os.WriteFile(b.file, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
 	b.reload(tb)
 }
 
-// configure writes the configuration, with one more rule.
-func (b Bus) configure(rule string) error {
-	return os.WriteFile(b.file, fmt.Appendf(nil, config, b.socket, b.Services, rule), 0o644)
-}
-
 func (b Bus) reload(tb testing.TB) {
 	tb.Helper()
-	conn := b.connect(tb)
+	conn := b.Connect(tb)
 	if err := conn.BusObject().CallWithContext(tb.Context(), "org.freedesktop.DBus.ReloadConfig", 0).Err; err != nil {
 		tb.Fatal(err)
 	}
@@ -119,7 +204,7 @@ func (b Bus) reload(tb testing.TB) {
 // its last result.
 func (b Bus) Serve(tb testing.TB, service, path, face string, methods map[string]any) *dbus.Conn {
 	tb.Helper()
-	conn := b.connect(tb)
+	conn := b.Connect(tb)
 	if err := conn.ExportMethodTable(methods, dbus.ObjectPath(path), face); err != nil {
 		tb.Fatal(err)
 	}
@@ -130,11 +215,41 @@ func (b Bus) Serve(tb testing.TB, service, path, face string, methods map[string
 	return conn
 }
 
-func (b Bus) connect(tb testing.TB) *dbus.Conn {
+// Connect makes a connection to the bus, which ends with the test.
+func (b Bus) Connect(tb testing.TB) *dbus.Conn {
 	tb.Helper()
 	conn, err := dbus.Connect(b.Address)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() }) // the bus may be gone
+	return conn
+}
+
+// ConnectAs makes a connection as another user. Root can: the kernel tells the bus
+// who the thread is that connects (unix(7), SO_PEERCRED).
+func (b Bus) ConnectAs(tb testing.TB, uid int) *dbus.Conn {
+	tb.Helper()
+	// The thread itself becomes the user, and root again; the library's function is for
+	// all threads. It must not end: a bus that it has started would end with it.
+	become := func(uid int) {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			tb.Fatalf("uid %d: %v", uid, errno)
+		}
+	}
+	runtime.LockOSThread()
+	become(uid)
+	conn, err := dbus.Dial(b.Address)
+	become(0)
+	runtime.UnlockOSThread()
+	if err == nil {
+		err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(uid))})
+	}
+	if err == nil {
+		err = conn.Hello()
+	}
+	if err != nil {
+		tb.Fatalf("as %d: %v", uid, err)
 	}
 	tb.Cleanup(func() { _ = conn.Close() }) // the bus may be gone
 	return conn

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+const (
+	// BusName is the daemon's name on the system bus, and that of its interface.
+	BusName = "org.opensuse.ImageUpdateAgent1"
+	// busPath is where its one object is.
+	busPath = "/org/opensuse/ImageUpdateAgent1"
+)
+
+// Watched is a daemon that tells what it does unasked.
+type Watched interface {
+	Daemon
+	// Changed is closed when the status becomes another one, its progress aside.
+	Changed() <-chan struct{}
+	// Listen has f hear all progress until stop has returned. f takes no time.
+	Listen(f func(agent.Progress)) (stop func())
+}
+
+// BusOptions say where the bus is and what is shown there.
+type BusOptions struct {
+	Address   string // of the bus, as in the D-Bus specification
+	MachineID string // machine-id(5), for org.freedesktop.DBus.Peer; another text: there is none
+	Daemon    Watched
+	Log       *slog.Logger
+}
+
+// Bus serves the daemon on the system bus. Everybody may read there; who acts is
+// root, or polkit allows it (see docs/decisions/0068).
+type Bus struct {
+	BusOptions
+	authority authority
+	slots     chan struct{}  // one for each acting call that goes on
+	acting    sync.WaitGroup // those calls
+
+	// What the waits between two attempts grow from and to, and how long a connection
+	// must have stayed to begin anew.
+	firstWait, lastWait, steady time.Duration
+}
+
+// joinTimeout bounds the joining: the bus is on this node.
+const joinTimeout = 10 * time.Second
+
+// NewBus makes the object; nothing is connected yet.
+func NewBus(o BusOptions) *Bus {
+	return &Bus{
+		BusOptions: o,
+		authority:  newAuthority(o.Address),
+		slots:      make(chan struct{}, maxClients),
+		// A bus that is started anew is there within the second; a node without one
+		// is no reason to wake up more often than every five minutes.
+		firstWait: time.Second, lastWait: 5 * time.Minute, steady: time.Minute,
+	}
+}
+
+// Run serves until ctx ends. A bus that is not there, that goes away, or where
+// somebody else has the name, is tried again, ever more rarely; what is wrong is
+// told once.
+func (b *Bus) Run(ctx context.Context) {
+	defer b.acting.Wait()
+	wait, told := b.firstWait, ""
+	for {
+		began := time.Now()
+		joined, err := b.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if joined {
+			told = ""
+			if time.Since(began) >= b.steady {
+				wait = b.firstWait
+			}
+		}
+		if problem := err.Error(); problem != told {
+			b.tellWhy(err)
+			told = problem
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		wait = min(2*wait, b.lastWait)
+	}
+}
+
+// tellWhy logs why nobody is served. A node may well have no bus.
+func (b *Bus) tellWhy(err error) {
+	level := slog.LevelWarn
+	if errors.Is(err, bus.ErrNone) {
+		level = slog.LevelInfo
+	}
+	b.Log.Log(context.Background(), level, "not on the system bus", "err", err)
+}
+
+// serve joins the bus and answers until that ends, which is always an error.
+func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
+	soon, cancel := context.WithTimeout(ctx, joinTimeout)
+	service, err := bus.Join(soon, b.Address, BusName)
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	defer context.AfterFunc(ctx, service.Close)()
+	defer service.Close()
+	b.Log.Info("on the system bus", "name", BusName)
+	alive, lost := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { b.tell(alive, service) })
+	defer telling.Wait()
+	defer lost()
+	for {
+		call, err := service.Next()
+		if err != nil {
+			return true, err
+		}
+		if err := b.answer(ctx, service, call); err != nil {
+			b.Log.Debug("answer not sent", "err", err)
+		}
+	}
+}

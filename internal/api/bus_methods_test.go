@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
+	t.Parallel()
+	d := newWatched(&daemon{})
+	system := onBus(t, d)
+	conn := system.Connect(t)
+
+	d.answer(func(d *daemon) {
+		d.check = func(func(agent.Progress)) (agent.Status, error) {
+			return agent.Status{State: agent.StateHeld, Reason: "because"}, nil
+		}
+	})
+	var state, reason string
+	require.NoError(t, call(t, conn, "Check").Store(&state, &reason))
+	assert.Equal(t, []string{"held", "because"}, []string{state, reason})
+
+	named := make(chan []string, 1)
+	d.answer(func(d *daemon) {
+		d.apply = func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
+			named <- n
+			return []agent.Outcome{
+				{PodManifest: "etcd.yaml", Result: agent.ResultNothing},
+				{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied, Reason: "readiness not checked: web"},
+			}, nil
+		}
+	})
+	var outcomes []outcome
+	want := []outcome{{"etcd.yaml", "", "nothing", ""}, {"velum.yaml", "rebuild", "applied", "readiness not checked: web"}}
+	require.NoError(t, call(t, conn, "Apply", []string{"velum"}, false).Store(&outcomes))
+	assert.Equal(t, want, outcomes)
+	assert.Equal(t, []string{"velum"}, <-named)
+	require.NoError(t, call(t, conn, "Apply", []string{}, true).Store(&outcomes))
+	assert.Equal(t, []string{"again"}, <-named)
+	require.NoError(t, call(t, conn, "Rollback", []string{"velum"}).Store(&outcomes))
+	assert.Equal(t, want, outcomes)
+	assert.Equal(t, []string{"velum", "back"}, <-named)
+
+	end := time.Date(2026, time.December, 24, 0, 0, 0, 1000, time.UTC)
+	d.answer(func(d *daemon) {
+		d.hold = func(n []string, all bool, reason string, until time.Time) ([]string, error) {
+			assert.Equal(t, []any{[]string{"velum"}, false, "because", end}, []any{n, all, reason, until})
+			return []string{"a/velum"}, nil
+		}
+	})
+	var held []string
+	require.NoError(t, call(t, conn, "Hold", []string{"velum"}, false, uint64(end.UnixMicro()), "because").Store(&held))
+	assert.Equal(t, []string{"a/velum"}, held)
+	d.answer(func(d *daemon) {
+		d.hold = func(n []string, all bool, reason string, until time.Time) ([]string, error) {
+			assert.True(t, len(n) == 0 && all && reason == "" && until.IsZero(), "0 is no end")
+			return []string{"*"}, nil
+		}
+	})
+	require.NoError(t, call(t, conn, "Hold", []string{}, true, uint64(0), "").Store(&held))
+	d.answer(func(d *daemon) {
+		d.unhold = func(n []string, all bool) ([]string, error) {
+			assert.True(t, len(n) == 0 && all)
+			return []string{"*", "a/velum"}, nil
+		}
+	})
+	require.NoError(t, call(t, conn, "Unhold", []string{}, true).Store(&held))
+	assert.Equal(t, []string{"*", "a/velum"}, held)
+}
+
+// endings are what the daemon may say, and what the caller is told.
+func endings() map[string]struct {
+	outcomes []agent.Outcome
+	err      error
+	name     string
+	text     string
+} {
+	applied := agent.Outcome{PodManifest: "a.yaml", Result: agent.ResultApplied}
+	held := agent.Outcome{PodManifest: "b.yaml", Result: agent.ResultHeld, Reason: "busy: an update"}
+	failed := agent.Outcome{PodManifest: "c.yaml", Result: agent.ResultFailed, Reason: "not ready\n\xff"}
+	nothing := agent.Outcome{PodManifest: "d.yaml", Result: agent.ResultNothing}
+	return map[string]struct {
+		outcomes []agent.Outcome
+		err      error
+		name     string
+		text     string
+	}{
+		"one is held":     {[]agent.Outcome{applied, held, nothing}, nil, BusErrorHeld, "a.yaml: applied; b.yaml: held: busy: an update"},
+		"one has failed":  {[]agent.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready ?"},
+		"nothing to do":   {[]agent.Outcome{nothing}, nil, BusErrorNothingToDo, "nothing to do"},
+		"nothing at all":  {nil, nil, BusErrorNothingToDo, "nothing to do"},
+		"no such image":   {nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage), BusErrorUnknownImage, "frob: no pod manifest uses it"},
+		"the end":         {nil, agent.ErrEnded, BusErrorFailed, "the daemon is ending"},
+		"held by another": {nil, fmt.Errorf("grain: %w", agent.ErrHeld), BusErrorHeld, "grain: held"},
+	}
+}
+
+func TestEndingsHaveNames(t *testing.T) {
+	t.Parallel()
+	d := newWatched(&daemon{})
+	system := onBus(t, d)
+	conn := system.Connect(t)
+	for name, c := range endings() {
+		d.answer(func(d *daemon) {
+			d.apply = func([]string, func(agent.Progress)) ([]agent.Outcome, error) { return c.outcomes, c.err }
+		})
+		for _, err := range []error{
+			call(t, conn, "Apply", []string{}, false).Err, call(t, conn, "Rollback", []string{}).Err,
+		} {
+			require.Error(t, err, name)
+			assert.Equal(t, c.name, errorName(t, err), name)
+			assert.EqualError(t, err, c.text, name)
+		}
+	}
+	d.answer(func(d *daemon) {
+		d.unhold = func([]string, bool) ([]string, error) { return nil, nil }
+	})
+	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Unhold", []string{}, true).Err))
+	d.answer(func(d *daemon) {
+		d.check = func(func(agent.Progress)) (agent.Status, error) {
+			return agent.Status{}, errors.New("the registry is away")
+		}
+	})
+	assert.Equal(t, BusErrorFailed, errorName(t, call(t, conn, "Check").Err))
+	d.answer(func(d *daemon) {
+		d.hold = func([]string, bool, string, time.Time) ([]string, error) { return nil, agent.ErrHoldEnds }
+	})
+	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Hold", []string{}, true, uint64(1), "").Err))
+	d.answer(func(d *daemon) {
+		d.hold = func([]string, bool, string, time.Time) ([]string, error) { return nil, agent.ErrReason }
+	})
+	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Hold", []string{}, true, uint64(1), "").Err))
+}
+
+// badCalls are refused before anybody is asked, or anything is done.
+var badCalls = map[string]struct {
+	method string
+	args   []any
+	want   string
+}{
+	"no name":                {"Apply", []any{[]string{""}, false}, `image "": not a name`},
+	"a line end":             {"Rollback", []any{[]string{"velum\nroot logged in"}}, `image "velum root logged in": not a name`},
+	"a long name":            {"Apply", []any{[]string{strings.Repeat("x", 513)}, false}, "not a name"},
+	"many names":             {"Rollback", []any{make([]string, 257)}, "more than 256 images"},
+	"neither images nor all": {"Hold", []any{[]string{}, false, uint64(0), ""}, "want images, or all of them"},
+	"images and all":         {"Hold", []any{[]string{"velum"}, true, uint64(0), ""}, "want images, or all of them"},
+	"none to unhold":         {"Unhold", []any{[]string{}, false}, "want images, or all of them"},
+	"a reason of two lines":  {"Hold", []any{[]string{"velum"}, false, uint64(0), "a\nb"}, "control character"},
+	"the year 10000":         {"Hold", []any{[]string{"velum"}, false, uint64(lastMicrosecond + 1), ""}, "until: "},
+	"the end of time":        {"Hold", []any{[]string{"velum"}, false, uint64(math.MaxUint64), ""}, "until: "},
+}
+
+func TestBadCallsAreRefused(t *testing.T) {
+	t.Parallel()
+	system := onBus(t, newWatched(&daemon{})) // a call of it would panic
+	conn := system.Connect(t)
+	for name, c := range badCalls {
+		err := call(t, conn, c.method, c.args...).Err
+		require.Error(t, err, name)
+		assert.Equal(t, BusErrorInvalidArgs, errorName(t, err), name)
+		assert.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// As many calls go on as the socket has clients, and what is more is told so.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	begun, free := make(chan struct{}, maxClients), make(chan struct{})
+	system := onBus(t, newWatched(&daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+		begun <- struct{}{}
+		<-free
+		return agent.Status{}, nil
+	}}))
+	conn := system.Connect(t)
+	answers := make(chan *dbus.Call, maxClients)
+	for range maxClients {
+		conn.Object(BusName, busPath).Go(BusName+".Check", 0, answers)
+	}
+	for range maxClients {
+		<-begun
+	}
+	assert.Equal(t, errTooMuch, errorName(t, call(t, conn, "Check").Err))
+	require.NoError(t, call(t, conn, peerFace+".Ping").Err, "who reads needs no slot")
+	close(free)
+	for range maxClients {
+		require.NoError(t, (<-answers).Err)
+	}
+	until(t, "free again", func() bool { return call(t, conn, "Check").Err == nil })
+}
+
+// FuzzBusRequests reads requests made of any text: what is taken has names that can
+// stand in a log, and a time that JSON can write.
+func FuzzBusRequests(f *testing.F) {
+	f.Add("velum\x00registry.suse.com/caasp/v4/velum", false, uint64(0), "because")
+	f.Add("", true, uint64(1_700_000_000_000_000), "")
+	f.Add("ä\x00b", false, uint64(lastMicrosecond), "a\x7fb")
+	f.Add(strings.Repeat("x\x00", 300), false, uint64(math.MaxUint64), strings.Repeat("y", 300))
+	f.Fuzz(func(t *testing.T, names string, all bool, until uint64, reason string) {
+		if !utf8.ValidString(names) || !utf8.ValidString(reason) {
+			return // the bus lets nothing else through
+		}
+		var images []string
+		if names != "" {
+			images = strings.Split(names, "\x00")
+		}
+		for member, args := range map[string][]any{
+			"Check": {}, "Apply": {images, all}, "Rollback": {images}, "Unhold": {images, all}, "Hold": {images, all, until, reason},
+		} {
+			act := actions[member]
+			require.Equal(t, act.signature, dbus.SignatureOf(args...).String())
+			r, err := act.read(args)
+			if err != nil {
+				e, ok := errors.AsType[busError](err)
+				require.True(t, ok)
+				assert.Equal(t, BusErrorInvalidArgs, e.name)
+				continue
+			}
+			assert.LessOrEqual(t, len(r.Images), maxNames)
+			for _, name := range r.Images {
+				assert.NotEmpty(t, name)
+				assert.Equal(t, name, plain(name, maxWord))
+			}
+			_, err = r.until.MarshalJSON()
+			require.NoError(t, err)
+			assert.True(t, member != "Hold" || until == 0 || uint64(r.until.UnixMicro()) == until)
+			assert.True(t, member != "Hold" && member != "Unhold" || r.All != (len(r.Images) > 0))
+		}
+		for range 2 {
+			_, err := act(t.Context(), names, reason)
+			require.Error(t, err)
+		}
+	})
+}
+
+// act has a daemon that must not be asked be asked with what no signature has.
+func act(ctx context.Context, args ...any) ([]any, error) {
+	request, err := readHold(args)
+	if err != nil {
+		return nil, err
+	}
+	return doHold(ctx, nil, request)
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/godbus/dbus/v5/introspect"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+)
+
+const nobodysID = 65534
+
+func someStatus() agent.Status {
+	last := time.UnixMicro(1_700_000_000_000_001)
+	return agent.Status{
+		Version: "1.2", State: agent.StateStaged, Reason: "waiting for approval: velum.yaml (rebuild)", LastCheck: &last,
+		Updates: []agent.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
+		PodManifests: []agent.PodStatus{
+			{PodManifest: "velum.yaml", Holds: []agent.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
+		},
+		Images: []agent.ImageStatus{
+			{Image: "a/velum", PodManifest: "velum.yaml", Holds: []agent.Hold{{Name: "hold", Reason: "everything"}}},
+			{Image: "a/tracked", Holds: []agent.Hold{{Name: "disk", Reason: "full"}}},
+		},
+	}
+}
+
+// Everybody may read, and sees what the status says.
+func TestPropertiesAreForEverybody(t *testing.T) {
+	t.Parallel()
+	system := onBus(t, newWatched(&daemon{status: someStatus()}))
+	text := func(pairs ...string) map[string]dbus.Variant {
+		out := map[string]dbus.Variant{}
+		for n := 0; n < len(pairs); n += 2 {
+			out[pairs[n]] = dbus.MakeVariant(pairs[n+1])
+		}
+		return out
+	}
+	want := map[string]any{
+		"Version": "1.2", "State": "staged", "Reason": "waiting for approval: velum.yaml (rebuild)",
+		"UpdatesAvailable": true, "LastCheck": uint64(1_700_000_000_000_001), "NextCheck": uint64(0),
+		"Updates": []map[string]dbus.Variant{
+			text("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00"),
+		},
+		"Holds": []map[string]dbus.Variant{
+			text("podManifest", "velum.yaml", "image", "", "name", "hold", "reason", "everything"),
+			text("podManifest", "", "image", "a/tracked", "name", "disk", "reason", "full"),
+		},
+	}
+	for _, conn := range []*dbus.Conn{system.Connect(t), system.ConnectAs(t, nobodysID)} {
+		var all map[string]dbus.Variant
+		require.NoError(t, call(t, conn, propertiesFace+".GetAll", BusName).Store(&all))
+		for name, value := range want {
+			var one dbus.Variant
+			require.NoError(t, call(t, conn, propertiesFace+".Get", BusName, name).Store(&one), name)
+			assert.Equal(t, value, one.Value(), name)
+			assert.Equal(t, value, all[name].Value(), name)
+		}
+		assert.Len(t, all, len(want))
+		require.NoError(t, call(t, conn, propertiesFace+".GetAll", peerFace).Store(&all))
+	}
+}
+
+// A status of any size and content is one that a bus takes.
+func TestPropertiesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := agent.Status{Reason: "\xff\x00\n" + strings.Repeat("ä", 10_000)}
+	for n := range 1000 {
+		s.Updates = append(s.Updates, agent.AnnouncedUpdate{Image: fmt.Sprint(n, strings.Repeat("\x1b", 10_000))})
+		s.PodManifests = append(s.PodManifests, agent.PodStatus{Holds: make([]agent.Hold, 3)})
+		s.Images = append(s.Images, agent.ImageStatus{Holds: make([]agent.Hold, 3)})
+	}
+	all := properties(s)
+	assert.Len(t, all["Updates"].Value(), maxListed)
+	assert.Len(t, all["Holds"].Value(), maxListed)
+	system := onBus(t, newWatched(&daemon{status: s}))
+	var got map[string]dbus.Variant
+	require.NoError(t, call(t, system.Connect(t), propertiesFace+".GetAll", BusName).Store(&got))
+	reason := got["Reason"].Value().(string)
+	assert.Equal(t, "?  ää", reason[:7])
+	assert.LessOrEqual(t, len(reason), maxText+3)
+}
+
+// On a bus that lets everything through.
+func TestCallsThatAreNone(t *testing.T) {
+	t.Parallel()
+	system := on(t, bustest.Start(t, ""), newWatched(&daemon{})) // a call of it would panic
+	conn := system.Connect(t)
+	for name, c := range map[string]struct {
+		path   string
+		method string
+		args   []any
+		want   string
+	}{
+		"an object":            {"/", BusName + ".Check", nil, errNoObject},
+		"properties elsewhere": {"/org", propertiesFace + ".GetAll", []any{BusName}, errNoObject},
+		"a path beside ours":   {"/organ", introspectFace + ".Introspect", nil, errNoObject},
+		"an interface":         {busPath, "a.b.Check", nil, errNoInterface},
+		"a method":             {busPath, BusName + ".Frob", nil, errNoMethod},
+		"no interface":         {busPath, "Frob", nil, errNoMethod},
+		"a property":           {busPath, propertiesFace + ".Get", []any{BusName, "Frob"}, errNoProperty},
+		"its interface":        {busPath, propertiesFace + ".Get", []any{"a.b", "State"}, errNoInterface},
+		"all of an interface":  {busPath, propertiesFace + ".GetAll", []any{"a.b"}, errNoInterface},
+		"a number":             {busPath, propertiesFace + ".Get", []any{int32(1), int32(2)}, errBadArgs},
+		"too few":              {busPath, propertiesFace + ".GetAll", nil, errBadArgs},
+		"setting":              {busPath, propertiesFace + ".Set", []any{BusName, "State", dbus.MakeVariant("x")}, errReadOnly},
+		"of properties":        {busPath, propertiesFace + ".Frob", nil, errNoMethod},
+		"of introspection":     {busPath, introspectFace + ".Frob", nil, errNoMethod},
+		"of a peer":            {busPath, peerFace + ".Frob", nil, errNoMethod},
+		"too large":            {busPath, BusName + ".Rollback", []any{[]string{strings.Repeat("x", 64<<10)}}, errTooMuch},
+		"no list":              {busPath, BusName + ".Apply", []any{"velum", true}, errBadArgs},
+		"without retry":        {busPath, BusName + ".Apply", []any{[]string{"velum"}}, errBadArgs},
+		"a time as a word":     {busPath, BusName + ".Hold", []any{[]string{"velum"}, false, "tomorrow", ""}, errBadArgs},
+	} {
+		err := conn.Object(BusName, dbus.ObjectPath(c.path)).CallWithContext(t.Context(), c.method, 0, c.args...).Err
+		if assert.Error(t, err, name) {
+			assert.Equal(t, c.want, errorName(t, err), name)
+		}
+	}
+}
+
+func TestIntrospectionLeadsToTheObject(t *testing.T) {
+	t.Parallel()
+	system := onBus(t, newWatched(&daemon{}))
+	conn := system.ConnectAs(t, nobodysID)
+	path := dbus.ObjectPath("/")
+	for range 3 {
+		node, err := introspect.Call(conn.Object(BusName, path))
+		require.NoError(t, err)
+		require.Len(t, node.Children, 1)
+		path = dbus.ObjectPath(strings.TrimSuffix(string(path), "/") + "/" + node.Children[0].Name)
+	}
+	assert.EqualValues(t, busPath, path)
+	node, err := introspect.Call(conn.Object(BusName, path))
+	require.NoError(t, err)
+	assert.Len(t, node.Interfaces, 4)
+	var id string
+	require.NoError(t, call(t, conn, peerFace+".GetMachineId").Store(&id))
+	assert.Len(t, id, 32)
+	require.NoError(t, call(t, conn, peerFace+".Ping").Err)
+}
+
+func signature(args []introspect.Arg, direction string) string {
+	var out string
+	for _, a := range args {
+		if a.Direction == direction {
+			out += a.Type
+		}
+	}
+	return out
+}
+
+// What the object says of itself, what the bus lets through and what polkit is asked
+// are of the same methods.
+func TestTheInterfaceIsDescribedAsItIs(t *testing.T) {
+	t.Parallel()
+	var node introspect.Node
+	require.NoError(t, xml.Unmarshal([]byte(introspection), &node))
+	face := node.Interfaces[0]
+	require.Equal(t, BusName, face.Name)
+	var methods, ids []string
+	for _, m := range face.Methods {
+		methods = append(methods, m.Name)
+		ids = append(ids, actions[m.Name].id)
+		assert.Equal(t, actions[m.Name].signature, signature(m.Args, "in"), m.Name)
+	}
+	assert.Len(t, methods, len(actions))
+	values := properties(agent.Status{})
+	for _, p := range face.Properties {
+		assert.Equal(t, p.Type, values[p.Name].Signature().String(), p.Name)
+		assert.Equal(t, "read", p.Access, p.Name)
+	}
+	assert.Len(t, face.Properties, len(values))
+
+	policy, err := os.ReadFile(shippedPolicy)
+	require.NoError(t, err)
+	var allowed []string
+	for _, match := range regexp.MustCompile(`send_interface="`+regexp.QuoteMeta(BusName)+`"\s+send_member="(\w+)"/>`).FindAllStringSubmatch(string(policy), -1) {
+		allowed = append(allowed, match[1])
+	}
+	assert.ElementsMatch(t, methods, allowed)
+
+	polkit, err := os.ReadFile("../../packaging/polkit/" + BusName + ".policy")
+	require.NoError(t, err)
+	var config struct {
+		Actions []struct {
+			ID       string   `xml:"id,attr"`
+			Defaults []string `xml:"defaults>allow_any"`
+			Inactive []string `xml:"defaults>allow_inactive"`
+			Active   []string `xml:"defaults>allow_active"`
+		} `xml:"action"`
+	}
+	require.NoError(t, xml.Unmarshal(polkit, &config))
+	var asked []string
+	for _, a := range config.Actions {
+		asked = append(asked, a.ID)
+		for _, given := range slices.Concat(a.Defaults, a.Inactive, a.Active) {
+			assert.Contains(t, []string{"auth_admin", "auth_admin_keep"}, given, "%s: for admins", a.ID)
+		}
+		assert.Len(t, slices.Concat(a.Defaults, a.Inactive, a.Active), 3)
+	}
+	assert.ElementsMatch(t, ids, asked)
+}

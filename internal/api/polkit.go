@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+const (
+	// askTimeout bounds a question that only programs of this node answer.
+	askTimeout = 10 * time.Second
+	// passwordTimeout bounds one that a person answers.
+	passwordTimeout = 2 * time.Minute
+	// maxAsked bounds the questions to polkit at a time, so that those who wait for
+	// a password leave half of the slots to root.
+	maxAsked = maxClients / 2
+)
+
+// authority says who may act: root, and whom polkit allows it. Nobody else: not
+// where polkit is missing, and not where it does not answer.
+//
+// Who it is, the bus says: of the caller's process nothing is looked at. Each
+// question has a connection of its own; when that ends, polkit takes back the
+// dialog that it has opened.
+type authority struct {
+	address        string
+	asked          chan struct{} // one for each question that goes on
+	soon, typingIn time.Duration // askTimeout, passwordTimeout
+}
+
+func newAuthority(address string) authority {
+	return authority{address, make(chan struct{}, maxAsked), askTimeout, passwordTimeout}
+}
+
+// allows returns the caller's uid, and an error if it may not do that.
+func (a authority) allows(ctx context.Context, c bus.Call, action string) (uid uint32, err error) {
+	if err := a.ask(ctx, a.soon, bus.Question{
+		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus",
+		Method: "org.freedesktop.DBus.GetConnectionUnixUser", Args: []any{c.Sender},
+	}, &uid); err != nil {
+		return nobody, refuse(errDenied, "it is not known who asks: %v", err)
+	}
+	if uid == 0 {
+		return uid, nil
+	}
+	select {
+	case a.asked <- struct{}{}:
+		defer func() { <-a.asked }()
+		return uid, a.polkit(ctx, c, action)
+	default:
+		return uid, refuse(errTooMuch, "polkit is asked for %d calls already", maxAsked)
+	}
+}
+
+// nobody is the user of whom nothing is known.
+const nobody = 65534
+
+// subject is whom polkit is asked about: (sa{sv}).
+type subject struct {
+	Kind    string
+	Details map[string]dbus.Variant
+}
+
+// result is polkit's answer: (bba{ss}).
+type result struct {
+	Authorized, Challenge bool
+	Details               map[string]string
+}
+
+// polkit asks it (polkit's manual, "org.freedesktop.PolicyKit1.Authority").
+func (a authority) polkit(ctx context.Context, c bus.Call, action string) error {
+	const allowUserInteraction = 1
+	flags, timeout := uint32(0), a.soon
+	if c.Interactive {
+		flags, timeout = allowUserInteraction, a.typingIn
+	}
+	who := subject{"system-bus-name", map[string]dbus.Variant{"name": dbus.MakeVariant(c.Sender)}}
+	var answer result
+	err := a.ask(ctx, timeout, bus.Question{
+		Service: "org.freedesktop.PolicyKit1", Path: "/org/freedesktop/PolicyKit1/Authority",
+		Method: "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", Start: true,
+		Args: []any{who, action, map[string]string{}, flags, ""},
+	}, &answer)
+	switch {
+	case errors.Is(err, bus.ErrAbsent):
+		return refuse(errDenied, "only root may: polkit, which could allow %s, is not there", action)
+	case err != nil:
+		return refuse(errDenied, "only root may: polkit, which could allow %s: %v", action, err)
+	case answer.Authorized:
+		return nil
+	case answer.Challenge:
+		return refuse(errNeedsInteraction, "polkit wants a password for %s", action)
+	default:
+		return refuse(errDenied, "polkit does not allow %s", action)
+	}
+}
+
+func (a authority) ask(ctx context.Context, timeout time.Duration, q bus.Question, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := bus.Open(ctx, a.address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Ask(ctx, q, into)
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"testing"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// message makes the bytes of a call as a bus passes it on.
+func message(tb testing.TB, order binary.ByteOrder, flags dbus.Flags, args ...any) []byte {
+	tb.Helper()
+	m := &dbus.Message{Type: dbus.TypeMethodCall, Flags: flags, Body: args, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath("/a")), dbus.FieldMember: dbus.MakeVariant("Say"),
+		dbus.FieldInterface: dbus.MakeVariant("c.d"), dbus.FieldDestination: dbus.MakeVariant("e.f"),
+		dbus.FieldSender: dbus.MakeVariant(":1.7"), dbus.FieldReplySerial: dbus.MakeVariant(uint32(1)),
+	}}
+	if len(args) > 0 {
+		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(args...))
+	}
+	var buf bytes.Buffer
+	require.NoError(tb, m.EncodeTo(&buf, order))
+	order.PutUint32(buf.Bytes()[8:], 9)
+	return buf.Bytes()
+}
+
+// The fields of a head come in any order, in any of which the sender is found.
+func TestTheSenderIsFound(t *testing.T) {
+	t.Parallel()
+	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		for range 50 { // the library puts them in the order of a map
+			for _, args := range [][]any{{}, {[]string{"x"}, true, uint64(1), "reason"}, {make([]byte, maxCall)}} {
+				call, ok, err := readCall(bytes.NewReader(message(t, order, 0, args...)))
+				require.NoError(t, err)
+				require.True(t, ok)
+				assert.Equal(t, ":1.7", call.Sender)
+				assert.Equal(t, uint32(9), call.serial)
+			}
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	frame := message(t, binary.LittleEndian, dbus.FlagNoReplyExpected)
+	call, ok, err := readCall(bytes.NewReader(frame))
+	require.NoError(t, err)
+	assert.True(t, ok && call.silent && !call.Interactive)
+	frame[2] = 0xf4
+	call, ok, err = readCall(bytes.NewReader(frame))
+	require.NoError(t, err)
+	assert.True(t, ok && !call.silent && call.Interactive)
+	assert.NoError(t, call.Err, "flags of the future are passed over")
+}
+
+// What the bus lets through and the library does not read has its answer, too.
+func TestUnreadableCallsAreKnownBySender(t *testing.T) {
+	t.Parallel()
+	frame := message(t, binary.LittleEndian, 0, true)
+	frame[len(frame)-4] = 2 // no boolean
+	call, ok, err := readCall(bytes.NewReader(frame))
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, ":1.7", call.Sender)
+	assert.Error(t, call.Err)
+}
+
+// FuzzCalls reads two messages from any bytes: nothing panics, a call is one whose
+// sender is known, and what follows a message that was passed over is found.
+func FuzzCalls(f *testing.F) {
+	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		f.Add(message(f, order, 0))
+		f.Add(message(f, order, dbus.FlagAllowInteractiveAuthorization, []string{"velum", "etcd"}, true, uint64(1), "because"))
+		f.Add(message(f, order, 0, make([]byte, maxCall)))
+		signal := message(f, order, 0, "x")
+		signal[1] = byte(dbus.TypeSignal)
+		f.Add(signal)
+	}
+	last := message(f, binary.LittleEndian, 0, "last")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bytes.NewReader(append(bytes.Clone(data), last...))
+		for {
+			begin := r.Len()
+			call, ok, err := readCall(r)
+			if err != nil {
+				assert.NotErrorIs(t, err, ErrTooLarge)
+				return
+			}
+			assert.Less(t, r.Len(), begin)
+			assert.True(t, !ok || call.Sender != "")
+			assert.True(t, call.Err != nil || !ok || call.Member != "")
+			if r.Len() == 0 && bytes.Equal(data, last) {
+				assert.Equal(t, []any{"last"}, call.Args)
+			}
+		}
+	})
+}
+
+// The second message is found behind one that was not kept.
+func TestReadingGoesOnBehindALargeMessage(t *testing.T) {
+	t.Parallel()
+	var stream bytes.Buffer
+	stream.Write(message(t, binary.LittleEndian, 0, make([]byte, maxCall+3)))
+	stream.Write(message(t, binary.BigEndian, 0, "last"))
+	call, ok, err := readCall(&stream)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.ErrorIs(t, call.Err, ErrTooLarge)
+	call, ok, err = readCall(&stream)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, []any{"last"}, call.Args)
+	_, _, err = readCall(&stream)
+	require.ErrorIs(t, err, io.EOF)
+}
