@@ -262,16 +262,22 @@ func TestAReadOnlyDiskStaysAsItIs(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-// withoutRenameat2 makes the kernel answer renameat2(2) with that error, on the
-// calling goroutine's thread only, which ends with the test.
+// withoutRenameat2 has the file system know no renameat2(2).
 func withoutRenameat2(t *testing.T, errno syscall.Errno) {
 	t.Helper()
+	// Go's os package renames by renameat(2).
+	refused(t, unix.SYS_RENAMEAT2, errno)
+}
+
+// refused makes the kernel answer a system call with that error, on the calling
+// goroutine's thread only, which ends with the test.
+func refused(t *testing.T, number uint32, errno syscall.Errno) {
+	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread must not be used again
-	// The offset of the call's number in struct seccomp_data is 0. Go's os
-	// package renames by renameat(2).
+	// The offset of the call's number in struct seccomp_data is 0.
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_RENAMEAT2, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}

@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, rewriteForever(dir))
 		os.Exit(1)
 	}
+	if dir := os.Getenv(sandboxDir); dir != "" {
+		fmt.Println(replaceOnce(dir))
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

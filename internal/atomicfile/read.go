@@ -39,7 +39,9 @@ type identity struct {
 // kept names the extended attributes that go over to the replacing file: its
 // SELinux label, without which Salt or kubelet may not read it, and its access
 // list, without which the mode's group bits would mean something else.
-var kept = []string{"security.selinux", "system.posix_acl_access"}
+var kept = []string{labelSELinux, "system.posix_acl_access"}
+
+const labelSELinux = "security.selinux"
 
 // rereads bounds how often a file that changes while it is read is read
 // again.
@@ -185,6 +187,9 @@ func writeLabels(handle *os.File, labels map[string]string) error {
 		_, err := control(handle, func(fd int) (int, error) {
 			return 0, unix.Fsetxattr(fd, name, []byte(value), 0)
 		})
+		if name == labelSELinux && errors.Is(err, unix.EPERM) {
+			continue // SELinux is off, and so the label nobody's: it lets the file's owner set it, or says EACCES
+		}
 		if err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}

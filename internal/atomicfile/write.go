@@ -24,6 +24,10 @@ type Options struct {
 	Expect *File
 }
 
+// unknownGroup is how the kernel shows a group that the process's user namespace
+// does not have (user_namespaces(7), /proc/sys/kernel/overflowgid).
+const unknownGroup = 65534
+
 // Write makes data the content of the file of that name. Equal bytes are not
 // written, and written is false. An error with written true means that the
 // new content is in place, but a power failure may still undo it, because the
@@ -130,8 +134,10 @@ func fill(handle *os.File, data []byte, old File) error {
 	if err != nil {
 		return err
 	}
-	// Only where it differs: without CAP_CHOWN the call would be refused.
-	if now.UID != old.UID || old.GID >= 0 && now.GID != old.GID {
+	// Only where it differs: without CAP_CHOWN the call would be refused. Groups
+	// that a user namespace does not know look all the same in it, and cannot be
+	// given: there the refusal is what is wanted, or the file would change hands.
+	if now.UID != old.UID || old.GID >= 0 && now.GID != old.GID || old.GID == unknownGroup {
 		if err := handle.Chown(old.UID, old.GID); err != nil {
 			return fmt.Errorf("keep owner %d:%d: %w", old.UID, old.GID, plain(err))
 		}
