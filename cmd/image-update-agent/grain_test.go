@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ func TestSaltConforms(t *testing.T) {
 			return string(data)
 		}
 		return agenttest.AnnouncerUnderTest{
-			Announcer: salt{grains.New("/", path, slog.New(slog.DiscardHandler)), false},
+			Announcer: salt{grains.New("/", path, slog.New(slog.DiscardHandler)), false, func(context.Context) {}},
 			Read:      func(t *testing.T) agent.Announcement { t.Helper(); return readGrain(t, read(t)) },
 			SetBusy: func(t *testing.T, on bool) {
 				t.Helper()

@@ -98,7 +98,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
-		Announcer: announcer(s, log), Recorder: state.New(s.StateDir, s.RuntimeDir, log),
+		Announcer: announcer(s, log), Recorder: telling{state.New(s.StateDir, s.RuntimeDir, log), s.desk(), log},
 		Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
@@ -154,13 +154,14 @@ func announcer(s settings, log *slog.Logger) agent.Announcer {
 	if !s.Grains.Enabled {
 		return silent{store}
 	}
-	return salt{store, s.Grains.Velum}
+	return salt{store, s.Grains.Velum, func(ctx context.Context) { s.saltIsDue(ctx, log) }}
 }
 
 // salt announces through the grains file.
 type salt struct {
 	store *grains.Store
 	velum bool
+	wrote func(context.Context) // called when the file has changed
 }
 
 func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
@@ -172,7 +173,10 @@ func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
 		})
 	}
-	_, err := s.store.Announce(ctx, g)
+	changed, err := s.store.Announce(ctx, g)
+	if changed {
+		s.wrote(ctx)
+	}
 	return announced(err)
 }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/hook"
+	"github.com/kubic-project/image-update-agent/internal/state"
+)
+
+// hooked is a host with a Salt minion and a program of the admin's, which keep what
+// they are given, and an agent that leaves word.
+type hooked struct {
+	t       *testing.T
+	root    string
+	publish func(agent.Status) error
+}
+
+func newHooked(t *testing.T, settings string) hooked {
+	t.Helper()
+	h := hooked{t: t, root: t.TempDir()}
+	h.program("usr/bin/salt-call", `echo "$@" >>"$(dirname "$0")/said"`)
+	h.program("opt/tell", `cat >>"$(dirname "$0")/said"`)
+	h.configure(settings)
+	run, lib := filepath.Join(h.root, "run/image-update-agent"), filepath.Join(h.root, "var/lib/image-update-agent")
+	log := slog.New(slog.DiscardHandler)
+	recorder := telling{state.New(lib, run, log), hook.New(lib, run), log}
+	h.publish = func(s agent.Status) error { return recorder.Publish(t.Context(), s) }
+	return h
+}
+
+func (h hooked) write(name, text string, mode os.FileMode) {
+	h.t.Helper()
+	path := filepath.Join(h.root, name)
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(h.t, os.WriteFile(path, []byte(text), mode))
+}
+
+func (h hooked) program(name, text string) {
+	h.t.Helper()
+	h.write(name, "#!/bin/sh\n"+text+"\n", 0o755)
+}
+
+func (h hooked) configure(text string) {
+	h.t.Helper()
+	h.write("etc/image-update-agent/config.yaml", text, 0o644)
+}
+func (h hooked) path(name string) string { return filepath.Join(h.root, name) }
+func (h hooked) isDue() bool {
+	_, err := os.Stat(h.path("run/image-update-agent/hook.due"))
+	return err == nil
+}
+
+func (h hooked) status(state, offered string) {
+	h.t.Helper()
+	require.NoError(h.t, h.publish(offering(state, offered)))
+}
+
+// offering is a node that is offered a release of velum.
+func offering(state, offered string) agent.Status {
+	return agent.Status{State: agent.State(state), Images: []agent.ImageStatus{{
+		Image: "registry.suse.com/caasp/v4/velum", Container: "velum", PodManifest: "velum.yaml", Change: "rebuild", Staged: true,
+		Running: &agent.Named{Tag: "1", Digest: digest.FromString("1")},
+		Offered: &agent.Named{Tag: offered, Digest: digest.FromString(offered)},
+	}}}
+}
+
+// run runs the verb, and gives what it said.
+func (h hooked) run(code int) string {
+	h.t.Helper()
+	var out, errs bytes.Buffer
+	got := execute(h.t.Context(), []string{"hook", "--root", h.root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	require.Equal(h.t, code, got, errs.String())
+	return out.String() + errs.String()
+}
+
+// said is what a program has kept since the last time.
+func (h hooked) said(name string) string {
+	h.t.Helper()
+	path := filepath.Join(filepath.Dir(h.path(name)), "said")
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return ""
+	}
+	require.NoError(h.t, err)
+	require.NoError(h.t, os.Remove(path))
+	return string(text)
+}
+
+func (h hooked) told() hook.Change {
+	h.t.Helper()
+	var c hook.Change
+	text := h.said("opt/tell")
+	require.NoError(h.t, json.Unmarshal([]byte(text), &c), text)
+	return c
+}
+
+const both = "hooks: {saltRefresh: true, exec: /opt/tell}\n"
+
+func TestHookWithNothingConfigured(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, "")
+	h.status("staged", "2")
+	require.True(t, h.isDue())
+	assert.Empty(t, h.run(exitDone))
+	assert.False(t, h.isDue(), "or the path unit begins anew")
+	assert.Empty(t, h.said("usr/bin/salt-call")+h.said("opt/tell"))
+}
+
+func TestHookRunsBothOncePerChange(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, both)
+	h.status("staged", "2")
+	h.run(exitDone)
+	assert.False(t, h.isDue())
+	assert.Equal(t, "saltutil.refresh_grains\n", h.said("usr/bin/salt-call"))
+	c := h.told()
+	assert.Equal(t, "staged", c.State)
+	assert.Empty(t, c.Was)
+	require.Len(t, c.Staged, 1)
+	assert.Equal(t, "2", c.Staged[0].To)
+
+	h.status("staged", "2")
+	assert.False(t, h.isDue(), "nothing new")
+	h.run(exitDone)
+	assert.Equal(t, "saltutil.refresh_grains\n", h.said("usr/bin/salt-call"), "by hand, say, it does no harm")
+	assert.Empty(t, h.said("opt/tell"), "and there is nothing to tell")
+}
+
+// What comes while a hook runs makes one more run, and what a hook failed with is
+// told again with what came since.
+func TestHookMissesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, both)
+	h.program("opt/tell", `echo no luck; exit 7`)
+	h.status("staged", "2")
+	said := h.run(exitFailed)
+	assert.Contains(t, said, "no luck\n")
+	assert.Contains(t, said, "opt/tell: exit status 7")
+	assert.False(t, h.isDue(), "it is not tried again by itself")
+	assert.NotEmpty(t, h.said("usr/bin/salt-call"), "the other one is run all the same")
+
+	h.program("opt/tell", `cat >>"$(dirname "$0")/said"; cat "$0.wait"`)
+	require.NoError(t, syscall.Mkfifo(h.path("opt/tell.wait"), 0o600))
+	h.status("held", "3")
+	ended := make(chan string)
+	go func() { ended <- h.run(exitDone) }()
+	running, err := os.OpenFile(h.path("opt/tell.wait"), os.O_WRONLY, 0) // waits for who reads it
+	require.NoError(t, err)
+	assert.False(t, h.isDue())
+	h.status("staged", "4")
+	assert.True(t, h.isDue(), "the path unit sees it when the service has ended")
+	require.NoError(t, running.Close())
+	<-ended
+	h.program("opt/tell", `cat >>"$(dirname "$0")/said"`)
+	c := h.told()
+	assert.Equal(t, "3", c.Staged[0].To)
+	assert.Empty(t, c.Was, "the first one was never told")
+	h.run(exitDone)
+	c = h.told()
+	assert.Equal(t, "4", c.Staged[0].To)
+	assert.Equal(t, "held", c.Was)
+}
+
+func TestHookSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, both)
+	require.NoError(t, os.Remove(h.path("usr/bin/salt-call")))
+	h.status("staged", "2")
+	said := h.run(exitFailed)
+	assert.Contains(t, said, "usr/bin/salt-call: no such file or directory")
+	assert.Len(t, h.told().Staged, 1, "the other one is run all the same")
+
+	require.NoError(t, os.Chmod(h.path("opt/tell"), 0o777))
+	h.status("staged", "3")
+	assert.Contains(t, h.run(exitFailed), "unsafe: others may write to")
+	assert.Empty(t, h.said("opt/tell"))
+
+	h.program("usr/bin/salt-call", `exec sleep 1000`)
+	h.configure("hooks: {saltRefresh: true, timeout: 1s}\n")
+	assert.Contains(t, h.run(exitFailed), "usr/bin/salt-call: did not end within 1s")
+}
+
+// A misspelt key keeps hooks from being run, and the path unit from turning in a
+// circle.
+func TestHookWithABrokenConfiguration(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, both)
+	h.status("staged", "2")
+	h.configure("hook: {saltRefresh: true}\n")
+	assert.Contains(t, h.run(exitUsage), `"hook"`)
+	assert.False(t, h.isDue())
+	assert.Empty(t, h.said("usr/bin/salt-call")+h.said("opt/tell"))
+}
+
+// A grain that was held back is written without anything else having changed.
+func TestAGrainThatIsWrittenIsDue(t *testing.T) {
+	t.Parallel()
+	for refresh, want := range map[bool]bool{true: true, false: false} {
+		h := newHooked(t, "")
+		h.write("etc/salt/grains", "roles: [admin]\n", 0o644)
+		s := settings{root: h.root, Settings: config.Settings{
+			Grains: config.Grains{Enabled: true, Path: h.path("etc/salt/grains")}, Hooks: config.Hooks{SaltRefresh: refresh},
+			StateDir: h.path("var/lib/image-update-agent"), RuntimeDir: h.path("run/image-update-agent"),
+		}}
+		to := announcer(s, slog.New(slog.DiscardHandler))
+		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
+		assert.Equal(t, want, h.isDue())
+		require.NoError(t, s.desk().Take())
+		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
+		assert.False(t, h.isDue(), "nothing was written")
+	}
+}
+
+// Hooks are nobody's condition: a status is published whatever becomes of them.
+func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dir := t.TempDir()
+	h := telling{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")), slog.New(slog.NewTextHandler(&log, nil))}
+	require.NoError(t, h.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
+	assert.Contains(t, log.String(), "no word left for hooks")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, h.Publish(ctx, agent.Status{}), context.Canceled)
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hook
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// SchemaVersion is the version of Announcement and of Change as JSON. It grows only
+// when a field changes its meaning; new fields do not count.
+const SchemaVersion = 1
+
+const (
+	// maxImages bounds what is told of images and of pods. A node has some dozens.
+	maxImages = 256
+	// maxFailed bounds what is told of releases that an image has failed with.
+	maxFailed = 8
+	// maxText bounds a text for people, in bytes.
+	maxText = 512
+)
+
+// Announcement is what stands on the node, as far as it is told.
+type Announcement struct {
+	SchemaVersion int     `json:"schemaVersion"`
+	State         string  `json:"state"` // as in the status
+	Reason        string  `json:"reason"`
+	Images        []Image `json:"images"`
+	Pods          []Pod   `json:"podManifests"`
+}
+
+// Image is one image of one container.
+type Image struct {
+	Image       string   `json:"image"` // repository
+	Container   string   `json:"container"`
+	PodManifest string   `json:"podManifest"`
+	Running     Named    `json:"running"` // empty: nothing runs
+	Offered     Named    `json:"offered"` // empty: nothing is
+	Change      string   `json:"change"`
+	Staged      bool     `json:"staged"`
+	Adopted     bool     `json:"adopted"`
+	Failed      []Failed `json:"failed"` // what did not come up on this node, or was rolled back
+	Error       string   `json:"error"`
+}
+
+// Named is a digest with the best name there is for it.
+type Named struct {
+	Tag    string `json:"tag"`
+	Digest string `json:"digest"`
+}
+
+// Failed is a release that is refused on this node since it was tried.
+type Failed struct {
+	Tag    string `json:"tag"`
+	Reason string `json:"reason"`
+}
+
+// Pod is a pod manifest with which something did not work.
+type Pod struct {
+	PodManifest string `json:"podManifest"`
+	Error       string `json:"error"`
+}
+
+// announce is what is told of a status. Where the node could not be looked at,
+// nothing is known to have changed on it.
+func announce(s agent.Status, last Announcement) Announcement {
+	a := Announcement{
+		SchemaVersion: SchemaVersion, State: string(s.State), Reason: text(s.Reason),
+		Images: []Image{}, Pods: []Pod{},
+	}
+	if s.State == agent.StateFailed && len(s.Images) == 0 && len(s.PodManifests) == 0 && last.Images != nil {
+		a.Images, a.Pods = last.Images, last.Pods
+		return a
+	}
+	for _, i := range s.Images[:min(len(s.Images), maxImages)] {
+		a.Images = append(a.Images, imageOf(i, s.State))
+	}
+	for _, p := range s.PodManifests[:min(len(s.PodManifests), maxImages)] {
+		if p.Error != "" {
+			a.Pods = append(a.Pods, Pod{PodManifest: p.PodManifest, Error: text(p.Error)})
+		}
+	}
+	return a
+}
+
+func imageOf(i agent.ImageStatus, state agent.State) Image {
+	out := Image{
+		Image: i.Image, Container: i.Container, PodManifest: i.PodManifest, Change: i.Change,
+		Running: named(i.Running), Offered: named(i.Offered), Staged: i.Staged, Adopted: i.Adopted, Failed: []Failed{},
+	}
+	for _, r := range i.Refused {
+		if r.Rule == agent.RuleFailed && len(out.Failed) < maxFailed {
+			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: text(r.Reason)})
+		}
+	}
+	if state == agent.StateFailed { // that a registry is away is another state
+		out.Error = text(i.Error)
+	}
+	return out
+}
+
+func named(n *agent.Named) Named {
+	if n == nil {
+		return Named{}
+	}
+	return Named{Tag: n.Tag, Digest: n.Digest.String()}
+}
+
+// text is one line of what somebody has said.
+func text(said string) string {
+	said = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, said)
+	if len(said) <= maxText {
+		return said
+	}
+	end := maxText
+	for !utf8.RuneStart(said[end]) {
+		end--
+	}
+	return said[:end]
+}
+
+// same reports whether there is nothing new but the words that errors are told in:
+// these have times and counts in them.
+func (a Announcement) same(b Announcement) bool {
+	return a.SchemaVersion == b.SchemaVersion && a.State == b.State &&
+		slices.EqualFunc(a.Images, b.Images, Image.same) && slices.EqualFunc(a.Pods, b.Pods, Pod.same)
+}
+
+func (i Image) same(j Image) bool {
+	return i.key() == j.key() && i.Running == j.Running && i.Offered == j.Offered && i.Change == j.Change &&
+		i.Staged == j.Staged && i.Adopted == j.Adopted && (i.Error == "") == (j.Error == "") &&
+		slices.EqualFunc(i.Failed, j.Failed, Failed.same)
+}
+
+func (p Pod) same(q Pod) bool {
+	return p.PodManifest == q.PodManifest && (p.Error == "") == (q.Error == "")
+}
+
+func (f Failed) same(g Failed) bool { return f.Tag == g.Tag }
+
+// place is where an image is used.
+type place struct{ podManifest, container, image string }
+
+func (i Image) key() place { return place{i.PodManifest, i.Container, i.Image} }

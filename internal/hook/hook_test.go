@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hook
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const velum = "registry.suse.com/caasp/v4/velum"
+
+func release(tag string) *agent.Named {
+	return &agent.Named{Tag: tag, Digest: digest.FromString(tag)}
+}
+
+// running is a node that runs a release of velum, and is offered another one; "": no
+// such.
+func running(state agent.State, runs, offered string, staged bool) agent.Status {
+	i := agent.ImageStatus{Image: velum, Container: "velum", PodManifest: "velum.yaml", Staged: staged}
+	if runs != "" {
+		i.Running = release(runs)
+	}
+	if offered != "" {
+		i.Offered, i.Change = release(offered), "rebuild"
+	}
+	return agent.Status{
+		SchemaVersion: agent.StatusSchemaVersion, State: state, Reason: "because " + string(state),
+		Images: []agent.ImageStatus{i}, PodManifests: []agent.PodStatus{{PodManifest: "velum.yaml"}},
+	}
+}
+
+func failing(s agent.Status, pod, image string, refused ...string) agent.Status {
+	s.State, s.PodManifests[0].Error, s.Images[0].Error = agent.StateFailed, pod, image
+	for _, tag := range refused {
+		s.Images[0].Refused = append(s.Images[0].Refused,
+			agent.Refusal{Tag: "9", Rule: agent.RuleMax, Reason: "too high"}, agent.Refusal{Tag: tag, Rule: agent.RuleFailed, Reason: "not ready"})
+	}
+	return s
+}
+
+// place of velum, as every item about it has it.
+var place1 = Item{Image: velum, Container: "velum", PodManifest: "velum.yaml"}
+
+func item(change func(*Item)) Item {
+	i := place1
+	change(&i)
+	return i
+}
+
+func offer(from, to string) Item {
+	return item(func(i *Item) { i.Change, i.From, i.To, i.Digest = "rebuild", from, to, digest.FromString(to).String() })
+}
+
+func moved(from, to string) Item {
+	return item(func(i *Item) { i.From, i.To, i.Digest = from, to, digest.FromString(to).String() })
+}
+
+// changes are two statuses and what lies between them.
+var changes = map[string]struct {
+	before, now                               agent.Status
+	offered, staged, applied, failed, waiting []Item
+	empty                                     bool
+}{
+	"nothing":                     {before: running("current", "1", "", false), now: running("current", "1", "", false), empty: true},
+	"another state":               {before: running("current", "1", "", false), now: running("stale", "1", "", false)},
+	"found":                       {before: running("current", "1", "", false), now: running("held", "1", "2", false), offered: []Item{offer("1", "2")}},
+	"found and staged":            {before: running("current", "1", "", false), now: running("staged", "1", "2", true), staged: []Item{offer("1", "2")}, waiting: []Item{offer("1", "2")}},
+	"staged":                      {before: running("held", "1", "2", false), now: running("staged", "1", "2", true), staged: []Item{offer("1", "2")}, waiting: []Item{offer("1", "2")}},
+	"waits on":                    {before: running("staged", "1", "2", true), now: running("staged", "1", "2", true), waiting: []Item{offer("1", "2")}, empty: true},
+	"a newer one":                 {before: running("staged", "1", "2", true), now: running("staged", "1", "3", true), staged: []Item{offer("1", "3")}, waiting: []Item{offer("1", "3")}},
+	"is not on the node any more": {before: running("staged", "1", "2", true), now: running("held", "1", "2", false)},
+	"applied":                     {before: running("staged", "1", "2", true), now: running("current", "2", "", false), applied: []Item{moved("1", "2")}},
+	"applied unseen, and the next is staged": {
+		before: running("staged", "1", "2", true), now: running("staged", "2", "3", true),
+		staged: []Item{offer("2", "3")}, applied: []Item{moved("1", "2")}, waiting: []Item{offer("2", "3")},
+	},
+	"is down":       {before: running("current", "1", "", false), now: running("current", "", "", false), empty: true},
+	"is up":         {before: running("current", "", "", false), now: running("current", "1", "", false), empty: true},
+	"a first start": {now: running("staged", "1", "2", true), staged: []Item{offer("1", "2")}, waiting: []Item{offer("1", "2")}},
+	"did not come up": {
+		before: running("staged", "1", "2", true), now: failing(running("failed", "1", "", false), "", "", "2"),
+		failed: []Item{item(func(i *Item) { i.To, i.Reason = "2", "not ready" })},
+	},
+	"fails on": {
+		before: failing(running("failed", "1", "", false), "a", "b", "2"), now: failing(running("failed", "1", "", false), "x", "y", "2"), empty: true,
+	},
+	"one more fails": {
+		before: failing(running("failed", "1", "", false), "", "", "2"), now: failing(running("failed", "1", "", false), "", "", "2", "3"),
+		failed: []Item{item(func(i *Item) { i.To, i.Reason = "3", "not ready" })},
+	},
+	"pod and image": {
+		before: running("current", "1", "", false), now: failing(running("failed", "1", "", false), "no such file", "gone"),
+		failed: []Item{item(func(i *Item) { i.Reason = "gone" }), {PodManifest: "velum.yaml", Reason: "no such file"}},
+	},
+	"the node cannot be looked at": {before: running("staged", "1", "2", true), now: agent.Status{State: agent.StateFailed, Reason: "cri"}, waiting: []Item{offer("1", "2")}},
+}
+
+func TestWhatLiesBetweenTwoStatuses(t *testing.T) {
+	t.Parallel()
+	none := func(items []Item) []Item { return append([]Item{}, items...) }
+	for name, c := range changes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var before Announcement
+			if c.before.State != "" {
+				before = announce(c.before, Announcement{})
+			}
+			now := announce(c.now, before)
+			got := now.since(before)
+			assert.Equal(t, Change{
+				SchemaVersion: 1, State: string(c.now.State), Was: string(c.before.State), Reason: c.now.Reason,
+				Offered: none(c.offered), Staged: none(c.staged), Applied: none(c.applied), Failed: none(c.failed), Waiting: none(c.waiting),
+			}, got)
+			assert.Equal(t, c.empty, got.Empty())
+			if c.empty {
+				assert.Equal(t, name != "is down" && name != "is up", now.same(before))
+			}
+			text, err := json.Marshal(got)
+			require.NoError(t, err)
+			assert.NotContains(t, string(text), "null")
+		})
+	}
+}
+
+func TestAdoptedIsTold(t *testing.T) {
+	t.Parallel()
+	s := running("current", "2", "", false)
+	s.Images[0].Adopted = true
+	c := announce(s, Announcement{}).since(announce(running("current", "1", "", false), Announcement{}))
+	require.Len(t, c.Applied, 1)
+	assert.True(t, c.Applied[0].Adopted)
+}
+
+// What is down for a while, and told in between, is applied when it comes up anew.
+func TestAnApplyAcrossADownPodIsTold(t *testing.T) {
+	t.Parallel()
+	d := New(t.TempDir(), t.TempDir())
+	for _, step := range []struct {
+		status  agent.Status
+		applied int
+	}{
+		{running("staged", "1", "2", true), 0},
+		{failing(running("failed", "", "", false), "down", ""), 0},
+		{running("current", "2", "", false), 1},
+		{running("stale", "2", "", false), 0},
+	} {
+		require.NoError(t, d.Announce(t.Context(), step.status))
+		change, told, err := d.Change()
+		require.NoError(t, err)
+		assert.Len(t, change.Applied, step.applied)
+		require.NoError(t, told())
+	}
+}
+
+func isDue(t require.TestingT, d *Desk) bool {
+	_, err := os.Stat(filepath.Join(d.runtimeDir, DueFile))
+	if err != nil {
+		require.ErrorIs(t, err, fs.ErrNotExist)
+	}
+	return err == nil
+}
+
+func TestNobodyIsWokenForTheSame(t *testing.T) {
+	t.Parallel()
+	d := New(t.TempDir(), filepath.Join(t.TempDir(), "made"))
+	s := running("failed", "1", "", false)
+	require.NoError(t, d.Announce(t.Context(), failing(s, "after 3m", "once")))
+	assert.True(t, isDue(t, d))
+	require.NoError(t, d.Take())
+	require.NoError(t, d.Take(), "there is none")
+	s.Written, s.Since = time.Now(), time.Now()
+	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
+	again := New(d.stateDir, d.runtimeDir)
+	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
+	require.NoError(t, again.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}), "unseen")
+	assert.False(t, isDue(t, d))
+	require.NoError(t, again.Due(t.Context()))
+	assert.True(t, isDue(t, d))
+	for name, mode := range map[string]fs.FileMode{announcementFile: 0o644, DueFile: 0o644} {
+		info, err := os.Stat(filepath.Join(d.runtimeDir, name))
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode(), name)
+	}
+}
+
+// What cannot be read, of another version or half, is as if it were not there.
+func TestOldFilesKeepNobodyFromBeingTold(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"half": `{"schemaVersion":1,"sta`, "newer": `{"schemaVersion":2,"state":"staged"}`, "empty": ""} {
+		d := New(t.TempDir(), t.TempDir())
+		require.NoError(t, os.WriteFile(filepath.Join(d.runtimeDir, announcementFile), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, toldFile), []byte(text), 0o600))
+		_, _, err := d.Change()
+		require.Error(t, err, name)
+		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
+		assert.True(t, isDue(t, d), name)
+		change, told, err := d.Change()
+		require.NoError(t, err, name)
+		assert.Len(t, change.Staged, 1, name)
+		require.NoError(t, told())
+		change, _, err = d.Change()
+		require.NoError(t, err)
+		assert.True(t, change.Empty())
+	}
+}
+
+func TestNoAnnouncementIsNoChange(t *testing.T) {
+	t.Parallel()
+	d := New(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "none"))
+	change, _, err := d.Change()
+	require.NoError(t, err)
+	assert.True(t, change.Empty())
+}
+
+func TestADirectoryThatCannotBeWrittenIsToldOf(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.ErrorContains(t, New(file, file).Announce(t.Context(), running("current", "", "", false)), "hook: ")
+	d := New(t.TempDir(), t.TempDir())
+	require.NoError(t, os.MkdirAll(filepath.Join(d.runtimeDir, DueFile, "x"), 0o755))
+	require.Error(t, d.Take())
+	require.Error(t, d.Announce(t.Context(), running("current", "1", "", false)), "a directory in the place of the due file")
+}
+
+func TestWhatIsToldIsBounded(t *testing.T) {
+	t.Parallel()
+	s := failing(running("failed", "1", "2", true), strings.Repeat("ä", 2000), "line\none\x1b[2J\xff", make([]string, 100)...)
+	for len(s.Images) < 1000 {
+		s.Images, s.PodManifests = append(s.Images, s.Images[0]), append(s.PodManifests, s.PodManifests[0])
+	}
+	d := New(t.TempDir(), t.TempDir())
+	require.NoError(t, d.Announce(t.Context(), s))
+	change, told, err := d.Change()
+	require.NoError(t, err)
+	require.NoError(t, told(), "and can be read again")
+	assert.Len(t, change.Waiting, 256)
+	text, err := json.Marshal(change)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 2<<20)
+	assert.Contains(t, string(text), "line one [2J ")
+	for _, f := range change.Failed {
+		assert.LessOrEqual(t, len(f.Reason), 512)
+	}
+}
+
+// However statuses come, hooks run or fail, and daemons start anew: who adds up what
+// he was told knows what runs and what waits.
+func TestPropertyNothingIsLeftOut(t *testing.T) {
+	t.Parallel()
+	all := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp(all, "") //nolint:usetesting // one for each case
+		require.NoError(t, err)
+		d := New(filepath.Join(dir, "state"), filepath.Join(dir, "run"))
+		var now agent.Status
+		knows, staged := map[string]bool{}, map[string]bool{}
+		var wanted, wantedStaged []string
+		last := ""
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) {},
+			"status": func(t *rapid.T) {
+				runs := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "runs")
+				offered := rapid.SampledFrom([]string{"", "7", "8"}).Draw(t, "offered")
+				now = running("current", runs, offered, offered != "" && rapid.Bool().Draw(t, "staged"))
+				require.NoError(t, d.Announce(t.Context(), now))
+			},
+			"new daemon": func(*rapid.T) { d = New(d.stateDir, d.runtimeDir) },
+			"hook": func(t *rapid.T) {
+				if !isDue(t, d) {
+					return
+				}
+				require.NoError(t, d.Take())
+				change, told, err := d.Change()
+				require.NoError(t, err)
+				if rapid.Bool().Draw(t, "fails") {
+					return
+				}
+				require.NoError(t, told())
+				wanted, wantedStaged = wanted[:0], wantedStaged[:0]
+				if runs := now.Images[0].Running.Tag; last != "" && runs != last {
+					wanted = append(wanted, runs)
+				}
+				last = now.Images[0].Running.Tag
+				clear(knows)
+				for _, i := range change.Applied {
+					knows[i.To] = true
+				}
+				clear(staged)
+				for _, i := range change.Waiting {
+					staged[i.To] = true
+				}
+				if now.Images[0].Staged {
+					wantedStaged = append(wantedStaged, now.Images[0].Offered.Tag)
+				}
+				require.Len(t, knows, len(wanted))
+				for _, tag := range wanted {
+					require.True(t, knows[tag])
+				}
+				require.Len(t, staged, len(wantedStaged))
+				for _, tag := range wantedStaged {
+					require.True(t, staged[tag])
+				}
+			},
+		})
+	})
+}
+
+func FuzzReading(f *testing.F) {
+	good, err := json.Marshal(announce(failing(running("failed", "1", "2", true), "a", "b", "c"), Announcement{}))
+	require.NoError(f, err)
+	f.Add(good)
+	f.Add([]byte(`{"schemaVersion":1,"images":[{}],"podManifests":null}`))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, announcementFile), data, 0o600))
+		a, err := read(dir, announcementFile)
+		if err != nil {
+			require.NotErrorIs(t, err, fs.ErrNotExist)
+			return
+		}
+		require.Empty(t, a.since(a).Applied)
+		require.Len(t, a.carrying(a).Images, len(a.Images))
+	})
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	hookPath    = "image-update-agent-hook.path"
+	hookService = "image-update-agent-hook.service"
+)
+
+// settingsOf are a unit's settings by "Section.Key".
+func settingsOf(t *testing.T, name string) map[string]string {
+	t.Helper()
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	defer file.Close()
+	found, err := unit.DeserializeOptions(file)
+	require.NoError(t, err)
+	by := map[string]string{}
+	for _, o := range found {
+		require.NotEmpty(t, o.Value, o.Name)
+		require.NotContains(t, by, o.Section+"."+o.Name)
+		by[o.Section+"."+o.Name] = o.Value
+	}
+	return by
+}
+
+// The path unit and the daemon mean one file, and one service.
+func TestTheHooksPathIsTheDaemons(t *testing.T) {
+	t.Parallel()
+	path, service := settingsOf(t, hookPath), settingsOf(t, hookService)
+	code, err := os.ReadFile("../internal/hook/hook.go")
+	require.NoError(t, err)
+	assert.Contains(t, string(code), `DueFile = "`+filepath.Base(path["Path.PathExists"])+`"`)
+	shipped, err := os.ReadFile("../packaging/config.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(shipped), "\n#runtimeDir: "+filepath.Dir(path["Path.PathExists"])+"\n")
+	assert.Equal(t, strings.TrimSuffix(hookPath, ".path"), strings.TrimSuffix(hookService, ".service"), "Unit= is not needed")
+	assert.Equal(t, "/usr/bin/image-update-agent hook", service["Service.ExecStart"])
+	assert.Equal(t, "oneshot", service["Service.Type"], "the path unit looks again when it has ended")
+}
+
+// What an admin runs is nobody's condition: neither the daemon nor a boot waits.
+func TestNothingWaitsForTheHook(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{hookPath, hookService} {
+		for key := range settingsOf(t, name) {
+			assert.NotRegexp(t, `^Unit\.(Before|Requires|RequiredBy|BindsTo|Upholds|OnFailure)$`, key, name)
+		}
+	}
+	assert.NotContains(t, settingsOf(t, hookService), "Service.Restart", "older systemd refuses a oneshot with it")
+}
+
+func TestTheHooksUnitsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "image-update-agent"), nil, 0o700))
+	args := []string{"verify", "--man=no"}
+	for _, name := range []string{hookPath, hookService} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/")), 0o600))
+		args = append(args, file)
+	}
+	said, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput()
+	require.NoError(t, err, string(said))
+	assert.Empty(t, string(said), "a key that systemd does not know is only told")
+}
