@@ -29,6 +29,10 @@ import (
 // line, and names from a registry may stand in it.
 const maxStatus = 512
 
+// reloadPatience is how long a reload may take: an apply with its proof and its
+// way back is given up after 11 minutes by default.
+const reloadPatience = 15 * time.Minute
+
 // Notifier sends the daemon's messages to the service manager. Its methods may
 // be called by several goroutines.
 type Notifier struct {
@@ -59,14 +63,16 @@ func (n *Notifier) Status(status string) { n.send(statusLine(status)) }
 
 // Reloading tells that the configuration is read anew. Ready must follow,
 // whether the new configuration was taken or not. The time stamp is what
-// Type=notify-reload of newer managers waits for.
+// Type=notify-reload of newer managers waits for. A reload waits for the cycle
+// that runs, so it is told to take longer than TimeoutStartSec= allows.
 func (n *Notifier) Reloading() {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		n.log.Warn("service manager not notified", "message", daemon.SdNotifyReloading, "error", err)
 		return
 	}
-	n.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
+	n.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d\nEXTEND_TIMEOUT_USEC=%d",
+		daemon.SdNotifyReloading, now.Nano()/1000, reloadPatience.Microseconds()))
 }
 
 // Stopping tells that the daemon ends on purpose.

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(inhibitOn); address != "" {
 		os.Exit(inhibitUntilKilled(address))
 	}
+	if path := os.Getenv(activatedAt); path != "" {
+		os.Exit(activated(path))
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -95,7 +98,7 @@ func TestReloadingCarriesTheMonotonicClock(t *testing.T) {
 
 	messages := m.received(t)
 	require.Len(t, messages, 1)
-	found := regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=(\d+)$`).FindStringSubmatch(messages[0])
+	found := regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=(\d+)\nEXTEND_TIMEOUT_USEC=900000000$`).FindStringSubmatch(messages[0])
 	require.NotNil(t, found, messages[0])
 	at, err := strconv.ParseInt(found[1], 10, 64)
 	require.NoError(t, err)

@@ -83,7 +83,7 @@ func (s settings) checkProcess(
 		return findings // plain http, or a ca in each hosts.toml; else the registries' own findings tell
 	}
 	var running *peer
-	if daemon, err := peerOf(ctx, s.socket("status.sock")); err == nil {
+	if daemon, err := peerOf(ctx, s.socket("agent.sock")); err == nil { // the status socket may be systemd's
 		running = &daemon
 	}
 	return append(findings, checkTrust(path, changed, containerd, running, hosts)...)

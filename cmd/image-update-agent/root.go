@@ -70,7 +70,7 @@ restarted without approval.`,
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(),
 		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
-		a.putBackCommand(), a.hookCommand(), a.renderCommand(),
+		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
 	)
 	return cmd
 }

@@ -5,13 +5,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -125,11 +125,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return err
 	}
 	loop := agent.NewLoop(w.agent, newFrugal(notify), s.Interval, notify.Every(), s.machineID())
-	acting, err := api.Listen(ctx, s.socket("agent.sock"), false, loop, log)
-	if err != nil {
-		return err
-	}
-	reading, err := api.Listen(ctx, s.socket("status.sock"), true, loop, log)
+	acting, reading, err := sockets(ctx, s, loop, log)
 	if err != nil {
 		return err
 	}
@@ -137,6 +133,8 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: unheard, it would end the daemon
 	defer signal.Stop(hup)
+	reloads := &reloader{app: a, hup: hup, asked: make(chan chan<- error), take: taking(&current, port)}
+	acting.Reload(reloads.ask)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(acting.Serve)
 	group.Go(reading.Serve)
@@ -144,11 +142,11 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	group.Go(func() error { notify.Watch(ctx); return nil })
 	group.Go(func() error { port.Run(ctx); return nil })
 	group.Go(func() error { onBus(s, loop, log).Run(ctx); return nil })
-	group.Go(func() error { a.reloads(ctx, hup, loop, notify, log, taking(&current, port)); return nil })
+	group.Go(func() error { reloads.run(ctx, loop, notify, log); return nil })
 	group.Go(func() error {
 		<-ctx.Done()
 		notify.Stopping("stopping")
-		return closeAll(acting, reading)
+		return errors.Join(reading.Drain(drainPatience), acting.Close())
 	})
 	log.Info("started", "version", version, "interval", s.Interval)
 	notify.Ready(agent.Sentence(loop.Status()))
@@ -163,51 +161,25 @@ func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
 	})
 }
 
-func closeAll(servers ...*api.Server) error {
-	var first error
-	for _, s := range servers {
-		if err := s.Close(); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}
+// drainPatience is how long the end of the daemon waits for a status to be sent.
+const drainPatience = time.Second
 
-// reloads reads the configuration anew at each SIGHUP. A bad one is told of and
-// changes nothing. The paths of sockets, record and lock stay as at the start.
-func (a *app) reloads(
-	ctx context.Context, hup <-chan os.Signal, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger,
-	take func(*wiring),
-) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hup:
-		}
-		n.Reloading()
-		next, err := a.reload(ctx, loop, log)
-		if err != nil {
-			log.Error("configuration not taken", "err", err)
-		} else {
-			log.Info("configuration reloaded")
-			take(next)
-		}
-		n.Ready(agent.Sentence(loop.Status()))
-	}
-}
-
-func (a *app) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
-	s, err := a.settings()
+// sockets opens the acting socket, and the status socket if the service manager
+// has not done so.
+func sockets(
+	ctx context.Context, s settings, loop *agent.Loop, log *slog.Logger,
+) (acting, reading *api.Server, err error) {
+	acting, err = api.Listen(ctx, s.socket("agent.sock"), false, loop, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	w, err := a.wire(ctx, s, log)
+	path := s.socket("status.sock")
+	if given := systemd.Socket(path, log); given != nil {
+		return acting, api.On(given, true, loop, log), nil
+	}
+	reading, err = api.Listen(ctx, path, true, loop, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, errors.Join(err, acting.Close())
 	}
-	if err := loop.Reconfigure(ctx, w.agent, s.Interval); err != nil {
-		return nil, fmt.Errorf("reload: %w", err)
-	}
-	return w, nil
+	return acting, reading, nil
 }

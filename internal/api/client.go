@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
@@ -20,10 +21,15 @@ import (
 // ErrNoDaemon: nobody listens on the socket.
 var ErrNoDaemon = errors.New("no daemon answers")
 
+// statusPatience is how long Status waits: the daemon answers from memory,
+// whatever it does, and is there some tenths of a second after its start.
+const statusPatience = 5 * time.Second
+
 // Client talks to a daemon's socket.
 type Client struct {
-	path string
-	http *http.Client
+	path     string
+	patience time.Duration // of Status
+	http     *http.Client
 }
 
 // NewClient makes a client of the socket at path; nothing is dialled yet.
@@ -31,13 +37,22 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{
+		path: path, patience: statusPatience,
+		http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
+	}
 }
 
-// Status asks for the daemon's status.
+// Status asks for the daemon's status. Where the socket is the service manager's
+// and the daemon is not back yet, that is ErrNoDaemon, after statusPatience.
 func (c *Client) Status(ctx context.Context) (agent.Status, error) {
 	var s agent.Status
-	body, err := c.do(ctx, http.MethodGet, "/v1/status", nil)
+	waiting, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	body, err := c.do(waiting, http.MethodGet, "/v1/status", nil)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return s, fmt.Errorf("socket %s: %w within %s", c.path, ErrNoDaemon, c.patience)
+	}
 	if err != nil {
 		return s, err
 	}
@@ -71,6 +86,13 @@ func (c *Client) Apply(
 func (c *Client) Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
 	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{Images: names}, hear)
 	return res.Outcomes, err
+}
+
+// Reload has the daemon read its configuration anew. Without an error it is in
+// force; with one nothing has changed.
+func (c *Client) Reload(ctx context.Context) error {
+	_, err := c.stream(ctx, "/v1/reload", struct{}{}, nil)
+	return err
 }
 
 // stream sends a request and follows its events to the result.

@@ -15,6 +15,7 @@
 //	POST /v1/rollback RollbackRequest; the same
 //	POST /v1/hold     HoldRequest; stream of Event, the last with Held
 //	POST /v1/unhold   UnholdRequest; stream of Event, the last with Held
+//	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
 import "github.com/kubic-project/image-update-agent/agent"

@@ -60,13 +60,18 @@ func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
 	}
+	return On(l, readOnly, d, log), nil
+}
+
+// On makes a server of a socket that listens already, which is closed by Close.
+func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	s := &Server{daemon: d, log: log, listener: netutil.LimitListener(l, maxClients), mux: http.NewServeMux()}
 	s.routes(readOnly)
 	s.http = &http.Server{
 		Handler: s.mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	return s, nil
+	return s
 }
 
 // Serve answers until Close.
@@ -77,8 +82,19 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Close ends all connections and removes the socket.
+// Close ends all connections, and removes the socket if Listen has made it.
 func (s *Server) Close() error { return s.http.Close() }
+
+// Drain is Close, but requests that have begun are answered, if they take no
+// longer than patience.
+func (s *Server) Drain(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return s.http.Close()
+}
 
 func (s *Server) routes(readOnly bool) {
 	s.mux.HandleFunc("GET /v1/status", s.status)
@@ -99,6 +115,16 @@ func (s *Server) Metrics(h http.Handler) {
 	if h != nil {
 		s.mux.Handle("GET /metrics", h)
 	}
+}
+
+// Reload has the socket take POST /v1/reload, for which f is called. It is meant
+// for the acting socket, and called as Metrics is.
+func (s *Server) Reload(f func(context.Context) error) {
+	s.mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
+		s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
+			return ResultEvent{Error: text(f(ctx))}
+		})
+	})
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// reloadCommand is for the unit, and hidden: admins have systemctl.
+func (a *app) reloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Have the daemon read its configuration anew",
+		Long: `reload has the daemon read its configuration anew, and waits until it is in
+force: where a cycle runs, until that has ended. A configuration with a mistake
+changes nothing; the mistake is told, and the exit status is 1.
+
+It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
+		Example: `  image-update-agent reload`,
+		Hidden:  true,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.settings()
+			if err != nil {
+				return err
+			}
+			return api.NewClient(s.socket("agent.sock")).Reload(cmd.Context())
+		},
+	}
+}
+
+// reloader reads the configuration anew, one time after the other, for who asks:
+// by SIGHUP, or by the acting socket, which is told how it went.
+type reloader struct {
+	app   *app
+	hup   <-chan os.Signal
+	asked chan chan<- error
+	take  func(*wiring) // goes on with what the new configuration makes
+}
+
+// ask is for the acting socket.
+func (r *reloader) ask(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case r.asked <- answer:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the reload before: %w", ctx.Err())
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
+	}
+}
+
+// run does what is asked until ctx ends. A bad configuration is told of and
+// changes nothing. The paths of sockets, record and lock stay as at the start.
+func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger) {
+	for {
+		tell := func(error) {}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.hup:
+		case answer := <-r.asked:
+			tell = func(err error) { answer <- err }
+		}
+		n.Reloading()
+		next, err := r.app.reload(ctx, loop, log)
+		if err != nil {
+			log.Error("configuration not taken", "err", err)
+		} else {
+			log.Info("configuration reloaded")
+			r.take(next)
+		}
+		n.Ready(agent.Sentence(loop.Status()))
+		tell(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
+	}
+}
+
+func (a *app) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
+	s, err := a.settings()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.wire(ctx, s, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := loop.Reconfigure(ctx, w.agent, s.Interval); err != nil {
+		return nil, fmt.Errorf("reload: %w", err)
+	}
+	return w, nil
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// activatedAt has this program be a daemon that the manager gives sockets: it
+// wants the one at the path, and tells what it got.
+const activatedAt = "IMAGE_UPDATE_AGENT_TEST_ACTIVATED_AT"
+
+func activated(path string) int {
+	var log bytes.Buffer
+	listener := Socket(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if _, set := os.LookupEnv("LISTEN_FDS"); set {
+		return 3 // a child of the daemon would take them for its own
+	}
+	fmt.Print(log.String())
+	if listener == nil {
+		fmt.Println("none")
+		return 0
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		return 4
+	}
+	_, err = conn.Write([]byte("served"))
+	if err != nil || conn.Close() != nil || listener.Close() != nil {
+		return 5
+	}
+	fmt.Println("served")
+	return 0
+}
+
+// start runs a daemon that gets the sockets as sd_listen_fds(3) says; pid is the
+// process that they are meant for, $$ the daemon.
+func start(t *testing.T, path, pid string, sockets ...net.Listener) string {
+	t.Helper()
+	daemon := exec.CommandContext(t.Context(), "/bin/sh", "-c", `LISTEN_PID=`+pid+` exec "$0"`, os.Args[0])
+	daemon.Env = append(os.Environ(), activatedAt+"="+path, fmt.Sprintf("LISTEN_FDS=%d", len(sockets)))
+	for _, socket := range sockets {
+		file, err := socket.(interface{ File() (*os.File, error) }).File()
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, file.Close()) })
+		daemon.ExtraFiles = append(daemon.ExtraFiles, file) // from 3 on
+	}
+	out, err := daemon.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return string(out)
+}
+
+// listening is a socket as the manager has one.
+func listening(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
+	return listener
+}
+
+func TestTheManagersSocketIsTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "status.sock")
+	socket := listening(t, "unix", path)
+	other := listening(t, "unix", filepath.Join(dir, "other.sock"))
+	inet := listening(t, "tcp", "127.0.0.1:0")
+
+	// Two daemons, one after the other, with a client each that came before them.
+	for range 2 {
+		client, err := new(net.Dialer).DialContext(t.Context(), "unix", path)
+		require.NoError(t, err)
+		assert.Equal(t, "served\n", start(t, path, "$$", socket))
+		answer := make([]byte, 16)
+		size, err := client.Read(answer)
+		require.NoError(t, err)
+		assert.Equal(t, "served", string(answer[:size]))
+		require.NoError(t, client.Close())
+		assert.FileExists(t, path, "the file is the manager's")
+	}
+
+	out := start(t, path, "$$", other, inet)
+	assert.Contains(t, out, "other.sock wanted="+path)
+	assert.Contains(t, out, inet.Addr().String())
+	assert.Contains(t, out, "none\n")
+	assert.Equal(t, "none\n", start(t, path, "1", socket), "meant for another process")
+	assert.Equal(t, "none\n", start(t, path, "$$"))
+}
