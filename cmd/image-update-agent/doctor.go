@@ -32,7 +32,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the node, and say what to do about each finding",
 		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
-grains file, signature keys, containerd and CRI and how they are set up, hosts.toml
+grains file, the limits of the unit, signature keys, containerd and CRI and how they are set up, hosts.toml
 files, every followed tag at its registry, and the clock. It changes nothing. Exit
 status 1 if a check failed; warnings and advice do not count.`,
 		Example: `  image-update-agent doctor
@@ -81,6 +81,7 @@ func (a *app) examine(ctx context.Context) []finding {
 		"set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
 	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()), s.checkDaemon(ctx), s.checkSELinux())
+	findings = append(findings, s.checkSandbox(ctx)...)
 	findings = append(findings, s.checkKeys(ctx)...)
 	return append(findings, a.checkNode(ctx, s)...)
 }
