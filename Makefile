@@ -36,6 +36,7 @@ BINDIR ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 
 say = printf '\n==> %s\n' $(1)
@@ -127,7 +128,8 @@ format: ## rewrite all Go files as `make lint` wants them
 
 install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
-	for unit in $(UNITS); do sed 's|=/usr/bin/|=$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
+	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
+	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
 	install -Dm644 packaging/config.yaml '$(DESTDIR)$(DATADIR)/image-update-agent/config.yaml'
 	$(BINARY) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-update-agent'
 	$(BINARY) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-update-agent.fish'

@@ -66,7 +66,7 @@ func TestRPM(t *testing.T) {
 		// The directories that a snapshot has of its own: see transactional-update(8).
 		for _, file := range rpms {
 			for _, name := range lines(shell(t, dist, `rpm -qlp "$1"`, file)) {
-				assert.Regexp(t, `^/(usr/(bin|lib/systemd/system|share)|etc/image-update-agent)(/|$)`, name)
+				assert.Regexp(t, `^/(usr/(bin|lib/(systemd/system|tmpfiles\.d)|share)|etc/image-update-agent)(/|$)`, name)
 			}
 			assert.Empty(t, shell(t, dist, `rpm -qp --scripts "$1"`, file), "no scriptlet but systemd's macros, which Debian has not")
 		}

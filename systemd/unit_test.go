@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,12 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const unitFile = "image-update-agent.service"
+const (
+	program      = "image-update-agent"
+	unitFile     = program + ".service"
+	renderFile   = program + "-render.service"
+	socketFile   = program + ".socket"
+	tmpfilesFile = "../packaging/tmpfiles.conf"
+)
 
-// options are the unit's settings by "Section.Key", in order.
-func options(t *testing.T) map[string][]string {
+// options are a unit's settings by "Section.Key", in order.
+func options(t *testing.T, name string) map[string][]string {
 	t.Helper()
-	file, err := os.Open(unitFile)
+	file, err := os.Open(name)
 	require.NoError(t, err)
 	defer file.Close()
 	found, err := unit.DeserializeOptions(file)
@@ -31,53 +38,86 @@ func options(t *testing.T) map[string][]string {
 	return by
 }
 
-// since is the systemd version in which each key of the unit came, from
+// oldest is the systemd of the oldest system that the units are made for (SLE
+// Micro 5).
+const oldest = 249
+
+// since is the systemd version in which each key of the units came, from
 // systemd's NEWS; a misspelt key is ignored by systemd, so it must fail here.
 var since = map[string]int{
-	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Wants": 1, "Unit.StartLimitIntervalSec": 230,
-	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.EnvironmentFile": 1, "Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
+	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Before": 1, "Unit.Wants": 1,
+	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1,
+	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.Sockets": 1, "Service.EnvironmentFile": 1,
+	"Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
 	"Service.ExecStopPost": 1, "Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
 	"Service.TimeoutStartSec": 188, "Service.WatchdogSec": 183,
 	"Service.StateDirectory": 235, "Service.StateDirectoryMode": 235, "Service.RuntimeDirectory": 211,
 	"Service.RuntimeDirectoryMode": 211, "Service.RuntimeDirectoryPreserve": 235, "Service.UMask": 1,
-	"Service.ProtectSystem": 214, "Service.ReadWritePaths": 231, "Service.ProtectHome": 214, "Service.PrivateTmp": 1,
-	"Service.PrivateDevices": 209, "Service.ProtectClock": 245, "Service.ProtectControlGroups": 232, "Service.ProtectHostname": 242,
+	"Service.ProtectSystem": 214, "Service.ReadWritePaths": 231, "Service.ProtectHome": 214, "Service.BindReadOnlyPaths": 233,
+	"Service.PrivateTmp": 1, "Service.PrivateDevices": 209, "Service.PrivateMounts": 239, "Service.PrivateNetwork": 1,
+	"Service.PrivateIPC": 248, "Service.PrivateUsers": 232, "Service.ProtectProc": 247, "Service.ProcSubset": 247,
+	"Service.ProtectClock": 245, "Service.ProtectControlGroups": 232, "Service.ProtectHostname": 242,
 	"Service.ProtectKernelLogs": 244, "Service.ProtectKernelModules": 232, "Service.ProtectKernelTunables": 232,
 	"Service.LockPersonality": 235, "Service.MemoryDenyWriteExecute": 231, "Service.NoNewPrivileges": 187,
-	"Service.RestrictAddressFamilies": 211, "Service.RestrictNamespaces": 233, "Service.RestrictRealtime": 231,
-	"Service.RestrictSUIDSGID": 242, "Service.SystemCallArchitectures": 209, "Service.CapabilityBoundingSet": 1,
-	"Install.WantedBy": 1,
+	"Service.RestrictAddressFamilies": 211, "Service.IPAddressDeny": 235, "Service.RestrictNamespaces": 233,
+	"Service.RestrictRealtime": 231, "Service.RestrictSUIDSGID": 242, "Service.SystemCallArchitectures": 209,
+	"Service.SystemCallFilter": 187, "Service.SystemCallErrorNumber": 209, "Service.CapabilityBoundingSet": 1,
+	"Socket.ListenStream": 1, "Socket.SocketMode": 1, "Socket.DirectoryMode": 1, "Socket.RemoveOnStop": 214,
+	"Install.WantedBy": 1, "Install.Also": 1,
 }
+
+// twice may be set twice: the second value adds to the first, or takes its place
+// where it is known.
+var twice = []string{"Service.Type", "Service.SystemCallFilter"}
+
+// waived by an older systemd: what the service does without them stands beside them.
+var waived = []string{"Service.ImportCredential", "Service.RestartSteps", "Service.RestartMaxDelaySec"}
 
 func TestEveryKeyOfTheUnitIsKnownAndHasAValue(t *testing.T) {
 	t.Parallel()
-	for key, values := range options(t) {
-		assert.Contains(t, since, key)
-		for _, value := range values {
-			assert.NotEmpty(t, value, key)
+	used := map[string]bool{}
+	for _, name := range []string{unitFile, renderFile, socketFile} {
+		for key, values := range options(t, name) {
+			used[key] = true
+			assert.Contains(t, since, key, name)
+			assert.Equal(t, since[key] > oldest, slices.Contains(waived, key), key)
+			for _, value := range values {
+				assert.Equal(t, key != "Service.CapabilityBoundingSet", value != "", "%s: %s: nothing but the capabilities is empty", name, key)
+			}
+			if !slices.Contains(twice, key) {
+				assert.Len(t, values, 1, "%s: %s", name, key)
+			}
 		}
-		if section, name, _ := strings.Cut(key, "."); section == "Service" && !strings.HasPrefix(name, "EnvironmentFile") {
-			assert.Len(t, values, 1, key)
-		}
+	}
+	for key := range since {
+		assert.True(t, used[key], key)
 	}
 }
 
 func TestTheUnitFitsTheNotifier(t *testing.T) {
 	t.Parallel()
-	o := options(t)
-	assert.Equal(t, []string{"notify"}, o["Service.Type"])
+	o := options(t, unitFile)
+	assert.Equal(t, []string{"notify", "notify-reload"}, o["Service.Type"], "the last that is known counts")
 	assert.Equal(t, []string{"main"}, o["Service.NotifyAccess"], "the notifier sends from the main process")
-	assert.Equal(t, []string{"/bin/kill -HUP $MAINPID"}, o["Service.ExecReload"])
-	limit, err := time.ParseDuration(strings.Replace(o["Service.WatchdogSec"][0], "min", "m", 1))
-	require.NoError(t, err)
+	assert.Equal(t, []string{"/usr/bin/" + program + " reload"}, o["Service.ExecReload"])
+	limit := duration(t, o["Service.WatchdogSec"])
 	// The longest step without a report is one metadata request, 60 s.
 	assert.GreaterOrEqual(t, limit, 2*time.Minute)
 	assert.LessOrEqual(t, limit, 10*time.Minute, "a hanging daemon is to be found out the same day")
+	assert.Greater(t, reloadPatience, duration(t, o["Service.TimeoutStartSec"]), "else it need not be told")
+}
+
+func duration(t *testing.T, values []string) time.Duration {
+	t.Helper()
+	require.Len(t, values, 1)
+	d, err := time.ParseDuration(strings.Replace(values[0], "min", "m", 1))
+	require.NoError(t, err)
+	return d
 }
 
 func TestTheUnitNeverDelaysTheNode(t *testing.T) {
 	t.Parallel()
-	o := options(t)
+	o := options(t, unitFile)
 	assert.Empty(t, o["Unit.Before"], "a registry that is away must not delay kubelet")
 	for _, key := range []string{"Unit.Requires", "Unit.BindsTo", "Unit.PartOf", "Unit.Requisite"} {
 		assert.Empty(t, o[key])
@@ -88,31 +128,72 @@ func TestTheUnitNeverDelaysTheNode(t *testing.T) {
 	assert.Equal(t, []string{"network-online.target"}, o["Unit.Wants"])
 }
 
+// What runs before kubelet waits for no network, has none, ends within a time, and
+// is required by nobody.
+func TestNoBootFailsForRendering(t *testing.T) {
+	t.Parallel()
+	o := options(t, renderFile)
+	assert.Equal(t, []string{renderFile}, options(t, unitFile)["Install.Also"], "who enables the one enables the other")
+	assert.Equal(t, []string{"kubelet.service " + unitFile}, o["Unit.Before"])
+	assert.NotContains(t, strings.Join(o["Unit.After"], " "), "network")
+	assert.Equal(t, []string{"oneshot"}, o["Service.Type"])
+	assert.Equal(t, []string{"-/usr/bin/" + program + " render"}, o["Service.ExecStart"])
+	assert.LessOrEqual(t, duration(t, o["Service.TimeoutStartSec"]), 30*time.Second, "a oneshot has no limit by default")
+	assert.Equal(t, []string{"yes"}, o["Service.PrivateNetwork"])
+	for key := range o {
+		if strings.HasPrefix(key, "Install.") {
+			assert.Equal(t, "Install.WantedBy", key)
+		}
+	}
+}
+
 func TestTheUnitStartsAgainForEver(t *testing.T) {
 	t.Parallel()
-	o := options(t)
+	o := options(t, unitFile)
 	assert.Equal(t, []string{"on-failure"}, o["Service.Restart"])
 	assert.Equal(t, []string{"0"}, o["Unit.StartLimitIntervalSec"])
 	assert.NotEmpty(t, o["Service.RestartSec"])
 	assert.Empty(t, o["Service.RestartPreventExitStatus"], "a Go panic exits with 2, as a bad configuration does")
 }
 
+// The socket is where the daemon looks for it, in a directory that both units make
+// the same and that no end of the daemon removes.
+func TestTheSocketFitsTheService(t *testing.T) {
+	t.Parallel()
+	socket, service := options(t, socketFile), options(t, unitFile)
+	assert.Equal(t, []string{"/run/" + service["Service.RuntimeDirectory"][0] + "/status.sock"}, socket["Socket.ListenStream"])
+	assert.Equal(t, service["Service.RuntimeDirectoryMode"], socket["Socket.DirectoryMode"])
+	assert.Equal(t, []string{"yes"}, service["Service.RuntimeDirectoryPreserve"])
+	assert.Equal(t, []string{"0666"}, socket["Socket.SocketMode"], "as internal/api makes it")
+	assert.Equal(t, []string{socketFile}, service["Service.Sockets"])
+	assert.Equal(t, []string{"yes"}, socket["Unit.StopWhenUnneeded"])
+	assert.Empty(t, socket["Install.WantedBy"], "the service wants it")
+}
+
 // TestTheUnitsPathsAreTheConfigurations: what the daemon writes by default is
-// what the unit makes and leaves writable.
+// what the units make and leave writable.
 func TestTheUnitsPathsAreTheConfigurations(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile("../packaging/config.yaml")
 	require.NoError(t, err)
 	lines := strings.Split(string(shipped), "\n")
-	o := options(t)
-	assert.Contains(t, lines, "#stateDir: /var/lib/"+o["Service.StateDirectory"][0])
-	assert.Contains(t, lines, "#runtimeDir: /run/"+o["Service.RuntimeDirectory"][0])
-	assert.Contains(t, lines, "#podManifests: /etc/kubernetes/manifests")
-	assert.Contains(t, lines, "#  path: /etc/salt/grains")
-	assert.Equal(t, []string{"strict"}, o["Service.ProtectSystem"])
-	assert.Equal(t, []string{"/etc"}, o["Service.ReadWritePaths"])
-	name := strings.TrimSuffix(unitFile, ".service")
-	assert.Equal(t, []string{"/usr/bin/" + name + " run"}, o["Service.ExecStart"])
-	assert.Equal(t, []string{"/usr/bin/" + name + " put-back"}, o["Service.ExecStopPost"])
-	assert.Equal(t, name, o["Service.StateDirectory"][0])
+	for _, name := range []string{unitFile, renderFile} {
+		o := options(t, name)
+		assert.Contains(t, lines, "#stateDir: /var/lib/"+o["Service.StateDirectory"][0])
+		assert.Contains(t, lines, "#runtimeDir: /run/"+o["Service.RuntimeDirectory"][0])
+		assert.Equal(t, []string{"strict"}, o["Service.ProtectSystem"])
+		assert.Equal(t, program, o["Service.StateDirectory"][0])
+	}
+	writable := map[string]string{"#podManifests: ": "/etc/kubernetes/manifests", "#  path: ": "/etc/salt/grains"}
+	for key, path := range writable {
+		assert.Contains(t, lines, key+path)
+	}
+	o := options(t, unitFile)
+	assert.Equal(t, []string{"-/etc/kubernetes -/etc/salt"}, o["Service.ReadWritePaths"])
+	assert.Equal(t, []string{"-/etc/kubernetes"}, options(t, renderFile)["Service.ReadWritePaths"], "it sets no grain")
+	assert.Equal(t, []string{"/usr/bin/" + program + " run"}, o["Service.ExecStart"])
+	assert.Equal(t, []string{"/usr/bin/" + program + " put-back"}, o["Service.ExecStopPost"])
+	tmpfiles, err := os.ReadFile(tmpfilesFile)
+	require.NoError(t, err)
+	assert.Contains(t, string(tmpfiles), "\nd /etc/kubernetes/manifests - - - -\n", "a directory that is there keeps its mode")
 }

@@ -25,7 +25,7 @@ func replaceOnce(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	was, err := d.Read("file", 1<<20)
 	if err != nil {
 		return err
