@@ -14,11 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	hookPath    = "image-update-agent-hook.path"
-	hookService = "image-update-agent-hook.service"
-)
-
 // settingsOf are a unit's settings by "Section.Key".
 func settingsOf(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -39,14 +34,14 @@ func settingsOf(t *testing.T, name string) map[string]string {
 // The path unit and the daemon mean one file, and one service.
 func TestTheHooksPathIsTheDaemons(t *testing.T) {
 	t.Parallel()
-	path, service := settingsOf(t, hookPath), settingsOf(t, hookService)
+	path, service := settingsOf(t, HookPath), settingsOf(t, HookService)
 	code, err := os.ReadFile("../internal/hook/hook.go")
 	require.NoError(t, err)
 	assert.Contains(t, string(code), `DueFile = "`+filepath.Base(path["Path.PathExists"])+`"`)
 	shipped, err := os.ReadFile("../packaging/config.yaml")
 	require.NoError(t, err)
 	assert.Contains(t, string(shipped), "\n#runtimeDir: "+filepath.Dir(path["Path.PathExists"])+"\n")
-	assert.Equal(t, strings.TrimSuffix(hookPath, ".path"), strings.TrimSuffix(hookService, ".service"), "Unit= is not needed")
+	assert.Equal(t, strings.TrimSuffix(HookPath, ".path"), strings.TrimSuffix(HookService, ".service"), "Unit= is not needed")
 	assert.Equal(t, "/usr/bin/image-update-agent hook", service["Service.ExecStart"])
 	assert.Equal(t, "oneshot", service["Service.Type"], "the path unit looks again when it has ended")
 }
@@ -54,12 +49,12 @@ func TestTheHooksPathIsTheDaemons(t *testing.T) {
 // What an admin runs is nobody's condition: neither the daemon nor a boot waits.
 func TestNothingWaitsForTheHook(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{hookPath, hookService} {
+	for _, name := range []string{HookPath, HookService} {
 		for key := range settingsOf(t, name) {
 			assert.NotRegexp(t, `^Unit\.(Before|Requires|RequiredBy|BindsTo|Upholds|OnFailure)$`, key, name)
 		}
 	}
-	assert.NotContains(t, settingsOf(t, hookService), "Service.Restart", "older systemd refuses a oneshot with it")
+	assert.NotContains(t, settingsOf(t, HookService), "Service.Restart", "older systemd refuses a oneshot with it")
 }
 
 func TestTheHooksUnitsAreUnderstood(t *testing.T) {
@@ -67,7 +62,7 @@ func TestTheHooksUnitsAreUnderstood(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "image-update-agent"), nil, 0o700))
 	args := []string{"verify", "--man=no"}
-	for _, name := range []string{hookPath, hookService} {
+	for _, name := range []string{HookPath, HookService} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		file := filepath.Join(dir, name)

@@ -80,8 +80,10 @@ func (a *app) examine(ctx context.Context) []finding {
 	findings = append(findings, s.checkDirectory("pod manifests", s.PodManifests, verdictFail,
 		"set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
+	findings = append(findings, s.checkSetup()...)
 	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()), s.checkDaemon(ctx), s.checkSELinux())
 	findings = append(findings, s.checkSandbox(ctx)...)
+	findings = append(findings, s.checkHooks(ctx, a)...)
 	findings = append(findings, s.checkKeys(ctx)...)
 	return append(findings, a.checkNode(ctx, s)...)
 }

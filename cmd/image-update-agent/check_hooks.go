@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kubic-project/image-update-agent/systemd"
+)
+
+// checkHooks looks at what is run for a change, where anything is.
+func (s settings) checkHooks(ctx context.Context, a *app) []finding {
+	if !s.Hooks.Configured() {
+		return []finding{ok("hooks", "none is configured")}
+	}
+	var out []finding
+	if s.Hooks.SaltRefresh {
+		if _, err := s.saltRefresh(a).Check(); err != nil {
+			out = append(out, warn("hooks", err.Error(),
+				"install salt-minion on the node itself, or take hooks.saltRefresh out: "+
+					"the minion can look at its grains every so many minutes, too (docs/salt.md)"))
+		}
+	}
+	if s.Hooks.Exec != "" {
+		if _, err := s.hookProgram(a).Check(); err != nil {
+			out = append(out, warn("hooks", err.Error(),
+				"the program, and each directory and symlink on the way to it: "+
+					"root's, writable by nobody else; or correct hooks.exec"))
+		}
+	}
+	if !s.atUnitsPaths() {
+		detail := fmt.Sprintf("%s looks in /%s, not in %s", systemd.HookPath, runtimeDefault, s.RuntimeDir)
+		out = append(out, warn("hooks", detail,
+			"a drop-in of the unit, with PathExists= of hook.due in runtimeDir, if there is none yet"))
+	}
+	if problem, found := s.checkHookUnits(ctx); found {
+		out = append(out, problem)
+	}
+	if len(out) == 0 {
+		out = append(out, ok("hooks", systemd.HookPath+" is active"))
+	}
+	return out
+}
+
+// checkHookUnits asks who is to run the hooks, and how the last one ended.
+func (s settings) checkHookUnits(ctx context.Context) (finding, bool) {
+	path, err := systemd.Active(ctx, s.systemBus(), systemd.HookPath)
+	switch {
+	case err != nil:
+		return warn("hooks", fmt.Sprintf("%s: %v", systemd.HookPath, err), "systemctl status "+systemd.HookPath), true
+	case path == "failed":
+		return warn("hooks", systemd.HookPath+" has given up: its service was started again and again",
+			"journalctl -u "+systemd.HookService+"; then systemctl reset-failed and systemctl start "+systemd.HookPath), true
+	case path != "active":
+		return warn("hooks", fmt.Sprintf("%s is %s: nothing is run", systemd.HookPath, path),
+			"systemctl enable --now "+systemd.HookPath), true
+	}
+	service, err := systemd.Active(ctx, s.systemBus(), systemd.HookService)
+	if err == nil && service == "failed" {
+		return warn("hooks", "the last one did not end well", "journalctl -u "+systemd.HookService), true
+	}
+	return finding{}, false
+}
+
+// atUnitsPaths: the units know the default only.
+func (s settings) atUnitsPaths() bool { return s.at(runtimeDefault) == s.RuntimeDir }

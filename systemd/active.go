@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import "context"
+
+// The units that run hooks.
+const (
+	HookPath    = "image-update-agent-hook.path"
+	HookService = "image-update-agent-hook.service"
+)
+
+// Active is what the service manager says of a unit: active, inactive, failed,
+// activating and so on (ActiveState); not-found where there is no such unit. The
+// address is the system bus's; bus.ErrNone where there is none.
+func Active(ctx context.Context, address, unit string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	s, err := readUnit(ctx, address, unit)
+	if err == nil && s.load == "not-found" {
+		return s.load, nil
+	}
+	return s.active, err
+}
