@@ -3,7 +3,9 @@
 package api
 
 import (
+	"bytes"
 	"net"
+	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -43,4 +45,12 @@ func TestClientsOfASocketAreBounded(t *testing.T) {
 	assert.Empty(t, answered, "one more than there is room for waits")
 	require.NoError(t, first.Close())
 	require.NoError(t, <-answered)
+}
+
+// What no verb reads is read to a bound, too.
+func TestBodiesThatNobodyReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := NewClient(serve(t, false, &daemon{})) // a call of check would panic
+	_, err := c.do(t.Context(), http.MethodPost, "/v1/check", bytes.Repeat([]byte(" "), maxRequest+1))
+	require.ErrorContains(t, err, "400")
 }

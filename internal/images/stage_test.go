@@ -278,6 +278,19 @@ func TestLayersTakeTurns(t *testing.T) {
 	})
 }
 
+// The config is fetched before its turn, past the look at its size that all others get.
+func TestConfigsAreBounded(t *testing.T) {
+	t.Parallel()
+	config := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}
+	handler := (&guard{session: sessionOn(t, &fakeRecords{}), seen: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
+		func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+			assert.NotEqual(t, config.MediaType, desc.MediaType, "was fetched")
+			return []ocispec.Descriptor{config}, nil
+		}))
+	_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Size: 1})
+	require.ErrorContains(t, err, "at most 8388608")
+}
+
 func TestDocumentsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, mediaType := range []string{ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest, "application/unknown"} {

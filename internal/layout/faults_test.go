@@ -151,6 +151,20 @@ func TestOpenTakesTheLimit(t *testing.T) {
 	}
 }
 
+// A tar file has room for a thousand images, and no more members are looked at.
+func TestMembersAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 100_000
+	var header bytes.Buffer
+	w := tar.NewWriter(&header)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}))
+	require.NoError(t, w.Flush())
+	archive := filepath.Join(t.TempDir(), "layout.tar")
+	write(t, archive, strings.Repeat(header.String(), most+1))
+	_, err := layout.Open(archive, layout.Options{Platform: node})
+	require.ErrorContains(t, err, "over 100000 members")
+}
+
 // Five indexes of almost 4 MiB are more than all may have together.
 func TestIndexesAreBoundedTogether(t *testing.T) {
 	t.Parallel()

@@ -122,6 +122,19 @@ func TestHTTPProbeOfAServerThatHangs(t *testing.T) {
 	}
 }
 
+// What a server says beyond that, it may say for ever.
+func TestHTTPProbeReadsTenKilobytes(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 10<<10))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	p := probeOf(t, s)
+	p.Timeout = 10 * time.Second
+	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)).Unready)
+}
+
 // Kubelet's default stands in for a time that is none.
 func TestHTTPProbeWithoutTime(t *testing.T) {
 	t.Parallel()
