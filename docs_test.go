@@ -168,6 +168,21 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 	}
 }
 
+// What a page shows of the status is what the program prints, which a test of cmd holds to these files.
+func TestThePagesShowTheStatusThatIsPrinted(t *testing.T) {
+	t.Parallel()
+	all := pages(t, os.DirFS("."))
+	for page, shown := range map[string]string{"README.md": "staged", "docs/operations.md": "failed"} {
+		printed, err := os.ReadFile("cmd/image-update-agent/testdata/status/" + shown + ".txt")
+		require.NoError(t, err)
+		_, rest, found := strings.Cut(all[page], "    $ image-update-agent status\n")
+		require.True(t, found, page)
+		rest, _, _ = strings.Cut(rest, "\n\n    $ ")
+		rest, _, _ = strings.Cut(rest, "\n\n1. ")
+		assert.Contains(t, string(printed), strings.ReplaceAll(rest[4:], "\n    ", "\n"), page)
+	}
+}
+
 // A picture is drawn by a program that tests need not have; that it was forgotten is seen without it.
 func TestEveryPictureIsDrawnFromItsSource(t *testing.T) {
 	t.Parallel()
