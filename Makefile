@@ -131,6 +131,8 @@ install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
 	install -Dm644 packaging/config.yaml '$(DESTDIR)$(DATADIR)/image-update-agent/config.yaml'
+	install -Dm644 packaging/dbus/org.opensuse.ImageUpdateAgent1.conf '$(DESTDIR)$(DATADIR)/dbus-1/system.d/org.opensuse.ImageUpdateAgent1.conf'
+	install -Dm644 packaging/polkit/org.opensuse.ImageUpdateAgent1.policy '$(DESTDIR)$(DATADIR)/polkit-1/actions/org.opensuse.ImageUpdateAgent1.policy'
 	$(BINARY) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-update-agent'
 	$(BINARY) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-update-agent.fish'
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'

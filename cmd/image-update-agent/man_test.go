@@ -5,9 +5,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
 // The pages as `make install` makes them.
@@ -102,6 +106,53 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		for _, word := range words {
 			assert.Contains(t, rest, ".TP\n"+word+"\n", section)
 		}
+	}
+}
+
+// The object on the bus, as its introspection has it: each word with its types, errors included.
+func TestThePageHasTheObjectOnTheBus(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(man(t, page8), "\n.SH \"D-BUS\"\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n.SH ")
+	text, err := os.ReadFile("../../internal/api/" + api.BusName + ".xml")
+	require.NoError(t, err)
+	type argument struct {
+		Name      string `xml:"name,attr"`
+		Type      string `xml:"type,attr"`
+		Direction string `xml:"direction,attr"`
+	}
+	type member struct {
+		argument
+
+		Args []argument `xml:"arg"`
+	}
+	var node struct {
+		Interfaces []struct {
+			Name       string   `xml:"name,attr"`
+			Properties []member `xml:"property"`
+			Methods    []member `xml:"method"`
+			Signals    []member `xml:"signal"`
+		} `xml:"interface"`
+	}
+	require.NoError(t, xml.Unmarshal(text, &node))
+	face := node.Interfaces[0]
+	require.Equal(t, api.BusName, face.Name)
+	words := slices.Concat(face.Properties, face.Methods, face.Signals)
+	assert.Len(t, words, 15)
+	for _, m := range words {
+		var args []string
+		for _, a := range m.Args {
+			if a.Direction != "out" {
+				args = append(args, a.Type+" "+a.Name)
+			}
+		}
+		assert.Contains(t, section, ".TP\n"+m.Name+" ("+m.Type+strings.Join(args, ", ")+")\n")
+	}
+	for _, name := range []string{
+		api.BusErrorFailed, api.BusErrorUnknownImage, api.BusErrorInvalidArgs, api.BusErrorNothingToDo, api.BusErrorHeld,
+	} {
+		assert.Contains(t, section, ".TP\n"+name+"\n")
 	}
 }
 
