@@ -51,7 +51,10 @@ func TestHostBus(t *testing.T) {
 		assert.Regexp(t, line, shown.Stdout)
 	}
 	for _, call := range [][]string{
-		{"Check"}, {"Apply", "asb", "0", "false"}, {"Rollback", "as", "0"}, {"Hold", "asbts", "0", "true", "0", ""},
+		{"Check"},
+		{"Apply", "asb", "0", "false"},
+		{"Rollback", "as", "0"},
+		{"Hold", "asbts", "0", "true", "0", ""},
 		{"Unhold", "asb", "0", "true"},
 	} {
 		r := busctl(h, "joe", "call", call...)
