@@ -35,6 +35,7 @@ PREFIX ?= /usr
 BINDIR ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
+DOCDIR ?= $(DATADIR)/doc/image-update-agent
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
@@ -138,6 +139,8 @@ install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
 	$(BINARY) man docs/man/image-update-agent.8.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
 	$(BINARY) man --settings packaging/config.yaml docs/man/image-update-agent.yaml.5.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
+	install -d '$(DESTDIR)$(DOCDIR)'
+	install -m644 docs/*.md docs/*.svg '$(DESTDIR)$(DOCDIR)'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
 
 tarball: ## dist/: sources and vendor.tar.gz of HEAD, the same bytes each time, with spec and .changes
