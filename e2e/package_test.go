@@ -206,14 +206,14 @@ func TestScriptletsAreChosenByWhatIsDefined(t *testing.T) {
 }
 
 // shell runs a script in dir that must succeed, and returns its output without the last line end.
-func shell(t *testing.T, dir, script string, args ...string) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), "bash", append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)...)
+func shell(tb testing.TB, dir, script string, args ...string) string {
+	tb.Helper()
+	command := exec.CommandContext(tb.Context(), "bash", append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)...)
 	command.Dir = dir
 	var said strings.Builder
 	command.Stderr = &said
 	out, err := command.Output()
-	require.NoError(t, err, "%s: %s%s", script, out, said.String())
+	require.NoError(tb, err, "%s: %s%s", script, out, said.String())
 	return strings.TrimSuffix(string(out), "\n")
 }
 
@@ -224,10 +224,10 @@ func workingDir(t *testing.T) string {
 	return dir
 }
 
-func glob(t *testing.T, dir, pattern string) []string {
-	t.Helper()
+func glob(tb testing.TB, dir, pattern string) []string {
+	tb.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return found
 }
 

@@ -131,7 +131,7 @@ func (h *Host) find() (int, error) {
 			return 0, err
 		}
 		for child := range strings.FieldsSeq(string(children)) {
-			if first(child) {
+			if innermost(child) == "1" {
 				return strconv.Atoi(child)
 			}
 		}
@@ -139,12 +139,16 @@ func (h *Host) find() (int, error) {
 	return 0, errors.New("no process 1 yet")
 }
 
-func first(pid string) bool {
-	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
-	_, ids, found := strings.Cut(string(status), "\nNSpid:")
+// innermost is a process's id in its own namespace; empty: it is in that of this process, or has ended.
+func innermost(pid string) string {
+	status, _ := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	_, ids, _ := strings.Cut(string(status), "\nNSpid:")
 	ids, _, _ = strings.Cut(ids, "\n")
 	fields := strings.Fields(ids)
-	return err == nil && found && len(fields) > 1 && fields[len(fields)-1] == "1"
+	if len(fields) < 2 {
+		return ""
+	}
+	return fields[len(fields)-1]
 }
 
 // PowerOff has an admin shut the host down, and returns when it is off. It may be booted again.

@@ -4,6 +4,8 @@ package host
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,15 +29,41 @@ func (h *Host) Enable(units ...string) {
 	h.node.Shell("chroot " + h.tree + " " + strings.Join(argv, " "))
 }
 
-// Show reads properties of a unit: `systemctl show`.
+// Show reads properties of a unit, or with an empty name of the manager: `systemctl show`.
 func (h *Host) Show(unit string, properties ...string) map[string]string {
 	h.tb.Helper()
+	argv := []string{"systemctl", "show", "--property=" + strings.Join(properties, ",")}
+	if unit != "" {
+		argv = append(argv, unit)
+	}
 	shown := map[string]string{}
-	for line := range strings.Lines(h.Must("systemctl", "show", unit, "--property="+strings.Join(properties, ","))) {
+	for line := range strings.Lines(h.Must(argv...)) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		shown[name] = value
 	}
 	return shown
+}
+
+// PID is the main process of a unit as this process sees it.
+func (h *Host) PID(unit string) string {
+	h.tb.Helper()
+	inside := h.Show(unit, "MainPID")["MainPID"]
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", h.leader))
+	if err != nil {
+		h.tb.Fatalf("host: %v", err)
+	}
+	namespaces, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	if err != nil {
+		h.tb.Fatalf("host: %v", err)
+	}
+	for _, file := range namespaces {
+		pid := strings.Split(file, "/")[2]
+		if is, gone := os.Readlink(file); gone == nil && is == own && innermost(pid) == inside {
+			return pid
+		}
+	}
+	h.tb.Fatalf("host: %s: no process %s", unit, inside)
+	return ""
 }
 
 // Await waits until a property of a unit has a value.

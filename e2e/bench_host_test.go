@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// BenchmarkHostBoot measures what the installed service costs a boot: the time from its start to READY, and the whole
+// boot with and without it, in turn. It shows what a kubelet, and what the boot, waited for. BENCH_ROUNDS is how often
+// (10).
+func BenchmarkHostBoot(b *testing.B) {
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
+	require.NoError(b, err, "BENCH_ROUNDS")
+	n := node.Start(b, node.Options{})
+	n.Registry.Down()
+	h := host.New(b, n, host.Systemd257)
+	h.Install(host.PackagesOf(b).Older)
+	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
+	h.Enable("kubelet.service")
+	require.Equal(b, "running", h.Boot()) // the first one makes caches
+	var start, with, without []float64
+	for b.Loop() {
+		for range rounds {
+			h.Must("systemctl", "disable", "--quiet", host.Service)
+			without = append(without, rebooted(b, h))
+			h.Must("systemctl", "enable", "--quiet", host.Service)
+			with = append(with, rebooted(b, h))
+			is := h.Show(host.Service, "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+			start = append(start, ms(b, is["ActiveEnterTimestampMonotonic"])-ms(b, is["InactiveExitTimestampMonotonic"]))
+		}
+	}
+	fmt.Println(h.Must("systemd-analyze", "critical-chain", "kubelet.service", "multi-user.target", "--no-pager"))
+	fmt.Println(h.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ms\tn\tmedian\tleast\tmost")
+	for _, row := range []struct {
+		what string
+		ms   []float64
+	}{{"start to READY", start}, {"boot with the agent", with}, {"boot without", without}} {
+		fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.1f\n", row.what, len(row.ms),
+			median(row.ms), slices.Min(row.ms), slices.Max(row.ms))
+	}
+	require.NoError(b, table.Flush())
+	sizes(b)
+	b.ReportMetric(median(start), "start-to-ready-ms")
+	b.ReportMetric(median(with)-median(without), "boot-ms")
+	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+}
+
+// rebooted is how long a boot took, from the start of systemd to the last job, in ms.
+func rebooted(b *testing.B, h *host.Host) float64 {
+	b.Helper()
+	h.PowerOff()
+	require.Equal(b, "running", h.Boot())
+	is := h.Show("", "UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
+	return ms(b, is["FinishTimestampMonotonic"]) - ms(b, is["UserspaceTimestampMonotonic"])
+}
+
+// ms reads a time of the manager, in microseconds there.
+func ms(b *testing.B, text string) float64 {
+	b.Helper()
+	us, err := strconv.ParseFloat(text, 64)
+	require.NoError(b, err)
+	return us / 1000
+}
+
+// BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: processor time
+// and wakeups, and the memory of a node of twenty images. BENCH_IDLE is for how long (10m, in which it looks once at
+// what runs).
+func BenchmarkHostIdle(b *testing.B) {
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), "10m"))
+	require.NoError(b, err, "BENCH_IDLE")
+	n := node.Start(b, node.Options{Containerd: node.Containerd2})
+	h := host.New(b, n, host.Systemd257)
+	h.Install(host.PackagesOf(b).Older)
+	h.WriteFile("/etc/image-update-agent/config.yaml", strings.TrimPrefix(hostConfig, "interval: 0\n"))
+	twenty(b, n)
+	for _, file := range glob(b, n.Root, "usr/share/caasp-container-manifests/manifests/*.yaml") {
+		name := strings.TrimPrefix(file, n.Root)
+		h.WriteFile(name, n.ReadFile(name))
+	}
+	require.Equal(b, "running", h.Boot())
+	h.Must("image-update-agent", "check")
+	h.Must("image-update-agent", "check")
+	pid := h.PID(host.Service)
+	<-time.After(atRest)
+	for b.Loop() {
+		used, woken := cpu(b, pid), wakeups(b, pid)
+		began := time.Now()
+		<-time.After(length)
+		minutes := time.Since(began).Minutes()
+		b.ReportMetric(float64((cpu(b, pid)-used).Microseconds())/1000/minutes, "cpu-ms/min")
+		b.ReportMetric(float64(wakeups(b, pid)-woken)/minutes, "wakeups/min")
+	}
+	b.ReportMetric(memory(b, pid, "VmRSS"), "rss-MB")
+	b.ReportMetric(memory(b, pid, "RssAnon"), "rss-anon-MB")
+	b.ReportMetric(proportional(b, pid), "pss-MB")
+	b.ReportMetric(0, "ns/op") // it is as long as it was told to be
+}
+
+// wakeups is how often the threads of a process have gone to sleep of their own will, and so were woken.
+func wakeups(b *testing.B, pid string) (sum int) {
+	b.Helper()
+	for _, file := range glob(b, "/proc/"+pid+"/task", "*/status") {
+		text, err := os.ReadFile(file)
+		require.NoError(b, err)
+		count := regexp.MustCompile(`\nvoluntary_ctxt_switches:\t(\d+)`).FindSubmatch(text)
+		require.NotNil(b, count, "%s", text)
+		more, err := strconv.Atoi(string(count[1]))
+		require.NoError(b, err)
+		sum += more
+	}
+	return sum
+}
+
+// proportional is the memory of a process in MB, in which each page is shared among those who have it.
+func proportional(b *testing.B, pid string) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+	require.NoError(b, err)
+	pss := regexp.MustCompile(`\nPss: +(\d+) kB`).FindSubmatch(text)
+	require.NotNil(b, pss, "%s", text)
+	kb, err := strconv.ParseFloat(string(pss[1]), 64)
+	require.NoError(b, err)
+	return kb * 1024 / 1e6
+}
+
+// sizes shows the size of the packages, and of what they install.
+func sizes(b *testing.B) {
+	b.Helper()
+	dist := b.TempDir()
+	require.NoError(b, host.Built(b).Unpack(dist))
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "bytes\tinstalled\tpackage")
+	for _, file := range glob(b, dist, "*.rpm") {
+		info, err := os.Stat(file)
+		require.NoError(b, err)
+		installed := shell(b, dist, `rpm -qp --queryformat '%{SIZE}' "$1" 2>&1`, file)
+		fmt.Fprintf(table, "%d\t%s\t%s\n", info.Size(), installed, filepath.Base(file))
+	}
+	require.NoError(b, table.Flush())
+}
