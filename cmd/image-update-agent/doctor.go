@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,20 +31,21 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the node, and say what to do about each finding",
 		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
-grains file, the limits of the unit, signature keys, containerd and CRI and how they are set up, hosts.toml
-files, every followed tag at its registry, and the clock. It changes nothing. Exit
-status 1 if a check failed; warnings and advice do not count.`,
+grains file, the service with its limits and its place on D-Bus, hooks, the metrics port,
+kubelet, SELinux and AppArmor, signature keys, containerd and CRI and how they are set
+up, hosts.toml files, every followed tag at its registry, and the clock. It changes
+nothing. Exit status 1 if a check failed; warnings and advice do not count.`,
 		Example: `  image-update-agent doctor
   image-update-agent doctor --output json | jq '.[] | select(.verdict != "ok")'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
+			write := a.page().findings
 			if a.output == "json" {
-				if err := a.printJSON(findings); err != nil {
-					return err
-				}
-			} else {
-				writeFindings(a.out, findings)
+				write = func(all []finding) error { return a.printJSON(all) }
+			}
+			if err := write(findings); err != nil {
+				return err
 			}
 			for _, f := range findings {
 				if f.Verdict == verdictFail {
@@ -81,20 +81,46 @@ func (a *app) examine(ctx context.Context) []finding {
 		"set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
 	findings = append(findings, s.checkSetup()...)
-	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()), s.checkDaemon(ctx), s.checkSELinux())
+	findings = append(findings, s.checkAside()...)
+	findings = append(findings, s.checkWritable()...)
+	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()))
+	findings = append(findings, s.checkSystem(ctx)...)
 	findings = append(findings, s.checkSandbox(ctx)...)
 	findings = append(findings, s.checkHooks(ctx, a)...)
 	findings = append(findings, s.checkKeys(ctx)...)
 	return append(findings, a.checkNode(ctx, s)...)
 }
 
-func writeFindings(w io.Writer, findings []finding) {
-	for _, f := range findings {
-		fmt.Fprintf(w, "%-8s %s: %s\n", f.Verdict, f.Check, f.Detail)
+// checkSystem looks at the daemon and at what the system has to do with it.
+func (s settings) checkSystem(ctx context.Context) []finding {
+	daemon := s.running(ctx)
+	findings := append(s.checkService(ctx, daemon), s.checkDaemon(ctx))
+	findings = append(findings, checkVersion(daemon)...)
+	findings = append(findings, s.checkBus(ctx, daemon)...)
+	findings = append(findings, s.checkPort(ctx, daemon))
+	findings = append(findings, s.checkKubelet(ctx)...)
+	return append(findings, s.checkSELinux(), s.checkAppArmor(ctx))
+}
+
+// findings writes each check, its remedy below it, and at last how many there are of
+// each verdict.
+func (p *page) findings(all []finding) error {
+	count := map[string]int{}
+	for _, f := range all {
+		count[f.Verdict]++
+		p.item(fmt.Sprintf("%-8s ", f.Verdict), oneLine(f.Check+": "+f.Detail))
 		if f.Remedy != "" {
-			fmt.Fprintf(w, "         -> %s\n", f.Remedy)
+			p.item("         -> ", oneLine(f.Remedy))
 		}
 	}
+	var sum []string
+	for _, verdict := range []string{verdictFail, verdictWarn, verdictAdvice, verdictOK} {
+		if n := count[verdict]; n > 0 {
+			sum = append(sum, fmt.Sprintf("%d %s", n, verdict))
+		}
+	}
+	p.line("\n" + strings.Join(sum, ", "))
+	return p.w.Flush()
 }
 
 func ok(check, detail string) finding {

@@ -47,6 +47,19 @@ func (s Sources) host() fragment {
 	return found
 }
 
+// StaticPodPath is where kubelet reads pod manifests, with the root before it; empty
+// where its configuration does not say.
+func StaticPodPath(root string) string {
+	data, err := readFile(root + kubeletFile)
+	if err != nil {
+		return ""
+	}
+	if path := staticPodPath(data); path != "" {
+		return root + path
+	}
+	return ""
+}
+
 func staticPodPath(data []byte) string {
 	var kubelet struct {
 		StaticPodPath string `yaml:"staticPodPath"`

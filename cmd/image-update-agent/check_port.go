@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// checkPort asks the port for Prometheus, and whether it is ours that answers.
+func (s settings) checkPort(ctx context.Context, daemon *agent.Status) finding {
+	const check = "metrics port"
+	const ours = "image_update_agent_build_info"
+	address := s.Metrics.Listen
+	switch {
+	case address == "":
+		return ok(check, "none: the numbers are on the status socket")
+	case daemon == nil:
+		return ok(check, address+", not asked: no daemon runs")
+	}
+	body, err := fetch(ctx, "http://"+address+"/metrics")
+	switch {
+	case err != nil:
+		return warn(check, fmt.Sprintf("%s: %v", address, err),
+			"systemctl reload image-update-agent, if metrics.listen is new; else journalctl -u image-update-agent")
+	case !bytes.Contains(body, []byte(ours)):
+		return warn(check, "somebody else answers at "+address,
+			"`ss -ltnp` names it; or another metrics.listen, then systemctl reload image-update-agent")
+	default:
+		return ok(check, address)
+	}
+}
+
+// fetch reads the beginning of an answer, which is on this node.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(io.LimitReader(resp.Body, 256<<10))
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+// The units of the package, as far as others ask for them.
+const (
+	ServiceUnit = "image-update-agent.service"
+	SocketUnit  = "image-update-agent.socket"
+	RenderUnit  = "image-update-agent-render.service"
+)
+
+// State is what the service manager knows of a unit (org.freedesktop.systemd1(5)).
+type State struct {
+	Load     string   // loaded, not-found, masked, bad-setting, error
+	File     string   // enabled, disabled, static, masked ...; empty: no file
+	Active   string   // active, reloading, inactive, failed, activating, deactivating
+	Changed  bool     // its files are others than those that the manager has read
+	DropIns  []string // paths
+	Result   string   // of a service that has ended: success, exit-code, watchdog ...
+	Restarts uint32   // of a service, by the manager, since somebody started it
+	Watchdog time.Duration
+}
+
+// ReadState asks the manager at a D-Bus address for a unit, which it loads for that.
+func ReadState(ctx context.Context, address, unit string) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	conn, err := bus.Open(ctx, address)
+	if err != nil {
+		return State{}, err
+	}
+	defer conn.Close()
+	type wanted struct {
+		name string
+		into any
+	}
+	var s State
+	var watchdog uint64
+	all := []wanted{
+		{"Unit.LoadState", &s.Load},
+		{"Unit.UnitFileState", &s.File},
+		{"Unit.ActiveState", &s.Active},
+		{"Unit.NeedDaemonReload", &s.Changed},
+		{"Unit.DropInPaths", &s.DropIns},
+	}
+	if strings.HasSuffix(unit, ".service") {
+		all = append(all, wanted{"Service.Result", &s.Result}, wanted{"Service.NRestarts", &s.Restarts},
+			wanted{"Service.WatchdogUSec", &watchdog})
+	}
+	for _, p := range all {
+		if err := property(ctx, conn, unitPath(unit), p.name, p.into); err != nil {
+			return State{}, fmt.Errorf("%s: %w", unit, err)
+		}
+	}
+	for _, text := range []*string{&s.Load, &s.File, &s.Active, &s.Result} {
+		*text = bus.Line(*text)
+	}
+	for n := range s.DropIns {
+		s.DropIns[n] = bus.Line(s.DropIns[n])
+	}
+	if watchdog < uint64(time.Hour/time.Microsecond)*24 { // the largest number: never
+		s.Watchdog = time.Duration(watchdog) * time.Microsecond
+	}
+	return s, nil
+}
