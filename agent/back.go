@@ -52,7 +52,11 @@ func (d *decider) wayBack(v podView, to func(container string, g Good) Pin) (Ove
 	return pin(was.Data, "", d.now, func(img manifests.Image) (pinned, bool) {
 		p := to(img.Container, d.rec.Good[goodKey(v.file, img.Container)])
 		rel := d.rec.Releases[releaseKey(p.Repository, p.Digest)]
-		return pinned{Pin: p, config: rel.Config, tag: rel.Name()}, p.Digest != ""
+		tag := rel.Name()
+		if at := v.override.Images[placeOf(img)]; tag == "" && at.Pin == p {
+			tag = at.Tag // as it stands there
+		}
+		return pinned{Pin: p, config: rel.Config, tag: tag}, p.Digest != ""
 	})
 }
 

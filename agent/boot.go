@@ -68,7 +68,7 @@ func (a *Agent) heldInTime(ctx context.Context) []HeldImage {
 func (a *Agent) boot(ctx context.Context, s *BootStep) {
 	switch s.Do {
 	case StepWrite:
-		a.record.endPlaces(s.File, s.ends)
+		a.record.endPlaces(s.File, s.Data, s.ends)
 		s.Err = a.write(ctx, s.Step)
 	case StepRemove:
 		s.Err = a.remove(ctx, s.Step)

@@ -255,6 +255,30 @@ func TestABootWithAnOlderEtcAndADenial(t *testing.T) {
 	})
 }
 
+// What was rolled back had a container that the template has no more: it does not come
+// back, neither at the next boot nor while the pod has not started.
+func TestABootAfterARollbackOfMoreContainers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.apply()
+		require.Contains(t, w.Node.PodManifest("velum.yaml"), "mariadb")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		without := w.Node.PodManifest("velum.yaml")
+		assert.NotContains(t, without, "mariadb")
+		becomes(t, w.reboot(), "", "")
+		w.Node.PowerOff()
+		w.restart()
+		w.look()
+		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
+	})
+}
+
 // What was set aside when the power went comes back.
 func TestABootPutsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {

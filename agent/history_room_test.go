@@ -113,9 +113,14 @@ func (h *history) reboot() {
 	again, err := h.Agent().Boot(h.t.Context())
 	require.NoError(h.t, err)
 	for _, s := range again {
-		require.Empty(h.t, s.Do, "a second boot would %s %s", s.Do, s.File)
+		require.Empty(h.t, s.Do, "a second boot would %s %s: %s\nfirst: %v\n%s\n---\n%s", s.Do, s.File, s.Reason, steps, s.Was.Data, s.Data)
 	}
 	h.Node.SetKubelet(true)
 	h.Node.Sync()
 	h.agent = h.Agent()
+}
+
+func (h *history) loseRecord() {
+	h.Disk.Lose()
+	h.agent, h.last, h.lost = h.Agent(), agent.Status{}, true
 }

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -41,8 +40,7 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	running := d.running(w, c, good)
 	if at, ok := v.overridden(w.Image); ok {
 		running = at.Digest // whatever runs: that is what is to run
-		i.note(fmt.Sprintf("named by its digest since %s, until a newer release is applied: %s",
-			v.override.At.Format(time.RFC3339), v.override.Reason))
+		i.note(v.override.note())
 	}
 	d.target(w, &i, rule, running)
 	if i.Offer.Unresolved() {

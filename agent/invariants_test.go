@@ -120,6 +120,9 @@ func (h *history) settle() {
 	h.Policy.StageDelay, h.Policy.ConfirmAfter = 0, 0
 	h.obey(agent.Rule{Updates: tags.Revision})
 	h.agent = h.Agent()
+	if h.lost {
+		h.template(false) // without it the file is nobody's
+	}
 	for _, repository := range []string{velum, mariadb, etcd} {
 		newest := h.revs[repository]
 		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {

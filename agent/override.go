@@ -31,6 +31,15 @@ type Override struct {
 	Pending bool `json:"pending,omitempty"`
 }
 
+// note says what an override is to people.
+func (o Override) note() string {
+	since := ""
+	if !o.At.IsZero() {
+		since = " since " + o.At.Format(time.RFC3339)
+	}
+	return fmt.Sprintf("named by its digest%s, until a newer release is applied: %s", since, o.Reason)
+}
+
 // Overridden is an image that is named by its digest.
 type Overridden struct {
 	Pin
@@ -181,16 +190,17 @@ func (r *Record) moveOn(s Step) {
 			ends = append(ends, e.place())
 		}
 	}
-	r.endPlaces(s.File, ends)
+	r.endPlaces(s.File, s.Data, ends)
 }
 
-// endPlaces ends some places of an override.
-func (r *Record) endPlaces(file string, places []string) {
-	if len(places) == 0 {
+// endPlaces ends some places of an override, when its pod manifest became data (nil: it
+// stays). Another text than its own says that it is not wanted any more.
+func (r *Record) endPlaces(file string, data []byte, places []string) {
+	o, ok := r.Overrides[file]
+	if !ok || len(places) == 0 && (data == nil || o.Data == string(data)) {
 		return
 	}
-	o := r.Overrides[file]
-	o.Images, o.Data = maps.Clone(o.Images), "" // it says more than is wanted now
+	o.Images, o.Data = maps.Clone(o.Images), ""
 	for _, place := range places {
 		delete(o.Images, place)
 	}

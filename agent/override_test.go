@@ -409,3 +409,26 @@ func TestEditOfAPinnedFileOffersNothingLower(t *testing.T) {
 		}
 	})
 }
+
+// What was rolled back had a container that the template has no more, and an apply took it away: a crash does not bring
+// it back.
+func TestAppliedTemplateEndsTheTextOfARollback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.apply()
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		w.check()
+		out, _ := w.apply()
+		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		without := w.Node.PodManifest("velum.yaml")
+		assert.NotContains(t, without, "mariadb")
+		w.Node.PowerOff()
+		w.look()
+		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
+	})
+}

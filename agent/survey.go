@@ -121,6 +121,7 @@ func (v *podView) read(p Policy) ([]Want, error) {
 			return nil, f.Err
 		}
 	}
+	v.override = v.found(p)
 	onDisk, err := v.readDisk(p)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -37,35 +38,37 @@ with 4.`,
 		Example: `  systemctl status image-update-agent-render.service`,
 		Hidden:  true,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.settings()
-			if err != nil {
-				return err
-			}
-			if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(cmd.Context()); err != nil {
-				return fmt.Errorf("%w: not before kubelet's start: %w", agent.ErrHeld, err)
-			}
-			log := a.quietLog()
-			unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			w, err := a.wire(cmd.Context(), s, log)
-			if err != nil {
-				return err
-			}
-			defer w.close()
-			steps, err := w.agent.Boot(cmd.Context())
-			for _, step := range steps {
-				fmt.Fprintln(a.out, bootLine(step))
-			}
-			if err != nil {
-				return err
-			}
-			return agent.BootErrors(steps)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.renderAtBoot(cmd.Context()) },
 	}
+}
+
+func (a *app) renderAtBoot(ctx context.Context) error {
+	s, err := a.settings()
+	if err != nil {
+		return err
+	}
+	if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(ctx); err != nil {
+		return fmt.Errorf("%w: not before kubelet's start: %w", agent.ErrHeld, err)
+	}
+	log := a.quietLog()
+	unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	w, err := a.wire(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	steps, err := w.agent.Boot(ctx)
+	for _, step := range steps {
+		fmt.Fprintln(a.out, bootLine(step))
+	}
+	if err != nil {
+		return err
+	}
+	return agent.BootErrors(steps)
 }
 
 func bootLine(s agent.BootStep) string {
