@@ -34,7 +34,8 @@ func (v *podView) found(p Policy) Override {
 		repository, err := p.memory.repository(ref.Name)
 		if err == nil && img.Document == 0 && ref.Digest != "" && follows[placeOf(img)] {
 			o.Images[placeOf(img)] = Overridden{
-				Pin: Pin{repository, digest.Digest(ref.Digest)}, Tag: ref.Tag, Follow: floating(ref.Tag, p.rule(repository).Dialect),
+				Pin: Pin{repository, digest.Digest(ref.Digest)}, Tag: ref.Tag,
+				Follow: floating(ref.Tag, p.rule(repository).Dialect),
 			}
 		}
 	}

@@ -71,16 +71,37 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	again := time.NewTicker(busPatience / 20)
+	defer again.Stop()
+	for {
+		err = unstarted(ctx, conn)
+		if !errors.Is(err, bus.ErrAbsent) {
+			return err
+		}
+		select { // early in a boot the bus is there a moment before the manager is on it
+		case <-ctx.Done():
+			return err
+		case <-again.C:
+		}
+	}
+}
+
+func unstarted(ctx context.Context, conn *bus.Conn) error {
 	var system, load string
 	var left uint64
-	err = errors.Join(
-		property(ctx, conn, "/org/freedesktop/systemd1", "Manager.SystemState", &system),
-		property(ctx, conn, unitPath(kubeletUnit), "Unit.LoadState", &load),
-		property(ctx, conn, unitPath(kubeletUnit), "Unit.InactiveExitTimestampMonotonic", &left),
-	)
+	for _, p := range []struct {
+		path, name string
+		into       any
+	}{
+		{"/org/freedesktop/systemd1", "Manager.SystemState", &system},
+		{unitPath(kubeletUnit), "Unit.LoadState", &load},
+		{unitPath(kubeletUnit), "Unit.InactiveExitTimestampMonotonic", &left},
+	} {
+		if err := property(ctx, conn, p.path, p.name, p.into); err != nil {
+			return fmt.Errorf("%s: %w", kubeletUnit, err)
+		}
+	}
 	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", kubeletUnit, err)
 	case load != "loaded":
 		return fmt.Errorf("%s: %s", kubeletUnit, bus.Line(load))
 	case left != 0:

@@ -196,6 +196,16 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 	assert.ErrorIs(t, systemd.Kubelet{Bus: bustest.Start(t, "").Address}.Unstarted(t.Context()), bus.ErrAbsent)
 }
 
+// Early in a boot the bus is there before the manager is on it.
+func TestAManagerThatComesToTheBusLater(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t, "")
+	ended := make(chan error)
+	go func() { ended <- systemd.Kubelet{Bus: b.Address}.Unstarted(t.Context()) }()
+	serveBoot(t, b, booting{"starting", "loaded", 0})
+	assert.NoError(t, <-ended)
+}
+
 func serveBoot(t *testing.T, b bustest.Bus, is booting) {
 	t.Helper()
 	get := map[string]any{"Get": func(face, property string) (dbus.Variant, *dbus.Error) {
