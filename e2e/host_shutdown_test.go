@@ -27,7 +27,7 @@ const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
 func TestHostShutdown(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	h := host.New(t, n, host.Systemd252)
+	h := host.New(t, n, host.Systemd257)
 	h.Install(host.PackagesOf(t).Older)
 	port := hostFiles(h, n)
 	h.WriteFile("/usr/share/caasp-container-manifests/manifests/velum.yaml",

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// seenByKubelet has the stand-in for kubelet take down what it finds when it starts.
+const seenByKubelet = "[Service]\nExecStartPre=cp -rT /etc/kubernetes/manifests /run/seen\n"
+
+// Another system is booted, with other templates: kubelet finds pod manifests that follow them when it starts, so no
+// pod has to be started a second time. So it is again when that system is rolled back. No registry is there meanwhile.
+func TestHostBootsAnotherSystem(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	h := host.New(t, n, host.Systemd252)
+	h.Install(host.PackagesOf(t).Older)
+	port := hostFiles(h, n)
+	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
+	h.DropIn("kubelet.service", seenByKubelet)
+	h.Enable("kubelet.service")
+	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
+	require.Equal(t, "running", h.Boot())
+	hostSays(t, h, "check")
+	first := n.ReadFile(velumYAML)
+	assert.Contains(t, first, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+	h.PowerOff()
+
+	n.Registry.Down()
+	template := "/usr/share/caasp-container-manifests/manifests/velum.yaml"
+	of := velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))
+	h.WriteFile(template, strings.Replace(of, "# The dashboard.", "# The dashboard of another system.", 1)+
+		"    env:\n    - {name: SYSTEM, value: another}\n")
+	require.Equal(t, "running", h.Boot())
+	seen := h.ReadFile("/run/seen/velum.yaml")
+	assert.Contains(t, seen, "SYSTEM")
+	assert.Contains(t, seen, n.Registry.Ref("demo/velum:4.0.0-rev1"), "the same image as before")
+	assert.Equal(t, seen, n.ReadFile(velumYAML))
+	h.PowerOff()
+
+	h.WriteFile(template, of)
+	require.Equal(t, "running", h.Boot())
+	assert.Equal(t, first, h.ReadFile("/run/seen/velum.yaml"))
+	assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests))
+}
