@@ -45,6 +45,10 @@ func TestMainJob(t *testing.T) {
 			daemon := n.StartAgent("run")
 			rebuild(t, n, port, first)
 			revision(t, n, port)
+			numbers := scrape(t, n)
+			for _, series := range []string{`applies_total{result="applied"}`, "apply_duration_seconds_count", `pod_restart_seconds_count{of="apply"}`} {
+				assert.InDelta(t, 2, number(numbers, series), 0, series)
+			}
 			assert.Equal(t, 0, daemon.Stop().Code)
 		})
 	}
