@@ -65,6 +65,7 @@ func TestHostMainJob(t *testing.T) {
 	is := h.Show(host.Service, "NRestarts", "Result")
 	assert.Equal(t, map[string]string{"NRestarts": "0", "Result": "success"}, is, h.Journal(host.Service))
 	assert.NotContains(t, h.Journal(host.Service), "level=ERROR")
+	hostIsWell(t, h)
 }
 
 // hostConfig is what a host of a test needs, for the reasons of package node's own settings.
