@@ -44,6 +44,7 @@ type Bus struct {
 	authority authority
 	slots     chan struct{}  // one for each acting call that goes on
 	acting    sync.WaitGroup // those calls
+	join      func(ctx context.Context, address, name string) (*bus.Service, error)
 
 	// What the waits between two attempts grow from and to, and how long a connection
 	// must have stayed to begin anew.
@@ -59,6 +60,7 @@ func NewBus(o BusOptions) *Bus {
 		BusOptions: o,
 		authority:  newAuthority(o.Address),
 		slots:      make(chan struct{}, maxClients),
+		join:       bus.Join,
 		// A bus that is started anew is there within the second; a node without one
 		// is no reason to wake up more often than every five minutes.
 		firstWait: time.Second, lastWait: 5 * time.Minute, steady: time.Minute,
@@ -110,7 +112,7 @@ func (b *Bus) tellWhy(err error) {
 // serve joins the bus and answers until that ends, which is always an error.
 func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
 	soon, cancel := context.WithTimeout(ctx, joinTimeout)
-	service, err := bus.Join(soon, b.Address, BusName)
+	service, err := b.join(soon, b.Address, BusName)
 	cancel()
 	if err != nil {
 		return false, err

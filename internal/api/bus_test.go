@@ -160,7 +160,9 @@ func call(t *testing.T, conn *dbus.Conn, method string, args ...any) *dbus.Call 
 	if !strings.Contains(method, ".") {
 		method = BusName + "." + method
 	}
-	return conn.Object(BusName, busPath).CallWithContext(t.Context(), method, 0, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an answer that never comes is a failure, not a hang
+	defer cancel()
+	return conn.Object(BusName, busPath).CallWithContext(ctx, method, 0, args...)
 }
 
 // errorName is the name of an error on the bus.
@@ -207,10 +209,17 @@ func TestNoBusAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
 		b := NewBus(BusOptions{Address: bus.At(t.TempDir() + "/none"), Daemon: newWatched(&daemon{}), Log: slog.New(slog.NewTextHandler(log, nil))})
+		tries := 0
+		b.join = func(ctx context.Context, address, name string) (*bus.Service, error) {
+			tries++
+			return bus.Join(ctx, address, name)
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); b.Run(ctx) }()
 		time.Sleep(24 * time.Hour) //nolint:forbidigo // the bubble's time
+		synctest.Wait()
+		assert.InDelta(t, 24*12, tries, 10, "soon at first, every five minutes at last")
 		assert.Equal(t, 1, log.count("\n"))
 		assert.Equal(t, 1, log.count(`level=INFO msg="not on the system bus" err="there is no system bus"`))
 		stop()

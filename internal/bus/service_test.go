@@ -209,6 +209,15 @@ func TestServiceOutlastsCallers(t *testing.T) {
 	assert.Equal(t, int64(3), n)
 }
 
+// The bus keeps away what would be an open file of ours.
+func TestServiceTakesNoDescriptors(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t, "")
+	serve(t, b.Address, func(s *bus.Service, c bus.Call) error { return s.Reply(c) })
+	err := b.Connect(t).Object(ours, "/a").CallWithContext(t.Context(), "c.d.Say", 0, dbus.UnixFD(open(t, "x").Fd())).Err
+	require.ErrorContains(t, err, "descriptors")
+}
+
 // A bus that does not read is given up, and nobody waits for it longer than that.
 func TestServiceGivesUpABusThatHangs(t *testing.T) {
 	t.Parallel()
