@@ -123,15 +123,23 @@ func show(t *testing.T, address string, d Watched) *journal {
 // showWith does so with the patience to have with polkit.
 func showWith(t *testing.T, address string, d Watched, patience time.Duration) *journal {
 	t.Helper()
-	log := &journal{}
-	b := NewBus(BusOptions{Address: address, MachineID: "0123456789abcdef0123456789abcdef", Daemon: d, Log: slog.New(slog.NewTextHandler(log, nil))})
+	log, end := running(t.Context(), address, d, patience)
+	t.Cleanup(end)
+	return log
+}
+
+// running runs the object on a bus until its end is asked for, and waits for that.
+func running(ctx context.Context, address string, d Watched, patience time.Duration) (log *journal, end func()) {
+	log = &journal{}
+	b := NewBus(BusOptions{
+		Address: address, MachineID: "0123456789abcdef0123456789abcdef", Daemon: d, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
 	b.firstWait, b.lastWait = time.Millisecond, 10*time.Millisecond
 	b.authority.soon, b.authority.typingIn = patience, patience
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Run(ctx) }()
-	t.Cleanup(func() { stop(); <-ended })
-	return log
+	return log, func() { stop(); <-ended }
 }
 
 // until waits for what another process brings about.
@@ -185,7 +193,10 @@ func TestBusComesBack(t *testing.T) {
 	var state string
 	require.NoError(t, system.Connect(t).Object(BusName, busPath).StoreProperty(BusName+".State", &state))
 	assert.Equal(t, "current", state)
-	assert.LessOrEqual(t, log.count("not on the system bus"), 3, "lost, and the ways in which nobody is there, each once")
+	told := log.count("not on the system bus")
+	assert.LessOrEqual(t, told, 3, "lost, and the ways in which nobody is there, each once")
+	system.Stop()
+	until(t, "told again", func() bool { return log.count("not on the system bus") > told })
 }
 
 func TestBusWaitsForItsName(t *testing.T) {
@@ -227,22 +238,40 @@ func TestNoBusAtAll(t *testing.T) {
 	})
 }
 
+// The end is heard while the bus lives on.
+func TestTheEndOfTheObject(t *testing.T) {
+	t.Parallel()
+	system := bustest.System(t, shippedPolicy)
+	log, end := running(t.Context(), system.Address, newWatched(&daemon{}), time.Minute)
+	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	end()
+	until(t, "the name is free", func() bool {
+		var there bool
+		conn := system.Connect(t)
+		require.NoError(t, conn.BusObject().CallWithContext(t.Context(), "org.freedesktop.DBus.NameHasOwner", 0, BusName).Store(&there))
+		require.NoError(t, conn.Close())
+		return !there
+	})
+	assert.Zero(t, log.count("not on the system bus"), "that is no trouble")
+}
+
 // The end does not wait for a bus that hangs, nor does the work.
 func TestABusThatHangsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	begun, free := make(chan struct{}), make(chan struct{})
+	begun, free, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	d := newWatched(&daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+		defer close(done)
 		close(begun)
 		<-free
 		return agent.Status{}, nil
 	}})
-	system := onBus(t, d)
-	conn := system.Connect(t)
-	conn.Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
+	system := bustest.System(t, shippedPolicy)
+	log, end := running(t.Context(), system.Address, d, time.Minute)
+	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	system.Connect(t).Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
 	<-begun
 	until(t, "listens", func() bool { return d.say(agent.Progress{}) })
 	system.Freeze(t)
-	t.Cleanup(func() { system.Thaw(t) }) // after the end of Run
 	for n := range 100_000 {
 		d.say(agent.Progress{Reference: strings.Repeat("x", n%200)})
 	}
@@ -251,6 +280,9 @@ func TestABusThatHangsHoldsNobodyUp(t *testing.T) {
 		d.become(agent.Status{State: agent.StateCurrent})
 	}
 	close(free)
+	<-done
+	end()
+	system.Thaw(t)
 }
 
 func TestAPersonWhoHangsUpOnTheBusIsNotTheEndOfTheWork(t *testing.T) {
