@@ -83,7 +83,10 @@ func TestPropertiesAreBounded(t *testing.T) {
 		s.PodManifests = append(s.PodManifests, agent.PodStatus{Holds: make([]agent.Hold, 3)})
 		s.Images = append(s.Images, agent.ImageStatus{Holds: make([]agent.Hold, 3)})
 	}
+	before := time.Unix(-1, 0)
+	s.LastCheck = &before
 	all := properties(s)
+	assert.Equal(t, uint64(0), all["LastCheck"].Value(), "a clock that was never set")
 	assert.Len(t, all["Updates"].Value(), maxListed)
 	assert.Len(t, all["Holds"].Value(), maxListed)
 	system := onBus(t, newWatched(&daemon{status: s}))
