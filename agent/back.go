@@ -115,8 +115,9 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 }
 
 // strayed reports whether a pod that was rolled back has got another pod manifest,
-// as by a rollback of the system, and does not run by it: then kubelet may be
-// starting what is denied, and nobody's yes is needed to bring it back.
+// as by a rollback of the system, by which kubelet starts what is denied, and does not
+// run yet: nobody's yes is needed to bring it back. What follows anything else is
+// somebody's edit.
 func (d *decider) strayed(v *podView) bool {
 	o := v.override
 	if v.err != nil || v.template == nil || v.disk == nil || o.Data == "" || o.Data == string(v.disk.Data) {
@@ -126,7 +127,9 @@ func (d *decider) strayed(v *podView) bool {
 	return d.rec.hasDenied(v.file) && slices.ContainsFunc(v.was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[placeOf(i)]
 		c := container(containers, i.Container)
-		return ours && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
+		ref, _ := d.policy.memory.reference(i.Reference)
+		_, denied := d.rec.denies(d.lastSeen(ref))
+		return ours && denied && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
 }
 

@@ -25,6 +25,7 @@ type BootStep struct {
 	Reason string
 	Err    error    // why the step could not be done
 	ends   []string // places of its override that a template has moved on
+	ours   bool     // Was is to the byte what the agent writes, whatever it wrote last
 }
 
 // Boot brings pod manifests to the templates that an update or a rollback of the
@@ -51,7 +52,7 @@ func (a *Agent) Boot(ctx context.Context) ([]BootStep, error) {
 	for n := range steps {
 		a.boot(ctx, &steps[n])
 	}
-	return steps, nil
+	return slices.DeleteFunc(steps, func(s BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
 // heldInTime is what the node holds, nothing where nobody says so in time.
@@ -68,11 +69,15 @@ func (a *Agent) heldInTime(ctx context.Context) []HeldImage {
 func (a *Agent) boot(ctx context.Context, s *BootStep) {
 	switch s.Do {
 	case StepWrite:
-		a.record.endPlaces(s.File, s.Data, s.ends)
-		s.Err = a.write(ctx, s.Step)
+		s.Err = a.writeAtBoot(ctx, s)
 	case StepRemove:
 		s.Err = a.remove(ctx, s.Step)
 	default:
+		if s.ours { // a system that was rolled back, or a kill after the write
+			a.record.wrote(s.File, s.Was.Data)
+			s.Err = a.save(ctx)
+			return
+		}
 		a.Log.Info("pod manifest stays", "cycle", a.cycle, "file", s.File, "reason", s.Reason)
 		return
 	}
@@ -81,6 +86,25 @@ func (a *Agent) boot(ctx context.Context, s *BootStep) {
 		return
 	}
 	a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
+}
+
+// writeAtBoot writes a pod manifest. What its override says no more is kept first: who
+// goes on after a kill must not go back to it.
+func (a *Agent) writeAtBoot(ctx context.Context, s *BootStep) error {
+	before, is := a.record.Overrides[s.File]
+	if !is {
+		return a.write(ctx, s.Step)
+	}
+	a.record.endPlaces(s.File, s.Data, s.ends)
+	err := a.save(ctx)
+	if err == nil {
+		err = a.write(ctx, s.Step)
+	}
+	if err != nil {
+		a.record.override(s.File, before)
+		err = errors.Join(err, a.save(ctx))
+	}
+	return err
 }
 
 // AtBoot decides what Boot does. It is pure, as Decide is.
@@ -94,7 +118,7 @@ func AtBoot(inv Inventory, rec Record, p Policy, now time.Time) []BootStep {
 		}
 		d.atBoot(v, &s)
 		switch {
-		case s.Do == "" && s.Reason == "":
+		case s.Do == "" && s.Reason == "" && !s.ours:
 			continue
 		case s.Do != "" && inv.Busy != "":
 			s.stays("%s", inv.Busy)
@@ -118,14 +142,25 @@ func (d *decider) atBoot(v podView, s *BootStep) {
 		if string(s.Was.Data) != v.override.Data {
 			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.override.Data), v.template != nil, v.override.Reason
 		}
-	case d.orphan(v, &p) && len(p.Holds) > 0:
-		s.stays("%s", p.Holds[0].Reason)
-	case p.Change == ChangeRemove:
+	case d.orphan(v, &p):
 		s.Do, s.Reason = StepRemove, "its template is gone"
+		for _, w := range v.wants {
+			p.Images = append(p.Images, ImagePlan{Want: w})
+		}
+		d.heldAtBoot(&p, s)
 	case v.template == nil || !v.managed:
 		// Not ours.
 	default:
 		d.toTemplate(v, &p, s)
+	}
+}
+
+// heldAtBoot has a pod manifest stay that anybody holds.
+func (d *decider) heldAtBoot(p *PodPlan, s *BootStep) {
+	d.holds(p)
+	d.waitsFor(p)
+	if len(p.Holds) > 0 {
+		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
 	}
 }
 
@@ -141,80 +176,45 @@ func (d *decider) toTemplate(v podView, p *PodPlan, s *BootStep) {
 		switch {
 		case named && !moves:
 			i.Target.Digest = at.Digest
-		case named:
+		case named && i.Target.Digest != at.Digest:
 			s.ends = append(s.ends, placeOf(w.Image))
 		}
 		if moves && why == "" {
-			why = d.speaksAgainst(i.Target, w)
+			why = d.speaksAgainst(v, i.Target, w)
 		}
 		p.Images = append(p.Images, i)
 	}
 	d.render(v, p)
-	if v.disk != nil {
-		d.holds(p)
-		d.waitsFor(p)
-	}
 	switch {
 	case p.Err != nil:
 		s.stays("%v", p.Err)
 	case v.disk != nil && !p.Waiting:
-		// The pod is the same.
+		_, once := d.rec.Wrote[v.file]
+		s.ours = once && !d.unedited(*v.disk) && p.same(v.disk)
 	case v.disk != nil && !d.unedited(*v.disk):
 		s.stays("it is not what the agent wrote last")
+	case v.disk != nil && d.isConfigured(v, *p):
+		s.stays("only its pull policy is another")
 	case why != "":
 		s.stays("%s", why)
-	case len(p.Holds) > 0:
-		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
+	case v.disk == nil:
+		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
 	default:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
-		if v.disk == nil {
-			s.Reason = "its template is new"
-		}
+		d.heldAtBoot(p, s)
 	}
 }
 
-// bootTarget is what an image is to follow; moves: it is not what the pod manifest
-// follows. What the configuration names instead of the template is no system's
-// update, and is offered.
-func (d *decider) bootTarget(w Want) (target Release, moves bool) {
-	ask := w.Ask
-	if ask.Repository == "" {
-		return Release{}, false // as the template has it
+// isConfigured reports whether nothing is another but the pull policy, which the
+// configuration names, and no system.
+func (d *decider) isConfigured(v podView, p PodPlan) bool {
+	other := *d
+	other.policy.PullPolicy = manifests.PullAlways
+	if d.policy.PullPolicy == manifests.PullAlways {
+		other.policy.PullPolicy = manifests.PullIfNotPresent
 	}
-	rule := d.policy.rule(ask.Repository)
-	target = Release{Repository: ask.Repository, Tag: ask.Tag}
-	on := w.OnDisk
-	is := on.Repository == ask.Repository && !IsPlaceholder(on.Tag)
-	if is && (rule.Follow != "" || on.Tag == ask.Tag) {
-		target.Tag = on.Tag
-		return target, false
-	}
-	// The intermediate tag of a short one, where the last poll has found it.
-	if known := d.rec.Offers[ask.String()].Follow; known.Tag == ask.Tag || areTwins(ask.Tag, known.Tag, rule) {
-		target.Tag, target.Digest = known.Tag, known.Digest
-	}
-	return target, true
-}
-
-// speaksAgainst tells why a pod must not start with what its template brings.
-func (d *decider) speaksAgainst(target Release, w Want) string {
-	name := target.Repository + ":" + target.Tag
-	rule := d.policy.rule(target.Repository)
-	if no, refused := d.refuses(target, rule); refused {
-		return no.String()
-	}
-	switch {
-	case rule.Signatures == SignaturesRequire && d.rec.Signed[releaseKey(target.Repository, target.Digest)] == "":
-		return name + ": not known to be signed"
-	case w.OnDisk.Repository != "" && d.policy.PullPolicy == manifests.PullIfNotPresent && !d.hasName(name):
-		return name + ": not on the node"
-	}
-	return ""
-}
-
-// hasName reports whether kubelet finds an image on the node by this name.
-func (d *decider) hasName(name string) bool {
-	return slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Name == name })
+	other.render(v, &p)
+	return p.Err == nil && !p.Waiting
 }
 
 // unedited reports whether a pod manifest is what the agent wrote last.

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// boots is a boot up to kubelet's start.
+func (w *world) boots() []agent.BootStep {
+	w.t.Helper()
+	w.Node.PowerOff()
+	steps, err := w.Agent().Boot(w.t.Context())
+	require.NoError(w.t, err)
+	return steps
+}
+
+// A hold is one on a removal, too.
+func TestABootRemovesNothingThatIsHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		hold   func(w *world)
+		reason string
+	}{
+		"everything": {func(w *world) {
+			_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "wait"})
+			require.NoError(w.t, err)
+		}, "hold: everything: wait"},
+		"its image": {func(w *world) {
+			_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, agent.PersonHold{Reason: "wait"})
+			require.NoError(w.t, err)
+		}, "hold: " + velum + ": wait"},
+		"frozen": {func(w *world) { w.Policy.Freeze = w.Clock.Now().Add(time.Hour) }, "freeze: nothing is applied before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first := running(t)
+				w.Node.PutTemplate("other.yaml", []byte("kind: [Pod")) // or nothing is concluded
+				c.hold(w)
+				w.Node.PutTemplate("velum.yaml", nil)
+				steps := w.boots()
+				require.Len(t, steps, 2)
+				becomes(t, steps[1:], "", c.reason)
+				w.Node.SetKubelet(true)
+				w.Node.Sync()
+				w.runs("velum.yaml", "velum", first.Digest)
+			})
+		})
+	}
+}
+
+// What could not be written has ended no override, also not by the next file's
+// record.
+func TestABootThatCannotWriteEndsNoOverride(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.bad(1, "9.9")
+		w.apply()
+		was := w.record().Overrides
+		require.Len(t, was, 1)
+		w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.Node.PutTemplate("zz.yaml", podYAML("zz", "db="+mariadb+":10.0-rev1"))
+		w.Node.PowerOff()
+		a := w.Agent()
+		a.Files = fullFor{w.Node, "velum.yaml"}
+		steps, err := a.Boot(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, agent.BootErrors(steps), "velum.yaml: no space left on device")
+		assert.NotEmpty(t, w.Node.PodManifest("zz.yaml"))
+		assert.Equal(t, was, w.record().Overrides)
+	})
+}
+
+// A template that names what did not come up here does not start it again.
+func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
+	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
+		t.Run(policy, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.PullPolicy = policy
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+				w.check()
+				w.bad(2, "2.1")
+				out, _ := w.apply()
+				require.Equal(t, agent.ResultFailed, out[0].Result)
+				pinned := w.Node.PodManifest("velum.yaml")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+				becomes(t, w.boots(), "", "refused by failed")
+				assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
+			})
+		})
+	}
+}
+
+// What staging has found to be signed is known to be, also where another question
+// has led to it.
+func TestABootWithASignedTemplate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, v := signing(t, agent.SignaturesRequire)
+		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		v.Sign(second.Digest, "sha256:ours")
+		w.check()
+		require.True(t, w.Node.Pinned(velum, second.Digest))
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// Somebody who edits a pod that was rolled back has another idea.
+func TestABootKeepsTheEditOfAPodThatWasRolledBack(t *testing.T) {
+	for name, edit := range map[string]func(string) string{
+		"beside the image": func(text string) string { return text + "  hostNetwork: true\n" },
+		"the image":        func(text string) string { return string(rendered("velum", "velum="+velum+":4.0.0-rev7")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.bad(1, "9.9")
+				w.apply()
+				edited := edit(w.Node.PodManifest("velum.yaml"))
+				w.Node.PutPodManifest("velum.yaml", []byte(edited))
+				becomes(t, w.boots(), "", "it is not what the agent wrote last")
+				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
+				w.restart()
+				w.look() // before kubelet has started anything
+				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
+			})
+		})
+	}
+}
+
+// What only the configuration has changed waits for approval, as without a boot: it may
+// be a mistake, and nobody has seen that it is there.
+func TestABootBringsNoOtherConfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    func(w *world)
+		reason string
+	}{
+		"a rewrite": {func(w *world) {
+			w.Policy.Rewrites = []manifests.Rewrite{{From: "registry.suse.com", To: "mirror.example.com/suse"}}
+		}, "mirror.example.com/suse/caasp/v4/velum:4.0.0-rev1: of another registry than " + velum},
+		"the pull policy": {func(w *world) { w.Policy.PullPolicy = "IfNotPresent" }, "only its pull policy is another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+				w.check()
+				was := w.Node.PodManifest("velum.yaml")
+				c.set(w)
+				becomes(t, w.boots(), "", c.reason)
+				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+			})
+		})
+	}
+}
+
+// The new system's images are in another namespace of the registry.
+func TestABootIntoAnotherRepository(t *testing.T) {
+	const next = "registry.suse.com/caasp/v4.5/velum"
+	for tag, c := range map[string]struct {
+		do     agent.Verb
+		reason string
+	}{
+		"4.0.1-rev1": {agent.StepWrite, "its template is another"},
+		"4.0.0-rev1": {agent.StepWrite, "its template is another"},
+		"3.9.9-rev1": {"", next + ":3.9.9-rev1: lower than 4.0.0-rev1"},
+	} {
+		t.Run(tag, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+next+":"+tag))
+				becomes(t, w.boots(), c.do, c.reason)
+			})
+		})
+	}
+}
+
+// A container that the template adds keeps the others from starting where its image
+// is not there.
+func TestABootAddsNoContainerThatIsNotOnTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.PullPolicy = "IfNotPresent"
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+		w.check()
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1"))
+		becomes(t, w.boots(), "", mariadb+":10.0-rev1: not on the node")
+	})
+}
+
+// The system is rolled back, and updated again: what is on disk was written by the agent
+// all the same.
+func TestABootAfterARollbackOfTheSystem(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		first := podYAML("velum", "velum="+velum+":4.0.0-rev1")
+		w.Node.PutTemplate("velum.yaml", first)
+		w.check()
+		older := w.Node.PodManifest("velum.yaml")
+		w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.check()
+		w.Node.PowerOff()
+		w.Node.PutTemplate("velum.yaml", first)
+		w.Node.PutPodManifest("velum.yaml", []byte(older))
+		becomes(t, w.reboot(), "", "")
+		third := w.Registry.Release(velum, "4.0.2", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.runs("velum.yaml", "velum", third.Digest)
+	})
+}
+
+// killedAfter dies after a write, before the record is kept.
+type killedAfter struct {
+	agent.PodFiles
+	die func()
+}
+
+func (k killedAfter) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+	err := k.PodFiles.Write(ctx, was, data)
+	k.die()
+	return err
+}
+
+// A boot that is cut short after the write is gone on with: what it wrote is not
+// taken for somebody's edit, nor for an older system's.
+func TestABootThatIsKilled(t *testing.T) {
+	for name, rolledBack := range map[string]bool{"": false, "with an override": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				if rolledBack {
+					w.bad(1, "9.9")
+					w.apply()
+				}
+				second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+				w.Node.PowerOff()
+				a := w.Agent()
+				a.Files = killedAfter{w.Node, func() { w.Disk.Fail(errors.New("killed")) }}
+				_, err := a.Boot(t.Context())
+				require.NoError(t, err)
+				w.Disk.Fail(nil)
+				require.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
+
+				w.restart()
+				w.look() // the unit is not started again, and kubelet has not started anything
+				assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
+				becomes(t, w.reboot(), "", "")
+				w.runs("velum.yaml", "velum", second.Digest)
+				w.Registry.Release(velum, "4.0.2", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
+				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				assert.False(t, strings.Contains(w.Node.PodManifest("velum.yaml"), "4.0.1"))
+			})
+		})
+	}
+}
