@@ -25,7 +25,7 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
-	v := vigil{began: time.Now(), since: time.Now(), ends: map[ending]bool{}}
+	v := vigil{began: time.Now(), since: time.Now()}
 	for {
 		// Not under the deadline: a look that it cut short would tell nothing.
 		is, err := a.sight(ctx, p)
@@ -66,11 +66,11 @@ type vigil struct {
 	since time.Time // the pod has been as it is now
 	was   sight     // the last one
 	fell  int       // how often it was all right, and was so no more
-	ends  map[ending]bool
+	ends  []ending
 }
 
-// ending is a container that has ended and should not have.
-type ending struct{ container, id string }
+// ending is a container that has ended and should not have, and what it lacks for that.
+type ending struct{ container, id, why string }
 
 // endsTooOften is how often a container ends until its pod is given up before the
 // deadline. kubelet starts it anew at once, then after pauses of 10, 20, 40 s: so it has
@@ -81,9 +81,9 @@ const endsTooOften = 5
 // loops tells of a container that ends again and again; none does: "".
 func (v *vigil) loops() string {
 	count := map[string]int{}
-	for e := range v.ends {
+	for _, e := range v.ends {
 		if count[e.container]++; count[e.container] == endsTooOften {
-			return fmt.Sprintf("%s has ended %d times: %s", e.container, endsTooOften, v.was.missing)
+			return fmt.Sprintf("%s has ended %d times: %s", e.container, endsTooOften, e.why)
 		}
 	}
 	return ""
@@ -95,7 +95,9 @@ func (v *vigil) see(is sight, err error) {
 		return
 	}
 	for _, e := range is.ended {
-		v.ends[e] = true
+		if !slices.Contains(v.ends, e) {
+			v.ends = append(v.ends, e)
+		}
 	}
 	if is.missing != "" || is.starts != v.was.starts {
 		v.since = time.Now()
@@ -156,7 +158,7 @@ func unproved(pod string, after time.Duration, last sight, fell int, err error) 
 type sight struct {
 	missing string // the first thing that is not as expected; empty: all is
 	moved   string // a tag has moved on between the last look and the start, and something else was started
-	started bool   // the containers were started anew, or an init container was, whatever became of it
+	started bool   // the containers were started anew, or an init container runs or has failed
 	starts  string // names the starts of the expected containers: another one is a restart
 	ended   []ending
 	// unchecked are the containers of which nobody could tell whether they are ready.
@@ -182,13 +184,14 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		if anew && c.Running && e.Config != "" && c.Image != "" && !isImage(*c, e) {
 			s.moved = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image)
 		}
-		begun = begun || e.Init && anew && c.Running
+		// One that has ended well tells nothing of the others, whose registry may be away.
+		begun = begun || e.Init && anew && (c.Running || c.ExitCode != 0)
 		s.started = s.started && (e.Init || anew)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
 		}
 		if anew && !c.Running && !c.StartedAt.IsZero() && isImage(*c, e) && (!e.Init || c.ExitCode != 0) {
-			s.ended = append(s.ended, ending{e.Container, c.ID})
+			s.ended = append(s.ended, ending{e.Container, c.ID, lacks(c, e)})
 		}
 	}
 	s.starts, s.started = starts.String(), s.started || begun

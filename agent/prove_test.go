@@ -139,3 +139,64 @@ func TestACrashLoopIsGivenUpEarly(t *testing.T) {
 		})
 	}
 }
+
+// It is said of the container that it is about, whatever else is missing.
+func TestACrashLoopIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.ApplyTimeout = 5 * time.Minute
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "db="+mariadb+":__TAG__"))
+		w.check()
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		bad := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.Node.Crash(bad.Digest, true)
+		w.check()
+		for _, at := range every(10*time.Second, 3) {
+			time.AfterFunc(at, w.Node.Sync)
+		}
+		time.AfterFunc(40*time.Second, func() {
+			w.Node.Sync()
+			w.Node.SetKubelet(false)
+			w.Node.Restart("velum.yaml", "velum")
+			time.AfterFunc(time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
+		})
+		out, _ := w.apply()
+		assert.Contains(t, out[0].Reason, "pod velum: db has ended 5 times: db does not run (exit code 1); rolled back")
+	})
+}
+
+// An init container that is tried again counts likewise, and one that ends well does not.
+func TestACrashLoopOfAnInitContainer(t *testing.T) {
+	for name, c := range map[string]struct {
+		heals  time.Duration
+		result agent.Result
+		reason string
+	}{
+		"for ever":   {time.Hour, agent.ResultFailed, "setup has ended 5 times: init container setup has not ended well (exit code 1); rolled back"},
+		"four times": {35 * time.Second, agent.ResultApplied, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Registry.Release(mariadb, "10.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "init:setup="+mariadb+":__TAG__"))
+				w.check()
+				bad := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+				w.Node.Crash(bad.Digest, true)
+				w.check()
+				time.AfterFunc(c.heals, func() { w.Node.Crash(bad.Digest, false) })
+				for _, at := range every(10*time.Second, 6) {
+					time.AfterFunc(at, w.Node.Sync)
+				}
+				out, _ := w.apply()
+				assert.Equal(t, c.result, out[0].Result, out[0].Reason)
+				assert.Contains(t, out[0].Reason, c.reason)
+				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), bad.Digest, "no registry was away")
+			})
+		})
+	}
+}
