@@ -75,7 +75,9 @@ func (a *Agent) boot(ctx context.Context, s *BootStep) {
 	default:
 		if s.ours { // a system that was rolled back, or a kill after the write
 			a.record.wrote(s.File, s.Was.Data)
-			s.Err = a.save(ctx)
+			if err := a.save(ctx); err != nil {
+				a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", s.File, "err", err)
+			}
 			return
 		}
 		a.Log.Info("pod manifest stays", "cycle", a.cycle, "file", s.File, "reason", s.Reason)
@@ -144,10 +146,7 @@ func (d *decider) atBoot(v podView, s *BootStep) {
 		}
 	case d.orphan(v, &p):
 		s.Do, s.Reason = StepRemove, "its template is gone"
-		for _, w := range v.wants {
-			p.Images = append(p.Images, ImagePlan{Want: w})
-		}
-		d.heldAtBoot(&p, s)
+		d.heldAtBoot(v, p, s)
 	case v.template == nil || !v.managed:
 		// Not ours.
 	default:
@@ -155,10 +154,16 @@ func (d *decider) atBoot(v podView, s *BootStep) {
 	}
 }
 
-// heldAtBoot has a pod manifest stay that anybody holds.
-func (d *decider) heldAtBoot(p *PodPlan, s *BootStep) {
-	d.holds(p)
-	d.waitsFor(p)
+// heldAtBoot has a pod manifest stay that anybody holds: also one whose image the
+// template takes away, or takes from elsewhere.
+func (d *decider) heldAtBoot(v podView, p PodPlan, s *BootStep) {
+	for _, img := range v.was.Images {
+		if ref, err := d.policy.memory.reference(img.Reference); err == nil {
+			p.Images = append(p.Images, ImagePlan{Want: Want{Ask: Question{Repository: ref.Repository}}})
+		}
+	}
+	d.holds(&p)
+	d.waitsFor(&p)
 	if len(p.Holds) > 0 {
 		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
 	}
@@ -201,7 +206,7 @@ func (d *decider) toTemplate(v podView, p *PodPlan, s *BootStep) {
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
 	default:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
-		d.heldAtBoot(p, s)
+		d.heldAtBoot(v, *p, s)
 	}
 }
 

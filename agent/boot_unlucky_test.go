@@ -228,16 +228,19 @@ func TestABootAfterARollbackOfTheSystem(t *testing.T) {
 	})
 }
 
-// killedAfter dies after a write, before the record is kept.
-type killedAfter struct {
+// killedAt dies before a write, or after it and before the record is kept.
+type killedAt struct {
 	agent.PodFiles
-	die func()
+	before bool
+	die    func()
 }
 
-func (k killedAfter) Write(ctx context.Context, was agent.PodFile, data []byte) error {
-	err := k.PodFiles.Write(ctx, was, data)
+func (k killedAt) Write(ctx context.Context, was agent.PodFile, data []byte) error {
 	k.die()
-	return err
+	if k.before {
+		return errors.New("killed")
+	}
+	return k.PodFiles.Write(ctx, was, data)
 }
 
 // A boot that is cut short after the write is gone on with: what it wrote is not
@@ -255,7 +258,7 @@ func TestABootThatIsKilled(t *testing.T) {
 				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
 				w.Node.PowerOff()
 				a := w.Agent()
-				a.Files = killedAfter{w.Node, func() { w.Disk.Fail(errors.New("killed")) }}
+				a.Files = killedAt{w.Node, false, func() { w.Disk.Fail(errors.New("killed")) }}
 				_, err := a.Boot(t.Context())
 				require.NoError(t, err)
 				w.Disk.Fail(nil)
@@ -270,6 +273,118 @@ func TestABootThatIsKilled(t *testing.T) {
 				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
 				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 				assert.False(t, strings.Contains(w.Node.PodManifest("velum.yaml"), "4.0.1"))
+			})
+		})
+	}
+}
+
+// Killed before the write, it is gone on with by the next boot.
+func TestABootThatIsKilledBeforeItsWrite(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.apply()
+		was := w.Node.PodManifest("velum.yaml")
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.Node.PowerOff()
+		a := w.Agent()
+		a.Files = killedAt{w.Node, true, func() { w.Disk.Fail(errors.New("killed")) }}
+		_, err := a.Boot(t.Context())
+		require.NoError(t, err)
+		w.Disk.Fail(nil)
+		w.restart()
+		w.look()
+		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+		w.Node.SetKubelet(true)
+		w.Node.Sync()
+		w.runs("velum.yaml", "velum", first.Digest)
+		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// The images on disk are held, whatever the template has in their place.
+func TestABootTakesNoHeldImageAway(t *testing.T) {
+	for name, template := range map[string][]byte{
+		"from another repository": podYAML("velum", "velum=registry.suse.com/caasp/v4.5/velum:4.0.1-rev1"),
+		"another container":       podYAML("velum", "db="+mariadb+":10.0-rev1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, agent.PersonHold{Reason: "wait"})
+				require.NoError(t, err)
+				w.Node.PutTemplate("velum.yaml", template)
+				becomes(t, w.boots(), "", "hold: "+velum+": wait")
+			})
+		})
+	}
+}
+
+// A template that moves on in one place leaves the digest of the other.
+func TestABootThatEndsAPartOfAnOverride(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "db="+mariadb+":10.0-rev1"))
+		w.check()
+		w.Node.Crash(w.Registry.Release(mariadb, "10.0", 1, "1.2").Digest, true)
+		w.check()
+		w.apply()
+		require.Len(t, w.record().Overrides["velum.yaml"].Images, 2)
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1", "db="+mariadb+":10.0-rev1"))
+		becomes(t, w.boots(), agent.StepWrite, "its template is another")
+		wrote := w.Node.PodManifest("velum.yaml")
+		assert.Contains(t, wrote, velum+":4.0.1-rev1\n")
+		assert.Contains(t, wrote, db.Digest)
+		assert.Len(t, w.record().Overrides["velum.yaml"].Images, 1)
+		w.restart()
+		w.check() // before kubelet has started anything
+		assert.Equal(t, wrote, w.Node.PodManifest("velum.yaml"))
+		w.Node.SetKubelet(true)
+		w.Node.Sync()
+		w.runs("velum.yaml", "velum", second.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+		w.check()
+		w.look()
+		w.look()
+		assert.Equal(t, wrote, w.Node.PodManifest("velum.yaml"))
+		w.idle()
+	})
+}
+
+// A yes that could not be carried out before the boot is to what the pod is no more.
+func TestABootEndsAYesToSomethingElse(t *testing.T) {
+	for name, c := range map[string]struct {
+		tag string
+	}{"the same": {"4.0.0-rev2"}, "another": {"4.0.1-rev1"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				next := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+				w.check()
+				ctx, die := context.WithCancel(t.Context())
+				w.Registry.OnAsk = func(string, string) { die() }
+				_, _, err := w.agent.Apply(ctx, nil, false)
+				w.Registry.OnAsk = nil
+				require.NoError(t, err)
+				require.Len(t, w.record().Approved, 1)
+				other := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":"+c.tag))
+				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				want := map[string]agent.Release{"the same": next, "another": other}[name].Digest
+				w.runs("velum.yaml", "velum", want)
+				starts := w.Node.Starts("velum.yaml", "velum")
+				w.check()
+				w.look()
+				assert.Empty(t, w.record().Approved)
+				assert.Equal(t, want, w.record().Good["velum.yaml/velum"].Running)
+				assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
+				w.look()
+				w.idle()
 			})
 		})
 	}

@@ -115,9 +115,12 @@ func (h *history) reboot() {
 	for _, s := range again {
 		require.Empty(h.t, s.Do, "a second boot would %s %s: %s\nfirst: %v\n%s\n---\n%s", s.Do, s.File, s.Reason, steps, s.Was.Data, s.Data)
 	}
+	h.agent = h.Agent()
+	if rapid.Bool().Draw(h.t, "before kubelet") {
+		h.cycle(agent.PollNone)
+	}
 	h.Node.SetKubelet(true)
 	h.Node.Sync()
-	h.agent = h.Agent()
 }
 
 func (h *history) loseRecord() {

@@ -36,6 +36,7 @@ type history struct {
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
 	rule     agent.Rule
 	crashed  []digest.Digest
+	died     bool // in the middle: what was begun is gone on with
 
 	published []agent.Release
 	fills     bool                     // pulls fill the disk
@@ -221,7 +222,8 @@ func (h *history) edit(file, text string) {
 }
 
 func (h *history) template(more bool) {
-	spec := []string{"db=" + mariadb + ":4.0.0-rev1"}
+	tag := rapid.SampledFrom([]string{"4.0.0", "4.0.0-rev1", fmt.Sprintf("4.0.0-rev%d", h.revs[mariadb])}).Draw(h.t, "tag")
+	spec := []string{"db=" + mariadb + ":" + tag}
 	if more {
 		spec = append(spec, "more="+velum+":4.0.0")
 	}
@@ -326,7 +328,9 @@ func (h *history) applyAndDie() {
 	h.Registry.OnAsk = func(string, string) { n++; dieAt(n, at, die) }
 	h.Node.OnStop = func(string) error { n++; dieAt(n, at, die); return nil }
 	defer func() { h.Registry.OnAsk, h.Node.OnStop = nil, nil }()
+	h.died = true
 	h.apply(ctx)
+	h.died = false
 	h.agent = h.Agent()
 }
 

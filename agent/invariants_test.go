@@ -37,7 +37,7 @@ func (h *history) invariants(s agent.Status) {
 	h.recordHolds()
 	plan, err := h.agent.Plan(h.t.Context(), agent.PollNone)
 	require.NoError(h.t, err)
-	if trouble || len(h.record().Approved) > 0 { // an interrupted apply goes on
+	if trouble || h.died || len(h.record().Approved) > 0 { // an interrupted apply goes on
 		return
 	}
 	h.comesToRest(plan, s)
