@@ -21,7 +21,9 @@ func (d *decider) bootTarget(w Want) (target Release, moves bool) {
 	}
 	rule := d.policy.rule(ask.Repository)
 	target = Release{Repository: ask.Repository, Tag: ask.Tag}
-	if on := w.OnDisk; on.Repository == ask.Repository && !IsPlaceholder(on.Tag) && (rule.Follow != "" || on.Tag == ask.Tag) {
+	on := w.OnDisk
+	is := on.Repository == ask.Repository && !IsPlaceholder(on.Tag)
+	if is && (rule.Follow != "" || on.Tag == ask.Tag) {
 		target.Tag = on.Tag
 		return target, false
 	}
@@ -48,7 +50,8 @@ func (d *decider) lastSeen(ref Reference) Release {
 	for _, key := range slices.Sorted(maps.Keys(d.rec.Offers)) {
 		o := d.rec.Offers[key]
 		for _, r := range []Release{o.Follow, o.Newest} {
-			if r.Repository == ref.Repository && (r.Tag == ref.Tag || key == ref.String() && r.Digest == o.Follow.Digest) && !o.At.Before(at) {
+			asked := key == ref.String() && r.Digest == o.Follow.Digest
+			if r.Repository == ref.Repository && (r.Tag == ref.Tag || asked) && !o.At.Before(at) {
 				is, at = r, o.At
 			}
 		}

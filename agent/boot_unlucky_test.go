@@ -5,7 +5,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -272,7 +271,7 @@ func TestABootThatIsKilled(t *testing.T) {
 				w.Registry.Release(velum, "4.0.2", 1, "1.1")
 				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
 				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
-				assert.False(t, strings.Contains(w.Node.PodManifest("velum.yaml"), "4.0.1"))
+				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "4.0.1")
 			})
 		})
 	}
@@ -388,4 +387,17 @@ func TestABootEndsAYesToSomethingElse(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What has a template and is not ours to change stays without a word, and so does what
+// is right while another operation owns the node.
+func TestABootHasNothingToSay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.1"))
+		w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.0"))
+		w.Node.PutPodManifest("foreign.yaml", podYAML("foreign", "db="+mariadb+":10.0"))
+		w.Grain.SetBusy("the grain is true")
+		assert.Empty(t, w.boots())
+	})
 }

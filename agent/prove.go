@@ -190,7 +190,7 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
 		}
-		if anew && !c.Running && !c.StartedAt.IsZero() && isImage(*c, e) && (!e.Init || c.ExitCode != 0) {
+		if anew && hasEnded(*c, e) {
 			s.ended = append(s.ended, ending{e.Container, c.ID, lacks(c, e)})
 		}
 	}
@@ -199,6 +199,11 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		s.missing, s.unchecked = a.unready(ctx, p, containers)
 	}
 	return s, nil
+}
+
+// hasEnded reports whether a container has ended that should not have.
+func hasEnded(c Container, e Expectation) bool {
+	return !c.Running && !c.StartedAt.IsZero() && isImage(c, e) && (!e.Init || c.ExitCode != 0)
 }
 
 // initsFirst has what the others wait for in front.
