@@ -49,7 +49,8 @@ func checkImageSpace(fs agent.Filesystem, d config.Disk) finding {
 	room := fs.Free - max(reserve, collects)
 	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
 		fs.Path, agent.Bytes(fs.Free), agent.Bytes(fs.Size), agent.Bytes(reserve), d.HighMark, agent.Bytes(collects))
-	const remedy = "make room: `crictl rmi --prune` removes what no container uses; or enlarge the file system"
+	const remedy = "make room: `crictl rmi IMAGE` of what nobody needs (its --prune, before crictl 1.30, takes what " +
+		"is staged and the way back along); or enlarge the file system"
 	switch {
 	case room > 0:
 		return ok(check, detail+": room for "+agent.Bytes(room))

@@ -119,6 +119,17 @@ func TestUnitsBesideTheService(t *testing.T) {
 	found(t, one(render.judge(failed, wellSet())), verdictWarn, "journalctl")
 }
 
+// A daemon that runs may have bad news.
+func TestCheckDaemon(t *testing.T) {
+	t.Parallel()
+	for state, verdict := range map[agent.State]string{
+		agent.StateApplying: verdictOK, agent.StateFailed: verdictWarn, agent.StateHeld: verdictOK,
+		agent.StateStale: verdictWarn, agent.StateStaged: verdictOK, agent.StateCurrent: verdictOK,
+	} {
+		found(t, daemonFinding(agent.Status{State: state, Reason: "because"}), verdict, string(state)+": because")
+	}
+}
+
 func TestCheckVersion(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, checkVersion(nil))

@@ -58,7 +58,7 @@ var spaces = map[string]struct {
 		19e9,
 		config.Disk{Reserve: 20e9, ReservePercent: 10, HighMark: 85},
 		verdictWarn,
-		[]string{"nothing is staged until 1.0 GB more are free", "disk.reserve", "crictl rmi --prune"},
+		[]string{"nothing is staged until 1.0 GB more are free", "disk.reserve", "crictl rmi IMAGE"},
 	},
 	"exactly the reserve":         {20e9, config.Disk{Reserve: 20e9, HighMark: 85}, verdictWarn, []string{"until 1 bytes more"}},
 	"the percentage is larger":    {14e9, config.Disk{Reserve: 1, ReservePercent: 14, HighMark: 90}, verdictWarn, []string{"14.0 GB are reserved"}},

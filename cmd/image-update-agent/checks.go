@@ -74,7 +74,20 @@ func (s settings) checkDaemon(ctx context.Context) finding {
 	case err != nil:
 		return fail("daemon", err, "journalctl -u image-update-agent")
 	default:
-		return ok("daemon", agent.Sentence(status))
+		return daemonFinding(status)
+	}
+}
+
+// daemonFinding judges the state: a daemon that answers may well have bad news.
+func daemonFinding(status agent.Status) finding {
+	const check = "daemon"
+	switch status.State {
+	case agent.StateFailed:
+		return warn(check, agent.Sentence(status), "image-update-agent status, then journalctl -u image-update-agent")
+	case agent.StateStale:
+		return warn(check, agent.Sentence(status), "the lines of the registries below say what is wrong on the way there")
+	default:
+		return ok(check, agent.Sentence(status))
 	}
 }
 
