@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -28,10 +29,11 @@ line.
 
 It asks no registry. A pod manifest stays as it is where the agent was not the
 last to write it, where a person or the configuration holds its images, while
-another operation owns the node, where a rule refuses the template's tag, where
-signatures are required and none is known, and, with the pull policy
-IfNotPresent, where the node does not have the image. The daemon offers these as
-any other update.
+the node is being removed, where a rule refuses the template's tag, where it is
+of another registry or lower than what is there, where signatures are required
+and none is known, with the pull policy IfNotPresent where the node does not
+have the image, and where only the configuration has changed. The daemon offers
+these as any other update.
 
 Once kubelet has been started, or the boot is over, it changes nothing and ends
 with 4.`,
@@ -61,6 +63,9 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return err
 	}
 	defer w.close()
+	if s.Grains.Enabled {
+		w.agent.Announcer = rebooted{salt{store: grains.New("/", s.Grains.Path, log)}}
+	}
 	steps, err := w.agent.Boot(ctx)
 	for _, step := range steps {
 		fmt.Fprintln(a.out, bootLine(step))
@@ -69,6 +74,19 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return err
 	}
 	return agent.BootErrors(steps)
+}
+
+// rebooted is a node whose reboot may be a part of the very update that owns it: Salt
+// sets the grain, reboots, and takes it away when the pods are up.
+type rebooted struct{ salt }
+
+// Busy answers as agent.Announcer.
+func (r rebooted) Busy(ctx context.Context) (string, error) {
+	name, err := r.store.Busy(ctx)
+	if err != nil || grains.Reboots(name) {
+		return "", err
+	}
+	return r.salt.Busy(ctx)
 }
 
 func bootLine(s agent.BootStep) string {

@@ -65,6 +65,23 @@ func TestRenderBeforeKubeletStarts(t *testing.T) {
 	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n", does(t, "render", "--root", root))
 }
 
+// The boot may be a part of the update that owns the node, and no part of its removal.
+func TestRenderWhileSaltOwnsTheNode(t *testing.T) {
+	root := bootRoot(t, 0)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "etc/salt"), 0o755))
+	for text, want := range map[string]string{
+		"update_in_progress: true\n":                            "velum.yaml written",
+		"migration_in_progress: true\n":                         "velum.yaml written",
+		"removal_in_progress: true\n":                           "velum.yaml stays as it is: the grain removal_in_progress is true",
+		"update_in_progress: true\nremoval_in_progress: true\n": "velum.yaml stays as it is: the grain removal_in_progress is true",
+		"update_in_progress: true\nbroken: [\n":                 "velum.yaml stays as it is: grains",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "etc/salt/grains"), []byte(text), 0o600))
+		assert.Contains(t, does(t, "render", "--root", root), want, text)
+		require.NoError(t, os.RemoveAll(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml")))
+	}
+}
+
 // What runs, or may run, is the daemon's.
 func TestRenderAfterKubeletsStart(t *testing.T) {
 	root := bootRoot(t, 1)

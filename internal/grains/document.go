@@ -13,9 +13,16 @@ import (
 
 // busyKeys are the grains by which the cluster's orchestrations ask for
 // quiet: Salt has disabled timers and drains, reboots or deletes, and
-// restarting a pod now would work against it.
+// restarting a pod now would work against it. Those that mean the most come first.
 var busyKeys = []string{
-	"update_in_progress", "migration_in_progress", "removal_in_progress", "node_removal_in_progress",
+	"removal_in_progress", "node_removal_in_progress", "update_in_progress", "migration_in_progress",
+}
+
+// Reboots reports whether the orchestration that a busy grain stands for updates the
+// system and reboots the node: in that boot it is the reason for what is new, and does
+// not speak against it.
+func Reboots(busy string) bool {
+	return busy == "update_in_progress" || busy == "migration_in_progress"
 }
 
 // document is a grains file that Salt can read and whose keys stand on lines
