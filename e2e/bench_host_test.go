@@ -5,6 +5,7 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,55 +22,82 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// BenchmarkHostBoot measures what the installed service costs a boot: the time from its start to READY, and the whole
-// boot with and without it, in turn. It shows what a kubelet, and what the boot, waited for. BENCH_ROUNDS is how often
-// (10).
+// BenchmarkHostBoot measures what the installed package costs a boot: from its start to READY, until kubelet is
+// started, and until the boot is over, with it and without it in turn. It shows what waited for what, and the sizes of the
+// packages. BENCH_ROUNDS is how often (10).
 func BenchmarkHostBoot(b *testing.B) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
 	require.NoError(b, err, "BENCH_ROUNDS")
 	n := node.Start(b, node.Options{})
 	n.Registry.Down()
-	h := host.New(b, n, host.Systemd257)
-	h.Install(host.PackagesOf(b).Older)
-	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
-	h.Enable("kubelet.service")
-	require.Equal(b, "running", h.Boot()) // the first one makes caches
-	var start, with, without []float64
+	boots := &boots{Host: host.New(b, n, host.Systemd257), b: b, ms: map[string][]float64{}}
+	boots.Install(host.PackagesOf(b).Older)
+	hostFiles(boots.Host, n)
+	boots.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
+	boots.Enable("kubelet.service")
+	require.Equal(b, "running", boots.Boot()) // the first one makes caches
 	for b.Loop() {
 		for range rounds {
-			h.Must("systemctl", "disable", "--quiet", host.Service)
-			without = append(without, rebooted(b, h))
-			h.Must("systemctl", "enable", "--quiet", host.Service)
-			with = append(with, rebooted(b, h))
-			is := h.Show(host.Service, "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
-			start = append(start, ms(b, is["ActiveEnterTimestampMonotonic"])-ms(b, is["InactiveExitTimestampMonotonic"]))
+			boots.Must("systemctl", "disable", "--quiet", host.Service) // what renders comes and goes with it
+			boots.again("without")
+			boots.Must("systemctl", "enable", "--quiet", host.Service)
+			boots.again("with")
+			boots.took("agent, start to READY", host.Service, "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+			boots.took("render, before kubelet", renders, "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
+			boots.used("agent, processor", host.Service)
+			boots.used("render, processor", renders)
 		}
 	}
-	fmt.Println(h.Must("systemd-analyze", "critical-chain", "kubelet.service", "multi-user.target", "--no-pager"))
-	fmt.Println(h.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ms\tn\tmedian\tleast\tmost")
-	for _, row := range []struct {
-		what string
-		ms   []float64
-	}{{"start to READY", start}, {"boot with the agent", with}, {"boot without", without}} {
-		fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.1f\n", row.what, len(row.ms),
-			median(row.ms), slices.Min(row.ms), slices.Max(row.ms))
-	}
-	require.NoError(b, table.Flush())
+	fmt.Println(boots.Must("systemd-analyze", "critical-chain", "kubelet.service", "multi-user.target", "--no-pager"))
+	fmt.Println(boots.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
+	boots.print()
 	sizes(b)
-	b.ReportMetric(median(start), "start-to-ready-ms")
-	b.ReportMetric(median(with)-median(without), "boot-ms")
 	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
 }
 
-// rebooted is how long a boot took, from the start of systemd to the last job, in ms.
-func rebooted(b *testing.B, h *host.Host) float64 {
-	b.Helper()
-	h.PowerOff()
-	require.Equal(b, "running", h.Boot())
-	is := h.Show("", "UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
-	return ms(b, is["FinishTimestampMonotonic"]) - ms(b, is["UserspaceTimestampMonotonic"])
+const renders = "image-update-agent-render.service"
+
+// boots are those of a host, and what was measured in them, in ms.
+type boots struct {
+	*host.Host
+	b  *testing.B
+	ms map[string][]float64
+}
+
+// again boots once more.
+func (s *boots) again(kind string) {
+	s.b.Helper()
+	s.PowerOff()
+	require.Equal(s.b, "running", s.Boot())
+	manager := s.Show("", "UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
+	began := ms(s.b, manager["UserspaceTimestampMonotonic"])
+	kubelet := s.Show("kubelet.service", "InactiveExitTimestampMonotonic")["InactiveExitTimestampMonotonic"]
+	s.add("kubelet is started, "+kind, ms(s.b, kubelet)-began)
+	s.add("boot is over, "+kind, ms(s.b, manager["FinishTimestampMonotonic"])-began)
+}
+
+func (s *boots) took(what, unit, from, to string) {
+	s.b.Helper()
+	is := s.Show(unit, from, to)
+	s.add(what, ms(s.b, is[to])-ms(s.b, is[from]))
+}
+
+func (s *boots) used(what, unit string) {
+	s.b.Helper()
+	s.add(what, ms(s.b, s.Show(unit, "CPUUsageNSec")["CPUUsageNSec"])/1000)
+}
+
+func (s *boots) add(what string, ms float64) { s.ms[what] = append(s.ms[what], ms) }
+
+func (s *boots) print() {
+	s.b.Helper()
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ms\tn\tmedian\tleast\tmost")
+	for _, what := range slices.Sorted(maps.Keys(s.ms)) {
+		all := s.ms[what]
+		fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.1f\n", what, len(all), median(all), slices.Min(all), slices.Max(all))
+	}
+	require.NoError(s.b, table.Flush())
 }
 
 // ms reads a time of the manager, in microseconds there.
