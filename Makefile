@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # The two Go modules: the agent, and the real node with the stories run on it.
 MODULES := . e2e
 ARCHES := arm64 s390x ppc64le
-SCRIPTS := .ci/run tools/setup tools/pin tools/package
+SCRIPTS := .ci/run tools/setup tools/pin tools/package packaging/health-checker/image-update-agent.sh
 
 # A release sets VERSION; a tarball without git is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -37,6 +37,7 @@ DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
 DOCDIR ?= $(DATADIR)/doc/image-update-agent
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+LIBEXECDIR ?= $(PREFIX)/libexec
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 
@@ -131,6 +132,9 @@ install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
 	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
+	sed 's|^program=/usr/bin/|program=$(BINDIR)/|' packaging/health-checker/image-update-agent.sh | install -Dm755 /dev/stdin '$(DESTDIR)$(LIBEXECDIR)/health-checker/image-update-agent.sh'
+	for state in packaging/salt/image-update/*.sls; do install -Dm644 "$$state" "$(DESTDIR)$(DATADIR)/salt-formulas/states/image-update/$${state##*/}"; done
+	install -Dm644 packaging/salt/minion.d/image-update.conf '$(DESTDIR)$(DATADIR)/image-update-agent/salt/minion.d/image-update.conf'
 	install -Dm644 packaging/config.yaml '$(DESTDIR)$(DATADIR)/image-update-agent/config.yaml'
 	install -Dm644 packaging/dbus/org.opensuse.ImageUpdateAgent1.conf '$(DESTDIR)$(DATADIR)/dbus-1/system.d/org.opensuse.ImageUpdateAgent1.conf'
 	install -Dm644 packaging/polkit/org.opensuse.ImageUpdateAgent1.policy '$(DESTDIR)$(DATADIR)/polkit-1/actions/org.opensuse.ImageUpdateAgent1.policy'

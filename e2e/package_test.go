@@ -33,7 +33,7 @@ func TestRPM(t *testing.T) {
 	dist, checkout := t.TempDir(), filepath.Dir(workingDir(t))
 	require.NoError(t, host.Built(t).Unpack(dist))
 	rpms := glob(t, dist, "*.rpm")
-	require.Len(t, rpms, 4, "the agent and completions for three shells")
+	require.Len(t, rpms, 5, "the agent, completions for three shells, and what is for the Salt master")
 	content := t.TempDir()
 	for _, file := range rpms {
 		shell(t, content, `rpm2cpio "$1" | cpio -idm --quiet`, file)
@@ -66,7 +66,7 @@ func TestRPM(t *testing.T) {
 		// The directories that a snapshot has of its own: see transactional-update(8).
 		for _, file := range rpms {
 			for _, name := range lines(shell(t, dist, `rpm -qlp "$1"`, file)) {
-				assert.Regexp(t, `^/(usr/(bin|lib/(systemd/system|tmpfiles\.d)|share)|etc/image-update-agent)(/|$)`, name)
+				assert.Regexp(t, `^/(usr/(bin|lib/(systemd/system|tmpfiles\.d)|libexec/health-checker|share)|etc/image-update-agent)(/|$)`, name)
 			}
 			assert.Empty(t, shell(t, dist, `rpm -qp --scripts "$1"`, file), "no scriptlet but systemd's macros, which Debian has not")
 		}
@@ -114,7 +114,7 @@ func isPositionIndependent(t *testing.T, program string) {
 func lint(t *testing.T, dist, rc string) {
 	t.Helper()
 	clean := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
-	assert.Contains(t, clean, "4 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
+	assert.Contains(t, clean, "5 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, nil, 0o600))
 	all := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, none)
@@ -136,7 +136,7 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 	}
 	rpm("--initdb")
 	rpm(append([]string{"-i", "--nodeps"}, rpms...)...)
-	assert.Empty(t, rpm("-V", packageName), "nothing differs from what was packed")
+	assert.Empty(t, rpm("-V", "--nodeps", packageName), "nothing differs from what was packed")
 	assert.NoFileExists(t, filepath.Join(root, adminsConfig), "not ours to write")
 	shell(t, root, `usr/bin/image-update-agent config check --root "$PWD"`)
 
@@ -153,7 +153,7 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 			assert.Equal(t, before[i].ModTime(), now.ModTime(), name)
 			assert.Equal(t, "interval: 6h\n", read(t, root, name))
 		}
-		assert.Empty(t, rpm("-V", packageName))
+		assert.Empty(t, rpm("-V", "--nodeps", packageName))
 	}
 	newer, older := filepath.Join(t.TempDir(), "newer.rpm"), mainOf(t, rpms)
 	successor, err := host.Repack(dist, 1)
@@ -166,14 +166,16 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 	assert.NotContains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), host.NewerMark)
 	unchanged()
 
-	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion")
+	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion", packageName+"-formula")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "rpmdb")))
 	assert.Equal(t, []string{adminsDropIn, adminsConfig}, files(t, root), "what an admin made, and nothing else")
 }
 
 func mainOf(t *testing.T, rpms []string) string {
 	t.Helper()
-	at := slices.IndexFunc(rpms, func(name string) bool { return !strings.Contains(name, "-completion-") })
+	at := slices.IndexFunc(rpms, func(name string) bool {
+		return !strings.Contains(name, "-completion-") && !strings.Contains(name, "-formula-")
+	})
 	require.GreaterOrEqual(t, at, 0)
 	return rpms[at]
 }

@@ -74,7 +74,6 @@ func announce(s agent.Status, last Announcement) Announcement {
 	}
 	if s.State == agent.StateFailed && len(s.Images) == 0 && len(s.PodManifests) == 0 && last.Images != nil {
 		a.Images, a.Pods = last.Images, last.Pods
-		return a
 	}
 	for _, i := range s.Images[:min(len(s.Images), maxImages)] {
 		a.Images = append(a.Images, imageOf(i, s.State))
@@ -137,7 +136,7 @@ func (a Announcement) same(b Announcement) bool {
 
 func (i Image) same(j Image) bool {
 	return i.key() == j.key() && i.Running == j.Running && i.Offered == j.Offered && i.Change == j.Change &&
-		i.Staged == j.Staged && i.Adopted == j.Adopted && (i.Error == "") == (j.Error == "") &&
+		i.Staged == j.Staged && (i.Error == "") == (j.Error == "") &&
 		slices.EqualFunc(i.Failed, j.Failed, Failed.same)
 }
 

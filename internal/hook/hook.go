@@ -125,10 +125,7 @@ func (d *Desk) Change() (c Change, told func() error, err error) {
 	if err != nil {
 		return Change{}, nil, fmt.Errorf("hook: %w", err)
 	}
-	before, err := read(d.stateDir, toldFile)
-	if err != nil {
-		before = Announcement{} // of another version, say: then all is new
-	}
+	before, _ := read(d.stateDir, toldFile) // what cannot be read was of another version, say: all is new
 	return now.since(before), func() error {
 		if err := write(d.stateDir, toldFile, now.carrying(before), 0o600); err != nil {
 			return fmt.Errorf("hook: %w", err)

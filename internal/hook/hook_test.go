@@ -70,6 +70,12 @@ func moved(from, to string) Item {
 	return item(func(i *Item) { i.From, i.To, i.Digest = from, to, digest.FromString(to).String() })
 }
 
+// away is a node whose registry does not answer.
+func away(s agent.Status) agent.Status {
+	s.Images[0].Error = "503 Service Unavailable"
+	return s
+}
+
 // changes are two statuses and what lies between them.
 var changes = map[string]struct {
 	before, now                               agent.Status
@@ -96,6 +102,7 @@ var changes = map[string]struct {
 		before: running("staged", "1", "2", true), now: failing(running("failed", "1", "", false), "", "", "2"),
 		failed: []Item{item(func(i *Item) { i.To, i.Reason = "2", "not ready" })},
 	},
+	"the registry is away": {before: running("current", "1", "", false), now: away(running("stale", "1", "", false))},
 	"fails on": {
 		before: failing(running("failed", "1", "", false), "a", "b", "2"), now: failing(running("failed", "1", "", false), "x", "y", "2"), empty: true,
 	},
