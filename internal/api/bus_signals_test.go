@@ -117,6 +117,11 @@ func TestOnlyChangesAreTold(t *testing.T) {
 		s.PodManifests = []agent.PodStatus{{Holds: []agent.Hold{{Name: "busy"}}}}
 		d.become(s)
 		assert.Equal(t, []string{"PropertiesChanged Holds", "Changedcurrentanother"}, h.take())
+		s.Updates = []agent.AnnouncedUpdate{{Image: "a"}}
+		d.become(s)
+		told := h.take()
+		assert.Len(t, told, 2, "both properties of the updates in one")
+		assert.Equal(t, "Changedcurrentanother", told[1])
 		s.State = agent.StateHeld
 		d.become(s)
 		assert.Equal(t, []string{"PropertiesChanged State", "Changedheldanother"}, h.take())
