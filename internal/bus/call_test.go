@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/godbus/dbus/v5"
@@ -69,6 +71,27 @@ func TestUnreadableCallsAreKnownBySender(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, ":1.7", call.Sender)
 	assert.Error(t, call.Err)
+}
+
+// Nothing is sent to who wants no answer; the bus would drop it, and tell nobody.
+func TestNoAnswerWhereNoneIsWanted(t *testing.T) {
+	t.Parallel()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	require.NoError(t, err)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: l.Addr().String(), Net: "unix"})
+	require.NoError(t, err)
+	other, err := l.AcceptUnix()
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	defer func() { _ = other.Close() }()
+	s := &Service{conn: conn}
+	defer s.Close()
+	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 1, silent: true}, "x"))
+	require.NoError(t, s.Fail(Call{Sender: ":1.7", serial: 2, silent: true}, "a.b", "x"))
+	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 3}, "x"))
+	m, err := dbus.DecodeMessage(other)
+	require.NoError(t, err)
+	assert.Equal(t, uint32(3), m.Headers[dbus.FieldReplySerial].Value())
 }
 
 // FuzzCalls reads two messages from any bytes: nothing panics, a call is one whose
