@@ -109,23 +109,41 @@ func (i *inquiry) follow(ctx context.Context, q Question) (string, digest.Digest
 	}
 }
 
-// newestOfAll answers a placeholder that nothing gives a value for.
+// newestOfAll answers a placeholder that nothing gives a value for: with the newest
+// that no rule refuses, else with the newest, so that it is told what is refused.
 func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.Digest, error) {
 	list, err := i.list(ctx, q.Repository, false)
 	if err != nil {
 		return "", "", err
 	}
+	var refused Release
 	tried := 0
 	for _, t := range append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...) {
 		if tried++; tried > maxCandidates {
 			break
 		}
 		d, err := i.head(ctx, q.Repository, t.Wire())
-		if !errors.Is(err, ErrNotFound) { // else listed, but not there
-			return t.Wire(), d, err
+		if errors.Is(err, ErrNotFound) {
+			continue // listed, but not there
+		}
+		rel := Release{Repository: q.Repository, Tag: t.Wire(), Digest: d}
+		if err != nil || !i.isRefused(rel) {
+			return rel.Tag, d, err
+		}
+		if refused.Tag == "" {
+			refused = rel
 		}
 	}
+	if refused.Tag != "" {
+		return refused.Tag, refused.Digest, nil
+	}
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", q.Repository, len(list), ErrNotFound)
+}
+
+func (i *inquiry) isRefused(rel Release) bool {
+	_, byRule := i.agent.Policy.rule(rel.Repository).refuses(rel)
+	_, denied := i.agent.record.denies(rel)
+	return byRule || denied
 }
 
 // intermediateOf follows the intermediate tag of a long one, if it is served.

@@ -363,3 +363,40 @@ func TestRuleThatComesAfterTheAnswer(t *testing.T) {
 	w.poll()
 	assert.Equal(t, 1, w.Registry.Counts().Heads)
 }
+
+// A new pod that may take any release takes the newest that is not refused.
+func TestNewPodStartsWithTheNewestThatIsNotRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		third := w.Registry.Release(velum, "4.0.0", 3, "3.1")
+		w.Policy.Rule = func(string) agent.Rule {
+			return agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3"}}
+		}
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
+		w.check()
+		w.runs("velum.yaml", "velum", second.Digest)
+
+		// All are refused: it is told which.
+		w.Node.PutTemplate("more.yaml", podYAML("more", "more="+velum+":__TAG__"))
+		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+		w.restart()
+		s := w.check()
+		assert.Contains(t, podOf(s, "more.yaml").Holds[0].Reason, "4.0.0-rev3 refused by deny")
+		assert.NotEqual(t, third.Digest, second.Digest)
+	})
+}
+
+// What did not come up is not what a pod begins with, once its file was deleted.
+func TestDeletedPodManifestStartsWithWhatIsNotDenied(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(2, "2.1")
+		w.apply()
+		w.Node.PutPodManifest("velum.yaml", nil)
+		w.Node.Sync()
+		w.look()
+		w.check()
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
