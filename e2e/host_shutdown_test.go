@@ -17,7 +17,7 @@ import (
 )
 
 // slowEnd has kubelet wait that long before it ends a container, so that a shutdown meets it.
-const slowEnd = "    lifecycle: {preStop: {sleep: {seconds: 2}}}\n"
+const slowEnd = "    lifecycle: {preStop: {sleep: {seconds: 4}}}\n"
 
 // patientLogind is an admin's: by default logind waits for 5 s, which a full machine takes for nothing.
 const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
