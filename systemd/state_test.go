@@ -39,24 +39,28 @@ func unitProperties() map[string]any {
 	}
 }
 
-func TestStateOfAService(t *testing.T) {
-	t.Parallel()
+// readService reads the daemon's unit from a manager that has these properties of it.
+func readService(t *testing.T, edit func(properties map[string]any)) (systemd.State, error) {
+	t.Helper()
 	b := bustest.Start(t, "")
 	properties := unitProperties()
+	edit(properties)
 	serveUnit(t, b, "image_2dupdate_2dagent_2eservice", properties)
-	s, err := systemd.ReadState(t.Context(), b.Address, systemd.ServiceUnit)
+	return systemd.ReadState(t.Context(), b.Address, systemd.ServiceUnit)
+}
+
+func TestStateOfAService(t *testing.T) {
+	t.Parallel()
+	s, err := readService(t, func(map[string]any) {})
 	require.NoError(t, err)
 	assert.Equal(t, systemd.State{
 		Load: "loaded", File: "enabled", Active: "active", Changed: true, DropIns: []string{"/etc/a.conf", "/etc/b .conf"},
 		Result: "success", Restarts: 3, Watchdog: 3 * time.Minute,
 	}, s)
-
-	properties["Service.WatchdogUSec"] = uint64(math.MaxUint64)
-	s, err = systemd.ReadState(t.Context(), b.Address, systemd.ServiceUnit)
+	s, err = readService(t, func(p map[string]any) { p["Service.WatchdogUSec"] = uint64(math.MaxUint64) })
 	require.NoError(t, err)
 	assert.Zero(t, s.Watchdog, "infinity is none")
-	delete(properties, "Service.NRestarts")
-	_, err = systemd.ReadState(t.Context(), b.Address, systemd.ServiceUnit)
+	_, err = readService(t, func(p map[string]any) { delete(p, "Service.NRestarts") })
 	require.ErrorContains(t, err, systemd.ServiceUnit)
 }
 
