@@ -30,9 +30,13 @@ type State struct {
 	Watchdog time.Duration
 }
 
+// statePatience is longer than that of a cycle: a person waits, on a node that may
+// have all hands full.
+const statePatience = 10 * time.Second
+
 // ReadState asks the manager at a D-Bus address for a unit, which it loads for that.
 func ReadState(ctx context.Context, address, unit string) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, statePatience)
 	defer cancel()
 	conn, err := bus.Open(ctx, address)
 	if err != nil {

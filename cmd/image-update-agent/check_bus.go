@@ -15,7 +15,7 @@ import (
 )
 
 // busWait bounds what the bus is asked for.
-const busWait = 2 * time.Second
+const busWait = 10 * time.Second
 
 // checkBus looks at the daemon's place on the system bus, and at who decides there.
 func (s settings) checkBus(ctx context.Context, daemon *agent.Status) []finding {

@@ -37,9 +37,12 @@ func (s settings) checkPort(ctx context.Context, daemon *agent.Status) finding {
 	}
 }
 
+// portWait bounds what a port is asked for.
+const portWait = 10 * time.Second
+
 // fetch reads the beginning of an answer, which is on this node.
 func fetch(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, portWait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
