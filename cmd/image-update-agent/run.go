@@ -161,8 +161,9 @@ func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
 	})
 }
 
-// drainPatience is how long the end of the daemon waits for a status to be sent.
-const drainPatience = time.Second
+// drainPatience is how long the end of the daemon waits for who asks for the
+// status: it is sent in milliseconds, but a client may be slow, or silent.
+const drainPatience = 3 * time.Second
 
 // sockets opens the acting socket, and the status socket if the service manager
 // has not done so.

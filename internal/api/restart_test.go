@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +98,42 @@ func TestARestartLosesNoClient(t *testing.T) {
 
 	serving(t, On(next(), true, &daemon{status: agent.Status{Reason: "from the second"}}, log))
 	assert.Equal(t, "from the second", (<-statuses).Reason)
+}
+
+// A client may come at any moment of a restart, the one between accept(2) and the
+// server's first look at it included.
+func TestManyRestartsLoseNoClient(t *testing.T) {
+	t.Parallel()
+	path, next := handedOver(t)
+	log := slog.New(slog.DiscardHandler)
+	var clients sync.WaitGroup
+	enough := make(chan struct{})
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+				}
+				if _, err := NewClient(path).Status(t.Context()); !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		s := On(next(), true, &daemon{}, log)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve() }()
+		_, err := NewClient(path).Status(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Drain(time.Minute))
+		require.NoError(t, <-served)
+	}
+	close(enough)
+	serving(t, On(next(), true, &daemon{}, log))
+	clients.Wait()
 }
 
 func get(t *testing.T, path string) string {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -40,6 +41,8 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	mux      *http.ServeMux
+	open     sync.WaitGroup // connections
+	ended    chan struct{}  // Serve
 }
 
 // Listen opens the acting socket (mode 0600) or, with readOnly, the status
@@ -65,35 +68,58 @@ func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog
 
 // On makes a server of a socket that listens already, which is closed by Close.
 func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
-	s := &Server{daemon: d, log: log, listener: netutil.LimitListener(l, maxClients), mux: http.NewServeMux()}
+	s := &Server{
+		daemon: d, log: log, listener: netutil.LimitListener(l, maxClients), mux: http.NewServeMux(),
+		ended: make(chan struct{}),
+	}
 	s.routes(readOnly)
 	s.http = &http.Server{
-		Handler: s.mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: s.mux, ConnState: s.connection, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+	s.http.SetKeepAlivesEnabled(false) // 16 clients that wait for nothing would keep all others out
 	return s
 }
 
-// Serve answers until Close.
-func (s *Server) Serve() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("socket %s: %w", s.listener.Addr(), err)
+// connection keeps count of those that are not answered yet: each has one request.
+func (s *Server) connection(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.open.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.open.Done()
 	}
-	return nil
+}
+
+// Serve answers until Close or Drain. It is called once.
+func (s *Server) Serve() error {
+	defer close(s.ended)
+	err := s.http.Serve(s.listener)
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return fmt.Errorf("socket %s: %w", s.listener.Addr(), err)
 }
 
 // Close ends all connections, and removes the socket if Listen has made it.
 func (s *Server) Close() error { return s.http.Close() }
 
-// Drain is Close, but requests that have begun are answered, if they take no
-// longer than patience.
+// Drain is Close, but whoever has been let in is answered before, if that takes no
+// longer than patience. http.Server.Shutdown would hang up on a client whose
+// request has not been read yet.
 func (s *Server) Drain(patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := s.http.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		return err
+	_ = s.listener.Close() // or it is closed already
+	answered := make(chan struct{})
+	go func() {
+		<-s.ended // from here on nobody is let in
+		s.open.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(patience):
 	}
-	return s.http.Close()
+	return s.Close()
 }
 
 func (s *Server) routes(readOnly bool) {
