@@ -26,6 +26,8 @@ const (
 	kubeletSettles = time.Minute
 	// busPatience is how long the manager may take.
 	busPatience = 2 * time.Second
+	// bootPatience is how long it may take while it starts everything else.
+	bootPatience = 10 * time.Second
 )
 
 // Kubelet is kubelet as the service manager sees it. A node without kubelet's
@@ -64,7 +66,7 @@ func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
 // left its inactive state. Somebody who starts a unit of the boot once more later
 // gets the error.
 func (k Kubelet) Unstarted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
 	conn, err := bus.Open(ctx, k.Bus)
 	if err != nil {
@@ -73,13 +75,14 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 	defer conn.Close()
 	again := time.NewTicker(busPatience / 20)
 	defer again.Stop()
+	enough := time.After(busPatience)
 	for {
 		err = unstarted(ctx, conn)
 		if !errors.Is(err, bus.ErrAbsent) {
 			return err
 		}
 		select { // early in a boot the bus is there a moment before the manager is on it
-		case <-ctx.Done():
+		case <-enough:
 			return err
 		case <-again.C:
 		}
