@@ -43,7 +43,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet pictures soak fuzz lint format install tarball rpm clean packages node root
+.PHONY: help build demo test quick bench fleet pictures soak fuzz lint format install tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ $(BINARY):
 demo: root node ## the whole job, shown on a real node that exists for it only; needs root
 	@go -C e2e run ./cmd/demo
 
-test: root node ## the whole truth: all tests under the race detector, those on the real node too; needs root
+test: root node hosts ## the whole truth: all tests under the race detector, those on the real node too; needs root
 	@$(call say,'tests of the rooms')
 	@CGO_ENABLED=1 go test -race ./...
 	@$(call say,'stories on the real node')
@@ -72,7 +72,7 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 	@tools/setup peers
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 	@if grep -rqs --include='*_test.go' '^func Benchmark' e2e; then \
-		$(MAKE) root node && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
+		$(MAKE) root node hosts && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
 
 fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the simulation
@@ -165,7 +165,11 @@ packages:
 	@tools/setup packages
 
 node: packages
-	@tools/setup containerd containerd17 distribution registry26 kubelet host host-new
+	@tools/setup containerd containerd17 distribution registry26 kubelet
+
+# Systems with systemd as process 1, which the demo does not need.
+hosts: packages
+	@tools/setup host host-new
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:
