@@ -182,6 +182,7 @@ func TestTheUnitsPathsAreTheConfigurations(t *testing.T) {
 		assert.Contains(t, lines, "#stateDir: /var/lib/"+o["Service.StateDirectory"][0])
 		assert.Contains(t, lines, "#runtimeDir: /run/"+o["Service.RuntimeDirectory"][0])
 		assert.Equal(t, []string{"strict"}, o["Service.ProtectSystem"])
+		assert.Equal(t, []string{"EPERM"}, o["Service.SystemCallErrorNumber"], "chown of a file of others is an error, not the end")
 		assert.Equal(t, program, o["Service.StateDirectory"][0])
 	}
 	writable := map[string]string{"#podManifests: ": "/etc/kubernetes/manifests", "#  path: ": "/etc/salt/grains"}
