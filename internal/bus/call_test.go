@@ -73,6 +73,31 @@ func TestUnreadableCallsAreKnownBySender(t *testing.T) {
 	assert.Error(t, call.Err)
 }
 
+// What has no known sender is passed over, and what cannot be a message ends the
+// connection.
+func TestHeadsThatNobodyHasSent(t *testing.T) {
+	t.Parallel()
+	good := message(t, binary.LittleEndian, 0)
+	sender := bytes.Index(good, []byte(":1.7"))
+	for name, c := range map[string]struct {
+		spoil func(frame []byte) []byte
+		err   error
+	}{
+		"a sender longer than the head": {func(f []byte) []byte { binary.LittleEndian.PutUint32(f[sender-4:], 1<<31); return f }, nil},
+		"no sender":                     {func(f []byte) []byte { f[sender-8] = byte(dbus.FieldDestination); return f }, nil},
+		"a long head": {func(f []byte) []byte {
+			binary.LittleEndian.PutUint32(f[12:], maxFields+8)
+			return append(f, make([]byte, maxFields+8+headLength-len(f))...)
+		}, nil},
+		"a message of 4 GiB": {func(f []byte) []byte { binary.LittleEndian.PutUint32(f[4:], 1<<32-1); return f }, errNoMessage},
+	} {
+		call, ok, err := readCall(bytes.NewReader(c.spoil(bytes.Clone(good))))
+		assert.ErrorIs(t, err, c.err, name)
+		assert.False(t, ok, name)
+		assert.Empty(t, call.Sender, name)
+	}
+}
+
 // Nothing is sent to who wants no answer; the bus would drop it, and tell nobody.
 func TestNoAnswerWhereNoneIsWanted(t *testing.T) {
 	t.Parallel()
