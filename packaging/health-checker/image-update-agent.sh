@@ -6,7 +6,8 @@
 # its unit does not work on this system, which another snapshot may cure. Nothing else is a fault of the system:
 #
 #   a registry, containerd or kubelet is away     the agent runs all the same, and says so
-#   a setting is wrong, or the disk is full       the agent says so and ends; another snapshot has the same /etc or /var
+#   a setting is wrong, or the disk is full       the agent says so and ends; another snapshot has the same /etc or /var.
+#                                                 A drop-in of the unit is a setting, and so is its environment
 #   it starts, or waits for its turn              there is no hurry
 #   it is not enabled, or masked                  somebody wants it so
 #   systemd cannot be asked                       then nothing is known
@@ -14,6 +15,7 @@
 # Usage: image-update-agent.sh check|stop
 unit=image-update-agent.service
 program=/usr/bin/image-update-agent
+environment=/etc/sysconfig/image-update-agent
 
 # property NAME: what systemd says of the unit; nothing where it cannot be asked
 property() {
@@ -23,6 +25,20 @@ property() {
 well() {
 	echo "image-update-agent: $1"
 	exit 0
+}
+
+# changed: somebody has made drop-ins, or a unit, on this node.
+changed() {
+	case " $(property DropInPaths) $(property FragmentPath)" in
+	*" /etc/"* | *" /run/"*) return 0 ;;
+	esac
+	return 1
+}
+
+# interval is what the service has from its environment besides the files that `config check` reads. No shell reads the
+# file: to systemd it is none of its scripts.
+interval() {
+	sed -n 's/^[[:space:]]*UPDATE_POLLING_INTERVAL=//p' "$environment" 2>/dev/null | tail -n 1 | tr -d "\"'"
 }
 
 # It is restarted 10 s after a crash, so three looks, 6 s apart, see one that does not come up, and let one pass that
@@ -48,16 +64,21 @@ check() {
 		core-dump/4 | core-dump/5 | core-dump/6 | core-dump/7 | core-dump/8 | core-dump/11 | core-dump/31)
 		why="ends by signal $status"
 		;;
-	# 203 EXEC, 226 NAMESPACE, 228 SECCOMP, ...: systemd could not start it in the way of its unit (systemd.exec(5)).
-	exit-code/20[2-9] | exit-code/21? | exit-code/22? | exit-code/23? | exit-code/24?)
+	# 203 EXEC, 218 CAPABILITIES, 226 NAMESPACE, 227 NO_NEW_PRIVILEGES, 228 SECCOMP: systemd could not start it in the way
+	# of its unit (systemd.exec(5)). The others come from a full disk (233, 238), a credential (243), a sysctl (217), ...
+	exit-code/203 | exit-code/218 | exit-code/226 | exit-code/227 | exit-code/228)
 		why="cannot be started: status $status"
 		;;
 	# A panic of Go, unless it is a setting.
 	exit-code/2)
-		"$program" config check >/dev/null 2>&1 || well "its settings are wrong, see image-update-agent config check"
+		UPDATE_POLLING_INTERVAL=$(interval) "$program" config check >/dev/null 2>&1 ||
+			well "its settings are wrong, see image-update-agent config check"
 		why="ends by a panic"
 		;;
 	*) well "does not come up ($status), for a reason that it tells: journalctl -u $unit" ;;
+	esac
+	case $why in
+	"ends by signal 31" | cannot* | *panic) ! changed || well "$why, and its unit was changed on this node" ;;
 	esac
 	echo "image-update-agent: $why" >&2
 	exit 1
