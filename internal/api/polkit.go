@@ -40,7 +40,7 @@ func newAuthority(address string) authority {
 
 // allows returns the caller's uid, and an error if it may not do that.
 func (a authority) allows(ctx context.Context, c bus.Call, action string) (uid uint32, err error) {
-	if err := a.ask(ctx, a.soon, bus.Question{
+	if err := a.ask(ctx, c, a.soon, bus.Question{
 		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus",
 		Method: "org.freedesktop.DBus.GetConnectionUnixUser", Args: []any{c.Sender},
 	}, &uid); err != nil {
@@ -82,7 +82,7 @@ func (a authority) polkit(ctx context.Context, c bus.Call, action string) error 
 	}
 	who := subject{"system-bus-name", map[string]dbus.Variant{"name": dbus.MakeVariant(c.Sender)}}
 	var answer result
-	err := a.ask(ctx, timeout, bus.Question{
+	err := a.ask(ctx, c, timeout, bus.Question{
 		Service: "org.freedesktop.PolicyKit1", Path: "/org/freedesktop/PolicyKit1/Authority",
 		Method: "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", Start: true,
 		Args: []any{who, action, map[string]string{}, flags, ""},
@@ -101,7 +101,11 @@ func (a authority) polkit(ctx context.Context, c bus.Call, action string) error 
 	}
 }
 
-func (a authority) ask(ctx context.Context, timeout time.Duration, q bus.Question, into any) error {
+// errOtherBus: what a name stands for on another bus is nobody's business.
+var errOtherBus = errors.New("the bus was started anew since the call")
+
+// ask asks on the bus that the call has come from.
+func (a authority) ask(ctx context.Context, c bus.Call, timeout time.Duration, q bus.Question, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := bus.Open(ctx, a.address)
@@ -109,5 +113,11 @@ func (a authority) ask(ctx context.Context, timeout time.Duration, q bus.Questio
 		return err
 	}
 	defer conn.Close()
+	switch id, err := conn.ID(ctx); {
+	case err != nil:
+		return err
+	case id != c.Bus:
+		return errOtherBus
+	}
 	return conn.Ask(ctx, q, into)
 }

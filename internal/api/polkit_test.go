@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
@@ -44,6 +45,14 @@ func acts() (*watched, *atomic.Int32) {
 var everyAction = map[string][]any{
 	"Check": {}, "Apply": {[]string{}, false}, "Rollback": {[]string{}},
 	"Hold": {[]string{}, true, uint64(0), ""}, "Unhold": {[]string{}, true},
+}
+
+// busErrorName is the name that an error of ours has on the bus.
+func busErrorName(t *testing.T, err error) string {
+	t.Helper()
+	var e busError
+	require.ErrorAs(t, err, &e)
+	return e.name
 }
 
 // interactively calls a method as a user who can be asked for a password; the
@@ -149,6 +158,32 @@ func TestASilentPolkit(t *testing.T) {
 		assert.ErrorContains(t, err, "no answer in time")
 	}
 	assert.Zero(t, done.Load())
+}
+
+// A bus that is started anew begins to count its names anew: who has a name there now
+// is not who has called.
+func TestANameOfAnEarlierBusIsNobodys(t *testing.T) {
+	t.Parallel()
+	system := bustest.System(t, shippedPolicy)
+	service, err := bus.Join(t.Context(), system.Address, BusName)
+	require.NoError(t, err)
+	t.Cleanup(service.Close)
+	user := system.ConnectAs(t, nobodysID)
+	user.Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
+	asked, err := service.Next()
+	require.NoError(t, err)
+	uid, err := newAuthority(system.Address).allows(t.Context(), asked, "a.b")
+	require.Error(t, err)
+	require.Equal(t, uint32(nobodysID), uid)
+
+	system.Stop()
+	system.Again(t)
+	for name := ""; name != asked.Sender; {
+		name = system.Connect(t).Names()[0]
+		require.LessOrEqual(t, len(name), len(asked.Sender), "root has got the caller's name")
+	}
+	_, err = newAuthority(system.Address).allows(t.Context(), asked, "a.b")
+	assert.Equal(t, errDenied, busErrorName(t, err))
 }
 
 // Users who do not type in their passwords leave room for root.

@@ -93,6 +93,12 @@ func hello(ctx context.Context, conn *dbus.Conn) error {
 // Close hangs up.
 func (c *Conn) Close() { _ = c.conn.Close() } // nothing is on its way
 
+// ID is the bus's own, which no other has, and none that is started in its place.
+func (c *Conn) ID(ctx context.Context) (id string, err error) {
+	err = c.Ask(ctx, itself("GetId"), &id)
+	return id, err
+}
+
 // Question is a method of an object of a service.
 type Question struct {
 	Service string

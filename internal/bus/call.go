@@ -30,6 +30,9 @@ type Call struct {
 	// Sender is the caller's own name on the bus, which nobody has ever again, as
 	// the bus says.
 	Sender string
+	// Bus is which bus that is (ID): one that is started anew gives the same names to
+	// others.
+	Bus string
 	// Path, Interface (may be empty) and Member say what is called.
 	Path, Interface, Member string
 	// Signature is of the arguments, as in "asb".

@@ -29,6 +29,7 @@ const patience = 5 * time.Second
 type Service struct {
 	conn  *net.UnixConn
 	calls *bufio.Reader
+	bus   string // its ID
 
 	mu     sync.Mutex // guards what follows, and writing
 	serial uint32
@@ -43,7 +44,7 @@ func Join(ctx context.Context, address, name string) (*Service, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past
 	t := &taker{conn: conn, left: maxAnswer}
-	err = t.join(name)
+	id, err := t.join(name)
 	if !stop() && err == nil {
 		err = ctx.Err() // the deadline stays on the connection
 	}
@@ -51,25 +52,34 @@ func Join(ctx context.Context, address, name string) (*Service, error) {
 		_ = conn.Close() // nobody waits for anything from it
 		return nil, fmt.Errorf("system bus: %s: %w", name, explain(ctx, err))
 	}
-	return &Service{conn: conn, calls: bufio.NewReader(conn), serial: t.serial}, nil
+	return &Service{conn: conn, calls: bufio.NewReader(conn), bus: id, serial: t.serial}, nil
 }
 
-func (t *taker) join(name string) error {
+// join returns the bus's ID.
+func (t *taker) join(name string) (id string, err error) {
 	if err := t.login(false); err != nil {
-		return err
+		return "", err
 	}
-	body, err := t.ask(itself("RequestName", name, uint32(dbus.NameFlagDoNotQueue)))
+	// Before there is a name: a call that came here would be dropped.
+	body, err := t.ask(itself("GetId"))
+	if err == nil {
+		err = dbus.Store(body, &id)
+	}
 	if err != nil {
-		return err
+		return "", err
+	}
+	body, err = t.ask(itself("RequestName", name, uint32(dbus.NameFlagDoNotQueue)))
+	if err != nil {
+		return "", err
 	}
 	var reply uint32
 	if err := dbus.Store(body, &reply); err != nil {
-		return err
+		return "", err
 	}
 	if dbus.RequestNameReply(reply) != dbus.RequestNameReplyPrimaryOwner {
-		return ErrTaken
+		return "", ErrTaken
 	}
-	return nil
+	return id, nil
 }
 
 // Close hangs up: Next ends, and the name is free.
@@ -84,6 +94,7 @@ func (s *Service) Next() (Call, error) {
 			return Call{}, fmt.Errorf("system bus: %w", err)
 		}
 		if ok {
+			call.Bus = s.bus
 			return call, nil
 		}
 	}
