@@ -65,15 +65,11 @@ type Pod struct {
 	Error       string `json:"error"`
 }
 
-// announce is what is told of a status. Where the node could not be looked at,
-// nothing is known to have changed on it.
+// announce is what is told of a status.
 func announce(s agent.Status, last Announcement) Announcement {
 	a := Announcement{
 		SchemaVersion: SchemaVersion, State: string(s.State), Reason: text(s.Reason),
 		Images: []Image{}, Pods: []Pod{},
-	}
-	if s.State == agent.StateFailed && len(s.Images) == 0 && len(s.PodManifests) == 0 && last.Images != nil {
-		a.Images, a.Pods = last.Images, last.Pods
 	}
 	for _, i := range s.Images[:min(len(s.Images), maxImages)] {
 		a.Images = append(a.Images, imageOf(i, s.State))
@@ -82,6 +78,18 @@ func announce(s agent.Status, last Announcement) Announcement {
 		if p.Error != "" {
 			a.Pods = append(a.Pods, Pod{PodManifest: p.PodManifest, Error: text(p.Error)})
 		}
+	}
+	if len(s.PodManifests) > 0 {
+		return a
+	}
+	return a.after(last)
+}
+
+// after: where the node could not be looked at, nothing is known to have changed on
+// it.
+func (a Announcement) after(last Announcement) Announcement {
+	if a.State == string(agent.StateFailed) && len(a.Images)+len(a.Pods) == 0 && last.Images != nil {
+		a.Images, a.Pods = last.Images, last.Pods
 	}
 	return a
 }

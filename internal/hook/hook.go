@@ -126,6 +126,10 @@ func (d *Desk) Change() (c Change, told func() error, err error) {
 		return Change{}, nil, fmt.Errorf("hook: %w", err)
 	}
 	before, _ := read(d.stateDir, toldFile) // what cannot be read was of another version, say: all is new
+	if now.SchemaVersion == 0 {             // since the boot the daemon has not looked yet
+		now = before
+	}
+	now = now.after(before) // the daemon's own memory does not outlive a boot
 	return now.since(before), func() error {
 		if err := write(d.stateDir, toldFile, now.carrying(before), 0o600); err != nil {
 			return fmt.Errorf("hook: %w", err)

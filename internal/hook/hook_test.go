@@ -234,6 +234,34 @@ func TestNoAnnouncementIsNoChange(t *testing.T) {
 	assert.True(t, change.Empty())
 }
 
+// After a boot /run is empty, and the node may not answer yet: what the hook was told
+// before is not forgotten for that.
+func TestWhatWasToldOutlivesABootThatBeginsBadly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := New(dir, t.TempDir())
+	require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
+	_, told, err := d.Change()
+	require.NoError(t, err)
+	require.NoError(t, told())
+
+	d = New(dir, t.TempDir())
+	change, _, err := d.Change()
+	require.NoError(t, err)
+	assert.True(t, change.Empty(), "nobody has looked at the node yet")
+	require.NoError(t, d.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}))
+	change, told, err = d.Change()
+	require.NoError(t, err)
+	assert.Equal(t, "failed", change.State)
+	assert.Equal(t, []Item{offer("1", "2")}, change.Waiting)
+	require.NoError(t, told())
+	require.NoError(t, d.Announce(t.Context(), running("staged", "2", "3", true)))
+	change, _, err = d.Change()
+	require.NoError(t, err)
+	assert.Equal(t, []Item{moved("1", "2")}, change.Applied)
+	assert.Equal(t, []Item{offer("2", "3")}, change.Staged)
+}
+
 func TestADirectoryThatCannotBeWrittenIsToldOf(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
