@@ -50,4 +50,11 @@ func TestHostBootsAnotherSystem(t *testing.T) {
 	require.Equal(t, "running", h.Boot())
 	assert.Equal(t, first, h.ReadFile("/run/seen/velum.yaml"))
 	assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests))
+
+	// Once kubelet has been started, nothing is changed by whoever starts the unit again.
+	const render = "image-update-agent-render.service"
+	h.WriteFile(template, velumTemplate(port, n.Registry.Ref("demo/velum:4.0.1-rev1")))
+	h.Must("systemctl", "restart", render)
+	assert.Equal(t, first, n.ReadFile(velumYAML))
+	assert.Contains(t, h.Journal(render), "kubelet.service: has been started since the boot")
 }
