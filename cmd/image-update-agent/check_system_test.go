@@ -193,6 +193,12 @@ func TestCheckPort(t *testing.T) {
 	answer = "node_cpu_seconds_total 1\n"
 	found(t, s.checkPort(t.Context(), daemon), verdictWarn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
 	found(t, s.checkPort(t.Context(), nil), verdictOK, "no daemon runs")
+	// A user of the node who has taken the port sends root nowhere.
+	away := httptest.NewServer(http.RedirectHandler(server.URL+"/metrics", http.StatusFound))
+	defer away.Close()
+	answer = "image_update_agent_build_info 1\n"
+	s.Metrics.Listen = away.Listener.Addr().String()
+	found(t, s.checkPort(t.Context(), daemon), verdictWarn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s.Metrics.Listen = l.Addr().String()
