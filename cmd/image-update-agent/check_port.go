@@ -50,7 +50,8 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	}
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // ours sends nobody away
+		// Ours sends nobody away.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -42,6 +42,7 @@ type BusOptions struct {
 type Bus struct {
 	BusOptions
 	authority authority
+	unknown   chan struct{}  // one for each call of whom nobody knows yet
 	slots     chan struct{}  // one for each acting call that goes on
 	acting    sync.WaitGroup // those calls
 	join      func(ctx context.Context, address, name string) (*bus.Service, error)
@@ -59,6 +60,7 @@ func NewBus(o BusOptions) *Bus {
 	return &Bus{
 		BusOptions: o,
 		authority:  newAuthority(o.Address),
+		unknown:    make(chan struct{}, maxClients),
 		slots:      make(chan struct{}, maxClients),
 		join:       bus.Join,
 		// A bus that is started anew is there within the second; a node without one

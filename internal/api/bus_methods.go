@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -53,15 +54,18 @@ type busRequest struct {
 }
 
 // begin starts an acting call. It goes on when its caller, or the bus, goes away.
+// Who calls is asked of the bus for some at a time, and the others wait, so that
+// nobody is kept out by those who may do nothing.
 func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action) error {
 	select {
-	case b.slots <- struct{}{}:
-	default:
-		return fail(s, c, refuse(errTooMuch, "%d calls go on already", maxClients))
+	case b.unknown <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	b.acting.Go(func() {
-		defer func() { <-b.slots }()
-		values, err := b.act(ctx, c, act)
+		known := sync.OnceFunc(func() { <-b.unknown })
+		defer known() // who was refused has been told
+		values, err := b.act(ctx, c, act, known)
 		if err != nil {
 			err = fail(s, c, err)
 		} else {
@@ -74,7 +78,7 @@ func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action)
 	return nil
 }
 
-func (b *Bus) act(ctx context.Context, c bus.Call, act action) ([]any, error) {
+func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]any, error) {
 	if c.Signature != act.signature {
 		return nil, refuse(errBadArgs, "arguments of type %q, want %q", c.Signature, act.signature)
 	}
@@ -82,11 +86,17 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	uid, err := b.authority.allows(ctx, c, act.id)
+	uid, err := b.authority.allows(ctx, c, act.id, known)
 	if err != nil {
 		// Everybody can have this said as often as they like.
 		b.Log.Debug("refused on the bus", "method", c.Member, "uid", uid, "err", err)
 		return nil, err
+	}
+	select {
+	case b.slots <- struct{}{}:
+		defer func() { <-b.slots }()
+	default:
+		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
 	}
 	b.Log.Info("asked on the bus", "method", c.Member, "uid", uid, "images", request.Images, "all", request.All)
 	values, err := act.do(ctx, b.Daemon, request)

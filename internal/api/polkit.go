@@ -17,8 +17,7 @@ const (
 	askTimeout = 10 * time.Second
 	// passwordTimeout bounds one that a person answers.
 	passwordTimeout = 2 * time.Minute
-	// maxAsked bounds the questions to polkit at a time, so that those who wait for
-	// a password leave half of the slots to root.
+	// maxAsked bounds the questions to polkit at a time.
 	maxAsked = maxClients / 2
 )
 
@@ -38,8 +37,9 @@ func newAuthority(address string) authority {
 	return authority{address, make(chan struct{}, maxAsked), askTimeout, passwordTimeout}
 }
 
-// allows returns the caller's uid, and an error if it may not do that.
-func (a authority) allows(ctx context.Context, c bus.Call, action string) (uid uint32, err error) {
+// allows returns the caller's uid, and an error if it may not do that. known is
+// called as soon as it is root, or polkit has to be asked.
+func (a authority) allows(ctx context.Context, c bus.Call, action string, known func()) (uid uint32, err error) {
 	if err := a.ask(ctx, c, a.soon, bus.Question{
 		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus",
 		Method: "org.freedesktop.DBus.GetConnectionUnixUser", Args: []any{c.Sender},
@@ -47,11 +47,13 @@ func (a authority) allows(ctx context.Context, c bus.Call, action string) (uid u
 		return nobody, refuse(errDenied, "it is not known who asks: %v", err)
 	}
 	if uid == 0 {
+		known()
 		return uid, nil
 	}
 	select {
 	case a.asked <- struct{}{}:
 		defer func() { <-a.asked }()
+		known()
 		return uid, a.polkit(ctx, c, action)
 	default:
 		return uid, refuse(errTooMuch, "polkit is asked for %d calls already", maxAsked)

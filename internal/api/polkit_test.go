@@ -3,6 +3,8 @@
 package api
 
 import (
+	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,7 +174,7 @@ func TestANameOfAnEarlierBusIsNobodys(t *testing.T) {
 	user.Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
 	asked, err := service.Next()
 	require.NoError(t, err)
-	uid, err := newAuthority(system.Address).allows(t.Context(), asked, "a.b")
+	uid, err := newAuthority(system.Address).allows(t.Context(), asked, "a.b", func() {})
 	require.Error(t, err)
 	require.Equal(t, uint32(nobodysID), uid)
 
@@ -182,7 +184,7 @@ func TestANameOfAnEarlierBusIsNobodys(t *testing.T) {
 		name = system.Connect(t).Names()[0]
 		require.LessOrEqual(t, len(name), len(asked.Sender), "root has got the caller's name")
 	}
-	_, err = newAuthority(system.Address).allows(t.Context(), asked, "a.b")
+	_, err = newAuthority(system.Address).allows(t.Context(), asked, "a.b", func() {})
 	assert.Equal(t, errDenied, busErrorName(t, err))
 }
 
@@ -212,6 +214,35 @@ func TestOpenDialogsAreBounded(t *testing.T) {
 		require.NoError(t, (<-answers).Err)
 	}
 	assert.Equal(t, int32(maxAsked+1), done.Load())
+}
+
+// Many users who may do nothing, and ask again and again, do not keep root out.
+func TestWhoMayNothingKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	d, _ := acts()
+	system := onBus(t, d)
+	root := system.Connect(t)
+	ctx, end := context.WithCancel(t.Context())
+	var users sync.WaitGroup
+	defer users.Wait()
+	defer end()
+	refused := make(chan struct{}, 1)
+	for range 2 * maxClients {
+		user := system.ConnectAs(t, nobodysID)
+		users.Go(func() {
+			for ctx.Err() == nil {
+				_ = user.Object(BusName, busPath).CallWithContext(ctx, BusName+".Check", 0).Err // a no, each time
+				select {
+				case refused <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for range 20 {
+		<-refused
+		require.NoError(t, call(t, root, "Check").Err)
+	}
 }
 
 // What the bus itself keeps from everybody but root.
