@@ -22,7 +22,7 @@ func (a *app) reloadCommand() *cobra.Command {
 		Short: "Have the daemon read its configuration anew",
 		Long: `reload has the daemon read its configuration anew, and waits until it is in
 force: where a cycle runs, until that has ended. A configuration with a mistake
-changes nothing; the mistake is told, and the exit status is 1.
+changes nothing; the mistake is told, and the exit status is not 0.
 
 It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 		Example: `  image-update-agent reload`,
