@@ -28,6 +28,8 @@ CHECKS ?= 20000
 ROUNDS ?= 100
 # How often it kills the agent in an apply, in each scenario, beside once at every point.
 KILLS ?= 20
+# How many stories are told side by side: each waits more than it works.
+STORIES ?= $(shell echo $$(($$(nproc) + 1)))
 # `make bench BENCH=Poll` runs some of them.
 BENCH ?= .
 
@@ -62,7 +64,7 @@ test: root node hosts ## the whole truth: all tests under the race detector, tho
 	@$(call say,'tests of the rooms')
 	@CGO_ENABLED=1 go test -race ./...
 	@$(call say,'stories on the real node')
-	@CGO_ENABLED=1 go -C e2e test -race -timeout 20m ./...
+	@CGO_ENABLED=1 go -C e2e test -race -timeout 30m -parallel $(STORIES) ./...
 
 quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)
 	@go test ./...

@@ -51,7 +51,7 @@ func TestCheckOutput(t *testing.T) {
 	r = n.Agent("check")
 	assert.Equal(t, 0, r.Code, r.Stderr)
 	for _, want := range []string{
-		"State:", "staged since ", "POD MANIFEST", "velum.yaml    dashboard", "To bring it into use: image-update-agent apply",
+		"State:", "staged since ", "What to do:  image-update-agent apply", "IMAGE ", "dashboard (velum)  nothing (follows 4.0.0-rev1)",
 	} {
 		assert.Contains(t, r.Stdout, want)
 	}
