@@ -49,7 +49,7 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 		return nil, err
 	}
 	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport: &http.Transport{DisableKeepAlives: true},
 		// Ours sends nobody away.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
