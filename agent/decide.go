@@ -174,7 +174,7 @@ func (d *decider) render(v podView, p *PodPlan) {
 		tags:      tags,
 	}
 	places, all := v.standing(p)
-	if all && v.override.Data != "" && v.template != nil {
+	if all && v.template != nil && v.override.says(d.policy, p) {
 		w.text = v.override.Data
 	} else {
 		w.pins = v.override.pins(places)

@@ -142,6 +142,25 @@ func (v *podView) standing(p *PodPlan) (places []string, all bool) {
 	return places, len(places) > 0 && len(places) == len(v.override.Images)
 }
 
+// says reports whether the text of an override, which has one, is what a pod is to be
+// still: an image that it does not name by digest may follow another tag by now.
+func (o Override) says(p Policy, pod *PodPlan) bool {
+	text, err := p.memory.parse([]byte(o.Data))
+	if err != nil || o.Data == "" {
+		return false
+	}
+	tags := map[string]string{}
+	for _, img := range text.Images {
+		tags[placeOf(img)] = manifests.SplitReference(img.Reference).Tag
+	}
+	return !slices.ContainsFunc(pod.Images, func(i ImagePlan) bool {
+		place := placeOf(i.Want.Image)
+		_, named := o.Images[place]
+		tag, there := tags[place]
+		return !named && there && i.Target.Tag != "" && i.Target.Tag != tag
+	})
+}
+
 // pins puts digests in some places again.
 func (o Override) pins(places []string) []manifests.Pinned {
 	var out []manifests.Pinned

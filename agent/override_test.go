@@ -432,3 +432,36 @@ func TestAppliedTemplateEndsTheTextOfARollback(t *testing.T) {
 		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
 	})
 }
+
+// Of a pod that was rolled back one image only is named by its digest: another one moves on, by its own tag.
+func TestAnotherImageOfARolledBackPodMovesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+		w.check()
+		w.bad(1, "9.9")
+		w.apply()
+		r := w.record()
+		o := r.Overrides["velum.yaml"]
+		require.NotEmpty(t, o.Data)
+		// As after a rollback that knew one container's way back only.
+		delete(o.Images, "container db")
+		at := strings.Index(o.Data, mariadb)
+		end := at + strings.Index(o.Data[at:], "\n")
+		o.Data = o.Data[:at] + mariadb + ":10.0-rev1" + o.Data[end:]
+		r.Overrides["velum.yaml"] = o
+		require.NoError(t, w.Disk.Save(t.Context(), r))
+		w.Node.PutPodManifest("velum.yaml", []byte(o.Data))
+		w.restart()
+		next := w.Registry.Release(mariadb, "10.0", 2, "2.1")
+		w.check()
+		out, _ := w.apply()
+		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "db", next.Digest)
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), mariadb+":10.0-rev2\n")
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "@"+first.Digest.String())
+	})
+}
