@@ -67,27 +67,20 @@ func (a *Agent) heldInTime(ctx context.Context) []HeldImage {
 }
 
 func (a *Agent) boot(ctx context.Context, s *BootStep) {
-	switch s.Do {
-	case StepWrite:
+	switch {
+	case s.Do == StepWrite:
 		s.Err = a.writeAtBoot(ctx, s)
-	case StepRemove:
+	case s.Do == StepRemove:
 		s.Err = a.remove(ctx, s.Step)
+	case s.ours: // a system that was rolled back, or a kill after the write
+		a.record.wrote(s.File, s.Was.Data)
+		a.saveSoon(ctx, s.File)
+		return
 	default:
-		if s.ours { // a system that was rolled back, or a kill after the write
-			a.record.wrote(s.File, s.Was.Data)
-			if err := a.save(ctx); err != nil {
-				a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", s.File, "err", err)
-			}
-			return
-		}
 		a.Log.Info("pod manifest stays", "cycle", a.cycle, "file", s.File, "reason", s.Reason)
 		return
 	}
-	if s.Err != nil {
-		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", s.Err)
-		return
-	}
-	a.Log.Info("step done", "cycle", a.cycle, "step", s.String())
+	a.note(ctx, s.Step, s.Err)
 }
 
 // writeAtBoot writes a pod manifest. What its override says no more is kept first: who

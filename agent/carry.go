@@ -98,10 +98,15 @@ func (a *Agent) write(ctx context.Context, s Step) error {
 	if s.Ours {
 		a.record.wrote(s.File, s.Data)
 	}
-	if err := a.save(ctx); err != nil {
-		a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", s.File, "err", err)
-	}
+	a.saveSoon(ctx, s.File)
 	return nil
+}
+
+// saveSoon keeps the record, now or later: what it says of a file is done already.
+func (a *Agent) saveSoon(ctx context.Context, file string) {
+	if err := a.save(ctx); err != nil {
+		a.Log.Warn("record not kept yet", "cycle", a.cycle, "file", file, "err", err)
+	}
 }
 
 func (a *Agent) remove(ctx context.Context, s Step) error {

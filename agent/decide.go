@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -140,11 +138,11 @@ func (d *decider) withheld(p *PodPlan) bool {
 // orphan plans a pod manifest of ours whose template is gone. Without any
 // template at all nothing is concluded: the package may just not be there.
 func (d *decider) orphan(v podView, p *PodPlan) bool {
-	wrote, ours := d.rec.Wrote[v.file]
+	_, ours := d.rec.Wrote[v.file]
 	if v.template != nil || !ours || d.policy.Manage[v.file] || len(d.inv.Templates) == 0 {
 		return false
 	}
-	if digest.FromBytes(v.disk.Data) != wrote {
+	if !d.unedited(*v.disk) {
 		p.Holds = append(p.Holds, Hold{HoldEdited, "its template is gone, but the file was edited since we wrote it"})
 		p.offerNothing()
 		return true
