@@ -6,10 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/godbus/dbus/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
@@ -141,23 +139,8 @@ func (s *stage) agent(_ bool, args []string) {
 
 func (s *stage) boot(bool, []string) {
 	b := bustest.Start(s, "")
-	serveBoot(s, b)
+	bustest.Booting{System: "starting", Load: "loaded"}.Serve(s, b)
 	s.ended(s.node.StartAgentWith([]string{"DBUS_SYSTEM_BUS_ADDRESS=" + b.Address}, "render"), 0)
-}
-
-// serveBoot is a service manager that has not come to kubelet yet.
-func serveBoot(tb testing.TB, b bustest.Bus) {
-	get := map[string]any{"Get": func(_, name string) (dbus.Variant, *dbus.Error) {
-		if name == "InactiveExitTimestampMonotonic" {
-			return dbus.MakeVariant(uint64(0)), nil
-		}
-		return dbus.MakeVariant(map[string]string{"LoadState": "loaded", "SystemState": "starting"}[name]), nil
-	}}
-	const face = "org.freedesktop.DBus.Properties"
-	conn := b.Serve(tb, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
-	if err := conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face); err != nil {
-		tb.Fatal(err)
-	}
 }
 
 func (s *stage) begin(_ bool, args []string) {

@@ -159,31 +159,25 @@ func TestAnInterruptedLookAtKubelet(t *testing.T) {
 	}
 }
 
-// booting is a manager's word on the boot and on kubelet.
-type booting struct {
-	system, load string
-	left         uint64
-}
-
 func TestKubeletThatHasNotStarted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		is   booting
+		is   bustest.Booting
 		want string // empty: it has not
 	}{
-		"in the boot":            {booting{"starting", "loaded", 0}, ""},
-		"early in the boot":      {booting{"initializing", "loaded", 0}, ""},
-		"kubelet has started":    {booting{"starting", "loaded", 5}, "kubelet.service: has been started since the boot"},
-		"the boot is over":       {booting{"running", "loaded", 0}, "the boot is over: the system is running"},
-		"over with a failure":    {booting{"degraded", "loaded", 0}, "the boot is over: the system is degraded"},
-		"run by other means":     {booting{"starting", "not-found", 0}, "kubelet.service: not-found"},
-		"never to start":         {booting{"starting", "masked", 0}, "kubelet.service: masked"},
-		"a manager without boot": {booting{"", "loaded", 0}, "the boot is over: the system is "},
+		"in the boot":            {bustest.Booting{System: "starting", Load: "loaded", Left: 0}, ""},
+		"early in the boot":      {bustest.Booting{System: "initializing", Load: "loaded", Left: 0}, ""},
+		"kubelet has started":    {bustest.Booting{System: "starting", Load: "loaded", Left: 5}, "kubelet.service: has been started since the boot"},
+		"the boot is over":       {bustest.Booting{System: "running", Load: "loaded", Left: 0}, "the boot is over: the system is running"},
+		"over with a failure":    {bustest.Booting{System: "degraded", Load: "loaded", Left: 0}, "the boot is over: the system is degraded"},
+		"run by other means":     {bustest.Booting{System: "starting", Load: "not-found", Left: 0}, "kubelet.service: not-found"},
+		"never to start":         {bustest.Booting{System: "starting", Load: "masked", Left: 0}, "kubelet.service: masked"},
+		"a manager without boot": {bustest.Booting{System: "", Load: "loaded", Left: 0}, "the boot is over: the system is "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := bustest.Start(t, "")
-			serveBoot(t, b, c.is)
+			c.is.Serve(t, b)
 			err := systemd.Kubelet{Bus: b.Address}.Unstarted(t.Context())
 			if c.want == "" {
 				assert.NoError(t, err)
@@ -202,24 +196,6 @@ func TestAManagerThatComesToTheBusLater(t *testing.T) {
 	b := bustest.Start(t, "")
 	ended := make(chan error)
 	go func() { ended <- systemd.Kubelet{Bus: b.Address}.Unstarted(t.Context()) }()
-	serveBoot(t, b, booting{"starting", "loaded", 0})
+	bustest.Booting{System: "starting", Load: "loaded", Left: 0}.Serve(t, b)
 	assert.NoError(t, <-ended)
-}
-
-func serveBoot(t *testing.T, b bustest.Bus, is booting) {
-	t.Helper()
-	get := map[string]any{"Get": func(face, property string) (dbus.Variant, *dbus.Error) {
-		switch face + "." + property {
-		case "org.freedesktop.systemd1.Manager.SystemState":
-			return dbus.MakeVariant(is.system), nil
-		case "org.freedesktop.systemd1.Unit.LoadState":
-			return dbus.MakeVariant(is.load), nil
-		case "org.freedesktop.systemd1.Unit.InactiveExitTimestampMonotonic":
-			return dbus.MakeVariant(is.left), nil
-		}
-		return dbus.Variant{}, dbus.NewError("org.freedesktop.DBus.Error.UnknownProperty", []any{"Unknown property."})
-	}}
-	const face = "org.freedesktop.DBus.Properties"
-	conn := b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
-	require.NoError(t, conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face))
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/godbus/dbus/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -25,20 +24,6 @@ spec:
     image: registry.suse.com/caasp/v4/velum:4.0.1-rev1
 `
 
-// serveBoot is a service manager in the middle of a boot.
-func serveBoot(t *testing.T, b bustest.Bus, kubeletLeft uint64) {
-	t.Helper()
-	get := map[string]any{"Get": func(_, name string) (dbus.Variant, *dbus.Error) {
-		if name == "InactiveExitTimestampMonotonic" {
-			return dbus.MakeVariant(kubeletLeft), nil
-		}
-		return dbus.MakeVariant(map[string]string{"LoadState": "loaded", "SystemState": "starting"}[name]), nil
-	}}
-	const face = "org.freedesktop.DBus.Properties"
-	conn := b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
-	require.NoError(t, conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face))
-}
-
 func bootRoot(t *testing.T, kubeletLeft uint64) string {
 	t.Helper()
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
@@ -51,7 +36,8 @@ func bootRoot(t *testing.T, kubeletLeft uint64) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o600))
 	}
-	serveBoot(t, bustest.Start(t, filepath.Join(root, "run/dbus/system_bus_socket")), kubeletLeft)
+	bustest.Booting{System: "starting", Load: "loaded", Left: kubeletLeft}.
+		Serve(t, bustest.Start(t, filepath.Join(root, "run/dbus/system_bus_socket")))
 	return root
 }
 
