@@ -21,6 +21,10 @@ GO_LDFLAGS = -s -w
 CGO_ENABLED = 0
 GO_BUILD := CGO_ENABLED=$(CGO_ENABLED) go build -trimpath -ldflags '$(GO_LDFLAGS) -X main.version=$(VERSION)'
 
+# Properties are tried with the same cases in each run, so that it fails for what was changed and not by chance;
+# `make soak` tries others, and so does `go test` by hand.
+export RAPID_SEED ?= 20261121
+
 # How long `make fuzz` spends on each target, and how many cases `make soak` tries per property (rapid's own: 100).
 FUZZTIME ?= 30s
 CHECKS ?= 20000
@@ -61,10 +65,12 @@ demo: root node ## the whole job, shown on a real node that exists for it only; 
 	@go -C e2e run ./cmd/demo
 
 test: root node hosts ## the whole truth: all tests under the race detector, those on the real node too; needs root
-	@$(call say,'tests of the rooms')
-	@CGO_ENABLED=1 go test -race ./...
-	@$(call say,'stories on the real node')
-	@CGO_ENABLED=1 go -C e2e test -race -timeout 30m -parallel $(STORIES) ./...
+	@export CGO_ENABLED=1; code=0; \
+	$(call say,'tests of the rooms'); \
+	go test -race ./... || code=$$?; \
+	$(call say,'stories on the real node'); \
+	go -C e2e test -race -timeout 30m -parallel $(STORIES) ./... || code=$$?; \
+	exit $$code
 
 quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)
 	@go test ./...

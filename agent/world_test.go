@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"flag"
 	"strings"
 	"testing"
 
@@ -17,14 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// TestMain has `make test` try the same histories each time, so that it fails for
-// what was changed and not by chance; `make soak` tries others (-rapid.seed=0).
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.seed", "20261121"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	velum   = "registry.suse.com/caasp/v4/velum"

@@ -4,6 +4,7 @@ package podfiles
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -93,7 +94,8 @@ func TestSettingAsideNeedsTheDirectory(t *testing.T) {
 type node struct {
 	files       *Files
 	seen, aside map[string]string
-	writes      int
+	writes      int // contents given out so far
+	left        int // temporary files left so far
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.files.dirs.PodManifests, name) }
@@ -147,7 +149,8 @@ func (n *node) personRemoves(t *rapid.T, name string) {
 }
 
 // killed makes by hand one of the states in which a process dies: both names
-// link to the file, or a temporary file is left.
+// link to the file, or a temporary file is left, each under a name of its own
+// (a rename onto another link to the same file does nothing).
 func (n *node) killed(t *rapid.T, name string) {
 	_, seen := n.seen[name]
 	_, aside := n.aside[name]
@@ -159,7 +162,9 @@ func (n *node) killed(t *rapid.T, name string) {
 		require.NoError(t, os.Link(n.hidden(name), n.path(name)))
 		n.seen[name] = n.aside[name]
 	case aside:
-		require.NoError(t, os.Rename(n.hidden(name), n.path("."+name+".image-update-agent-0123456789abcdef")))
+		n.left++
+		temporary := fmt.Sprintf(".%s.image-update-agent-%016x", name, n.left)
+		require.NoError(t, os.Rename(n.hidden(name), n.path(temporary)))
 		delete(n.aside, name)
 	}
 }
