@@ -86,7 +86,7 @@ func TestBrokenBuses(t *testing.T) {
 		"garbage once it knows us": {login(ok, func(conn net.Conn, r *bufio.Reader) {
 			say(conn, strings.Repeat("garbage!", 64))
 			drain(r)
-		}), "system bus: "},
+		}), "system bus: no answer in time"},
 		"a message of 128 MiB": {login(ok, func(conn net.Conn, _ *bufio.Reader) {
 			say(conn, "l\x02\x00\x01\x00\x00\xf0\x07\x01\x00\x00\x00\x00\x00\x00\x00")
 			for say(conn, strings.Repeat("\x00", 4<<10)) {
@@ -97,11 +97,13 @@ func TestBrokenBuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := listen(t, c.talk)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			patience := time.Minute
+			if strings.HasSuffix(c.want, "no answer in time") {
+				patience = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			err := ask(ctx, address)
-			require.Error(t, err)
-			assert.Contains(t, err.Error(), c.want)
+			require.ErrorContains(t, ask(ctx, address), c.want)
 		})
 	}
 }
@@ -166,7 +168,7 @@ func TestAddresses(t *testing.T) {
 	}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", "@"+t.TempDir())
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = bus.Open(ctx, "unix:abstract="+l.Addr().String()[1:])
 	require.ErrorIs(t, err, bus.ErrSilent, "somebody listens there")

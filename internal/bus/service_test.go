@@ -185,7 +185,7 @@ func TestServiceOutlastsCallers(t *testing.T) {
 	}{
 		"just small enough": {[]any{strings.Repeat("x", 65<<10-1500)}, ""},
 		"too large":         {[]any{strings.Repeat("x", 64<<10)}, "a.TooLarge"},
-		"a megabyte":        {[]any{make([]byte, 1<<20)}, "a.TooLarge"},
+		"a megabyte":        {[]any{strings.Repeat("x", 1<<20)}, "a.TooLarge"},
 	} {
 		var failed dbus.Error
 		err := object.CallWithContext(t.Context(), "c.d.Say", 0, c.args...).Store(&n)
