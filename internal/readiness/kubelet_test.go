@@ -3,6 +3,7 @@
 package readiness_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,8 +32,10 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
+// checker has more time for kubelet's answer than a machine under load takes.
 func checker(t *testing.T, o readiness.Options) *readiness.Checker {
 	t.Helper()
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	c, err := readiness.New(o)
 	require.NoError(t, err)
 	return c
