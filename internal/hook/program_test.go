@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +27,12 @@ func script(t *testing.T, text string) (p Program, out *bytes.Buffer) {
 	root := t.TempDir()
 	path := filepath.Join(root, "opt/hook")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	// A process that another test starts meanwhile has the file open for writing for a
+	// moment; until then it cannot be run (go.dev/issue/22315).
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 	out = new(bytes.Buffer)
 	return Program{Root: root, Path: path, Output: out, Timeout: patience}, out
 }
