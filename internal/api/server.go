@@ -66,6 +66,10 @@ func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog
 	return On(l, readOnly, d, log), nil
 }
 
+// writeTimeout is how long a client of the status socket may take to read its
+// answer, which fits into the kernel's buffer but on nodes with hundreds of images.
+const writeTimeout = 30 * time.Second
+
 // On makes a server of a socket that listens already, which is closed by Close.
 func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	s := &Server{
@@ -76,6 +80,9 @@ func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	s.http = &http.Server{
 		Handler: s.mux, ConnState: s.connection, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	if readOnly { // work takes as long as it takes; what is only read is there
+		s.http.WriteTimeout = writeTimeout
 	}
 	s.http.SetKeepAlivesEnabled(false) // 16 clients that wait for nothing would keep all others out
 	return s

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// piped is a listener of connections in memory, on the clock of a bubble.
+type piped struct {
+	come chan net.Conn
+	once sync.Once
+	end  chan struct{}
+}
+
+func newPiped() *piped { return &piped{come: make(chan net.Conn), end: make(chan struct{})} }
+
+func (p *piped) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.come:
+		return conn, nil
+	case <-p.end:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *piped) Close() error   { p.once.Do(func() { close(p.end) }); return nil }
+func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "piped", Net: "unix"} }
+
+// dial waits until the server takes the connection.
+func (p *piped) dial(ctx context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.come <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// inBubble serves one socket on the clock of a bubble.
+func inBubble(t *testing.T, readOnly bool, d Daemon, f func(t *testing.T, p *piped)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPiped()
+		serving(t, On(p, readOnly, d, slog.New(slog.DiscardHandler)))
+		f(t, p)
+	})
+}
+
+// Who asks while a cycle runs waits for it as long as it takes, and hangs up by itself.
+func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
+	d := &daemon{check: func(func(agent.Progress)) (agent.Status, error) { return agent.Status{}, nil }}
+	d.context = func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+			assert.Fail(t, "nobody has hung up", context.Cause(ctx))
+		case <-time.After(time.Hour):
+		}
+	}
+	inBubble(t, false, d, func(t *testing.T, p *piped) {
+		c := NewClient("piped")
+		c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) }
+		_, err := c.Check(t.Context(), nil)
+		require.NoError(t, err)
+	})
+}
+
+// Who does not read what was asked for makes room for others.
+func TestWhoDoesNotReadMakesRoom(t *testing.T) {
+	inBubble(t, true, &daemon{}, func(t *testing.T, p *piped) {
+		for range maxClients {
+			conn, err := p.dial(t.Context())
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		conn, err := p.dial(ctx)
+		require.NoError(t, err, "one more than there is room for")
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		assert.Contains(t, line, "200 OK")
+	})
+}
