@@ -5,11 +5,9 @@ package metrics
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -59,7 +57,7 @@ func (p *Port) Listen(address string) {
 
 // Run serves until ctx ends.
 func (p *Port) Run(ctx context.Context) {
-	var open io.Closer
+	var open *serving // nil: nobody is served
 	address, told := "", ""
 	tick := time.NewTimer(p.retry)
 	tick.Stop()
@@ -67,22 +65,27 @@ func (p *Port) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			shut(open)
+			open.close()
 			return
 		case next := <-p.wanted:
 			if next == address {
 				continue // connections live through a reload
 			}
-			shut(open)
+			open.close()
 			open, address, told = nil, next, ""
+		case <-open.over():
+			open.close()
+			open = nil
+			tick.Reset(p.retry)
+			continue
 		case <-tick.C:
 		}
 		tick.Stop()
 		if address == "" || open != nil {
 			continue
 		}
-		served, err := p.serve(ctx, address)
-		if err != nil {
+		var err error
+		if open, err = p.serve(ctx, address); err != nil {
 			if err.Error() != told { // once, not each minute
 				told = err.Error()
 				p.log.Warn("metrics are not served at the port", "address", address, "err", err)
@@ -90,45 +93,46 @@ func (p *Port) Run(ctx context.Context) {
 			tick.Reset(p.retry)
 			continue
 		}
-		open = served
 		p.log.Info("metrics are served", "address", address)
 	}
 }
 
-func shut(open io.Closer) {
-	if open != nil {
-		_ = open.Close() // who is cut off asks again
-	}
-}
-
-// serve begins to answer at an address, until the returned one is closed.
-func (p *Port) serve(ctx context.Context, address string) (io.Closer, error) {
+// serve begins to answer at an address.
+func (p *Port) serve(ctx context.Context, address string) (*serving, error) {
 	l, err := p.listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{
+	s := &serving{ended: make(chan struct{}), server: &http.Server{
 		Handler: p.handler, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
-	}
-	s := &serving{server: server}
-	s.done.Go(func() {
-		if err := server.Serve(netutil.LimitListener(l, maxClients)); !errors.Is(err, http.ErrServerClosed) {
+	}}
+	go func() {
+		defer close(s.ended)
+		if err := s.server.Serve(netutil.LimitListener(l, maxClients)); !errors.Is(err, http.ErrServerClosed) {
 			p.log.Warn("metrics port ended", "address", address, "err", err)
 		}
-	})
+	}()
 	return s, nil
 }
 
-// serving is a server that has ended when it is closed.
+// serving is a server at work; nil is none.
 type serving struct {
 	server *http.Server
-	done   sync.WaitGroup
+	ended  chan struct{} // by close, or by itself
 }
 
-// Close ends all connections.
-func (s *serving) Close() error {
-	err := s.server.Close()
-	s.done.Wait()
-	return err
+func (s *serving) over() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.ended
+}
+
+// close ends all connections: who is cut off asks again.
+func (s *serving) close() {
+	if s != nil {
+		_ = s.server.Close() // the listener may have ended before
+		<-s.ended
+	}
 }

@@ -174,6 +174,40 @@ func TestATakenPort(t *testing.T) {
 	})
 }
 
+// A server that has ended by itself, as when the kernel has no memory for a
+// connection, is begun anew like a port that was taken.
+func TestPortComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &heard{}
+		p := NewPort(up, slog.New(slog.NewTextHandler(log, nil)))
+		first := &pipes{closed: make(chan struct{})}
+		listeners := []*pipes{first, {closed: make(chan struct{}), waiting: make(chan net.Conn, 1)}}
+		p.listen = func(context.Context, string, string) (net.Listener, error) {
+			next := listeners[0]
+			listeners = listeners[1:]
+			return next, nil
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.Run(ctx) }()
+		defer func() { end(); <-ended }()
+		p.Listen("127.0.0.1:9547")
+		synctest.Wait()
+		second := listeners[0]
+		require.NoError(t, first.Close())
+		<-time.After(retryPort) // of the bubble
+		synctest.Wait()
+		require.Empty(t, listeners, log.all())
+		c := second.dial()
+		go func() { _, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+		answer, err := io.ReadAll(c)
+		require.NoError(t, err)
+		assert.Contains(t, string(answer), "up 1")
+		assert.Equal(t, 1, strings.Count(log.all(), "ended"), log.all())
+	})
+}
+
 // Somebody who opens connections and says nothing has so many, for so long.
 func TestPortIsBounded(t *testing.T) {
 	t.Parallel()
