@@ -41,11 +41,15 @@ type ApplyRequest struct {
 	Retry  bool     `json:"retry,omitempty"` // also what did not come up before
 }
 
+func (ApplyRequest) check() error { return nil }
+
 // RollbackRequest names what returns to the release before; nothing named means
 // all.
 type RollbackRequest struct {
 	Images []string `json:"images"`
 }
+
+func (RollbackRequest) check() error { return nil }
 
 // maxRequest bounds a request's body, in bytes: names of a few hundred images.
 const maxRequest = 64 << 10

@@ -4,10 +4,7 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"strings"
 	"time"
 	"unicode"
@@ -29,6 +26,16 @@ type HoldRequest struct {
 	Which
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back
+}
+
+func (r HoldRequest) check() error { return errors.Join(r.Which.check(), oneLine(r.Reason)) }
+
+// oneLine: a reason stands in logs and in lines of the status.
+func oneLine(reason string) error {
+	if strings.ContainsFunc(reason, unicode.IsControl) {
+		return errors.New("reason: control character")
+	}
+	return nil
 }
 
 // UnholdRequest names what is held no more.
@@ -60,46 +67,18 @@ func (c *Client) Unhold(ctx context.Context, req UnholdRequest) ([]string, error
 	return res.Held, err
 }
 
-func (s *Server) hold(w http.ResponseWriter, r *http.Request) {
-	var req HoldRequest
-	if err := errors.Join(decode(w, r, &req), req.check(), oneLine(req.Reason)); err != nil {
-		http.Error(w, fmt.Sprintf("hold: request: %v", err), http.StatusBadRequest)
-		return
+func (s *Server) hold(req HoldRequest) work {
+	return func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
+		return holding(s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until))
 	}
-	s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
-		held, err := s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
-		return heldEvent(held, err)
-	})
 }
 
-func (s *Server) unhold(w http.ResponseWriter, r *http.Request) {
-	var req UnholdRequest
-	if err := errors.Join(decode(w, r, &req), req.check()); err != nil {
-		http.Error(w, fmt.Sprintf("unhold: request: %v", err), http.StatusBadRequest)
-		return
+func (s *Server) unhold(req UnholdRequest) work {
+	return func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
+		return holding(s.daemon.Unhold(ctx, req.Images, req.All))
 	}
-	s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
-		held, err := s.daemon.Unhold(ctx, req.Images, req.All)
-		return heldEvent(held, err)
-	})
 }
 
-func heldEvent(held []string, err error) ResultEvent {
+func holding(held []string, err error) ResultEvent {
 	return ResultEvent{Held: held, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
-}
-
-// oneLine: a reason stands in logs and in lines of the status.
-func oneLine(reason string) error {
-	if strings.ContainsFunc(reason, unicode.IsControl) {
-		return errors.New("reason: control character")
-	}
-	return nil
-}
-
-// decode reads a request. What it does not know it refuses: a newer client may
-// have meant something with it.
-func decode(w http.ResponseWriter, r *http.Request, req any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-	dec.DisallowUnknownFields()
-	return dec.Decode(req)
 }

@@ -21,6 +21,8 @@ var badRequests = map[string]map[string]string{
 		"no JSON":        "velum",
 		"another type":   `{"images": 1}`,
 		"an unknown key": `{"images": [], "force": true}`,
+		"two requests":   `{"images": ["velum"]} {"retry": true}`,
+		"half a second":  `{"images": ["velum"]} {`,
 		"too large":      `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
 	},
 	"/v1/hold": {
@@ -38,6 +40,7 @@ var badRequests = map[string]map[string]string{
 		"a reason":       `{"all": true, "reason": "because"}`,
 		"nothing":        `{}`,
 		"images and all": `{"images": ["velum"], "all": true}`,
+		"two requests":   `{"all": true} {"all": true}`,
 	},
 }
 

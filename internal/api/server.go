@@ -135,10 +135,10 @@ func (s *Server) routes(readOnly bool) {
 		return
 	}
 	s.mux.HandleFunc("POST /v1/check", s.check)
-	s.mux.HandleFunc("POST /v1/apply", s.apply)
-	s.mux.HandleFunc("POST /v1/rollback", s.rollback)
-	s.mux.HandleFunc("POST /v1/hold", s.hold)
-	s.mux.HandleFunc("POST /v1/unhold", s.unhold)
+	s.mux.HandleFunc("POST /v1/apply", asked(s, s.apply))
+	s.mux.HandleFunc("POST /v1/rollback", asked(s, s.rollback))
+	s.mux.HandleFunc("POST /v1/hold", asked(s, s.hold))
+	s.mux.HandleFunc("POST /v1/unhold", asked(s, s.unhold))
 }
 
 // Metrics has the socket serve h at GET /metrics; the status socket is meant for
@@ -167,6 +167,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// work is what a request asks for. It tells of its progress.
+type work func(ctx context.Context, hear func(agent.Progress)) ResultEvent
+
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
 		status, err := s.daemon.Check(ctx, hear)
@@ -174,36 +177,25 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
-	var req ApplyRequest
-	if err := decode(w, r, &req); err != nil {
-		http.Error(w, "apply: request: "+err.Error(), http.StatusBadRequest)
-		return
+func (s *Server) apply(req ApplyRequest) work {
+	return func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
+		return restarted(s.daemon.Apply(ctx, req.Images, req.Retry, hear))
 	}
-	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		out, err := s.daemon.Apply(ctx, req.Images, req.Retry, hear)
-		return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
-	})
 }
 
-func (s *Server) rollback(w http.ResponseWriter, r *http.Request) {
-	var req RollbackRequest
-	if err := decode(w, r, &req); err != nil {
-		http.Error(w, "rollback: request: "+err.Error(), http.StatusBadRequest)
-		return
+func (s *Server) rollback(req RollbackRequest) work {
+	return func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
+		return restarted(s.daemon.Rollback(ctx, req.Images, hear))
 	}
-	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		out, err := s.daemon.Rollback(ctx, req.Images, hear)
-		return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
-	})
+}
+
+func restarted(out []agent.Outcome, err error) ResultEvent {
+	return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
 }
 
 // stream sends progress while work goes on, and its result at the end. A slow
 // reader misses progress, never the result, and never holds the work up.
-func (s *Server) stream(
-	w http.ResponseWriter, r *http.Request,
-	work func(context.Context, func(agent.Progress)) ResultEvent,
-) {
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 	// Only behind a body that was read to its end does the server notice that the
 	// client has hung up.
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
@@ -214,7 +206,7 @@ func (s *Server) stream(
 	progress := make(chan agent.Progress, 16)
 	result := make(chan ResultEvent, 1)
 	go func() {
-		result <- work(r.Context(), func(p agent.Progress) {
+		result <- do(r.Context(), func(p agent.Progress) {
 			select {
 			case progress <- p:
 			default:
