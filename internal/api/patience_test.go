@@ -87,7 +87,7 @@ func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 		for range maxClients {
 			conn, err := p.dial(t.Context())
 			require.NoError(t, err)
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			_, err = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
 			require.NoError(t, err)
 		}
@@ -95,7 +95,7 @@ func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 		defer cancel()
 		conn, err := p.dial(ctx)
 		require.NoError(t, err, "one more than there is room for")
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		_, err = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
 		require.NoError(t, err)
 		line, err := bufio.NewReader(conn).ReadString('\n')
