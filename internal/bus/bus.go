@@ -14,15 +14,11 @@
 package bus
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"unicode"
@@ -49,49 +45,28 @@ const (
 	maxLine = 200
 )
 
-// Conn is a connection to a bus.
-type Conn struct{ conn *dbus.Conn }
+// Conn is a connection to a bus, for one question after the other.
+type Conn struct{ t taker }
 
 // Open connects to the bus at a D-Bus address such as
-// "unix:path=/run/dbus/system_bus_socket", until ctx ends. Of an address with
-// alternatives the first is taken.
+// "unix:path=/run/dbus/system_bus_socket". Of an address with alternatives the
+// first is taken.
 func Open(ctx context.Context, address string) (*Conn, error) {
-	socket, err := socketOf(address)
+	conn, err := dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	var dialer net.Dialer
-	stream, err := dialer.DialContext(ctx, "unix", socket)
-	if isNobody(err) {
-		return nil, ErrNone
-	}
-	if err != nil {
-		return nil, fmt.Errorf("system bus: %w", err)
-	}
-	bounded := &bounded{Conn: stream, left: maxAnswer}
-	bounded.reader = bufio.NewReader(limit{bounded})
-	conn, err := dbus.NewConn(bounded, dbus.WithContext(ctx))
-	if err != nil {
-		_ = stream.Close()
-		return nil, fmt.Errorf("system bus: %w", err)
-	}
-	if err := hello(ctx, conn); err != nil {
-		_ = conn.Close() // of a connection that was not made
+	defer endWith(ctx, conn)()
+	c := &Conn{taker{conn: conn, left: maxAnswer}}
+	if err := c.t.login(false); err != nil {
+		c.Close()
 		return nil, fmt.Errorf("system bus: %w", explain(ctx, err))
 	}
-	return &Conn{conn}, nil
-}
-
-// hello logs in as the user that the kernel says we are.
-func hello(ctx context.Context, conn *dbus.Conn) error {
-	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err != nil {
-		return err
-	}
-	return conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.Hello", 0).Err
+	return c, nil
 }
 
 // Close hangs up.
-func (c *Conn) Close() { _ = c.conn.Close() } // nothing is on its way
+func (c *Conn) Close() { _ = c.t.conn.Close() } // nothing is on its way
 
 // ID is the bus's own, which no other has, and none that is started in its place.
 func (c *Conn) ID(ctx context.Context) (id string, err error) {
@@ -110,20 +85,22 @@ type Question struct {
 }
 
 // Ask asks and stores the answer in what into points to; an answer of another
-// type is an error.
+// type is an error. Where ctx ends before the answer, so does the connection.
 func (c *Conn) Ask(ctx context.Context, q Question, into ...any) error {
-	flags := dbus.FlagNoAutoStart
-	if q.Start {
-		flags = 0
+	defer endWith(ctx, c.t.conn)()
+	defer c.t.drop()
+	body, err := c.t.ask(q)
+	if err == nil {
+		err = dbus.Store(body, into...)
 	}
-	call := c.conn.Object(q.Service, dbus.ObjectPath(q.Path)).CallWithContext(ctx, q.Method, flags, q.Args...)
-	if err := call.Store(into...); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", q.Service, explain(ctx, err))
 	}
 	return nil
 }
 
-// explain turns the library's errors, and the bus's, into ours.
+// explain turns the bus's errors, and those of a connection that has ended with its
+// context, into ours.
 func explain(ctx context.Context, err error) error {
 	var answer dbus.Error
 	switch {
@@ -133,8 +110,10 @@ func explain(ctx context.Context, err error) error {
 			return ErrAbsent
 		}
 		return errors.New(Line(answer.Name + ": " + answer.Error()))
-	case errors.Is(ctx.Err(), context.DeadlineExceeded): // which closed the connection
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ErrSilent
+	case ctx.Err() != nil:
+		return ctx.Err()
 	default:
 		return err
 	}
@@ -191,26 +170,4 @@ func socketOf(address string) (string, error) {
 
 func isNobody(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// bounded reads by way of a buffer, as the library reads a message in many
-// small pieces, and no more than it may.
-type bounded struct {
-	net.Conn
-	reader *bufio.Reader
-	left   int
-}
-
-func (b *bounded) Read(p []byte) (int, error) { return b.reader.Read(p) }
-
-// limit is the connection below the buffer.
-type limit struct{ *bounded }
-
-func (l limit) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errTooMuch
-	}
-	n, err := l.Conn.Read(p[:min(len(p), l.left)])
-	l.left -= n
-	return n, err
 }

@@ -42,7 +42,7 @@ func Join(ctx context.Context, address, name string) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past
+	stop := endWith(ctx, conn)
 	t := &taker{conn: conn, left: maxAnswer}
 	id, err := t.join(name)
 	if !stop() && err == nil {

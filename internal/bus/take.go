@@ -22,27 +22,26 @@ import (
 
 // Take asks a question whose answer is one file descriptor, and returns that. It
 // stays open when the connection, which is its own, has ended; Close it.
-//
-// It speaks for itself: the library takes descriptors only from a socket that it
-// has opened and reads by itself, without a bound, and nobody closes those that
-// come with a message that was not expected.
 func Take(ctx context.Context, address string, q Question) (*os.File, error) {
 	conn, err := dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // long past
+	defer endWith(ctx, conn)()
 	t := &taker{conn: conn, left: maxAnswer}
 	defer t.drop()
 	file, err := t.take(q)
-	switch {
-	case err == nil:
-		return file, nil
-	case errors.Is(ctx.Err(), context.Canceled):
-		err = context.Canceled
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q.Service, explain(ctx, err))
 	}
-	return nil, fmt.Errorf("%s: %w", q.Service, explain(ctx, err))
+	return file, nil
+}
+
+// endWith has nothing come or go on a connection any more when ctx has ended. stop
+// tells whether it has not.
+func endWith(ctx context.Context, conn *net.UnixConn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past
 }
 
 // dial opens the socket of a bus.
@@ -62,7 +61,10 @@ func dial(ctx context.Context, address string) (*net.UnixConn, error) {
 	}
 }
 
-// taker is a connection that reads descriptors.
+// taker is a connection that asks, and reads descriptors. It frames and bounds
+// messages by itself: the library reads them whole, however large, takes descriptors
+// only from a socket that it has opened, and nobody closes those that come with a
+// message that was not expected.
 type taker struct {
 	conn   *net.UnixConn
 	left   int // bytes that may come
