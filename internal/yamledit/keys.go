@@ -128,6 +128,9 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 		}
 		lines := strings.ReplaceAll(edit.Lines, "\n", f.LineEnding())
 		if e, ok := at[edit.Key]; ok {
+			if f.says(e, edit.Lines) {
+				continue
+			}
 			splices = append(splices, Edit{e.Start, e.End, lines})
 		} else {
 			appended.WriteString(lines)
@@ -144,6 +147,19 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// says tells whether an entry has these lines already, whatever their breaks: where
+// a file has several kinds, its first may be another one since they were written.
+func (f *File) says(e Entry, lines string) bool {
+	var has strings.Builder
+	last := f.Line(e.End - 1)
+	for line := f.Line(e.Start); line <= last; line++ {
+		content, _ := f.lineEnd(line)
+		has.Write(f.data[f.lines[line-1]:content])
+		has.WriteByte('\n')
+	}
+	return has.String() == lines
 }
 
 func checkLines(edit KeyEdit) error {

@@ -39,6 +39,8 @@ var editedKeys = map[string]struct {
 	"key inside a value":         {"x:\n  a: 1\n", []yamledit.KeyEdit{{"a", "a: 3\n"}}, "x:\n  a: 1\na: 3\n"},
 	"document end kept":          {"a: 1\n...\n", []yamledit.KeyEdit{{"a", "a: 2\n"}}, "a: 2\n...\n"},
 	"nothing to do":              {"a: 1", nil, "a: 1"},
+	"mixed, the first line goes": {"a: 1\r\n# b\nc: 2\n", []yamledit.KeyEdit{{"a", ""}, {"b", "b:\n- x\n"}}, "# b\nc: 2\nb:\r\n- x\r\n"},
+	"mixed, said already":        {"a: 1\nb:\r\n- x\r\nc: 2", []yamledit.KeyEdit{{"b", "b:\n- x\n"}, {"c", "c: 2\n"}}, "a: 1\nb:\r\n- x\r\nc: 2"},
 }
 
 func TestEditKeys(t *testing.T) {
