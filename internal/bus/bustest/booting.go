@@ -31,9 +31,12 @@ func (is Booting) Serve(tb testing.TB, b Bus) {
 		}
 		return dbus.MakeVariant(value), nil
 	}}
-	const face = "org.freedesktop.DBus.Properties"
-	conn := b.Serve(tb, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", face, get)
-	if err := conn.ExportMethodTable(get, "/org/freedesktop/systemd1", face); err != nil {
-		tb.Fatal(err)
+	conn := b.Connect(tb)
+	const manager = "/org/freedesktop/systemd1"
+	for _, path := range []dbus.ObjectPath{manager, manager + "/unit/kubelet_2eservice"} {
+		if err := conn.ExportMethodTable(get, path, "org.freedesktop.DBus.Properties"); err != nil {
+			tb.Fatal(err)
+		}
 	}
+	own(tb, conn, "org.freedesktop.systemd1")
 }

@@ -208,11 +208,18 @@ func (b Bus) Serve(tb testing.TB, service, path, face string, methods map[string
 	if err := conn.ExportMethodTable(methods, dbus.ObjectPath(path), face); err != nil {
 		tb.Fatal(err)
 	}
+	own(tb, conn, service)
+	return conn
+}
+
+// own gives a connection a name. Its objects are there before: who waits for the
+// name calls at once.
+func own(tb testing.TB, conn *dbus.Conn, service string) {
+	tb.Helper()
 	reply, err := conn.RequestName(service, dbus.NameFlagDoNotQueue)
 	if err != nil || reply != dbus.RequestNameReplyPrimaryOwner {
 		tb.Fatalf("%s: not ours: %d, %v", service, reply, err)
 	}
-	return conn
 }
 
 // Connect makes a connection to the bus, which ends with the test.
