@@ -6,7 +6,8 @@
 //
 // Requests that take long answer with a stream of events, one JSON object a
 // line: any number of progress events, then one result. A client that hangs up
-// does not stop the work it asked for.
+// does not stop the work it asked for once that has begun; what still waits for
+// the cycle before is not begun.
 //
 //	GET  /metrics     numbers for Prometheus, where the daemon has them
 //	GET  /v1/status   agent.Status

@@ -15,8 +15,9 @@
 //     some counters and the code.
 //   - Names and labels stay as they are once released. Units are seconds and bytes;
 //     times are seconds since 1970.
-//   - The number of series is bounded: 256 repositories and 256 hosts, each by
-//     name in alphabetical order; what is beyond is told as one, named "other".
+//   - The number of series is bounded: 256 repositories and 256 hosts, in
+//     alphabetical order, of counts those that came first; what is beyond is told
+//     as one, named "other".
 //   - Nothing of the Go runtime or of the process: systemd and its cgroup know
 //     better, and it costs more than all the rest.
 package metrics
