@@ -73,7 +73,7 @@ func (n *Node) KillableProgram() string {
 	n.building.Lock()
 	defer n.building.Unlock()
 	if n.killable == "" {
-		n.killable = n.buildAgent("image-update-agent-killpoints", "-tags", "killpoints")
+		n.killable = n.buildAgent("image-update-agent-killpoints", "killpoints")
 	}
 	return n.killable
 }

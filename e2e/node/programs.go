@@ -29,10 +29,12 @@ func (n *Node) buildTool(name string) string {
 	return n.build(filepath.Join(n.checkout(), "e2e"), name, name)
 }
 
-// buildAgent compiles the agent as it is in the checkout, with the main module's own dependencies.
-func (n *Node) buildAgent(as string, flags ...string) string {
+// buildAgent compiles the agent as it is in the checkout, with the main module's own dependencies and the Makefile's
+// build tags (GO_TAGS) beside those that are named.
+func (n *Node) buildAgent(as string, tags ...string) string {
 	n.tb.Helper()
-	return n.build(n.checkout(), "image-update-agent", as, flags...)
+	tags = append(tags, "grpcnotrace")
+	return n.build(n.checkout(), "image-update-agent", as, "-tags", strings.Join(tags, ","))
 }
 
 func (n *Node) build(module, name, as string, flags ...string) string {
