@@ -271,7 +271,7 @@ func TestRollbackByHandTwice(t *testing.T) {
 }
 
 // The registry is asked whether it is there: not at once, and not all the time.
-func TestRescueWaitsTwoSeconds(t *testing.T) {
+func TestRescueAsksAfterASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -288,9 +288,40 @@ func TestRescueWaitsTwoSeconds(t *testing.T) {
 		w.Registry.OnAsk = func(string, string) { asked = append(asked, time.Since(began)) }
 		out, _ := w.apply()
 		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked)
+		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, asked)
 		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256", "it is there")
 	})
+}
+
+// A registry that is away for a second, just when kubelet asks it: kubelet asks
+// again after 10 to 15 s, and makes a new pod of a new pod manifest at once.
+func TestRescueDoesNotWaitForKubelet(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond} {
+		t.Run(asked.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Policy.Settle, w.Policy.Forgets = 0, agent.KubeletForgets
+				w.restart()
+				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+				w.check()
+				var stopped time.Time
+				w.Node.OnStop = func(string) error {
+					w.Node.OnStop, stopped = nil, time.Now()
+					w.Node.SetKubelet(false) // it is refused, and waits
+					time.AfterFunc(asked, func() { w.Registry.Down(agenttest.ErrRefused) })
+					time.AfterFunc(asked+time.Second, func() { w.Registry.Down(nil) })
+					time.AfterFunc(10*time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
+					return nil
+				}
+				w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); w.Node.Sync(); return nil }
+				out, _ := w.apply()
+				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				w.runs("velum.yaml", "velum", second.Digest)
+				assert.LessOrEqual(t, time.Since(stopped), asked+4*time.Second, "three after its return")
+			})
+		})
+	}
 }
 
 // It is rescued once: a pod that does not start then is rolled back.

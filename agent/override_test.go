@@ -126,7 +126,7 @@ func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
 		w.Registry.Retract(mariadb, "10.0-rev1")
 		w.Node.OnAside = func(string) error {
 			w.Node.SetKubelet(false)
-			time.AfterFunc(4*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
+			time.AfterFunc(3*time.Second+1, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 			return nil
 		}
 		out, _ := w.apply()

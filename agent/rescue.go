@@ -13,17 +13,22 @@ import (
 )
 
 // rescueAfter is how long a stopped pod may take to start before its registry is
-// asked whether it is still there: kubelet looks once a second, and starts what is
-// on the node within that.
-const rescueAfter = 2 * time.Second
+// asked whether it is still there: kubelet looks once a second, and most pods have
+// started by then. A registry that was away for a moment is back soon, and kubelet
+// is not: so it is asked while kubelet may just have been.
+const rescueAfter = time.Second
+
+// rescuePatience is how long a registry may take to answer; one that takes longer is
+// away for a pod that is down.
+const rescuePatience = 2 * time.Second
 
 // rescueAnyway is when a registry that answers again helps nobody any more: kubelet
 // has asked it once while it was away, and asks again after 10 to 15 s.
-const rescueAnyway = 5 * time.Second
+const rescueAnyway = 4 * time.Second
 
 // rescueLast is the same where kubelet met the old pod, and lets the new one wait for
 // 10 to 15 s by itself.
-const rescueLast = 20 * time.Second
+const rescueLast = 16 * time.Second
 
 // rescue brings up a pod whose registry went away between its stop and its start.
 // Pull policy Always makes the registry part of the start, and kubelet waits ever
@@ -42,10 +47,10 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 		return nil
 	}
 	waited := time.Since(since)
-	if waited < r.next {
+	if waited < r.next-proofInterval/2 { // the look that is nearest to it
 		return nil
 	}
-	r.next = max(2*r.next, rescueAnyway) // a pod that does not start may be so for long
+	r.next *= 2 // a pod that does not start may be so for long
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
 	if err := r.away(ctx); err != nil {
 		why = "registry away: " + err.Error()
@@ -65,8 +70,7 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 
 // away is why what kubelet pulls cannot be had; nil: it can.
 func (r *rescue) away(ctx context.Context) error {
-	// A registry that takes longer is away for a pod that is down.
-	ctx, cancel := context.WithTimeout(ctx, rescueAfter)
+	ctx, cancel := context.WithTimeout(ctx, rescuePatience)
 	defer cancel()
 	for _, e := range r.step.Apply.Expect {
 		if e.OnNode {

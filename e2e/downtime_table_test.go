@@ -68,10 +68,7 @@ const criAgent, ownAgent = "containerd/", "image-update-agent/"
 
 // heads counts those of a client.
 func heads(client string) func(downtime) float64 {
-	return func(m downtime) float64 {
-		by := slices.DeleteFunc(slices.Clone(m.asked), func(r node.Request) bool { return !strings.HasPrefix(r.UserAgent, client) })
-		return float64(by.Count(http.MethodHead, node.Manifest))
-	}
+	return func(m downtime) float64 { return float64(m.asked.Of(client).Count(http.MethodHead, node.Manifest)) }
 }
 
 func others(m downtime) float64 { return float64(len(m.asked)) - heads("")(m) }

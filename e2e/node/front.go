@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,6 +40,11 @@ type Request struct {
 
 // Requests is what a registry was asked for.
 type Requests []Request
+
+// Of are the requests of a client: what the name of its program begins with.
+func (rs Requests) Of(client string) Requests {
+	return slices.DeleteFunc(slices.Clone(rs), func(r Request) bool { return !strings.HasPrefix(r.UserAgent, client) })
+}
 
 // Count counts requests; an empty method is any.
 func (rs Requests) Count(method string, kind Kind) int {
