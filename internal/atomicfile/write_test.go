@@ -356,7 +356,8 @@ func TestAForkMeanwhileIsNoWriter(t *testing.T) {
 			}
 		})
 	}
-	for n := range 400 {
+	// Without the lock it takes some 20 rounds to see one. Each waits for a fork.
+	for n := range 100 {
 		_, err := d.Write("file", version(n), Options{Expect: &File{}})
 		if !assert.NoError(t, err) {
 			break
