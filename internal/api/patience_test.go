@@ -103,3 +103,46 @@ func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 		assert.Contains(t, line, "200 OK")
 	})
 }
+
+// last is a listener that lets one client in while it is closed: accept(2) was there
+// before close(2).
+type last struct {
+	*piped
+
+	client chan net.Conn
+}
+
+func (l last) Accept() (net.Conn, error) {
+	<-l.end
+	select {
+	case conn := <-l.client:
+		<-time.After(time.Second) // of the bubble: until the server hears of it
+		return conn, nil
+	default:
+		return nil, net.ErrClosed
+	}
+}
+
+func TestWhoIsLetInAtTheEndIsAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := last{newPiped(), make(chan net.Conn, 1)}
+		s := On(l, true, &daemon{}, slog.New(slog.DiscardHandler))
+		served := make(chan error, 1)
+		go func() { served <- s.Serve() }()
+		ours, theirs := net.Pipe()
+		l.client <- theirs
+		answer := make(chan string, 1)
+		go func() {
+			_, _ = io.WriteString(ours, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
+			text, _ := io.ReadAll(ours) // what is not there tells of the error
+			answer <- string(text)
+		}()
+		synctest.Wait() // in accept(2)
+		require.NoError(t, s.Drain(time.Minute))
+		synctest.Wait()
+		assert.Len(t, answer, 1, "before the end")
+		assert.Contains(t, <-answer, "200 OK")
+		require.NoError(t, <-served)
+	})
+}
