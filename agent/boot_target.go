@@ -75,6 +75,8 @@ func (d *decider) speaksAgainst(v podView, target Release, w Want) string {
 		return name + ": of another registry than " + on.Repository
 	case on.Repository != "" && higher(target.Tag, on.Tag, rule.Dialect) != target.Tag:
 		return name + ": lower than " + on.Tag
+	case isLower(target.Tag, v.override.Images[placeOf(w.Image)].Tag, rule.Dialect):
+		return name + ": lower than what the pod was rolled back to"
 	case v.disk != nil && d.policy.PullPolicy == manifests.PullIfNotPresent && !d.hasName(name):
 		return name + ": not on the node"
 	}

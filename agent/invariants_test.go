@@ -83,8 +83,11 @@ func (h *history) offerHolds(i agent.ImageStatus) {
 	}
 	is, errIs := tags.Parse(i.Offered.Tag)
 	was, errWas := tags.Parse(i.Running.Tag)
+	if errIs != nil || errWas != nil || h.rule.Older || is.Form() != tags.Long || was.Form() != tags.Long {
+		return
+	}
 	later := strings.Contains(strings.Join(i.Notes, " "), "was created later") // an OBS counter that began anew
-	if errIs == nil && errWas == nil && !h.rule.Older && !later && is.Form() == tags.Long && was.Form() == tags.Long {
+	if line, _ := is.Intermediate(); !later || i.Follow != is.App() && i.Follow != line.String() {
 		require.GreaterOrEqual(h.t, tags.Compare(is, was), 0, "%s was offered to follow %s", is, was)
 	}
 }

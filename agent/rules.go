@@ -101,6 +101,13 @@ func backwards(running, rel Release, d tags.Dialect) (older bool, warning string
 	return !higher, ""
 }
 
+// isLower reports whether a tag is below what a release is called.
+func isLower(tag, than string, d tags.Dialect) bool {
+	is, errIs := d.Parse(tag)
+	was, errWas := d.Parse(than)
+	return errIs == nil && errWas == nil && tags.ChangeBetween(was, is) == tags.Lower
+}
+
 // isEarlier compares times of creation, where both are known. Builds that can be
 // reproduced have the same time in all of them, and are not told apart.
 func isEarlier(a, b Release) bool {

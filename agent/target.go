@@ -61,17 +61,21 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 	if no, refused := stranger(was, rel); refused {
 		return no, true
 	}
-	if rel.Tag != w.OnDisk.Tag && (rel.Tag != i.Offer.Follow.Tag || !areTwins(w.OnDisk.Tag, rel.Tag, rule)) {
-		return Refusal{}, false // a higher tag, or one that the admin names
+	reason := ""
+	switch {
+	case rel.Tag == w.OnDisk.Tag, areTwins(was.Long, rel.Tag, rule),
+		rel.Tag == i.Offer.Follow.Tag && areTwins(w.OnDisk.Tag, rel.Tag, rule):
+		older, warning := backwards(was, rel, rule.Dialect)
+		if warning != "" {
+			i.note(warning)
+		}
+		if older {
+			reason = rel.Tag + " went back: what runs is newer"
+		}
+	case rule.Follow == "" && isLower(rel.Tag, was.Long, rule.Dialect):
+		reason = was.Long + " runs, and is newer" // as after a rollback to more than is followed
 	}
-	older, warning := backwards(was, rel, rule.Dialect)
-	if warning != "" {
-		i.note(warning)
-	}
-	if older && !rule.Older {
-		return Refusal{rel.Name(), RuleOlder, fmt.Sprintf("%s went back: what runs is newer", rel.Tag)}, true
-	}
-	return Refusal{}, false
+	return Refusal{rel.Name(), RuleOlder, reason}, reason != "" && !rule.Older
 }
 
 // areTwins reports whether two tags stand for the same releases, as a short tag

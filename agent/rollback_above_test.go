@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// A person has put an old pod manifest back, has seen that it was a mistake, and rolls the pod back to what ran before:
+// a release above the tag that the pod manifest follows.
+func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.check()
+	old := []byte(w.Node.PodManifest("velum.yaml"))
+	third := w.Registry.Release(velum, "4.0.0", 3, "1.3")
+	w.check()
+	w.apply()
+	w.runs("velum.yaml", "velum", third.Digest)
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.look()
+	out, _, err := w.agent.Rollback(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+	w.runs("velum.yaml", "velum", third.Digest)
+	return w, third.Digest
+}
+
+// The release that runs is withdrawn, and one between it and the followed tag is there: it is newer than the tag, and
+// older than what runs.
+func TestNothingLowerIsOfferedAfterARollbackToAHigherRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, third := rolledBackAbove(t)
+		w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.Registry.Retract(velum, "4.0.0-rev3")
+		w.Registry.Retract(velum, "4.0.0-rev3-build1.3")
+		i := image(w.check(), "velum.yaml", "velum")
+		assert.Nil(t, i.Offered)
+		assert.Empty(t, i.Change)
+		assert.Contains(t, i.Refused, agent.Refusal{
+			Tag: "4.0.0-rev2-build1.2", Rule: agent.RuleOlder, Reason: "4.0.0-rev3-build1.3 runs, and is newer",
+		})
+		w.apply()
+		w.runs("velum.yaml", "velum", third)
+
+		next := w.Registry.Release(velum, "4.0.0", 4, "1.4")
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+	})
+}
+
+// An update of the system brings a template that is above the followed tag, and below what runs.
+func TestBootDoesNotBringAPodBelowWhatItWasRolledBackTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, third := rolledBackAbove(t)
+		w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+		w.check()
+		w.Node.PowerOff()
+		steps, err := w.Agent().Boot(t.Context())
+		require.NoError(t, err)
+		require.Len(t, steps, 1)
+		assert.Equal(t, velum+":4.0.0-rev2: lower than what the pod was rolled back to", steps[0].Reason)
+		w.Node.SetKubelet(true)
+		w.Node.Sync()
+		w.runs("velum.yaml", "velum", third)
+		assert.Nil(t, image(w.check(), "velum.yaml", "velum").Offered)
+	})
+}
