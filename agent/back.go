@@ -49,14 +49,14 @@ func (d *decider) wayBack(v podView, to func(container string, g Good) Pin) (Ove
 	if err != nil {
 		return Override{}, err
 	}
-	return pin(was.Data, "", d.now, func(img manifests.Image) (pinned, bool) {
+	return pin(was.Data, "", d.now, func(img manifests.Image) Overridden {
 		p := to(img.Container, d.rec.Good[goodKey(v.file, img.Container)])
 		rel := d.rec.Releases[releaseKey(p.Repository, p.Digest)]
 		tag := rel.Name()
 		if at := v.override.Images[placeOf(img)]; tag == "" && at.Pin == p {
 			tag = at.Tag // as it stands there
 		}
-		return pinned{Pin: p, config: rel.Config, tag: tag}, p.Digest != ""
+		return Overridden{Pin: p, Config: rel.Config, Tag: tag}
 	})
 }
 
@@ -101,14 +101,8 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 	containers := d.inv.podContainers(pod.Namespace, pod.Name, d.names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		kind, name, _ := strings.Cut(place, " ")
-		at := o.Images[place]
-		e := Expectation{
-			Container: name, Init: kind == string(manifests.KindInit), Ref: Reference{at.Repository, at.Follow}, Name: at.Tag,
-			Digest: at.Digest, Config: at.Config, OnNode: true, Anew: s.Apply.Aside,
-		}
-		if c := container(containers, name); c != nil {
-			e.Old = c.ID
-		}
+		e := o.Images[place].expected(manifests.Kind(kind), name, containers)
+		e.OnNode, e.Anew = true, s.Apply.Aside
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
 	return s, true
@@ -147,19 +141,14 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)
 	unproved := false
 	for _, i := range p.Images {
-		img, repository := i.Want.Image, i.Want.Ask.Repository
-		if !isContainer(img) || repository == "" || i.Running.Digest == "" {
+		img := i.Want.Image
+		if !isContainer(img) || i.Want.Ask.Repository == "" || i.Running.Digest == "" {
 			continue
 		}
 		g := d.rec.Good[goodKey(v.file, img.Container)]
 		unproved = unproved || g.Running != "" && !d.rec.runs(i, g)
-		e := Expectation{
-			Container: img.Container, Init: img.Kind == manifests.KindInit, Ref: Reference{repository, i.Want.OnDisk.Tag},
-			Name: i.Running.Tag, Digest: i.Running.Digest, OnNode: true,
-		}
-		if c := container(containers, img.Container); c != nil {
-			e.Old, e.Config = c.ID, c.Image
-		}
+		e := i.is().expected(img.Kind, img.Container, containers)
+		e.OnNode = true
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
 	f := d.rec.Failed[v.file]

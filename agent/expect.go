@@ -65,18 +65,39 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 
 // ahead are the digests that the containers of a pod are to run, those that keep
 // what they run included.
-func ahead(p PodPlan) map[string]pinned {
-	out := map[string]pinned{}
+func ahead(p PodPlan) map[string]Overridden {
+	out := map[string]Overridden{}
 	for _, i := range p.Images {
-		to := pinned{Pin{i.Target.Repository, i.Target.Digest}, i.Target.Config, i.Target.Name()}
+		to := i.toBe()
 		if i.Change == "" && i.Running.Digest != "" {
-			to = pinned{Pin{i.Want.Ask.Repository, i.Running.Digest}, i.Config, i.Running.Tag}
+			to = i.is()
 		}
 		if isContainer(i.Want.Image) && to.Digest != "" {
 			out[placeOf(i.Want.Image)] = to
 		}
 	}
 	return out
+}
+
+// is and toBe are what an image runs and what it is to run.
+func (i ImagePlan) is() Overridden {
+	return Overridden{Pin{i.Want.Ask.Repository, i.Running.Digest}, i.Config, i.Running.Tag, i.Want.OnDisk.Tag}
+}
+
+func (i ImagePlan) toBe() Overridden {
+	return Overridden{Pin{i.Target.Repository, i.Target.Digest}, i.Target.Config, i.Target.Name(), i.Target.Tag}
+}
+
+// expected is that a container runs an image. containers are the pod's of now.
+func (o Overridden) expected(kind manifests.Kind, name string, containers []Container) Expectation {
+	e := Expectation{
+		Container: name, Init: kind == manifests.KindInit, Ref: Reference{o.Repository, o.Follow},
+		Name: o.Tag, Digest: o.Digest, Config: o.Config,
+	}
+	if c := container(containers, name); c != nil {
+		e.Old = c.ID
+	}
+	return e
 }
 
 // asRuns takes what is to be known of a pod from the one that runs: its template may
@@ -109,18 +130,12 @@ func (d *decider) expect(v podView, p PodPlan, s *Step) {
 		if i.Target.Digest == "" || !isContainer(img) || (!s.Apply.Aside && i.Change == "") {
 			continue
 		}
-		e := Expectation{
-			Container: img.Container, Init: img.Kind == manifests.KindInit, Anew: s.Apply.Aside,
-			Ref: Reference{i.Target.Repository, i.Target.Tag}, Name: i.Target.Name(),
-			Digest: i.Target.Digest, Config: i.Target.Config, OnNode: d.isOnNode(i) || d.isPinned(v, i),
-		}
-		if c := container(containers, img.Container); c != nil {
-			e.Old = c.ID
-			if !s.Apply.Aside && c.Running {
-				s.Apply.Stop = append(s.Apply.Stop, c.ID)
-			}
-		}
+		e := i.toBe().expected(img.Kind, img.Container, containers)
+		e.OnNode, e.Anew = d.isOnNode(i) || d.isPinned(v, i), s.Apply.Aside
 		s.Apply.Expect = append(s.Apply.Expect, e)
+		if c := container(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {
+			s.Apply.Stop = append(s.Apply.Stop, c.ID)
+		}
 	}
 }
 

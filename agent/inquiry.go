@@ -97,16 +97,17 @@ func (i *inquiry) follow(ctx context.Context, q Question) (string, digest.Digest
 	if q.Tag == "" {
 		return i.newestOfAll(ctx, q)
 	}
-	t, err := dialect.Parse(q.Tag)
-	switch {
-	case err != nil || !q.Convert || t.Form() == tags.Intermediate:
-		d, err := i.head(ctx, q.Repository, q.Tag)
-		return q.Tag, d, err
-	case t.Form() == tags.Long:
-		return i.intermediateOf(ctx, q, t)
-	default:
+	if t, err := dialect.Parse(q.Tag); err == nil && q.Convert && t.Form() == tags.Short {
 		return i.twin(ctx, q, t)
 	}
+	if tag := floating(q.Tag, dialect); q.Convert && tag != q.Tag {
+		d, err := i.head(ctx, q.Repository, tag)
+		if !errors.Is(err, ErrNotFound) {
+			return tag, d, err
+		}
+	}
+	d, err := i.head(ctx, q.Repository, q.Tag)
+	return q.Tag, d, err
 }
 
 // newestOfAll answers a placeholder that nothing gives a value for: with the newest
@@ -144,18 +145,6 @@ func (i *inquiry) isRefused(rel Release) bool {
 	_, byRule := i.agent.Policy.rule(rel.Repository).refuses(rel)
 	_, denied := i.agent.record.denies(rel)
 	return byRule || denied
-}
-
-// intermediateOf follows the intermediate tag of a long one, if it is served.
-func (i *inquiry) intermediateOf(ctx context.Context, q Question, t tags.Tag) (string, digest.Digest, error) {
-	if im, ok := t.Intermediate(); ok {
-		d, err := i.head(ctx, q.Repository, im.Wire())
-		if !errors.Is(err, ErrNotFound) {
-			return im.Wire(), d, err
-		}
-	}
-	d, err := i.head(ctx, q.Repository, q.Tag)
-	return q.Tag, d, err
 }
 
 // twin finds the intermediate tag that has the short tag's digest; where there

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,29 +41,22 @@ func (o Override) note() string {
 	return fmt.Sprintf("named by its digest%s, until a newer release is applied: %s", since, o.Reason)
 }
 
-// Overridden is an image that is named by its digest.
+// Overridden is an image by its digest: what a pod manifest names, or a container is
+// to run.
 type Overridden struct {
 	Pin
 	Config digest.Digest `json:"config,omitempty"` // its image id; empty: not known
 	Tag    string        `json:"tag"`              // its release's best name, for people
-	Follow string        `json:"follow"`           // the tag that stood there
-}
-
-// pinned is what an override puts in the place of an image that follows a tag: tag
-// is for people.
-type pinned struct {
-	Pin
-	config digest.Digest
-	tag    string
+	Follow string        `json:"follow"`           // the tag that stands for it where no digest does
 }
 
 // reference is how a pod manifest names a digest: the tag says to people which
 // release it is, and CRI looks the digest up.
-func (p pinned) reference() string { return p.Repository + ":" + p.tag + "@" + p.Digest.String() }
+func (o Overridden) reference() string { return o.Repository + ":" + o.Tag + "@" + o.Digest.String() }
 
 // pin makes the override that has the images of a pod manifest named by digest. to
 // says which; what it knows nothing of stays as it is.
-func pin(text []byte, reason string, now time.Time, to func(manifests.Image) (pinned, bool)) (Override, error) {
+func pin(text []byte, reason string, now time.Time, to func(manifests.Image) Overridden) (Override, error) {
 	pod, err := manifests.Parse(text)
 	if err != nil {
 		return Override{}, fmt.Errorf("pod manifest: %w", err)
@@ -70,20 +64,17 @@ func pin(text []byte, reason string, now time.Time, to func(manifests.Image) (pi
 	o := Override{At: now.UTC(), Reason: reason, Images: map[string]Overridden{}, Pending: true}
 	var pins []manifests.Pinned
 	for _, img := range pod.Images {
-		p, known := pinned{}, false
 		ref := manifests.SplitReference(img.Reference)
-		if img.Document == 0 && isContainer(img) && ref.Digest == "" {
-			p, known = to(img) // what names a digest already follows nothing
+		if img.Document != 0 || !isContainer(img) || ref.Digest != "" {
+			continue // what names a digest already follows nothing
 		}
-		if !known {
+		at := to(img)
+		if at.Digest == "" {
 			continue
 		}
-		follow := ref.Tag
-		if p.tag == "" {
-			p.tag = follow
-		}
-		o.Images[placeOf(img)] = Overridden{Pin: p.Pin, Config: p.config, Tag: p.tag, Follow: follow}
-		pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: p.reference()})
+		at.Tag, at.Follow = cmp.Or(at.Tag, ref.Tag), ref.Tag
+		o.Images[placeOf(img)] = at
+		pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: at.reference()})
 	}
 	out, err := manifests.Pin(text, pins)
 	o.Data = string(out)
@@ -166,10 +157,8 @@ func (o Override) pins(places []string) []manifests.Pinned {
 	var out []manifests.Pinned
 	for _, place := range places {
 		kind, container, _ := strings.Cut(place, " ")
-		at := o.Images[place]
 		out = append(out, manifests.Pinned{
-			Kind: manifests.Kind(kind), Container: container,
-			Reference: pinned{Pin: at.Pin, tag: at.Tag}.reference(),
+			Kind: manifests.Kind(kind), Container: container, Reference: o.Images[place].reference(),
 		})
 	}
 	return out

@@ -146,7 +146,7 @@ type Apply struct {
 	Back   *Override
 	NoBack string
 	// Ahead are the digests of all containers as they are to be, by place.
-	Ahead map[string]pinned
+	Ahead map[string]Overridden
 }
 
 // Expectation is what a container must run after an apply.

@@ -100,9 +100,8 @@ func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error
 	if err != nil {
 		return nil, err
 	}
-	o, err := pin(was.Data, reason, a.Now(), func(img manifests.Image) (pinned, bool) {
-		p, known := r.step.Apply.Ahead[placeOf(img)]
-		return p, known
+	o, err := pin(was.Data, reason, a.Now(), func(img manifests.Image) Overridden {
+		return r.step.Apply.Ahead[placeOf(img)]
 	})
 	if err != nil {
 		return nil, err
