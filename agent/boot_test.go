@@ -28,6 +28,11 @@ func (w *world) reboot() []agent.BootStep {
 	return steps
 }
 
+// brings is a template of velum with that tag, as an update of the system has it.
+func (w *world) brings(tag string) {
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":"+tag))
+}
+
 // becomes asserts what Boot did with the only pod manifest.
 func becomes(t *testing.T, steps []agent.BootStep, do agent.Verb, reason string) {
 	t.Helper()
@@ -45,7 +50,7 @@ func TestPodsStartWithTheTemplatesOfTheNewSystem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum")-1, "it started once since the boot")
@@ -84,37 +89,34 @@ func TestATemplateThatChangesNoImage(t *testing.T) {
 
 // Whatever a boot must leave as it is, and why.
 func TestWhatABootLeaves(t *testing.T) {
-	newer := podYAML("velum", "velum="+velum+":4.0.1-rev1")
 	for name, c := range map[string]struct {
 		set    func(w *world)
 		reason string
 	}{
-		"the template is older": {func(w *world) {
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":3.9.9-rev1"))
-		}, ""},
+		"the template is older": {func(w *world) { w.brings("3.9.9-rev1") }, ""},
 		"a comment": {func(w *world) {
 			w.Node.PutTemplate("velum.yaml", append([]byte("# new\n"), podYAML("velum", "velum="+velum+":__TAG__")...))
 		}, ""},
 		"somebody edited the pod manifest": {func(w *world) {
 			w.Node.PutPodManifest("velum.yaml", append([]byte(w.Node.PodManifest("velum.yaml")), "  hostNetwork: true\n"...))
 		}, "it is not what the agent wrote last"},
-		"another operation": {func(w *world) { w.Node.PutTemplate("velum.yaml", newer); w.Grain.SetBusy("the grain is true") }, "the grain is true"},
+		"another operation": {func(w *world) { w.brings("4.0.1-rev1"); w.Grain.SetBusy("the grain is true") }, "the grain is true"},
 		"a person's hold": {func(w *world) {
 			_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "wait"})
 			require.NoError(w.t, err)
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 		}, "hold: everything: wait"},
 		"frozen": {func(w *world) {
 			w.Policy.Freeze = w.Clock.Now().Add(time.Hour)
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 		}, "freeze"},
 		"a denied tag": {func(w *world) {
 			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Deny: []string{"4.0.1*"}} }
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 		}, "4.0.1-rev1 refused by deny"},
 		"signatures are required": {func(w *world) {
 			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Signatures: agent.SignaturesRequire} }
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 		}, "not known to be signed"},
 		"the configuration follows another tag": {func(w *world) {
 			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Follow: "4.0.1-rev1"} }
@@ -122,11 +124,11 @@ func TestWhatABootLeaves(t *testing.T) {
 		"a template that is none": {func(w *world) { w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod")) }, "template"},
 		"not on the node": {func(w *world) {
 			w.Policy.PullPolicy = "IfNotPresent"
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 		}, velum + ":4.0.1-rev1: not on the node"},
 		"nobody says what is on the node": {func(w *world) {
 			w.Policy.PullPolicy = "IfNotPresent"
-			w.Node.PutTemplate("velum.yaml", newer)
+			w.brings("4.0.1-rev1")
 			w.Node.Blind(errors.New("containerd is away"))
 		}, "not on the node"},
 	} {
@@ -155,12 +157,12 @@ func TestABootWithIfNotPresent(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.PullPolicy = "IfNotPresent"
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+		w.brings("4.0.0-rev1")
 		w.check()
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		w.Node.Hold(velum+":4.0.1-rev1", second.Digest)
 		w.Registry.Down(errors.New("away"))
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
@@ -193,7 +195,7 @@ func TestABootWithAShortTag(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, _ := running(t)
 				second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1"))
+				w.brings("4.0.1")
 				want := velum + ":4.0.1\n"
 				if polled {
 					w.check()
@@ -211,10 +213,7 @@ func TestABootWithAShortTag(t *testing.T) {
 // then the digest that was named is not gone back to at the daemon's first look.
 func TestABootAfterARollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.apply()
-		w.runs("velum.yaml", "velum", first.Digest)
+		w, first := rolledBackOnce(t)
 		pinned := w.Node.PodManifest("velum.yaml")
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
 		becomes(t, w.reboot(), "", "")
@@ -222,7 +221,7 @@ func TestABootAfterARollback(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		w.Node.PowerOff()
 		steps, err := w.Agent().Boot(t.Context())
 		require.NoError(t, err)
@@ -267,7 +266,7 @@ func TestABootAfterARollbackOfMoreContainers(t *testing.T) {
 		w.bad(1, "9.9")
 		w.apply()
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "mariadb")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		w.brings("4.0.0")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		without := w.Node.PodManifest("velum.yaml")
 		assert.NotContains(t, without, "mariadb")
@@ -296,7 +295,7 @@ func TestABootPutsBack(t *testing.T) {
 func TestABootThatCannotWrite(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
 		w.Node.PowerOff()
 		a := w.Agent()
@@ -326,7 +325,7 @@ func (f fullFor) Write(ctx context.Context, was agent.PodFile, data []byte) erro
 func TestABootAsksNobodyAndRestsAfterwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		w.Node.PowerOff()
 		_, err := w.Agent().Boot(t.Context())
 		require.NoError(t, err)

@@ -61,13 +61,11 @@ func TestABootRemovesNothingThatIsHeld(t *testing.T) {
 // record.
 func TestABootThatCannotWriteEndsNoOverride(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.bad(1, "9.9")
-		w.apply()
+		w, _ := rolledBackOnce(t)
 		was := w.record().Overrides
 		require.Len(t, was, 1)
 		w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		w.Node.PutTemplate("zz.yaml", podYAML("zz", "db="+mariadb+":10.0-rev1"))
 		w.Node.PowerOff()
 		a := w.Agent()
@@ -88,13 +86,13 @@ func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
 				w := newWorld(t)
 				w.Policy.PullPolicy = policy
 				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+				w.brings("4.0.0-rev1")
 				w.check()
 				w.bad(2, "2.1")
 				out, _ := w.apply()
 				require.Equal(t, agent.ResultFailed, out[0].Result)
 				pinned := w.Node.PodManifest("velum.yaml")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+				w.brings("4.0.0-rev2")
 				becomes(t, w.boots(), "", "refused by failed")
 				assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
 			})
@@ -111,7 +109,7 @@ func TestABootWithASignedTemplate(t *testing.T) {
 		v.Sign(second.Digest, "sha256:ours")
 		w.check()
 		require.True(t, w.Node.Pinned(velum, second.Digest))
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+		w.brings("4.0.0-rev2")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
@@ -125,9 +123,7 @@ func TestABootKeepsTheEditOfAPodThatWasRolledBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				w.bad(1, "9.9")
-				w.apply()
+				w, _ := rolledBackOnce(t)
 				edited := edit(w.Node.PodManifest("velum.yaml"))
 				w.Node.PutPodManifest("velum.yaml", []byte(edited))
 				becomes(t, w.boots(), "", "it is not what the agent wrote last")
@@ -156,7 +152,7 @@ func TestABootBringsNoOtherConfiguration(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+				w.brings("4.0.0-rev1")
 				w.check()
 				was := w.Node.PodManifest("velum.yaml")
 				c.set(w)
@@ -195,7 +191,7 @@ func TestABootAddsNoContainerThatIsNotOnTheNode(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.PullPolicy = "IfNotPresent"
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+		w.brings("4.0.0-rev1")
 		w.check()
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1"))
 		becomes(t, w.boots(), "", mariadb+":10.0-rev1: not on the node")
@@ -213,7 +209,7 @@ func TestABootAfterARollbackOfTheSystem(t *testing.T) {
 		w.check()
 		older := w.Node.PodManifest("velum.yaml")
 		w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.check()
 		w.Node.PowerOff()
@@ -221,7 +217,7 @@ func TestABootAfterARollbackOfTheSystem(t *testing.T) {
 		w.Node.PutPodManifest("velum.yaml", []byte(older))
 		becomes(t, w.reboot(), "", "")
 		third := w.Registry.Release(velum, "4.0.2", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
+		w.brings("4.0.2-rev1")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", third.Digest)
 	})
@@ -254,7 +250,7 @@ func TestABootThatIsKilled(t *testing.T) {
 					w.apply()
 				}
 				second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+				w.brings("4.0.1-rev1")
 				w.Node.PowerOff()
 				a := w.Agent()
 				a.Files = killedAt{w.Node, false, func() { w.Disk.Fail(errors.New("killed")) }}
@@ -269,7 +265,7 @@ func TestABootThatIsKilled(t *testing.T) {
 				becomes(t, w.reboot(), "", "")
 				w.runs("velum.yaml", "velum", second.Digest)
 				w.Registry.Release(velum, "4.0.2", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.2-rev1"))
+				w.brings("4.0.2-rev1")
 				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "4.0.1")
 			})
@@ -280,12 +276,10 @@ func TestABootThatIsKilled(t *testing.T) {
 // Killed before the write, it is gone on with by the next boot.
 func TestABootThatIsKilledBeforeItsWrite(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.apply()
+		w, first := rolledBackOnce(t)
 		was := w.Node.PodManifest("velum.yaml")
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1"))
+		w.brings("4.0.1-rev1")
 		w.Node.PowerOff()
 		a := w.Agent()
 		a.Files = killedAt{w.Node, true, func() { w.Disk.Fail(errors.New("killed")) }}
@@ -372,7 +366,7 @@ func TestABootEndsAYesToSomethingElse(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, w.record().Approved, 1)
 				other := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":"+c.tag))
+				w.brings(c.tag)
 				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 				want := map[string]agent.Release{"the same": next, "another": other}[name].Digest
 				w.runs("velum.yaml", "velum", want)

@@ -17,7 +17,7 @@ import (
 func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.brings("4.0.0-rev1")
 	w.check()
 	old := []byte(w.Node.PodManifest("velum.yaml"))
 	third := w.Registry.Release(velum, "4.0.0", 3, "1.3")
@@ -62,7 +62,7 @@ func TestBootDoesNotBringAPodBelowWhatItWasRolledBackTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, third := rolledBackAbove(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+		w.brings("4.0.0-rev2")
 		w.check()
 		w.Node.PowerOff()
 		steps, err := w.Agent().Boot(t.Context())

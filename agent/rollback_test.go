@@ -33,6 +33,16 @@ func (w *world) bad(rev int, build string) agent.Release {
 	return r
 }
 
+// rolledBackOnce is a pod of which an update did not come up, and what it runs again.
+func rolledBackOnce(t *testing.T) (*world, agent.Release) {
+	t.Helper()
+	w, first := running(t)
+	w.bad(1, "9.9")
+	w.apply()
+	w.runs("velum.yaml", "velum", first.Digest)
+	return w, first
+}
+
 func TestFailedApplyIsRolledBack(t *testing.T) {
 	for kind, rev := range map[string]int{"rebuild": 1, "revision": 2} {
 		for _, from := range []string{"template", "managed"} {
