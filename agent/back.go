@@ -14,8 +14,7 @@ import (
 // broken names a container of a pod that did not run before its apply: then it is
 // not made the update's fault.
 func (d *decider) broken(v podView, p PodPlan) string {
-	yes := d.rec.Approved[v.file]
-	began := yes.Well && yes.Offer == p.ID // an apply that was cut short may have left nothing running
+	began := d.rec.Approved[v.file].Well // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 		unknown := i.Flaps && !d.rec.runs(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])

@@ -22,8 +22,7 @@ func (d *decider) bootTarget(w Want) (target Release, moves bool) {
 	rule := d.policy.rule(ask.Repository)
 	target = Release{Repository: ask.Repository, Tag: ask.Tag}
 	on := w.OnDisk
-	is := on.Repository == ask.Repository && !IsPlaceholder(on.Tag)
-	if is && (rule.Follow != "" || on.Tag == ask.Tag) {
+	if on.Repository == ask.Repository && (rule.Follow != "" || on.Tag == ask.Tag) {
 		target.Tag = on.Tag
 		return target, false
 	}

@@ -395,3 +395,62 @@ func TestABootHasNothingToSay(t *testing.T) {
 		assert.Empty(t, w.boots())
 	})
 }
+
+// Under IfNotPresent kubelet starts what the node has by the template's tag, under Always what the registry has.
+func TestABootStartsWhatIsDeniedByNoOtherName(t *testing.T) {
+	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
+		t.Run(policy, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.PullPolicy = policy
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.brings("4.0.0-rev1")
+				w.check()
+				bad := w.bad(2, "2.1")
+				w.apply()
+				mended := w.Registry.Release(velum, "4.0.0", 2, "2.2")
+				w.check()
+				r := w.record()
+				r.Denied = map[string]agent.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
+				require.NoError(t, w.Disk.Save(t.Context(), r))
+				w.Node.Hold(velum+":4.0.0-rev2", bad.Digest)
+				w.brings("4.0.0-rev2")
+				if policy == manifests.PullIfNotPresent {
+					becomes(t, w.boots(), "", "refused by failed")
+					return
+				}
+				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				w.runs("velum.yaml", "velum", mended.Digest)
+			})
+		})
+	}
+}
+
+// A template may name a digest itself: nothing of it follows a tag.
+func TestABootWithATemplateThatNamesADigest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+"@"+first.Digest.String()))
+		becomes(t, w.boots(), agent.StepWrite, "its template is another")
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+"@"+first.Digest.String())
+	})
+}
+
+// The same with a pod manifest that still follows a short tag: its intermediate one names what is denied.
+func TestABootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		short := rendered("velum", "velum="+velum+":4.0.0")
+		w.Node.PutPodManifest("velum.yaml", short)
+		w.brings("4.0.0")
+		w.check()
+		w.bad(1, "9.9")
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Node.PutPodManifest("velum.yaml", short)
+		becomes(t, w.boots(), agent.StepWrite, "")
+		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
+	})
+}
