@@ -70,6 +70,13 @@ func (d *daemon) Unhold(_ context.Context, names []string, all bool) ([]string, 
 	return d.unhold(names, all)
 }
 
+// patient is a client that waits for a daemon on a machine that has all hands full.
+func patient(path string) *Client {
+	c := NewClient(path)
+	c.patience = time.Minute
+	return c
+}
+
 // serve opens a socket for the length of the test.
 func serve(t *testing.T, readOnly bool, d Daemon) (path string) {
 	t.Helper()
@@ -94,7 +101,7 @@ func TestStatusIsForBothSockets(t *testing.T) {
 	t.Parallel()
 	want := agent.Status{SchemaVersion: 1, State: agent.StateStaged, Reason: "because", Images: []agent.ImageStatus{{Image: "a"}}}
 	for _, readOnly := range []bool{false, true} {
-		got, err := NewClient(serve(t, readOnly, &daemon{status: want})).Status(t.Context())
+		got, err := patient(serve(t, readOnly, &daemon{status: want})).Status(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
@@ -111,7 +118,7 @@ func TestTheActingSocketIsRootsAlone(t *testing.T) {
 
 func TestTheStatusSocketOnlyReads(t *testing.T) {
 	t.Parallel()
-	c := NewClient(serve(t, true, &daemon{})) // a call of check or apply would panic
+	c := patient(serve(t, true, &daemon{})) // a call of check or apply would panic
 	_, err := c.Check(t.Context(), nil)
 	require.ErrorContains(t, err, "404")
 	_, err = c.Apply(t.Context(), nil, false, nil)
@@ -127,7 +134,7 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 func TestCheckStreamsProgressAndThenTheStatus(t *testing.T) {
 	t.Parallel()
 	want := agent.Status{SchemaVersion: 1, State: agent.StateCurrent}
-	c := NewClient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
+	c := patient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
 		hear(agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2})
 		return want, nil
 	}}))
@@ -143,7 +150,7 @@ func TestCheckStreamsProgressAndThenTheStatus(t *testing.T) {
 
 func TestAFloodOfProgressLosesNoResult(t *testing.T) {
 	t.Parallel()
-	c := NewClient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
+	c := patient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
 		for range 100_000 {
 			hear(agent.Progress{Phase: "downloading"})
 		}
@@ -158,7 +165,7 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	t.Parallel()
 	want := []agent.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultHeld, Reason: "busy"}}
 	var names []string
-	c := NewClient(serve(t, false, &daemon{apply: func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
+	c := patient(serve(t, false, &daemon{apply: func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
 		names = n
 		return want, nil
 	}}))
@@ -177,7 +184,7 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 
 func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
 	t.Parallel()
-	c := NewClient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
+	c := patient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
 		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
 	}}))
 	_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
@@ -201,7 +208,7 @@ func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
 	})
 	ctx, hangUp := context.WithCancel(t.Context())
 	go func() { <-begun; hangUp() }()
-	_, err := NewClient(path).Check(ctx, nil)
+	_, err := patient(path).Check(ctx, nil)
 	require.Error(t, err)
 	<-gone
 	<-done
@@ -210,7 +217,7 @@ func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
-	_, err := NewClient(path).Status(t.Context())
+	_, err := patient(path).Status(t.Context())
 	require.ErrorIs(t, err, ErrNoDaemon)
 	assert.Contains(t, err.Error(), path)
 
@@ -219,11 +226,11 @@ func TestNobodyThere(t *testing.T) {
 	require.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	_, err = NewClient(path).Status(t.Context())
+	_, err = patient(path).Status(t.Context())
 	require.ErrorIs(t, err, ErrNoDaemon)
 
 	serveAt(t, path, true, &daemon{status: agent.Status{SchemaVersion: 1}})
-	s, err := NewClient(path).Status(t.Context())
+	s, err := patient(path).Status(t.Context())
 	require.NoError(t, err, "the next daemon takes its place")
 	assert.Equal(t, 1, s.SchemaVersion)
 }
@@ -242,7 +249,7 @@ func TestADaemonThatEndsInTheMiddle(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve() }()
 	go func() { <-begun; _ = server.Close() }()
-	_, err = NewClient(path).Check(t.Context(), nil)
+	_, err = patient(path).Check(t.Context(), nil)
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, ErrNoDaemon)
 	close(free)

@@ -30,16 +30,16 @@ func TestClientsOfASocketAreBounded(t *testing.T) {
 			first = conn
 		}
 	}
-	_, err := NewClient(acting).Status(t.Context())
+	_, err := patient(acting).Status(t.Context())
 	require.NoError(t, err)
 
 	answered := make(chan error, 1)
 	go func() {
-		_, err := NewClient(status).Status(t.Context())
+		_, err := patient(status).Status(t.Context())
 		answered <- err
 	}()
 	for range 20 { // one would be time enough for an answer, if there was one
-		_, err = NewClient(acting).Status(t.Context())
+		_, err = patient(acting).Status(t.Context())
 		require.NoError(t, err)
 	}
 	assert.Empty(t, answered, "one more than there is room for waits")
@@ -50,7 +50,7 @@ func TestClientsOfASocketAreBounded(t *testing.T) {
 // What no verb reads is read to a bound, too.
 func TestBodiesThatNobodyReadsAreBounded(t *testing.T) {
 	t.Parallel()
-	c := NewClient(serve(t, false, &daemon{})) // a call of check would panic
+	c := patient(serve(t, false, &daemon{})) // a call of check would panic
 	_, err := c.do(t.Context(), http.MethodPost, "/v1/check", bytes.Repeat([]byte(" "), maxRequest+1))
 	require.ErrorContains(t, err, "400")
 }

@@ -51,7 +51,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		for name, body := range bodies {
 			t.Run(where+" "+name, func(t *testing.T) {
 				t.Parallel()
-				_, err := NewClient(path).do(t.Context(), http.MethodPost, where, []byte(body))
+				_, err := patient(path).do(t.Context(), http.MethodPost, where, []byte(body))
 				require.ErrorContains(t, err, "400")
 				require.ErrorContains(t, err, strings.TrimPrefix(where, "/v1/")+": request: ")
 			})
@@ -63,7 +63,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 	t.Parallel()
 	end := time.Date(2026, time.December, 24, 0, 0, 0, 0, time.UTC)
 	d := &daemon{}
-	c := NewClient(serve(t, false, d))
+	c := patient(serve(t, false, d))
 	d.hold = func(names []string, all bool, reason string, until time.Time) ([]string, error) {
 		assert.Equal(t, []string{"velum", "etcd"}, names)
 		assert.False(t, all)
@@ -90,7 +90,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 func TestUnholdBringsWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	d := &daemon{}
-	c := NewClient(serve(t, false, d))
+	c := patient(serve(t, false, d))
 	d.unhold = func(names []string, all bool) ([]string, error) {
 		assert.Equal(t, []string{"velum"}, names)
 		assert.False(t, all)

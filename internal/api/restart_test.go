@@ -30,10 +30,10 @@ func TestReloadTellsHowItWent(t *testing.T) {
 	answers <- errors.New("config.yaml:1: unknown key")
 	s.Reload(func(context.Context) error { return <-answers })
 	serving(t, s)
-	c := NewClient(path)
+	c := patient(path)
 	require.NoError(t, c.Reload(t.Context()))
 	require.EqualError(t, c.Reload(t.Context()), "config.yaml:1: unknown key")
-	require.ErrorContains(t, NewClient(serve(t, true, &daemon{})).Reload(t.Context()), "404", "the status socket only reads")
+	require.ErrorContains(t, patient(serve(t, true, &daemon{})).Reload(t.Context()), "404", "the status socket only reads")
 }
 
 // serving has the server serve until the test ends.
@@ -87,7 +87,7 @@ func TestARestartLosesNoClient(t *testing.T) {
 
 	statuses := make(chan agent.Status, 1)
 	go func() {
-		s, err := NewClient(path).Status(t.Context())
+		s, err := patient(path).Status(t.Context())
 		assert.NoError(t, err)
 		statuses <- s
 	}()
@@ -116,7 +116,7 @@ func TestManyRestartsLoseNoClient(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := NewClient(path).Status(t.Context()); !assert.NoError(t, err) {
+				if _, err := patient(path).Status(t.Context()); !assert.NoError(t, err) {
 					return
 				}
 			}
@@ -126,7 +126,7 @@ func TestManyRestartsLoseNoClient(t *testing.T) {
 		s := On(next(), true, &daemon{}, log)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve() }()
-		_, err := NewClient(path).Status(t.Context())
+		_, err := patient(path).Status(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, s.Drain(time.Minute))
 		require.NoError(t, <-served)
@@ -138,7 +138,7 @@ func TestManyRestartsLoseNoClient(t *testing.T) {
 
 func get(t *testing.T, path string) string {
 	t.Helper()
-	body, err := NewClient(path).do(t.Context(), http.MethodGet, "/metrics", nil)
+	body, err := patient(path).do(t.Context(), http.MethodGet, "/metrics", nil)
 	if !assert.NoError(t, err) {
 		return ""
 	}
@@ -160,7 +160,7 @@ func TestTheEndWaitsForNoneTooLong(t *testing.T) {
 	served, failed := make(chan error, 1), make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	go func() {
-		_, err := NewClient(path).do(t.Context(), http.MethodGet, "/metrics", nil)
+		_, err := patient(path).do(t.Context(), http.MethodGet, "/metrics", nil)
 		failed <- err
 	}()
 	<-asked
@@ -173,7 +173,7 @@ func TestTheEndWaitsForNoneTooLong(t *testing.T) {
 func TestNobodyBehindTheSocketIsNoDaemon(t *testing.T) {
 	t.Parallel()
 	path, _ := handedOver(t)
-	c := NewClient(path)
+	c := patient(path)
 	c.patience = time.Millisecond
 	_, err := c.Status(t.Context())
 	require.ErrorIs(t, err, ErrNoDaemon)
@@ -181,7 +181,7 @@ func TestNobodyBehindTheSocketIsNoDaemon(t *testing.T) {
 
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = NewClient(path).Status(ended)
+	_, err = patient(path).Status(ended)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrNoDaemon, "the caller has given up")
 }
