@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -39,31 +38,6 @@ func (a *Agent) act(ctx context.Context, s Step) error {
 		}
 	}
 	return nil
-}
-
-// stillHere is how often long work is told of that has no steps: well within the
-// service manager's patience.
-const stillHere = 10 * time.Second
-
-// during tells of work as long as it takes.
-func (a *Agent) during(pod string, work func() error) error {
-	done := make(chan struct{})
-	var telling sync.WaitGroup
-	telling.Go(func() {
-		tick := time.NewTicker(stillHere)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				a.tell(Progress{Reference: pod, Phase: phaseWaiting})
-			}
-		}
-	})
-	defer telling.Wait()
-	defer close(done)
-	return work()
 }
 
 // inhibit asks the node not to go down while a pod is between two states. Without

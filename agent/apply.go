@@ -109,7 +109,7 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 			continue
 		}
 		checked[e.Ref] = true
-		now, err := a.Source.Resolve(ctx, e.Ref)
+		now, err := a.resolve(ctx, e.Ref)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: registry away: %w", ErrHeld, err)
@@ -120,7 +120,9 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 		if !p.PullFirst {
 			continue
 		}
+		end := a.attend()
 		id, err := a.Pods.Pull(ctx, e.Ref)
+		end()
 		switch {
 		case err != nil:
 			return fmt.Errorf("pull %s: %w", e.Ref, err)
@@ -130,15 +132,6 @@ func (a *Agent) preflight(ctx context.Context, p Apply) error {
 		}
 	}
 	return nil
-}
-
-// tell passes progress on to whoever listens, of one pull at a time.
-func (a *Agent) tell(p Progress) {
-	if a.Progress != nil {
-		a.telling.Lock()
-		defer a.telling.Unlock()
-		a.Progress(p)
-	}
 }
 
 // wrote remembers that a pod manifest is ours.

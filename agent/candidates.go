@@ -138,7 +138,7 @@ func (i *inquiry) anchor(ctx context.Context, q Question) error {
 		if known || running == "" {
 			continue
 		}
-		build, err := i.agent.Source.Describe(ctx, q.Repository, running)
+		build, err := i.agent.describe(ctx, q.Repository, running)
 		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPlatform) {
 			return err
 		}

@@ -17,10 +17,6 @@ import (
 // a row agree.
 const maxReadings = 4
 
-// pauseStep is how often a pause says that it is still going on: the watchdog
-// of systemd is served by that.
-const pauseStep = 10 * time.Second
-
 // result is what a round has found for a question.
 type result struct {
 	offer     Offer
@@ -55,7 +51,7 @@ func (i *inquiry) confirm(ctx context.Context) {
 		for _, ref := range fresh {
 			was := i.heads[ref].Digest
 			var again head
-			again.Resolved, again.err = i.agent.Source.Resolve(ctx, ref)
+			again.Resolved, again.err = i.agent.resolve(ctx, ref)
 			if again.Digest == was {
 				settled[ref] = true
 				continue
@@ -126,19 +122,16 @@ func (i *inquiry) unsettled(ref Reference) {
 // pause waits before a second reading.
 func (a *Agent) pause(ctx context.Context, d time.Duration, refs []Reference) error {
 	a.Log.Info("new digests are read again", "cycle", a.cycle, "tags", len(refs), "after", d)
-	for d > 0 {
-		a.tell(Progress{Reference: refs[0].String(), Phase: "confirming"})
-		step := min(d, pauseStep)
-		timer := time.NewTimer(step)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
-		}
-		d -= step
+	a.tell(Progress{Reference: refs[0].String(), Phase: "confirming"})
+	defer a.attend()()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
-	return nil
 }
 
 // jitter is another number from [0,1) each time.

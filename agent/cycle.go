@@ -53,6 +53,7 @@ type Agent struct {
 
 	watch   stopwatch  // of the restart under way
 	telling sync.Mutex // held while Progress hears
+	told    Progress   // the last it has heard
 	// Pulls run side by side; what they share stands behind this.
 	pulls   sync.Mutex
 	coming  map[string]Need  // what the pulls under way bring, by release

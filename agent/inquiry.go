@@ -82,7 +82,7 @@ func (i *inquiry) head(ctx context.Context, repository, tag string) (digest.Dige
 	ref := Reference{Repository: repository, Tag: tag}
 	h, ok := i.heads[ref]
 	if !ok {
-		h.Resolved, h.err = i.agent.Source.Resolve(ctx, ref)
+		h.Resolved, h.err = i.agent.resolve(ctx, ref)
 		i.heads[ref] = h
 	}
 	if h.err == nil {
@@ -231,7 +231,7 @@ func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.
 	}
 	var err error
 	if !ok {
-		if r.Build, err = i.agent.Source.Describe(ctx, q.Repository, d); err != nil {
+		if r.Build, err = i.agent.describe(ctx, q.Repository, d); err != nil {
 			return Release{}, err
 		}
 	}

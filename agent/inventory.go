@@ -41,6 +41,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 	if err != nil {
 		return inv, err
 	}
+	defer a.attend()()
 	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
 		return inv, fmt.Errorf("containers: %w", err)
 	}

@@ -76,7 +76,7 @@ func (r *rescue) away(ctx context.Context) error {
 		if e.OnNode {
 			continue
 		}
-		if _, err := r.agent.Source.Resolve(ctx, e.Ref); err != nil {
+		if _, err := r.agent.resolve(ctx, e.Ref); err != nil {
 			return err
 		}
 	}

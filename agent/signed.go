@@ -55,7 +55,9 @@ func (a *Agent) verify(ctx context.Context, r Release) error {
 	if policy == "" || policy == SignaturesOff || a.Verifier == nil || a.record.Signed[key] != "" {
 		return nil
 	}
+	end := a.attend()
 	by, err := a.Verifier.Verify(ctx, r)
+	end()
 	switch {
 	case err == nil:
 		a.record.sign(key, by)

@@ -46,7 +46,9 @@ func (a *Agent) stageAll(ctx context.Context, steps []Step) {
 // stage pulls a release and checks that kubelet will find it.
 func (a *Agent) stage(ctx context.Context, r Release) error {
 	key := releaseKey(r.Repository, r.Digest)
+	end := a.attend()
 	err := a.Images.Stage(ctx, r, Terms{Progress: a.tell, Room: a.room(key)})
+	end()
 	if errors.Is(err, ErrNoSpace) {
 		err = a.overflowed(ctx, key, err)
 	}

@@ -27,7 +27,9 @@ func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]ta
 	due := !ok || fresh || i.poll == PollAll || age < 0 || age >= a.Policy.ListEvery
 	if due && !i.listed[repository] {
 		i.listed[repository] = true
+		end := a.attend()
 		names, err := a.Source.Tags(ctx, repository)
+		end()
 		switch {
 		case err == nil:
 			i.full[repository] = a.keepList(repository, names)

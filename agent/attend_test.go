@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// slowly has a test's time pass while somebody is asked.
+func slowly(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's time
+
+// slowPulls are pods whose runtime takes its time for a pull.
+type slowPulls struct{ *agenttest.Node }
+
+func (s slowPulls) Pull(ctx context.Context, ref agent.Reference) (digest.Digest, error) {
+	slowly(10 * time.Minute)
+	return s.Node.Pull(ctx, ref)
+}
+
+// slowKeys are signatures that take their time.
+type slowKeys struct{ *agenttest.Verifier }
+
+func (s slowKeys) Verify(ctx context.Context, r agent.Release) (string, error) {
+	slowly(4 * time.Minute)
+	return s.Verifier.Verify(ctx, r)
+}
+
+// Others may take as long as their bounds allow, and the loop lives all the while:
+// systemd ends a daemon that is silent for three minutes, and looks each 90 s.
+func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	for slow, arrange := range map[string]func(w *world){
+		"nine tags, each half a minute": func(w *world) {
+			for n := range 9 {
+				w.Registry.Publish(velum, fmt.Sprintf("4.0.0-rev%d", n+1))
+			}
+			w.Registry.OnAsk = func(string, string) { slowly(29 * time.Second) }
+		},
+		"a tag list": func(w *world) {
+			w.Registry.OnAsk = func(what, _ string) {
+				if what == "tags" {
+					slowly(4*time.Minute + 50*time.Second)
+				}
+			}
+		},
+		"a staging": func(w *world) {
+			w.Node.OnStage = func(context.Context, agent.Release) error { slowly(50 * time.Minute); return nil }
+		},
+		"a pull in kubelet's name": func(w *world) {
+			w.Policy.PullPolicy = "IfNotPresent"
+			w.restart()
+			w.agent.Pods = slowPulls{w.Node}
+		},
+		"a signature": func(w *world) {
+			w.Policy.Rule = func(string) agent.Rule {
+				return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesWarn}
+			}
+			w.restart()
+			w.agent.Verifier = slowKeys{agenttest.NewVerifier("sha256:ours")}
+		},
+	} {
+		t.Run(slow, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+				w.check()
+				arrange(w)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				began := time.Now()
+				gap, last := time.Duration(0), began
+				w.agent.Progress = func(agent.Progress) { gap, last = max(gap, time.Since(last)), time.Now() }
+				w.check()
+				w.apply()
+				require.Greater(t, time.Since(began), 3*time.Minute, "it was slow")
+				assert.LessOrEqual(t, max(gap, time.Since(last)), 45*time.Second)
+			})
+		})
+	}
+}
