@@ -114,9 +114,10 @@ func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string,
 	return keys, s, err
 }
 
-// kept keeps a changed hold before the cycle that shows it.
+// kept keeps a changed hold before the cycle that shows it. One that cannot be kept
+// has not changed.
 func (a *Agent) kept(ctx context.Context) (Status, error) {
-	if err := a.save(ctx); err != nil {
+	if err := a.commit(ctx); err != nil {
 		return Status{}, err
 	}
 	return a.Cycle(ctx, PollNone)

@@ -224,3 +224,21 @@ func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
 	w.check()
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
+
+// Who is told that a hold, or its end, was not kept, finds things as they were.
+func TestAHoldThatIsNotKeptHasNotChanged(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.Disk.Fail(assert.AnError)
+	_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "not yet"})
+	require.ErrorIs(t, err, assert.AnError)
+	w.Disk.Fail(nil)
+	require.Equal(t, agent.StateStaged, w.look().State)
+
+	w.hold(agent.PersonHold{Reason: "not yet"})
+	w.Disk.Fail(assert.AnError)
+	_, _, err = w.agent.Unhold(t.Context(), nil, true)
+	require.ErrorIs(t, err, assert.AnError)
+	w.Disk.Fail(nil)
+	assert.Equal(t, agent.StateHeld, w.look().State)
+}
