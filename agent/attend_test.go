@@ -89,3 +89,18 @@ func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// A runtime that says "canceled" ends no daemon: its word is a failure like others.
+func TestWhatIsCanceledElsewhereIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		defer l.end()
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Node.Blind(context.Canceled)
+		_, err = l.Apply(t.Context(), nil, false, nil)
+		require.Error(t, err)
+		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.NotEmpty(t, l.Status().Reason)
+	})
+}

@@ -193,7 +193,7 @@ func (a *Agent) save(ctx context.Context) error {
 // unseen reports a cycle that could not even look at the node: nothing was
 // changed, and nothing is known to have changed.
 func (a *Agent) unseen(ctx context.Context, cause error) (Status, error) {
-	if errors.Is(cause, context.Canceled) {
+	if ctx.Err() != nil {
 		return Status{}, cause
 	}
 	a.Log.Error("cycle ended early", "cycle", a.cycle, "err", cause)

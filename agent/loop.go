@@ -175,7 +175,7 @@ func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
 	if err == nil && l.agent.moved {
 		s, err = l.agent.Cycle(ctx, PollDue) // what the tag names now is staged, and applied
 	}
-	if !errors.Is(err, context.Canceled) {
+	if s.SchemaVersion != 0 { // else the daemon ends
 		l.keep(s)
 	}
 	return s, err

@@ -41,11 +41,15 @@ func (l *Loop) restart(
 	var out []Outcome
 	var err error
 	e := l.run(ctx, hear, func(ctx context.Context) {
+		before := l.Status()
 		l.say(what)
 		var s Status
 		out, s, err = f(ctx)
 		if s.SchemaVersion == 0 {
 			s, _ = l.agent.Cycle(ctx, PollNone) // nothing was done: say again what is
+		}
+		if s.SchemaVersion == 0 { // the daemon ends
+			s = before
 		}
 		l.keep(s)
 	})
