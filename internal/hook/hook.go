@@ -70,22 +70,34 @@ func (d *Desk) Announce(ctx context.Context, s agent.Status) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last == nil {
-		last, err := read(d.runtimeDir, announcementFile)
+	last := d.last
+	if last == nil {
+		kept, err := read(d.runtimeDir, announcementFile)
 		if err != nil {
-			last = Announcement{} // what cannot be read is written anew
+			kept = Announcement{} // what cannot be read is written anew
 		}
-		d.last = &last
+		last = &kept
 	}
-	now := announce(s, *d.last)
-	if now.same(*d.last) {
+	now := announce(s, *last)
+	if now.same(*last) && (d.last != nil || !d.untold(now)) {
+		d.last = last
 		return nil
 	}
 	if err := write(d.runtimeDir, announcementFile, now, 0o644); err != nil {
 		return fmt.Errorf("hook: %w", err)
 	}
+	if err := d.due(); err != nil {
+		return err
+	}
 	d.last = &now
-	return d.due()
+	return nil
+}
+
+// untold tells whether the hook has not heard of it yet: a daemon before this one may
+// have been killed before it asked for a run.
+func (d *Desk) untold(now Announcement) bool {
+	before, _ := read(d.stateDir, toldFile) // as in Change
+	return !now.after(before).since(before).Empty()
 }
 
 // Due asks for a run of the hook, as what is told elsewhere has changed.

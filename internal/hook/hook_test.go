@@ -192,6 +192,9 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 	require.NoError(t, d.Take(), "there is none")
 	s.Written, s.Since = time.Now(), time.Now()
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
+	_, told, err := d.Change()
+	require.NoError(t, err)
+	require.NoError(t, told())
 	again := New(d.stateDir, d.runtimeDir)
 	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
 	require.NoError(t, again.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}), "unseen")
@@ -372,4 +375,37 @@ func FuzzReading(f *testing.F) {
 		require.Empty(t, a.since(a).Applied)
 		require.Len(t, a.carrying(a).Images, len(a.Images))
 	})
+}
+
+// A run that could not be asked for is asked for at the next look, by this daemon or
+// by the one after it.
+func TestARunIsAskedForUntilItIs(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(d *Desk) *Desk{
+		"by this daemon":      func(d *Desk) *Desk { return d },
+		"by the one after it": func(d *Desk) *Desk { return New(d.stateDir, d.runtimeDir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := New(t.TempDir(), t.TempDir())
+			due := filepath.Join(d.runtimeDir, DueFile)
+			require.NoError(t, os.Mkdir(due, 0o755))
+			s := agent.Status{State: agent.StateStaged}
+			require.Error(t, d.Announce(t.Context(), s))
+			d = next(d)
+			require.Error(t, d.Announce(t.Context(), s))
+			require.NoError(t, os.Remove(due))
+			require.NoError(t, d.Announce(t.Context(), s))
+			assert.FileExists(t, due)
+
+			require.NoError(t, d.Take())
+			require.NoError(t, d.Announce(t.Context(), s))
+			assert.NoFileExists(t, due, "once is enough")
+			_, told, err := d.Change()
+			require.NoError(t, err)
+			require.NoError(t, told())
+			require.NoError(t, New(d.stateDir, d.runtimeDir).Announce(t.Context(), s))
+			assert.NoFileExists(t, due, "and it was told")
+		})
+	}
 }
