@@ -42,6 +42,7 @@ It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 // by SIGHUP, or by the acting socket, which is told how it went.
 type reloader struct {
 	app   *app
+	began settings // with which the daemon was started
 	hup   <-chan os.Signal
 	asked chan chan<- error
 	take  func(*wiring) // goes on with what the new configuration makes
@@ -64,7 +65,7 @@ func (r *reloader) ask(ctx context.Context) error {
 }
 
 // run does what is asked until ctx ends. A bad configuration is told of and
-// changes nothing. The paths of sockets, record and lock stay as at the start.
+// changes nothing.
 func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger) {
 	for {
 		tell := func(error) {}
@@ -76,7 +77,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			tell = func(err error) { answer <- err }
 		}
 		n.Reloading()
-		next, err := r.app.reload(ctx, loop, log)
+		next, err := r.reload(ctx, loop, log)
 		if err != nil {
 			log.Error("configuration not taken", "err", err)
 		} else {
@@ -88,12 +89,20 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 	}
 }
 
-func (a *app) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
-	s, err := a.settings()
+func (r *reloader) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
+	s, err := r.app.settings()
 	if err != nil {
 		return nil, err
 	}
-	w, err := a.wire(ctx, s, log)
+	// The record is in memory, and the lock and the sockets are where they are.
+	for _, dir := range []struct{ key, began, now string }{
+		{"stateDir", r.began.StateDir, s.StateDir}, {"runtimeDir", r.began.RuntimeDir, s.RuntimeDir},
+	} {
+		if dir.now != dir.began {
+			return nil, fmt.Errorf("%s: %s instead of %s: needs a restart of the daemon", dir.key, dir.now, dir.began)
+		}
+	}
+	w, err := r.app.wire(ctx, s, log)
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: unheard, it would end the daemon
 	defer signal.Stop(hup)
-	reloads := &reloader{app: a, hup: hup, asked: make(chan chan<- error), take: taking(&current, port)}
+	reloads := &reloader{app: a, began: s, hup: hup, asked: make(chan chan<- error), take: taking(&current, port)}
 	acting.Reload(reloads.ask)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(acting.Serve)
