@@ -220,6 +220,9 @@ func (r *pointsRig) rests(daemon *node.Process) agent.Status {
 // recover starts an ordinary daemon after a kill at the point, waits until it rests, and asserts that all is well.
 func (r *pointsRig) recover(p pointsRelease, label string) {
 	r.t.Helper()
+	if label == "" && p.fault != "" && !r.s.adopted {
+		r.WaitAnswer(r.port, r.name) // rolled back to; a busy machine takes longer than somebody hasty waits
+	}
 	r.WriteFile(configFile, patient)
 	if p.fault != "" && (in(label, "apply") || in(label, "start") || label == "roll back: save before") {
 		r.WriteFile(configFile, between) // nothing says yet that it does not come up
