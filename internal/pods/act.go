@@ -42,8 +42,34 @@ func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Durat
 		if err != nil && !gone(err) {
 			return fmt.Errorf("stop container %s: %w", containerID, said(err))
 		}
+		if err := c.awaitEnded(ctx, containerID); err != nil {
+			return fmt.Errorf("stop container %s: it runs: %w", containerID, err)
+		}
 		return c.remove(ctx, containerID)
 	})
+}
+
+// statusLags is how often a container is looked at that was stopped and is said to run.
+const statusLags = 50 * time.Millisecond
+
+// awaitEnded waits until the runtime says of a container that was stopped that it does
+// not run. Where it has ended by itself at that moment, containerd 2.4 knows no task of
+// it any more and still writes down its status (container_stop.go): the stop is no
+// error, and a removal would be. Seen once in 82 applies at a load of 45.
+func (c session) awaitEnded(ctx context.Context, containerID string) error {
+	again := time.NewTicker(statusLags)
+	defer again.Stop()
+	for {
+		answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
+		if err != nil || answer.GetStatus().GetState() != cri.ContainerState_CONTAINER_RUNNING {
+			return nil // who removes it next says what is wrong
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
 }
 
 // kubeletNotices is how long a container has to have run until kubelet surely knows

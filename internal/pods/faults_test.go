@@ -5,6 +5,7 @@ package pods
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"path/filepath"
 	"strings"
@@ -255,6 +256,36 @@ func TestStopWaitsUntilKubeletKnowsTheContainer(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, r.Stop(t.Context(), "id1", 0))
 	assert.GreaterOrEqual(t, stopped.Sub(began), kubeletNotices)
+}
+
+// Containerd may still call a container running that has ended while it was stopped, and
+// does not remove one that runs.
+func TestStopAwaitsTheEndThatTheRuntimeTells(t *testing.T) {
+	t.Parallel()
+	looks := 0
+	f := &fakeRuntime{stop: func(context.Context, *cri.StopContainerRequest) error { return nil }}
+	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
+		is := cri.ContainerState_CONTAINER_RUNNING
+		if looks++; looks > 3 {
+			is = cri.ContainerState_CONTAINER_EXITED
+		}
+		return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{State: is}}, nil
+	}
+	f.remove = func() error {
+		if looks <= 3 {
+			return status.Error(codes.Unknown, "container is still running, to stop first")
+		}
+		return nil
+	}
+	r, socket := serve(t, f)
+	require.NoError(t, r.Stop(t.Context(), "id1", 0))
+	assert.Equal(t, []string{"id1"}, f.removed)
+
+	looks = math.MinInt
+	ctx, end := context.WithTimeout(t.Context(), time.Second)
+	defer end()
+	assert.ErrorContains(t, r.Stop(ctx, "id1", 0), "cri "+socket+": stop container id1: it runs: ")
+	assert.Len(t, f.removed, 1)
 }
 
 func TestClear(t *testing.T) {
