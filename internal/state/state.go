@@ -17,6 +17,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -228,15 +229,18 @@ func makeDir(dir string) (*atomicfile.Dir, error) {
 // directory, else the copy of the time before the last boot. Its Written says
 // how old it is. fs.ErrNotExist: no agent has published any.
 func ReadStatus(runtimeDir, stateDir string) (agent.Status, error) {
-	var errs []error
+	var bad, absent error
 	for _, dir := range []string{runtimeDir, stateDir} {
-		status, err := readStatus(dir)
-		if err == nil {
+		switch status, err := readStatus(dir); {
+		case err == nil:
 			return status, nil
+		case errors.Is(err, fs.ErrNotExist):
+			absent = errors.Join(absent, err)
+		default:
+			bad = errors.Join(bad, err)
 		}
-		errs = append(errs, err)
 	}
-	return agent.Status{}, fmt.Errorf("state: %w", errors.Join(errs...))
+	return agent.Status{}, fmt.Errorf("state: %w", cmp.Or(bad, absent))
 }
 
 func readStatus(dir string) (agent.Status, error) {

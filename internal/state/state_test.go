@@ -341,6 +341,10 @@ func TestABadStatusIsNotShown(t *testing.T) {
 		_, err = ReadStatus(s.runtimeDir, s.stateDir)
 		require.ErrorContains(t, err, filepath.Join(s.runtimeDir, statusFile), name)
 		require.NotErrorIs(t, err, fs.ErrNotExist, name)
+		require.NoError(t, os.Remove(filepath.Join(s.stateDir, statusFile)))
+		_, err = ReadStatus(s.runtimeDir, s.stateDir)
+		require.ErrorContains(t, err, filepath.Join(s.runtimeDir, statusFile), name)
+		require.NotErrorIs(t, err, fs.ErrNotExist, "one was published")
 	}
 }
 
