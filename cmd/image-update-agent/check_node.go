@@ -19,7 +19,7 @@ func (a *app) checkNode(ctx context.Context, s settings) []finding {
 	hosts := registry.HostsDirs(ctx, s.Containerd.CertsD)
 	clocks := new(dates)
 	a.onWire = clocks.wrap
-	w, err := a.wire(ctx, s, a.quietLog())
+	w, err := a.wire(ctx, s, quietLog())
 	if err != nil {
 		return []finding{fail("wiring", err, "correct the setting named")}
 	}

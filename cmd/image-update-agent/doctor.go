@@ -83,7 +83,7 @@ func (a *app) examine(ctx context.Context) []finding {
 	findings = append(findings, s.checkSetup()...)
 	findings = append(findings, s.checkAside()...)
 	findings = append(findings, s.checkWritable()...)
-	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, a.quietLog()))
+	findings = append(findings, s.checkDisk(), s.checkGrains(ctx, quietLog()))
 	findings = append(findings, s.checkSystem(ctx)...)
 	findings = append(findings, s.checkSandbox(ctx)...)
 	findings = append(findings, s.checkHooks(ctx, a)...)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
@@ -21,10 +24,15 @@ const (
 	exitHeld    = 4 // a named reason speaks against it now
 )
 
-// usageError is a mistake in the arguments or in the configuration.
+// usageError is a mistake in the arguments.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+// configError is a mistake in the configuration.
+type configError struct{ error }
+
+func (e configError) Unwrap() error { return e.error }
 
 // exitError is an ending that was already told, or needs no more words.
 type exitError struct{ code int }
@@ -33,7 +41,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
 // explain prints an error with the advice that only this edge can give, and
 // returns the exit code.
-func (a *app) explain(err error) int {
+func (a *app) explain(verb *cobra.Command, err error) int {
 	if err == nil {
 		return exitDone
 	}
@@ -41,7 +49,7 @@ func (a *app) explain(err error) int {
 		return e.code
 	}
 	fmt.Fprintf(a.err, "image-update-agent: error: %v\n", err)
-	if h := hint(err); h != "" {
+	if h := hint(verb, err); h != "" {
 		fmt.Fprintf(a.err, "image-update-agent: hint: %s\n", h)
 	}
 	switch {
@@ -56,11 +64,16 @@ func (a *app) explain(err error) int {
 
 func isUsage(err error) bool {
 	_, ok := errors.AsType[usageError](err)
-	return ok || errors.Is(err, agent.ErrUnknownImage)
+	return ok || isConfig(err) || errors.Is(err, agent.ErrUnknownImage)
+}
+
+func isConfig(err error) bool {
+	_, ok := errors.AsType[configError](err)
+	return ok
 }
 
 // hint says what to do next.
-func hint(err error) string {
+func hint(verb *cobra.Command, err error) string {
 	switch {
 	case errors.Is(err, agent.ErrUnknownImage):
 		return "`image-update-agent status` lists the images that are followed"
@@ -73,10 +86,30 @@ func hint(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return "this needs root"
 	case errors.Is(err, api.ErrNoDaemon):
-		return "start the daemon (systemctl start image-update-agent), or use `image-update-agent run --once`"
+		return noDaemonHint(verb.Name())
+	case isConfig(err):
+		return "correct it there; `image-update-agent config check` tries again, image-update-agent.yaml(5) has every setting"
 	case isUsage(err):
-		return "`image-update-agent help` shows the commands, each with examples"
+		if verb.Name() == "help" {
+			verb = verb.Root()
+		}
+		return "`" + verb.CommandPath() + " --help` shows what it takes, with examples"
+	case slices.Contains(looking, verb.Name()):
+		return "`image-update-agent doctor` finds out what is wrong with the node"
 	default:
 		return ""
 	}
+}
+
+// looking are the verbs whose work needs all of the node.
+var looking = []string{"run", "check", "plan", "apply", "rollback"}
+
+// noDaemonHint is for verbs that ask the daemon. A cycle without one is in the place
+// of a look only: it applies, holds and reloads nothing.
+func noDaemonHint(verb string) string {
+	const start = "start the daemon: systemctl start image-update-agent"
+	if verb == "check" || verb == "status" {
+		return start + "; or have `image-update-agent run --once` look"
+	}
+	return start
 }

@@ -21,7 +21,9 @@ func (a *app) manCommand() *cobra.Command {
 		Short:   "Make a man page from Markdown",
 		Example: `  image-update-agent man docs/man/image-update-agent.8.md | man -l -`,
 		Hidden:  true,
-		Args:    cobra.MatchAll(someArgs(1, "the Markdown"), cobra.MaximumNArgs(1)),
+		Args: cobra.MatchAll(someArgs(1, "the Markdown"), func(cmd *cobra.Command, args []string) error {
+			return noArgs(cmd, args[1:])
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {

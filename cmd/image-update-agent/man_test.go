@@ -56,6 +56,9 @@ func TestThePageHasEveryVerbAndFlag(t *testing.T) {
 			flags++
 		}
 		for _, verb := range cmd.Commands() {
+			if verb.Name() == "help" || verb.Name() == "completion" {
+				continue // cobra's own
+			}
 			if verb.Hidden {
 				assert.NotRegexp(t, `(?m)^\.SS "`+verb.Name()+`[ "]`, page)
 				continue

@@ -69,6 +69,7 @@ func (a *app) manifestsImagesCommand() *cobra.Command {
 		},
 	}
 	a.outputFlag(cmd)
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
 	return cmd
 }
 
@@ -114,7 +115,12 @@ directory. The input files are never changed.`,
   image-update-agent manifests render --rewrite sles12=registry.suse.com/caasp/v4 \
     --set registry.suse.com/caasp/v4/velum=4.0.0-rev1 --pull-policy Always --to out templates/`,
 		Args: someArgs(1, "a file or directory"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.render(o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.diff && o.to != "" {
+				return usageError{fmt.Errorf("%s: --diff and --to exclude each other", cmd.CommandPath())}
+			}
+			return a.render(o, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.set, "set", nil, "the tag of a repository, as REPOSITORY=TAG; can be repeated")
@@ -122,7 +128,9 @@ directory. The input files are never changed.`,
 	f.StringVar(&o.policy, "pull-policy", "", "write this pull policy: Always or IfNotPresent; empty leaves it alone")
 	f.BoolVar(&o.diff, "diff", false, "show the difference to the input")
 	f.StringVar(&o.to, "to", "", "write the results into this directory")
-	cmd.MarkFlagsMutuallyExclusive("diff", "to")
+	values(cmd, "pull-policy", "Always", "IfNotPresent")
+	_ = cmd.MarkFlagDirname("to") // it was just defined
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
 	return cmd
 }
 

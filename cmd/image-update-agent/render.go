@@ -52,7 +52,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(ctx); err != nil {
 		return fmt.Errorf("%w: not before kubelet's start: %w", agent.ErrHeld, err)
 	}
-	log := a.quietLog()
+	log := quietLog()
 	unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(ctx)
 	if err != nil {
 		return err

@@ -40,8 +40,8 @@ func execute(ctx context.Context, args []string, s streams) int {
 	cmd.SetIn(s.in)
 	cmd.SetOut(s.out)
 	cmd.SetErr(s.err)
-	err := cmd.ExecuteContext(ctx)
-	return a.explain(err)
+	verb, err := cmd.ExecuteContextC(ctx)
+	return a.explain(verb, err)
 }
 
 func (a *app) command() *cobra.Command {
@@ -72,7 +72,40 @@ restarted without approval.`,
 		a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand(),
 		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
 	)
+	completeFiles(cmd)
+	strict(cmd)
 	return cmd
+}
+
+// completeFiles has files completed for the global flags that name one, and nowhere
+// else, unless a verb says otherwise.
+func completeFiles(cmd *cobra.Command) {
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	// The flags were just defined, so marking cannot go wrong.
+	_ = cmd.MarkPersistentFlagFilename("config", "yaml")
+	_ = cmd.MarkPersistentFlagDirname("root")
+}
+
+// strict has cobra's own verbs refuse what is none: help and completion would show
+// another text, and end with 0.
+func strict(cmd *cobra.Command) {
+	cmd.InitDefaultHelpCmd()
+	cmd.InitDefaultCompletionCmd()
+	for _, verb := range cmd.Commands() {
+		switch verb.Name() {
+		case "help":
+			verb.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := cmd.Find(args)
+				if err != nil {
+					return usageError{err}
+				}
+				return noArgs(found, rest)
+			}
+		case "completion":
+			verb.Args = noArgs
+			verb.RunE = func(verb *cobra.Command, _ []string) error { return verb.Help() }
+		}
+	}
 }
 
 // outputFlag adds --output to a verb.
@@ -84,9 +117,13 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 		}
 		return nil
 	}
+	values(cmd, "output", "text", "json")
+}
+
+// values has the values of a flag completed.
+func values(cmd *cobra.Command, flag string, all ...string) {
 	// The flag was just defined, so registering cannot go wrong.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
-		[]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // noArgs refuses arguments as a usage error, and names the nearest verb.

@@ -53,7 +53,7 @@ before the pod is touched. See docs/air-gap.md.`,
 			if err != nil {
 				return err
 			}
-			unlock, err := state.New(s.StateDir, s.RuntimeDir, a.quietLog()).Lock(cmd.Context())
+			unlock, err := state.New(s.StateDir, s.RuntimeDir, quietLog()).Lock(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ type settings struct {
 	root string
 }
 
-// load reads the configuration; what is wrong in it is a usage error.
+// load reads the configuration.
 func (a *app) load() (*config.Config, error) {
 	root, err := filepath.Abs(a.root)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *app) load() (*config.Config, error) {
 	}
 	c, err := config.Load(config.Sources{Root: root, File: a.config, Env: os.LookupEnv})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, configError{err}
 	}
 	return c, nil
 }
@@ -77,10 +77,8 @@ func logger(w io.Writer, l config.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// quietLog is for verbs that print their result: only what a person should see.
-func (a *app) quietLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError}))
-}
+// quietLog is for verbs that print their result: what did not work comes back as an error.
+func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // printJSON writes one indented JSON value.
 func (a *app) printJSON(v any) error {

@@ -55,7 +55,7 @@ func (e sourceError) Unwrap() error { return e.error }
 // wireFrom builds an agent for one look or cycle, from a source or, where that
 // is empty, the registries.
 func (a *app) wireFrom(ctx context.Context, s settings, source string) (*wiring, error) {
-	log := a.quietLog()
+	log := quietLog()
 	from, err := openSource(source, log)
 	if err != nil {
 		return nil, err

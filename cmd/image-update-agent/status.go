@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -34,8 +35,11 @@ status that was written, and how old it is.`,
 			s, err := api.NewClient(settings.socket("status.sock")).Status(cmd.Context())
 			if errors.Is(err, api.ErrNoDaemon) {
 				var last error
-				if s, last = settings.lastStatus(); last != nil {
-					return errors.Join(err, last)
+				switch s, last = settings.lastStatus(); {
+				case errors.Is(last, fs.ErrNotExist):
+					return fmt.Errorf("%w; and none has left a status", err)
+				case last != nil:
+					return fmt.Errorf("%w; its last status: %w", err, last)
 				}
 				fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
 					clock(s.Written), ago(time.Since(s.Written)))

@@ -27,7 +27,9 @@ func (a *app) tagsCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var dialect string
-	cmd.PersistentFlags().StringVar(&dialect, "dialect", "", "how the tags are spelt, where it is not the usual way")
+	dialects := []string{"core", "hyphen", "hyphen-dash", "short-b", "plus"}
+	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(dialects, ", "))
+	values(cmd, "dialect", dialects...)
 	cmd.AddCommand(a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
 	return cmd
 }
@@ -123,7 +125,10 @@ func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
 		Short: "Show the newest tag that a policy allows for the one followed",
 		Example: `  image-update-agent tags newest --follow 4.0.0-rev1 --updates revision \
     4.0.0-rev1 4.0.0-rev2 4.1.0-rev1`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if follow == "" {
+				return usageError{fmt.Errorf("%s: --follow TAG is missing", cmd.CommandPath())}
+			}
 			change, err := tags.ParseChange(updates)
 			if err != nil {
 				return usageError{fmt.Errorf("--updates: %w", err)}
@@ -150,11 +155,9 @@ func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&follow, "follow", "", "the tag that is followed")
-	cmd.Flags().StringVar(&updates, "updates", "revision",
-		"the largest change: none, rebuild, revision, patch, minor, major")
-	if err := cmd.MarkFlagRequired("follow"); err != nil {
-		panic(err) // the flag was defined two lines above
-	}
+	changes := []string{"none", "rebuild", "revision", "patch", "minor", "major"}
+	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: "+strings.Join(changes, ", "))
+	values(cmd, "updates", changes...)
 	return cmd
 }
 

@@ -79,7 +79,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	var signatures signature.Fetcher = reg
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, configError{err}
 	}
 	storage := storageOf(s, runtime, reg, log)
 	if from != nil {
@@ -88,11 +88,11 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	}
 	store, err := images.New(storage)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, configError{err}
 	}
 	ready, err := readiness.New(readiness.Options{Pods: s.Kubelet.Pods, UserAgent: "image-update-agent/" + version})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, configError{err}
 	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
@@ -140,7 +140,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})
 	}
 	if err := manifests.CheckRewrites(p.Rewrites); err != nil {
-		return p, usageError{fmt.Errorf("rewrites: %w", err)}
+		return p, configError{fmt.Errorf("rewrites: %w", err)}
 	}
 	for _, name := range s.Manage {
 		p.Manage[name] = true
