@@ -13,8 +13,12 @@ func (a *app) checkCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Ask the running daemon to poll now, and show what it found",
 		Long: `check has the running daemon ask every source now, tag lists included, stage
-what is new, and show the result. It works with polling turned off, too.`,
+what is new, and show the result. It works with polling turned off, too.
+
+Exit status: 0 the node is current, staged or applying, 1 it is failed or stale,
+4 held. What it found is shown all the same.`,
 		Example: `  image-update-agent check
+  image-update-agent check && image-update-agent apply     only where nothing stands in the way
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +34,10 @@ what is new, and show the result. It works with polling turned off, too.`,
 					return perr
 				}
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			return endOf(s.State)
 		},
 	}
 	a.outputFlag(cmd)

@@ -37,6 +37,18 @@ func (e configError) Unwrap() error { return e.error }
 // exitError is an ending that was already told, or needs no more words.
 type exitError struct{ code int }
 
+// endOf is how `check` and `run --once` end: as the node is afterwards.
+func endOf(s agent.State) error {
+	switch s {
+	case agent.StateFailed, agent.StateStale:
+		return exitError{exitFailed}
+	case agent.StateHeld:
+		return exitError{exitHeld}
+	default:
+		return nil
+	}
+}
+
 func (e exitError) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
 // explain prints an error with the advice that only this edge can give, and

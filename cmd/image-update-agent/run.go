@@ -33,7 +33,7 @@ interval, stages what is new, and serves the two sockets. SIGHUP reads the
 configuration anew; SIGTERM ends it between two steps.
 
 With --once it does one cycle in the foreground, asking everything, and shows
-the status.
+the status. Its exit status is that of `+"`check`"+`.
 
 With --once --source oci:PATH it asks and pulls from an OCI image layout instead
 of the registries, for nodes that none reaches: a directory, a tree of them, or
@@ -94,14 +94,7 @@ func (a *app) once(ctx context.Context, s settings, source string) error {
 	if err := a.printStatus(status); err != nil {
 		return err
 	}
-	switch status.State {
-	case agent.StateFailed, agent.StateStale:
-		return exitError{exitFailed}
-	case agent.StateHeld:
-		return exitError{exitHeld}
-	default:
-		return nil
-	}
+	return endOf(status.State)
 }
 
 // daemon runs until ctx ends.

@@ -107,6 +107,17 @@ func must[T any](value T, err error) T {
 	return value
 }
 
+// A script sees by the exit code of a check how the node is.
+func TestHowACheckEnds(t *testing.T) {
+	t.Parallel()
+	for state, code := range map[agent.State]int{
+		agent.StateCurrent: exitDone, agent.StateStaged: exitDone, agent.StateApplying: exitDone,
+		agent.StateFailed: exitFailed, agent.StateStale: exitFailed, agent.StateHeld: exitHeld,
+	} {
+		assert.Equal(t, code, (&app{}).explain(nil, endOf(state)), state)
+	}
+}
+
 // lineOf are the lines of a status for people that begin so.
 func lineOf(t *testing.T, s agent.Status, begin string) []string {
 	t.Helper()
