@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -136,19 +137,53 @@ func writePlan(w io.Writer, v planView) error {
 	for _, i := range v.Images {
 		writePlannedImage(table, i)
 	}
-	if len(v.Steps) == 0 {
-		fmt.Fprintln(table, "\nNo steps: the node is as it should be.")
-	} else {
-		fmt.Fprintln(table, "\nSteps:")
-	}
-	for n, s := range v.Steps {
-		fmt.Fprintf(table, "  %d. %s\n", n+1, s)
-	}
+	v.writeSteps(table)
 	return table.Flush()
 }
 
+// writeSteps ends a plan: what the next cycle does, what it leaves to a person, and
+// why it does nothing.
+func (v planView) writeSteps(w io.Writer) {
+	var waiting []string
+	for _, p := range v.Pods {
+		if p.Ready && len(p.Holds) == 0 {
+			waiting = append(waiting, p.PodManifest)
+		}
+	}
+	switch {
+	case len(v.Steps) > 0:
+		fmt.Fprintln(w, "\nSteps:")
+	case len(waiting) > 0:
+		fmt.Fprintln(w, "\nNo steps by itself.")
+	case v.obstructed():
+		fmt.Fprintln(w, "\nNo steps: what stands in the way is named above.")
+	default:
+		fmt.Fprintln(w, "\nNo steps: the node is as it should be.")
+	}
+	for n, s := range v.Steps {
+		fmt.Fprintf(w, "  %d. %s\n", n+1, s)
+	}
+	if len(waiting) > 0 {
+		fmt.Fprintf(w, "Waiting for `image-update-agent apply`: %s\n", strings.Join(waiting, ", "))
+	}
+}
+
+// obstructed reports that something keeps the plan from being what it should be. That
+// a pod manifest is nobody's to change is no news.
+func (v planView) obstructed() bool {
+	failed := func(i imageView) bool { return i.Error != "" }
+	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p podView) bool {
+		return p.Error != "" || slices.ContainsFunc(p.Images, failed) ||
+			slices.ContainsFunc(p.Holds, func(h agent.Hold) bool { return h.Name != agent.HoldUnmanaged })
+	})
+}
+
 func writePlannedPod(w io.Writer, p podView) {
-	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, orText(p.Change, "nothing to change"))
+	none := "nothing to change"
+	if p.Error != "" {
+		none = "not known"
+	}
+	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, orText(p.Change, none))
 	for _, i := range p.Images {
 		writePlannedImage(w, i)
 	}

@@ -77,6 +77,35 @@ func TestPlanForPeople(t *testing.T) {
 	assert.Equal(t, plannedText, out.String())
 }
 
+// lastLines are what a plan ends with, by what it knows.
+var lastLines = map[string]agent.Plan{
+	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Change: "rebuild", Holds: []agent.Hold{
+		{Name: agent.HoldUnmanaged, Reason: "not listed"},
+	}}}},
+	"\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{File: "velum.yaml", Holds: []agent.Hold{
+		{Name: agent.HoldWithheld, Reason: "not asked yet"},
+	}}}},
+	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []agent.PodPlan{
+		{File: "etcd.yaml", Change: "rebuild", Ready: true}, {File: "velum.yaml", Change: "revision", Ready: true},
+	}},
+	"\nSteps:\n  1. keep velum.yaml\nWaiting for `image-update-agent apply`: velum.yaml\n": {
+		Pods:  []agent.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
+		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
+	},
+	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{
+		{File: "velum.yaml", Err: errors.New("line 7")},
+	}},
+}
+
+func TestHowAPlanEnds(t *testing.T) {
+	t.Parallel()
+	for want, p := range lastLines {
+		var out bytes.Buffer
+		require.NoError(t, writePlan(&out, viewOf(p)))
+		assert.True(t, strings.HasSuffix(out.String(), want), "%s\nwant at its end:\n%s", out.String(), want)
+	}
+}
+
 func TestPlanForPrograms(t *testing.T) {
 	t.Parallel()
 	data, err := json.Marshal(viewOf(planned()))
