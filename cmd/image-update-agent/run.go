@@ -33,7 +33,7 @@ interval, stages what is new, and serves the two sockets. SIGHUP reads the
 configuration anew; SIGTERM ends it between two steps.
 
 With --once it does one cycle in the foreground, asking everything, and shows
-the status. Its exit status is that of `+"`check`"+`.
+the status. Its exit status is that of ` + "`check`" + `.
 
 With --once --source oci:PATH it asks and pulls from an OCI image layout instead
 of the registries, for nodes that none reaches: a directory, a tree of them, or

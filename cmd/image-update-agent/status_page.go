@@ -55,47 +55,12 @@ func (p *page) head(s agent.Status) {
 	}
 }
 
-// reason is why the node is in its state. Where each hold and each source is listed
-// below, it is not said twice.
-func (p *page) reason(s agent.Status) string {
-	switch held, silent := heldBack(s), silentSources(s.Sources); {
-	case s.State == agent.StateHeld && held > 0:
-		return "there is something to do, and a reason not to: " + plural(held, "hold") + ", see below"
-	case s.State == agent.StateStale && silent > 0:
-		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
-			plural(silent, "repository"))
-	default:
-		return s.Reason
-	}
-}
-
-// advice is the next thing a person can do.
-func (p *page) advice(s agent.Status) string {
-	switch {
-	case p.away:
-		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
-	case s.State == agent.StateApplying:
-		return "wait: it ends by itself, with a proof or with a rollback"
-	case s.State == agent.StateFailed && strings.Contains(s.Reason, "was rolled back"):
-		return "no hurry: the pod runs what ran before. If the node was the cause, image-update-agent apply --retry IMAGE; " +
-			"if the image was, wait for a newer one"
-	case s.State == agent.StateFailed:
-		return "image-update-agent doctor; then journalctl -u image-update-agent"
-	case s.State == agent.StateHeld:
-		return "see what ends each hold, below"
-	case s.State == agent.StateStale:
-		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
-	case s.State == agent.StateStaged:
-		return "image-update-agent apply, when the pods may restart for some seconds"
-	default:
-		return "nothing"
-	}
-}
-
 func (p *page) next(s agent.Status) string {
 	switch {
 	case p.away:
 		return "not without the daemon"
+	case s.Reason == starting:
+		return "not known yet"
 	case s.NextCheck == nil:
 		return "polling is off"
 	default:
@@ -105,7 +70,11 @@ func (p *page) next(s agent.Status) string {
 
 // images has a line for each container, below its pod manifest.
 func (p *page) images(s agent.Status) {
-	if len(s.Images) == 0 {
+	switch {
+	case len(s.Images) > 0:
+	case s.State == agent.StateFailed, s.Reason == starting:
+		return // nobody has seen them
+	default:
 		p.line("\nNo pod manifest uses an image that can be followed.")
 		return
 	}

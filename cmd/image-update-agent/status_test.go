@@ -103,9 +103,11 @@ func pages() map[string]agent.Status {
 				r.Failures, r.Error, r.RetryAt = 4+n, r.Repository+": "+away, before(-20*time.Minute)
 				r.LastSuccess = before(26 * time.Hour)
 			}
+			s.Sources[1].Error = caasp + "etcd: left alone until 2026-11-21T12:01:00Z: " + away
 			for n := range s.Images {
 				s.Images[n].Error = s.Images[n].Image + ": " + away
 			}
+			s.Images[0].Error = s.Sources[1].Error
 		}),
 		"failed": node(agent.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
 			"velum does not run (exit code 1)", nothingOffered),
@@ -136,7 +138,42 @@ func pages() map[string]agent.Status {
 			s.PodManifests[1].Left = []agent.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
 			s.Sources[0].Insecure = true
 		}),
-		"no-pods": {State: agent.StateCurrent, Reason: "every followed image is the newest that policy allows", Since: noon},
+		"failed-now": node(agent.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
+			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *agent.Status) {
+			nothingOffered(s)
+			s.PodManifests[1].Error = "apply: pod velum: not running after 5m0s: velum does not run (exit code 1); " +
+				"rolled back to 4.0.0-rev1-build1.3"
+		}),
+		"failed-two": node(agent.StateFailed, "etcd.yaml: 3.4.3-rev2-build1.8 was rolled back: pod etcd: not ready after 5m0s; "+
+			"record: /var/lib: no space left on device", nothingOffered),
+		"failed-stays": node(agent.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run; "+
+			"it stays as it is: what ran before did not run well either", nothingOffered),
+		"failed-blind": {
+			State: agent.StateFailed, Since: noon, Reason: "containerd /run/containerd/containerd.sock: connect: no such file",
+		},
+		"held-one": node(agent.StateHeld, "", func(s *agent.Status) {
+			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays"}}
+		}),
+		"held-everything": node(agent.StateHeld, "", func(s *agent.Status) {
+			for n := range s.PodManifests {
+				s.PodManifests[n].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z"}}
+			}
+		}),
+		"held-configured": node(agent.StateHeld, "", func(s *agent.Status) {
+			const reason = caasp + "velum: tested until Thursday (configuration), until 2026-12-24T00:00:00Z"
+			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: reason}}
+		}),
+		"held-grains": node(agent.StateHeld, "", func(s *agent.Status) {
+			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldBusy, Reason: "grains: /etc/salt/grains: not edited: line 1"}}
+		}),
+		"held-busy": node(agent.StateHeld, "", func(s *agent.Status) {
+			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldBusy, Reason: "the grain update_in_progress is true"}}
+		}),
+		"held-apply": node(agent.StateHeld, "velum.yaml: apply: held: registry away: "+away, func(s *agent.Status) {
+			s.PodManifests[1].Error = "apply: held: registry away: " + away
+		}),
+		"starting": {State: agent.StateCurrent, Reason: "starting", Since: noon},
+		"no-pods":  {State: agent.StateCurrent, Reason: "every followed image is the newest that policy allows", Since: noon},
 	}
 }
 
@@ -206,6 +243,23 @@ func TestColoursOfStates(t *testing.T) {
 		assert.Equal(t, "\x1b[1;"+code+"m"+string(state)+"\x1b[0m", (&page{colour: true}).state(state))
 	}
 	assert.False(t, (&app{streams: streams{out: new(bytes.Buffer)}}).page().colour, "not in a file")
+}
+
+// The advice goes by words of reasons, which are the agent's.
+func TestTheAdviceKnowsTheAgentsWords(t *testing.T) {
+	t.Parallel()
+	for file, words := range map[string][]string{
+		"rollback.go": {"; it stays as it is: ", "; rolled back to "},
+		"report.go":   {" was rolled back: "},
+		"hold.go":     {`"everything"`, `" (configuration)"`, `", until "`},
+		"loop.go":     {`"` + starting + `"`},
+	} {
+		text, err := os.ReadFile(filepath.Join(agentRoom, file))
+		require.NoError(t, err)
+		for _, w := range words {
+			assert.Contains(t, string(text), w, file)
+		}
+	}
 }
 
 // Each hold has its cure on the page.

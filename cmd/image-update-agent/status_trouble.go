@@ -5,34 +5,13 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/reboot"
-	"github.com/kubic-project/image-update-agent/systemd"
 )
-
-// cures are what ends each hold, in short; docs/operations.md has more.
-func cures() map[string]string {
-	return map[string]string{
-		agent.HoldWithheld:     "the registry has to answer for all its images: see `doctor`",
-		agent.HoldBusy:         "that operation ends; if it has, and left its grain: salt-call --local grains.delkey NAME",
-		agent.HoldAsked:        "image-update-agent unhold IMAGE; or its end; or `hold` in the configuration",
-		agent.HoldFreeze:       "the date; or another apply.freeze and a reload",
-		agent.HoldRefused:      "another release, or another rule: image-update-agent plan names it",
-		agent.HoldDisk:         "room where the images are; or a smaller disk.reserve or prune.keep",
-		agent.HoldUnmanaged:    "nothing has to; to have it applied list it under `manage`",
-		agent.HoldEdited:       "remove the file, or list it under `manage`",
-		agent.HoldWindow:       "the window opens; by hand it need not wait: image-update-agent apply",
-		agent.HoldControlPlane: "a person: image-update-agent apply, node by node",
-		agent.HoldFailed:       "a newer release; or image-update-agent apply --retry when the cause is gone",
-		reboot.HoldReboot:      "the reboot; or shutdown -c, rebootmgrctl cancel",
-		reboot.HoldSnapshot:    "a reboot into the other snapshot",
-		systemd.HoldKubelet:    "a minute; else systemctl status kubelet",
-	}
-}
 
 // trouble lists what stands in the way, each once and with what ends it.
 func (p *page) trouble(s agent.Status) {
@@ -53,12 +32,11 @@ func (p *page) section(title string) func() {
 	}
 }
 
-// errors are those of pod manifests, as far as the state's reason has not said
-// them.
+// errors are those of pod manifests, as far as the head has not said them.
 func (p *page) errors(s agent.Status) {
 	begin := p.section("Did not work:")
 	for _, pod := range s.PodManifests {
-		if pod.Error != "" && (s.State != agent.StateFailed || !strings.Contains(s.Reason, pod.Error)) {
+		if pod.Error != "" && !strings.Contains(p.reason(s), pod.Error) {
 			begin()
 			p.item("  "+pod.PodManifest+": ", oneLine(pod.Error))
 		}
@@ -108,26 +86,24 @@ func rank(last bool) int {
 	return 0
 }
 
-// heldBack counts the holds that keep something from being applied; that a pod
+// holdBacks are the holds that keep something from being applied; that a pod
 // manifest is nobody's to change is no news.
-func heldBack(s agent.Status) int {
-	n := 0
-	for _, h := range holdsOf(s) {
-		if h.Name != agent.HoldUnmanaged {
-			n++
-		}
-	}
-	return n
+func holdBacks(s agent.Status) []held {
+	return slices.DeleteFunc(holdsOf(s), func(h held) bool { return h.Name == agent.HoldUnmanaged })
 }
 
 func (p *page) holds(s agent.Status) {
 	begin := p.section("Held back:")
+	said := s.State == agent.StateHeld && len(holdBacks(s)) == 1
 	for _, h := range holdsOf(s) {
+		if said && h.Name != agent.HoldUnmanaged {
+			continue
+		}
 		begin()
 		p.item("  "+h.Name+": ", oneLine(h.Reason))
 		p.item("    of       ", strings.Join(h.of, ", "))
-		if cure := cures()[h.Name]; cure != "" {
-			p.item("    ends by  ", cure)
+		if cure := remedyFor(h.Hold); cure != "" {
+			p.item("    remedy   ", cure)
 		}
 	}
 }
@@ -151,6 +127,9 @@ func silentSources(all []agent.SourceStatus) int {
 	return n
 }
 
+// resting is what stands before a cause where a host was not asked once more.
+var resting = regexp.MustCompile(`left alone until \S+: `)
+
 // silence groups the sources that fail.
 func silence(all []agent.SourceStatus) []outage {
 	var out []outage
@@ -158,7 +137,7 @@ func silence(all []agent.SourceStatus) []outage {
 		if r.Failures == 0 {
 			continue
 		}
-		cause := cmp.Or(strings.TrimPrefix(r.Error, r.Repository+": "), "no answer")
+		cause := cmp.Or(resting.ReplaceAllString(strings.TrimPrefix(r.Error, r.Repository+": "), ""), "no answer")
 		n := slices.IndexFunc(out, func(s outage) bool { return s.cause == cause })
 		if n < 0 {
 			n = len(out)
@@ -177,19 +156,12 @@ func silence(all []agent.SourceStatus) []outage {
 	return out
 }
 
-// maxNames is how many repositories are named of those that fail alike.
-const maxNames = 3
-
 func (p *page) sources(all []agent.SourceStatus) {
 	begin := p.section("No answer:")
 	for _, s := range silence(all) {
 		begin()
 		p.item("  ", oneLine(s.cause))
-		names := strings.Join(s.repositories[:min(len(s.repositories), maxNames)], ", ")
-		if more := len(s.repositories) - maxNames; more > 0 {
-			names += fmt.Sprintf(" and %d more", more)
-		}
-		p.item("    for      ", names)
+		p.item("    for      ", few(s.repositories))
 		last := "never"
 		if s.last != nil {
 			last = ago(p.now.Sub(*s.last))
