@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -344,4 +346,32 @@ ok       clock: x�[2J
 
 1 warning, 2 ok
 `, out.String())
+}
+
+func TestColoursOfVerdicts(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &page{w: bufio.NewWriter(&out), colour: true}
+	require.NoError(t, p.findings([]finding{
+		ok("disk", "free"), fail("cri", errors.New("away"), "x"), warn("a", "b", "c"), warn("d", "e", "f"), advise("g", "h", "i"),
+	}))
+	assert.Contains(t, out.String(), "ok       disk: free\n\x1b[1;31mfailed\x1b[0m   cri: away\n")
+	assert.Contains(t, out.String(), "\x1b[1;33mwarning\x1b[0m  a: b\n")
+	assert.Contains(t, out.String(), "advice   g: h\n")
+	assert.Contains(t, out.String(), "\n1 failed, 2 warnings, 1 advice, 1 ok\n")
+}
+
+// What holds a pod back has the remedy that the status has.
+func TestWhatHoldsAPod(t *testing.T) {
+	t.Parallel()
+	pod := agent.PodPlan{File: "velum.yaml", Holds: []agent.Hold{
+		{Name: agent.HoldUnmanaged, Reason: "not listed"}, {Name: agent.HoldAsked, Reason: caasp + "velum: because"},
+	}, Waits: []agent.Hold{{Name: agent.HoldWindow, Reason: "opens at noon"}}}
+	findings := podFindings(pod)
+	require.Len(t, findings, 2)
+	found(t, findings[0], verdictWarn, "hold: "+caasp+"velum: because", "image-update-agent unhold velum")
+	found(t, findings[1], verdictWarn, "window: opens at noon", "wait for the window")
+	findings = podFindings(agent.PodPlan{File: "velum.yaml", Change: "rebuild", Holds: pod.Holds[:1]})
+	require.Len(t, findings, 1)
+	found(t, findings[0], verdictOK, "rebuild")
 }

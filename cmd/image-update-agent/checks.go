@@ -70,7 +70,8 @@ func (s settings) checkDaemon(ctx context.Context) finding {
 	status, err := api.NewClient(s.socket("status.sock")).Status(ctx)
 	switch {
 	case errors.Is(err, api.ErrNoDaemon):
-		return warn("daemon", "it does not run", "systemctl enable --now image-update-agent")
+		return warn("daemon", "it does not run",
+			"systemctl enable --now image-update-agent; where there is no systemd, image-update-agent run")
 	case err != nil:
 		return fail("daemon", err, "journalctl -u image-update-agent")
 	default:
@@ -111,23 +112,28 @@ func checkPods(ctx context.Context, w *wiring) []finding {
 	}
 	var out []finding
 	for _, p := range plan.Pods {
-		before := len(out)
-		if p.Err != nil {
-			out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
+		out = append(out, podFindings(p)...)
+	}
+	return out
+}
+
+func podFindings(p agent.PodPlan) []finding {
+	var out []finding
+	if p.Err != nil {
+		out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
+	}
+	for _, i := range p.Images {
+		if i.Offer.Err != nil {
+			out = append(out, fail(p.File, i.Offer.Err, remedyOf(i.Offer.Err)))
 		}
-		for _, i := range p.Images {
-			if i.Offer.Err != nil {
-				out = append(out, fail(p.File, i.Offer.Err, remedyOf(i.Offer.Err)))
-			}
+	}
+	for _, h := range slices.Concat(p.Holds, p.Waits) {
+		if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
+			out = append(out, warn(p.File, h.Name+": "+h.Reason, remedyFor(h)))
 		}
-		for _, h := range slices.Concat(p.Holds, p.Waits) {
-			if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
-				out = append(out, warn(p.File, h.Name+": "+h.Reason, "it ends by itself, or by hand"))
-			}
-		}
-		if len(out) == before {
-			out = append(out, ok(p.File, orText(p.Change, "nothing to change")))
-		}
+	}
+	if len(out) == 0 {
+		out = append(out, ok(p.File, orText(p.Change, "nothing to change")))
 	}
 	return out
 }

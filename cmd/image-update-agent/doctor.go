@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -63,8 +64,12 @@ nothing. Exit status 1 if a check failed; warnings and advice do not count.`,
 func (a *app) examine(ctx context.Context) []finding {
 	c, err := a.load()
 	if err != nil {
-		return []finding{fail("configuration", err,
-			"correct the file at the line named; `image-update-agent config check` tries again")}
+		var mistakes []finding
+		for line := range strings.Lines(err.Error()) {
+			mistakes = append(mistakes, fail("configuration", errors.New(strings.TrimSpace(line)),
+				"correct the file at the line named; `image-update-agent config check` tries again"))
+		}
+		return mistakes
 	}
 	detail := "no file, every setting has its default"
 	if len(c.Files) > 0 {
@@ -78,7 +83,7 @@ func (a *app) examine(ctx context.Context) []finding {
 	findings = append(findings, s.checkDirectory("templates", s.Templates, verdictWarn,
 		"install the package with the pod manifest templates, or set templates"))
 	findings = append(findings, s.checkDirectory("pod manifests", s.PodManifests, verdictFail,
-		"set podManifests to kubelet's staticPodPath"))
+		"join the node to a cluster, which makes it; or set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
 	findings = append(findings, s.checkSetup()...)
 	findings = append(findings, s.checkAside()...)
@@ -108,14 +113,17 @@ func (p *page) findings(all []finding) error {
 	count := map[string]int{}
 	for _, f := range all {
 		count[f.Verdict]++
-		p.item(fmt.Sprintf("%-8s ", f.Verdict), oneLine(f.Check+": "+f.Detail))
+		p.item(p.verdict(f.Verdict)+strings.Repeat(" ", len("warning  ")-len(f.Verdict)), oneLine(f.Check+": "+f.Detail))
 		if f.Remedy != "" {
 			p.item("         -> ", oneLine(f.Remedy))
 		}
 	}
 	var sum []string
 	for _, verdict := range []string{verdictFail, verdictWarn, verdictAdvice, verdictOK} {
-		if n := count[verdict]; n > 0 {
+		switch n := count[verdict]; {
+		case n > 1 && verdict == verdictWarn:
+			sum = append(sum, plural(n, verdict))
+		case n > 0:
 			sum = append(sum, fmt.Sprintf("%d %s", n, verdict))
 		}
 	}

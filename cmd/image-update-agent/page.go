@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -46,7 +47,7 @@ func (p *page) line(text string) { _, _ = p.w.WriteString(text + "\n") } // Flus
 
 // item writes text behind a label, and breaks it so that it stays behind it.
 func (p *page) item(label, text string) {
-	indent := strings.Repeat(" ", utf8.RuneCountInString(label))
+	indent := strings.Repeat(" ", utf8.RuneCountInString(colours.ReplaceAllString(label, "")))
 	for n, line := range p.fold(text, len(indent)) {
 		if n == 0 {
 			p.line(strings.TrimRight(label+line, " "))
@@ -104,6 +105,9 @@ func widthsOf(rows [][]string) []int {
 	return widths
 }
 
+// colours take no room on a terminal.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // Colours of terminals (ECMA-48, SGR).
 const (
 	red    = "31"
@@ -121,8 +125,24 @@ func (p *page) state(s agent.State) string {
 		code = green
 	default:
 	}
-	if !p.colour {
-		return string(s)
+	return p.painted(code, string(s))
+}
+
+// verdict is a verdict's word in its colour; what is well has none.
+func (p *page) verdict(v string) string {
+	switch v {
+	case verdictFail:
+		return p.painted(red, v)
+	case verdictWarn:
+		return p.painted(yellow, v)
+	default:
+		return v
 	}
-	return "\x1b[1;" + code + "m" + string(s) + "\x1b[0m"
+}
+
+func (p *page) painted(code, text string) string {
+	if !p.colour {
+		return text
+	}
+	return "\x1b[1;" + code + "m" + text + "\x1b[0m"
 }
