@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -106,12 +107,19 @@ func hint(verb *cobra.Command, err error) string {
 			verb = verb.Root()
 		}
 		return "`" + verb.CommandPath() + " --help` shows what it takes, with examples"
+	case errors.Is(err, context.Canceled) && slices.Contains(lasting, verb.Name()):
+		return "what the daemon has begun goes on: `image-update-agent status` shows it"
+	case errors.Is(err, context.Canceled):
+		return ""
 	case slices.Contains(looking, verb.Name()):
 		return "`image-update-agent doctor` finds out what is wrong with the node"
 	default:
 		return ""
 	}
 }
+
+// lasting are the verbs that wait for what the daemon does.
+var lasting = []string{"check", "apply", "rollback"}
 
 // looking are the verbs whose work needs all of the node.
 var looking = []string{"run", "check", "plan", "apply", "rollback"}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Who interrupts a verb that waits for the daemon is told that the daemon does not
+// stop for it.
+func TestWhatAnInterruptEnds(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"check", "apply", "rollback"} {
+		root := t.TempDir()
+		run := filepath.Join(root, "run/image-update-agent")
+		require.NoError(t, os.MkdirAll(run, 0o755))
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(run, "agent.sock"))
+		require.NoError(t, err)
+		ctx, interrupt := context.WithCancel(t.Context())
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			conn, err := listener.Accept()
+			if assert.NoError(t, err) {
+				_, err = conn.Read(make([]byte, 1))
+				assert.NoError(t, err)
+				interrupt()
+			}
+		}()
+		var out, errs bytes.Buffer
+		code := execute(ctx, []string{verb, "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+		<-asked
+		require.NoError(t, listener.Close())
+		assert.Equal(t, exitFailed, code)
+		assert.Contains(t, errs.String(), "context canceled")
+		assert.Contains(t, errs.String(), "hint: what the daemon has begun goes on: `image-update-agent status` shows it\n", verb)
+	}
+}
