@@ -8,17 +8,21 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/config"
 )
 
 // The pages as `make install` makes them.
@@ -221,6 +225,65 @@ func constants(t *testing.T, word string, rooms ...string) []string {
 		assert.Greater(t, len(out), found, "%s: %s", room, word)
 	}
 	return out
+}
+
+// views are what each verb prints for programs.
+var views = map[string][]any{
+	"status, check, run --once": {agent.Status{}},
+	"plan":                      {planView{}},
+	"apply, rollback":           {agent.Outcome{}},
+	"hold, unhold":              {heldView{}, unheldView{}},
+	"doctor":                    {finding{}},
+	"config show":               {config.Entry{}},
+	"version":                   {versionInfo{}},
+	"tags parse":                {parsedTag{}},
+	"manifests images":          {imageLine{}},
+}
+
+// Each field of each verb's JSON, and each verb that has any.
+func TestThePageHasEveryFieldForPrograms(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(man(t, page8), "\n.SH \"JSON\"\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n.SH ")
+	verbs := map[string]bool{}
+	for title, structs := range views {
+		_, text, found := strings.Cut(section, ".TP\n"+title+"\n")
+		require.True(t, found, title)
+		text, _, _ = strings.Cut(text, "\n.TP\n")
+		for _, s := range structs {
+			for _, field := range fieldsOf(reflect.TypeOf(s)) {
+				assert.Regexp(t, `\b`+field+`\b`, text, title)
+			}
+		}
+		for verb := range strings.SplitSeq(title, ", ") {
+			verbs["image-update-agent "+strings.TrimSuffix(verb, " --once")] = true
+		}
+	}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		assert.Equal(t, cmd.Flags().Lookup("output") != nil, verbs[cmd.CommandPath()], cmd.CommandPath())
+		for _, verb := range cmd.Commands() {
+			walk(verb)
+		}
+	}
+	walk((&app{}).command())
+}
+
+// fieldsOf are the names in a type's JSON, those of its parts too.
+func fieldsOf(t reflect.Type) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
+		return nil
+	}
+	var all []string
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		all = append(append(all, name), fieldsOf(field.Type)...)
+	}
+	return all
 }
 
 func TestThePageHasEverySetting(t *testing.T) {
