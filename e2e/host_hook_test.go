@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ const (
 	hookPath    = "image-update-agent-hook.path"
 	hookService = "image-update-agent-hook.service"
 	plugin      = "/usr/libexec/health-checker/image-update-agent.sh"
+	quick       = "/usr/local/lib/quick" // has a sleep for it that takes less
 
 	hookConfig = hostConfig + "hooks: {saltRefresh: true, exec: /usr/local/sbin/tell}\n"
 	saltCall   = "#!/bin/sh\necho \"$*\" >>/var/log/salt-call\n"
@@ -59,57 +61,73 @@ func told(t *testing.T, h *host.Host, n int) change {
 // hook's.
 func TestHostHook(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	h := host.New(t, n, host.Systemd252)
-	h.Install(host.PackagesOf(t).Older)
-	port := hostFiles(h, n)
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
-	require.Equal(t, "running", h.Boot())
-	h.Await(hookPath, "ActiveState", "active")
-	h.Await(hookService, "ActiveState", "inactive")
-	hostProgram(h, "/usr/bin/salt-call", saltCall)
-	hostProgram(h, "/usr/local/sbin/tell", tell)
-	h.WriteFile("/etc/image-update-agent/config.yaml", hookConfig)
-	h.Must("systemctl", "reload", host.Service)
-	before := h.Show(host.Service, "MainPID", "NRestarts")
+	onBoth(t, func(t *testing.T, root host.Root) {
+		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2, Kubelet: true})
+		require.Equal(t, "running", h.Boot())
+		h.Await(hookPath, "ActiveState", "active")
+		h.Await(hookService, "ActiveState", "inactive")
+		hostProgram(h, "/usr/bin/salt-call", saltCall)
+		hostProgram(h, "/usr/local/sbin/tell", tell)
+		h.WriteFile("/etc/image-update-agent/config.yaml", hookConfig)
+		h.Must("systemctl", "reload", host.Service)
+		before := h.Show(host.Service, "MainPID", "NRestarts")
 
-	s := hostSays(t, h, "check")
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	hostSays(t, h, "check")
-	first := told(t, h, 1)
-	assert.Empty(t, first.Was)
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{})
-	h.Must("mkfifo", "/run/hook-wait")
-	hostProgram(h, "/usr/local/sbin/tell", slowTell)
-	s = hostSays(t, h, "check")
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
-	c := awaitStaged(t, h)
-	assert.Equal(t, "4.0.0-rev1-build1.2", c.Staged[0].To)
+		s := hostSays(t, h, "check")
+		require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+		hostSays(t, h, "check")
+		first := told(t, h, 1)
+		assert.Empty(t, first.Was)
+		rests(t, h, "inactive")
+		lines := strings.Count(h.ReadFile("/var/log/told"), "\n")
+		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{})
+		h.Must("mkfifo", "/run/hook-wait")
+		hostProgram(h, "/usr/local/sbin/tell", slowTell)
+		s = hostSays(t, h, "check")
+		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		c := awaitStaged(t, h, lines+1)
+		assert.Equal(t, "4.0.0-rev1-build1.2", c.Staged[0].To)
 
-	// It runs still. What comes now is told when it has ended.
-	h.Must("image-update-agent", "apply")
-	answers(t, port, "4.0.0-rev1-build1.2")
-	h.Await(hookService, "ActiveState", "activating")
-	lines := strings.Count(h.ReadFile("/var/log/told"), "\n")
-	hostProgram(h, "/usr/local/sbin/tell", tell)
-	h.Must("sh", "-c", "echo >/run/hook-wait")
-	c = told(t, h, lines+1)
-	require.Len(t, c.Applied, 1)
-	assert.Equal(t, "4.0.0-rev1-build1.2", c.Applied[0].To)
-	assert.Equal(t, "current", c.State)
-	assert.Contains(t, h.ReadFile("/var/log/salt-call"), "saltutil.refresh_grains\n")
-	assert.Regexp(t, `(?m)^ok +hooks: `, h.Exec("image-update-agent", "doctor").Stdout)
+		// It runs still. What comes now is told when it has ended.
+		h.Must("image-update-agent", "apply")
+		answers(t, port, "4.0.0-rev1-build1.2")
+		h.Await(hookService, "ActiveState", "activating")
+		lines = strings.Count(h.ReadFile("/var/log/told"), "\n")
+		hostProgram(h, "/usr/local/sbin/tell", tell)
+		h.Must("sh", "-c", "echo >/run/hook-wait")
+		c = told(t, h, lines+1)
+		require.Len(t, c.Applied, 1)
+		assert.Equal(t, "4.0.0-rev1-build1.2", c.Applied[0].To)
+		assert.Equal(t, "current", c.State)
+		assert.Contains(t, h.ReadFile("/var/log/salt-call"), "saltutil.refresh_grains\n")
+		assert.Regexp(t, `(?m)^ok +hooks: `, h.Exec("image-update-agent", "doctor").Stdout)
 
-	t.Run("that fails", func(t *testing.T) { hookFails(t, h, n, lines+1) })
-	assert.Equal(t, before, h.Show(host.Service, "MainPID", "NRestarts"), "the daemon has not noticed")
-	t.Run("health-checker", func(t *testing.T) { health(t, h) })
+		t.Run("that fails", func(t *testing.T) { hookFails(t, h, n, lines+1) })
+		assert.Equal(t, before, h.Show(host.Service, "MainPID", "NRestarts"), "the daemon has not noticed")
+		t.Run("health-checker", func(t *testing.T) { health(t, h) })
+	})
 }
 
-// awaitStaged gives the change that tells of a staged release; one of another kind may come before it.
-func awaitStaged(t *testing.T, h *host.Host) change {
+// rests awaits that nothing is due and nothing is run, and that the last run has left the service so. The daemon has
+// left word of all when the verb ends that it was asked by.
+func rests(t *testing.T, h *host.Host, state string) {
 	t.Helper()
-	for n := 2; ; n++ {
+	node.Eventually(t, "the hooks rest", ready, func() error {
+		if h.Exec("test", "-e", "/run/image-update-agent/hook.due").Code == 0 {
+			return errors.New("one is due")
+		}
+		if is := h.Show(hookService, "ActiveState")["ActiveState"]; is != state {
+			return fmt.Errorf("%s, want %s", is, state)
+		}
+		return nil
+	})
+}
+
+// awaitStaged gives the change, the nth or a later one, that tells of a staged release; one of another kind may come
+// before it.
+func awaitStaged(t *testing.T, h *host.Host, n int) change {
+	t.Helper()
+	for ; ; n++ {
 		if c := told(t, h, n); len(c.Staged) > 0 {
 			return c
 		}
@@ -120,11 +138,11 @@ func awaitStaged(t *testing.T, h *host.Host) change {
 // A hook that fails, after n changes were told, is told it all with the next change.
 func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 	t.Helper()
-	h.Await(hookService, "ActiveState", "inactive")
+	rests(t, h, "inactive")
 	hostProgram(h, "/usr/local/sbin/tell", badTell)
 	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.3", node.Image{})
 	require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
-	h.Await(hookService, "ActiveState", "failed")
+	rests(t, h, "failed")
 	assert.Contains(t, h.Journal(hookService), "no luck")
 	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "hooks: the last one did not end well")
 	assert.Equal(t, "active", h.Show(hookPath, "ActiveState")["ActiveState"])
@@ -141,6 +159,7 @@ func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 // A system on which the program cannot run is at fault, settings are not.
 func health(t *testing.T, h *host.Host) {
 	t.Helper()
+	hostProgram(h, quick+"/sleep", "#!/bin/sh\nexec /bin/sleep 0.1\n")
 	assert.Contains(t, h.Must(plugin, "check"), "running")
 	h.WriteFile("/etc/image-update-agent/config.yaml", "no: such\n")
 	h.Exec("systemctl", "restart", host.Service)
@@ -154,14 +173,14 @@ func health(t *testing.T, h *host.Host) {
 	h.Exec("systemctl", "restart", host.Service)
 	checked(t, h, 0, "cannot be started: status 203, and its unit was changed on this node")
 	h.Must(plugin, "stop")
-	assert.Equal(t, "inactive", h.Show(hookPath, "ActiveState")["ActiveState"], "it goes with the daemon")
+	h.Await(hookPath, "ActiveState", "inactive") // it goes with the daemon
 }
 
-// checked awaits what the plugin finds: a look that sees the service start lets it pass.
+// checked awaits what the plugin finds when its looks are close together: one that sees the service start lets it pass.
 func checked(t *testing.T, h *host.Host, code int, text string) {
 	t.Helper()
 	node.Eventually(t, "the plugin", ready, func() error {
-		r := h.Exec(plugin, "check")
+		r := h.Exec("env", "PATH="+quick+":/usr/bin:/bin", plugin, "check")
 		if r.Code != code || !strings.Contains(r.Stdout+r.Stderr, text) {
 			return fmt.Errorf("exit %d: %s%s", r.Code, r.Stdout, r.Stderr)
 		}

@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,79 +16,50 @@ import (
 // The main job, by the service as it is installed, under all that its unit takes from it.
 func TestHostMainJob(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	h := host.New(t, n, host.Systemd252)
-	h.Install(host.PackagesOf(t).Older)
-	port := hostFiles(h, n)
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
-	require.Equal(t, "running", h.Boot())
+	onBoth(t, func(t *testing.T, root host.Root) {
+		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2, Kubelet: true})
+		require.Equal(t, "running", h.Boot())
 
-	// The templates that the system brought become a pod, whose manifest kubelet finds.
-	s := hostSays(t, h, "check")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	manifest := n.ReadFile(velumYAML)
-	assert.Contains(t, manifest, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+		// The templates that the system brought become a pod, whose manifest kubelet finds.
+		s := hostSays(t, h, "check")
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+		manifest := n.ReadFile(velumYAML)
+		assert.Contains(t, manifest, n.Registry.Ref("demo/velum:4.0.0-rev1"))
 
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 4 << 20}}})
-	s = hostSays(t, h, "check")
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
-	assert.Equal(t, "rebuild", s.Images[0].Change)
-	assert.Equal(t, "4.0.0-rev1-build1.1", s.Images[0].Running.Tag)
-	grains := h.ReadFile("/etc/salt/grains")
-	assert.Contains(t, grains, "roles:\n- admin\nimage_update_available: true\n")
-	assert.Contains(t, h.Show(host.Service, "StatusText")["StatusText"], "staged")
+		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 4 << 20}}})
+		s = hostSays(t, h, "check")
+		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, "rebuild", s.Images[0].Change)
+		assert.Equal(t, "4.0.0-rev1-build1.1", s.Images[0].Running.Tag)
+		grains := h.ReadFile("/etc/salt/grains")
+		assert.Contains(t, grains, "roles:\n- admin\nimage_update_available: true\n")
+		assert.Contains(t, h.Show(host.Service, "StatusText")["StatusText"], "staged")
 
-	h.AddUser("joe")
-	joe := h.Run(host.Command{User: "joe", Argv: []string{"image-update-agent", "status"}})
-	assert.Equal(t, 0, joe.Code, joe.Stderr)
-	joe = h.Run(host.Command{User: "joe", Argv: []string{"image-update-agent", "apply"}})
-	assert.Equal(t, 1, joe.Code, "who is not root sees, and does not act: %s%s", joe.Stdout, joe.Stderr)
-	answers(t, port, "4.0.0-rev1-build1.1")
+		h.AddUser("joe")
+		joe := h.Run(host.Command{User: "joe", Argv: []string{"image-update-agent", "status"}})
+		assert.Equal(t, 0, joe.Code, joe.Stderr)
+		joe = h.Run(host.Command{User: "joe", Argv: []string{"image-update-agent", "apply"}})
+		assert.Equal(t, 1, joe.Code, "who is not root sees, and does not act: %s%s", joe.Stdout, joe.Stderr)
+		answers(t, port, "4.0.0-rev1-build1.1")
 
-	h.Must("image-update-agent", "apply")
-	answers(t, port, "4.0.0-rev1-build1.2")
-	s = hostSays(t, h, "status")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	assert.Contains(t, h.ReadFile("/etc/salt/grains"), "image_update_available: false\n")
+		h.Must("image-update-agent", "apply")
+		answers(t, port, "4.0.0-rev1-build1.2")
+		s = hostSays(t, h, "status")
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Contains(t, h.ReadFile("/etc/salt/grains"), "image_update_available: false\n")
 
-	n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
-	s = hostSays(t, h, "check")
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
-	assert.Equal(t, manifest, n.ReadFile(velumYAML), "it waits for approval")
-	h.Must("image-update-agent", "apply")
-	answers(t, port, "4.0.0-rev2-build2.1")
-	assert.Contains(t, n.ReadFile(velumYAML), n.Registry.Ref("demo/velum:4.0.0-rev2"))
+		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
+		s = hostSays(t, h, "check")
+		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, manifest, n.ReadFile(velumYAML), "it waits for approval")
+		h.Must("image-update-agent", "apply")
+		answers(t, port, "4.0.0-rev2-build2.1")
+		assert.Contains(t, n.ReadFile(velumYAML), n.Registry.Ref("demo/velum:4.0.0-rev2"))
 
-	is := h.Show(host.Service, "NRestarts", "Result")
-	assert.Equal(t, map[string]string{"NRestarts": "0", "Result": "success"}, is, h.Journal(host.Service))
-	assert.NotContains(t, h.Journal(host.Service), "level=ERROR")
-	hostIsWell(t, h)
-}
-
-// hostConfig is what a host of a test needs, for the reasons of package node's own settings.
-const hostConfig = "interval: 0\nconfirmAfter: 0\nsettle: 1s\n" +
-	"disk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
-
-// hostFiles writes what the system of a host has beside the package: settings, templates, grains, kubelet's
-// configuration. It returns the port of its pod.
-func hostFiles(h *host.Host, n *node.Node) (port int) {
-	port = n.FreePort()
-	h.WriteFile("/etc/image-update-agent/config.yaml", hostConfig)
-	h.WriteFile("/usr/share/caasp-container-manifests/manifests/velum.yaml",
-		velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__")))
-	h.WriteFile("/etc/salt/grains", "roles:\n- admin\n")
-	if n.Kubelet != nil {
-		h.WriteFile("/var/lib/kubelet/config.yaml", fmt.Sprintf("staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: %d\n", n.Kubelet.Port))
-	}
-	return port
-}
-
-// hostSays is the status as `check` or `status` prints it in a host.
-func hostSays(t *testing.T, h *host.Host, verb string) agent.Status {
-	t.Helper()
-	r := h.Exec("image-update-agent", verb, "--output", "json")
-	var s agent.Status
-	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &s), "exit %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
-	return s
+		is := h.Show(host.Service, "NRestarts", "Result")
+		assert.Equal(t, map[string]string{"NRestarts": "0", "Result": "success"}, is, h.Journal(host.Service))
+		assert.NotContains(t, h.Journal(host.Service), "level=ERROR")
+		hostIsWell(t, h)
+	})
 }

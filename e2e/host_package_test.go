@@ -22,64 +22,66 @@ import (
 // next boot ends.
 func TestHostPackage(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	h := host.New(t, n, host.Systemd252)
-	require.Equal(t, "running", h.Boot())
-	h.Must("mkdir", "-p", "/usr/share/licenses", "/usr/share/man/man5", "/usr/share/man/man8") // package filesystem's
-	before := tree(h)
-	packages := host.PackagesOf(t)
+	onBoth(t, func(t *testing.T, root host.Root) {
+		n := node.Start(t, node.Options{Containerd: node.Containerd2})
+		h := host.New(t, n, root)
+		require.Equal(t, "running", h.Boot())
+		h.Must("mkdir", "-p", "/usr/share/licenses", "/usr/share/man/man5", "/usr/share/man/man8") // package filesystem's
+		before := tree(h)
+		packages := host.PackagesOf(t)
 
-	h.Install(packages.Older)
-	is := h.Show(host.Service, "ActiveState", "UnitFileState", "NeedDaemonReload")
-	assert.Equal(t, map[string]string{"ActiveState": "inactive", "UnitFileState": "enabled", "NeedDaemonReload": "no"}, is,
-		"the product's preset enables it, and nothing starts it in the middle of an install")
-	hostFiles(h, n)
-	h.WriteFile("/etc/image-update-agent/config.d/mine.yaml", "interval: 6h\n")
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
-	h.Must("systemctl", "start", host.Service)
-	s := hostSays(t, h, "check")
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		h.Install(packages.Older)
+		is := h.Show(host.Service, "ActiveState", "UnitFileState", "NeedDaemonReload")
+		assert.Equal(t, map[string]string{"ActiveState": "inactive", "UnitFileState": "enabled", "NeedDaemonReload": "no"}, is,
+			"the product's preset enables it, and nothing starts it in the middle of an install")
+		hostFiles(h, n)
+		h.WriteFile("/etc/image-update-agent/config.d/mine.yaml", "interval: 6h\n")
+		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
+		h.Must("systemctl", "start", host.Service)
+		s := hostSays(t, h, "check")
+		require.Equal(t, agent.StateCurrent, s.State, s.Reason)
 
-	admins := []string{"/etc/image-update-agent/config.yaml", "/etc/image-update-agent/config.d/mine.yaml"}
-	edited := func() string { return h.Must(append([]string{"stat", "--format=%n %i %Y %a %u %s"}, admins...)...) }
-	runs := h.Show(host.Service, "MainPID", "NRestarts", "ActiveState", "ExecMainStartTimestamp")
-	files := edited()
-	for _, p := range []host.Package{packages.Newer, packages.Older, packages.Newer} {
-		h.Install(p)
-		assert.Equal(t, runs, h.Show(host.Service, "MainPID", "NRestarts", "ActiveState", "ExecMainStartTimestamp"),
-			"the service that runs is not touched")
-		assert.Equal(t, "enabled", h.Show(host.Service, "UnitFileState")["UnitFileState"])
-		assert.Equal(t, "no", h.Show(host.Service, "NeedDaemonReload")["NeedDaemonReload"])
+		admins := []string{"/etc/image-update-agent/config.yaml", "/etc/image-update-agent/config.d/mine.yaml"}
+		edited := func() string { return h.Must(append([]string{"stat", "--format=%n %i %Y %a %u %s"}, admins...)...) }
+		runs := h.Show(host.Service, "MainPID", "NRestarts", "ActiveState", "ExecMainStartTimestamp")
+		files := edited()
+		for _, p := range []host.Package{packages.Newer, packages.Older, packages.Newer} {
+			h.Install(p)
+			assert.Equal(t, runs, h.Show(host.Service, "MainPID", "NRestarts", "ActiveState", "ExecMainStartTimestamp"),
+				"the service that runs is not touched")
+			assert.Equal(t, "enabled", h.Show(host.Service, "UnitFileState")["UnitFileState"])
+			assert.Equal(t, "no", h.Show(host.Service, "NeedDaemonReload")["NeedDaemonReload"])
+			assert.Equal(t, files, edited())
+			assert.Empty(t, warnless(h.Rpm("--verify", packageName)))
+		}
+		assert.Contains(t, h.ReadFile("/usr/share/image-update-agent/config.yaml"), host.NewerMark)
+		h.Must("systemctl", "restart", host.Service)
+		assert.Equal(t, agent.StateCurrent, hostSays(t, h, "check").State)
+
+		olderOnANewerRecord(t, h, packages.Older)
+		h.Erase()
+		assert.Equal(t, map[string]string{"ActiveState": "inactive", "LoadState": "not-found"},
+			h.Show(host.Service, "ActiveState", "LoadState"))
 		assert.Equal(t, files, edited())
-		assert.Empty(t, warnless(h.Rpm("--verify", packageName)))
-	}
-	assert.Contains(t, h.ReadFile("/usr/share/image-update-agent/config.yaml"), host.NewerMark)
-	h.Must("systemctl", "restart", host.Service)
-	assert.Equal(t, agent.StateCurrent, hostSays(t, h, "check").State)
-
-	olderOnANewerRecord(t, h, packages.Older)
-	h.Erase()
-	assert.Equal(t, map[string]string{"ActiveState": "inactive", "LoadState": "not-found"},
-		h.Show(host.Service, "ActiveState", "LoadState"))
-	assert.Equal(t, files, edited())
-	stays := slices.DeleteFunc(tree(h), func(name string) bool {
-		_, was := slices.BinarySearch(before, name)
-		return was
+		stays := slices.DeleteFunc(tree(h), func(name string) bool {
+			_, was := slices.BinarySearch(before, name)
+			return was
+		})
+		assert.Equal(t, []string{
+			"/etc/image-update-agent", "/etc/image-update-agent/config.d",
+			"/etc/image-update-agent/config.d/mine.yaml", "/etc/image-update-agent/config.yaml",
+			"/etc/salt", "/etc/salt/grains",
+			"/run/image-update-agent",
+			"/usr/share/caasp-container-manifests", "/usr/share/caasp-container-manifests/manifests",
+			"/usr/share/caasp-container-manifests/manifests/velum.yaml",
+			"/var/lib/image-update-agent",
+		}, slices.DeleteFunc(slices.Clone(stays), func(name string) bool {
+			return regexp.MustCompile(`^/(var/lib|run)/image-update-agent/`).MatchString(name)
+		}))
+		assert.NotRegexp(t, `\.sock\b`, stays, "nobody listens any more")
+		assert.Empty(t, h.Must("systemctl", "--failed", "--no-legend"))
+		assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1", "the pods are not the package's")
 	})
-	assert.Equal(t, []string{
-		"/etc/image-update-agent", "/etc/image-update-agent/config.d",
-		"/etc/image-update-agent/config.d/mine.yaml", "/etc/image-update-agent/config.yaml",
-		"/etc/salt", "/etc/salt/grains",
-		"/run/image-update-agent",
-		"/usr/share/caasp-container-manifests", "/usr/share/caasp-container-manifests/manifests",
-		"/usr/share/caasp-container-manifests/manifests/velum.yaml",
-		"/var/lib/image-update-agent",
-	}, slices.DeleteFunc(slices.Clone(stays), func(name string) bool {
-		return regexp.MustCompile(`^/(var/lib|run)/image-update-agent/`).MatchString(name)
-	}))
-	assert.NotRegexp(t, `\.sock\b`, stays, "nobody listens any more")
-	assert.Empty(t, h.Must("systemctl", "--failed", "--no-legend"))
-	assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1", "the pods are not the package's")
 }
 
 // olderOnANewerRecord is what a rollback of the system brings: the older agent beside the record of the newer one, which
@@ -103,8 +105,8 @@ func olderOnANewerRecord(t *testing.T, h *host.Host, older host.Package) {
 
 // tree is every name in the host, sorted, but for what a system writes by itself: the log, rpm's own record.
 func tree(h *host.Host) []string {
-	names := lines(h.Must("sh", "-euc", `find / -xdev -not -path '/var/log/*' -not -path '/var/lib/rpm*'
-		find /run -xdev -name 'image-update-agent*' -print -path '/run/image-update-agent*' -exec find {} ';'`))
+	names := lines(h.Must("sh", "-euc", `find / -ignore_readdir_race -xdev -not -path '/var/log/*' -not -path '/var/lib/rpm*'
+		find /run -ignore_readdir_race -xdev -name 'image-update-agent*' -print -path '/run/image-update-agent*' -exec find {} ';'`))
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -20,41 +20,38 @@ const seenByKubelet = "[Service]\nExecStartPre=cp -rT /etc/kubernetes/manifests 
 // pod has to be started a second time. So it is again when that system is rolled back. No registry is there meanwhile.
 func TestHostBootsAnotherSystem(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	h := host.New(t, n, host.Systemd252)
-	h.Install(host.PackagesOf(t).Older)
-	port := hostFiles(h, n)
-	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
-	h.DropIn("kubelet.service", seenByKubelet)
-	h.Enable("kubelet.service")
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
-	require.Equal(t, "running", h.Boot())
-	hostSays(t, h, "check")
-	first := n.ReadFile(velumYAML)
-	assert.Contains(t, first, n.Registry.Ref("demo/velum:4.0.0-rev1"))
-	h.PowerOff()
+	onBoth(t, func(t *testing.T, root host.Root) {
+		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2})
+		hostKubelet(h)
+		h.DropIn("kubelet.service", seenByKubelet)
+		require.Equal(t, "running", h.Boot())
+		hostSays(t, h, "check")
+		first := n.ReadFile(velumYAML)
+		assert.Contains(t, first, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+		h.PowerOff()
 
-	n.Registry.Down()
-	template := "/usr/share/caasp-container-manifests/manifests/velum.yaml"
-	of := velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))
-	h.WriteFile(template, strings.Replace(of, "# The dashboard.", "# The dashboard of another system.", 1)+
-		"    env:\n    - {name: SYSTEM, value: another}\n")
-	require.Equal(t, "running", h.Boot())
-	seen := h.ReadFile("/run/seen/velum.yaml")
-	assert.Contains(t, seen, "SYSTEM")
-	assert.Contains(t, seen, n.Registry.Ref("demo/velum:4.0.0-rev1"), "the same image as before")
-	assert.Equal(t, seen, n.ReadFile(velumYAML))
-	h.PowerOff()
+		n.Registry.Down()
+		template := "/usr/share/caasp-container-manifests/manifests/velum.yaml"
+		of := velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))
+		h.WriteFile(template, strings.Replace(of, "# The dashboard.", "# The dashboard of another system.", 1)+
+			"    env:\n    - {name: SYSTEM, value: another}\n")
+		require.Equal(t, "running", h.Boot())
+		seen := h.ReadFile("/run/seen/velum.yaml")
+		assert.Contains(t, seen, "SYSTEM")
+		assert.Contains(t, seen, n.Registry.Ref("demo/velum:4.0.0-rev1"), "the same image as before")
+		assert.Equal(t, seen, n.ReadFile(velumYAML))
+		h.PowerOff()
 
-	h.WriteFile(template, of)
-	require.Equal(t, "running", h.Boot())
-	assert.Equal(t, first, h.ReadFile("/run/seen/velum.yaml"))
-	assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests))
+		h.WriteFile(template, of)
+		require.Equal(t, "running", h.Boot())
+		assert.Equal(t, first, h.ReadFile("/run/seen/velum.yaml"))
+		assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests))
 
-	// Once kubelet has been started, nothing is changed by whoever starts the unit again.
-	const render = "image-update-agent-render.service"
-	h.WriteFile(template, velumTemplate(port, n.Registry.Ref("demo/velum:4.0.1-rev1")))
-	h.Must("systemctl", "restart", render)
-	assert.Equal(t, first, n.ReadFile(velumYAML))
-	assert.Contains(t, h.Journal(render), "kubelet.service: has been started since the boot")
+		// Once kubelet has been started, nothing is changed by whoever starts the unit again.
+		const render = "image-update-agent-render.service"
+		h.WriteFile(template, velumTemplate(port, n.Registry.Ref("demo/velum:4.0.1-rev1")))
+		h.Must("systemctl", "restart", render)
+		assert.Equal(t, first, n.ReadFile(velumYAML))
+		assert.Contains(t, h.Journal(render), "kubelet.service: has been started since the boot")
+	})
 }

@@ -4,8 +4,13 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,8 +21,27 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// slowEnd has kubelet wait that long before it ends a container, so that a shutdown meets it.
-const slowEnd = "    lifecycle: {preStop: {sleep: {seconds: 4}}}\n"
+// asksFirst is a pod whose container kubelet does not end before it has an answer at the port.
+func asksFirst(pod string, port int) string {
+	return strings.Replace(pod, "PeriodSeconds: 5\n", "PeriodSeconds: 120\n", 1) +
+		fmt.Sprintf("    lifecycle: {preStop: {httpGet: {host: 127.0.0.1, port: %d, path: /}}}\n", port)
+}
+
+// gate listens at a port, and answers all who ask once it is opened.
+func gate(t *testing.T) (port int, open func()) {
+	t.Helper()
+	opened := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-opened:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close) // it waits for those who wait
+	open = sync.OnceFunc(func() { close(opened) })
+	t.Cleanup(open)
+	return int(netip.MustParseAddrPort(server.Listener.Addr().String()).Port()), open
+}
 
 // patientLogind is an admin's: by default logind waits for 5 s, which a full machine takes for nothing.
 const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
@@ -26,46 +50,44 @@ const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
 // when the node is off: at the next boot kubelet has what to start.
 func TestHostShutdown(t *testing.T) {
 	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	h := host.New(t, n, host.Systemd257)
-	h.Install(host.PackagesOf(t).Older)
-	port := hostFiles(h, n)
-	h.WriteFile("/usr/share/caasp-container-manifests/manifests/velum.yaml",
-		velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+slowEnd)
-	h.WriteFile("/etc/systemd/logind.conf.d/patient.conf", patientLogind)
-	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
-	require.Equal(t, "running", h.Boot())
-	hostSays(t, h, "check")
-	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
-	require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
-	assert.NotContains(t, inhibitors(h), "image-update-agent", "there is nothing to wait for")
+	onBoth(t, func(t *testing.T, root host.Root) {
+		before, end := gate(t)
+		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2, Kubelet: true})
+		h.WriteFile("/usr/share/caasp-container-manifests/manifests/velum.yaml",
+			asksFirst(velumTemplate(port, n.Registry.Ref("demo/velum:__TAG__")), before))
+		h.WriteFile("/etc/systemd/logind.conf.d/patient.conf", patientLogind)
+		require.Equal(t, "running", h.Boot())
+		hostSays(t, h, "check")
+		n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
+		require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
+		assert.NotContains(t, inhibitors(h), "image-update-agent", "there is nothing to wait for")
 
-	applied := make(chan host.Result, 1)
-	go func() { applied <- h.Exec("image-update-agent", "apply") }()
-	node.Eventually(t, "the pod manifest is set aside", ready, func() error {
-		if all := names(t, n.Manifests); slices.Contains(all, "velum.yaml") {
-			return fmt.Errorf("it is there: %q", all)
-		}
-		return nil
+		h.Begin("image-update-agent", "apply") // it ends with the host
+		node.Eventually(t, "the pod manifest is set aside", ready, func() error {
+			if all := names(t, n.Manifests); slices.Contains(all, "velum.yaml") {
+				return fmt.Errorf("it is there: %q", all)
+			}
+			return nil
+		})
+		locks := inhibitors(h)
+		assert.Contains(t, locks, `"shutdown" "image-update-agent" "apply `, "logind knows who and why")
+		assert.Contains(t, locks, `"delay"`)
+		h.Must("systemctl", "poweroff")
+		assert.Equal(t, "b true", h.Must("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
+			"org.freedesktop.login1.Manager", "PreparingForShutdown"), "it is asked for")
+		assert.Equal(t, "active", h.Show(host.Service, "ActiveState")["ActiveState"], "and not begun")
+		end()
+		h.Ended()
+
+		assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests), "nothing else, no file set aside either")
+		assert.Contains(t, n.ReadFile(velumYAML), n.Registry.Ref("demo/velum:4.0.0-rev2"), "the shutdown has waited for it")
+		n.WaitAnswer(port, "4.0.0-rev2-build2.1")
+		require.Equal(t, "running", h.Boot())
+		s := hostSays(t, h, "check")
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, "4.0.0-rev2-build2.1", s.Images[0].Running.Tag)
 	})
-	locks := inhibitors(h)
-	assert.Contains(t, locks, `"shutdown" "image-update-agent" "apply `, "logind knows who and why")
-	assert.Contains(t, locks, `"delay"`)
-	h.Must("systemctl", "poweroff")
-	assert.Equal(t, "b true", h.Must("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
-		"org.freedesktop.login1.Manager", "PreparingForShutdown"), "it is asked for")
-	assert.Equal(t, "active", h.Show(host.Service, "ActiveState")["ActiveState"], "and not begun")
-	h.Ended()
-	<-applied
-
-	assert.Equal(t, []string{"velum.yaml"}, names(t, n.Manifests), "nothing else, no file set aside either")
-	assert.Contains(t, n.ReadFile(velumYAML), n.Registry.Ref("demo/velum:4.0.0-rev2"), "the shutdown has waited for it")
-	n.WaitAnswer(port, "4.0.0-rev2-build2.1")
-	require.Equal(t, "running", h.Boot())
-	s := hostSays(t, h, "check")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	assert.Equal(t, "4.0.0-rev2-build2.1", s.Images[0].Running.Tag)
 }
 
 // inhibitors is what `systemd-inhibit --list` shows.

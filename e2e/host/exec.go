@@ -11,7 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// execPatience is how long a program may take: an apply is the longest, some seconds on an idle machine.
+const execPatience = 5 * time.Minute
 
 // Command is a program to be run in a booted host.
 type Command struct {
@@ -35,11 +39,31 @@ func (h *Host) Exec(argv ...string) Result {
 // Run runs a program to its end.
 func (h *Host) Run(c Command) Result {
 	h.tb.Helper()
-	r, err := h.run(h.tb.Context(), c)
+	r, err := h.run(h.tb.Context(), execPatience, c)
 	if err != nil {
 		h.tb.Fatalf("host: %q: %v", c.Argv, err)
 	}
 	return r
+}
+
+// Begin begins to run a program as root, while the test goes on. end waits for its end; it is for the test's goroutine,
+// and may be called more than once.
+func (h *Host) Begin(argv ...string) (end func() Result) {
+	h.tb.Helper()
+	var r Result
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r, err = h.run(h.tb.Context(), execPatience, Command{Argv: argv})
+	}()
+	return func() Result {
+		h.tb.Helper()
+		if <-ended; err != nil {
+			h.tb.Fatalf("host: %q: %v", argv, err)
+		}
+		return r
+	}
 }
 
 // Must runs a program as root, which has to succeed, and returns what it printed, without the last line end.
@@ -52,11 +76,13 @@ func (h *Host) Must(argv ...string) string {
 	return strings.TrimSuffix(r.Stdout, "\n")
 }
 
-// run enters all namespaces of the host. Its error is not about how the program ended.
-func (h *Host) run(ctx context.Context, c Command) (Result, error) {
+// run enters all namespaces of the host. Its error is not about how the program ended, unless that took too long.
+func (h *Host) run(ctx context.Context, patience time.Duration, c Command) (Result, error) {
 	if h.leader == 0 {
 		return Result{}, errors.New("the host is off")
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("still running after %s", patience))
+	defer cancel()
 	argv := []string{
 		"--target", strconv.Itoa(h.leader), "--all", "--wdns=/", "--",
 		"/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
@@ -70,6 +96,8 @@ func (h *Host) run(ctx context.Context, c Command) (Result, error) {
 	err := program.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		err = nil
+	} else if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %s%s", context.Cause(ctx), out.String(), said.String())
 	}
 	return Result{Stdout: out.String(), Stderr: said.String(), Code: program.ProcessState.ExitCode()}, err
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	// bootPatience is how long a boot may take: 1 to 2 s on an idle machine.
-	bootPatience = time.Minute
+	bootPatience = 2 * time.Minute
 	// endPatience is how long a shutdown may take: 2 s, and what its services are granted (TimeoutStopSec=90s).
 	endPatience = 2 * time.Minute
 	journalTail = "120" // lines, when a test fails
@@ -46,7 +46,7 @@ type Host struct {
 func New(tb node.TB, n *node.Node, root Root) *Host {
 	tb.Helper()
 	h := &Host{tb: tb, node: n, tree: filepath.Join(n.Dir, "host/tree")}
-	for _, dir := range []string{"tree", "upper", "work", "staged"} {
+	for _, dir := range []string{"tree", "upper", "work", "staged", "seen"} {
 		if err := os.MkdirAll(filepath.Join(n.Dir, "host", dir), 0o755); err != nil {
 			tb.Fatalf("host: %v", err)
 		}
@@ -64,9 +64,10 @@ func New(tb node.TB, n *node.Node, root Root) *Host {
 func (h *Host) show() {
 	h.tb.Helper()
 	if h.tb.Failed() && h.leader != 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), unitPatience) // the test's own has ended
-		defer cancel()
-		r, err := h.run(ctx, Command{Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail}})
+		// The test's own context has ended.
+		r, err := h.run(context.Background(), unitPatience, Command{
+			Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail},
+		})
 		h.tb.Logf("host: journal: %v\n%s%s", err, r.Stdout, r.Stderr)
 	}
 }
@@ -104,7 +105,7 @@ func (h *Host) Boot() string {
 			return err
 		}
 		h.leader = leader
-		r, err := h.run(h.tb.Context(), Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
+		r, err := h.run(h.tb.Context(), bootPatience, Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
 		state = strings.TrimSpace(r.Stdout)
 		if err == nil && state != "running" && state != "degraded" {
 			err = fmt.Errorf("%s%s", r.Stdout, r.Stderr)

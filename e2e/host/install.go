@@ -3,11 +3,16 @@
 package host
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // preset is a product's choice of what runs: nothing but what it names (systemd.preset(5)).
@@ -41,14 +46,57 @@ func (h *Host) rpm(args ...string) string {
 	if !h.Booted() {
 		return h.node.Shell("rpm --nodeps --root " + h.tree + " --dbpath " + database + " " + strings.Join(args, " "))
 	}
-	leader := strconv.Itoa(h.leader)
+	seen := filepath.Join(h.node.Dir, "host/seen")
 	argv := append([]string{
-		"--target", leader, "--pid", "--ipc", "--uts", "--cgroup", "--",
-		"rpm", "--nodeps", "--root", "/proc/" + leader + "/root", "--dbpath", database,
+		"--target", strconv.Itoa(h.leader), "--pid", "--ipc", "--uts", "--cgroup", "--",
+		"rpm", "--nodeps", "--root", seen, "--dbpath", database,
 	}, args...)
-	out, err := exec.CommandContext(h.tb.Context(), "nsenter", argv...).CombinedOutput()
+	out, err := h.beside(seen, exec.CommandContext(h.tb.Context(), "nsenter", argv...))
 	if err != nil {
 		h.tb.Fatalf("host: rpm: %q: %v: %s", args, err, out)
 	}
 	return string(out)
+}
+
+// beside runs a program of this machine that sees the tree of a booted host, with all that the host has mounted, below
+// a directory. /proc/PID/root is that tree, too, but not for every program: SQLite, in which rpm keeps its record,
+// resolves symlinks by itself, and this one says "/".
+func (h *Host) beside(dir string, program *exec.Cmd) (out []byte, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for ever: a thread in a namespace of its own is good for nothing else, and ends here
+		if err = h.attach(dir); err == nil {
+			out, err = program.CombinedOutput() // whose namespaces are those of the thread that starts it
+		}
+	}()
+	<-done
+	return out, err
+}
+
+// attach gives the calling thread a mount namespace of its own, in which the host's tree is at dir: see open_tree(2).
+func (h *Host) attach(dir string) error {
+	err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	if err != nil {
+		return err
+	}
+	own, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	hosts, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", h.leader))
+	if err != nil {
+		return err
+	}
+	defer hosts.Close()
+	if err := unix.Setns(int(hosts.Fd()), unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err := errors.Join(err, unix.Setns(int(own.Fd()), unix.CLONE_NEWNS)); err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(tree) }()
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }

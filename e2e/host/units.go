@@ -80,6 +80,7 @@ func (h *Host) Await(unit, property, value string) {
 // Journal is what a unit, and systemd about it, said since the boot: one message a line.
 func (h *Host) Journal(unit string) string {
 	h.tb.Helper()
+	h.Must("journalctl", "--sync") // what was said is taken down some time later
 	return h.Must("journalctl", "--boot", "--output=cat", "--no-pager", "--unit="+unit)
 }
 
