@@ -154,7 +154,7 @@ install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	$(BINARY) man docs/man/image-update-agent.8.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
 	$(BINARY) man --settings packaging/config.yaml docs/man/image-update-agent.yaml.5.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
 	install -d '$(DESTDIR)$(DOCDIR)'
-	install -m644 docs/*.md docs/*.svg '$(DESTDIR)$(DOCDIR)'
+	install -m644 docs/*.md docs/*.svg packaging/prometheus/image-update-agent.rules.yml '$(DESTDIR)$(DOCDIR)'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
 
 tarball: ## dist/: sources and vendor.tar.gz of HEAD, the same bytes each time, with spec and .changes
@@ -177,9 +177,9 @@ packages:
 node: packages
 	@tools/setup containerd containerd17 distribution registry26 kubelet
 
-# Systems with systemd as process 1, which the demo does not need.
+# What the demo does not need: systems with systemd as process 1, and what tries the alarms.
 hosts: packages
-	@tools/setup host host-new
+	@tools/setup host host-new promtool
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:
