@@ -34,6 +34,9 @@ func TestHostPackage(t *testing.T) {
 		is := h.Show(host.Service, "ActiveState", "UnitFileState", "NeedDaemonReload")
 		assert.Equal(t, map[string]string{"ActiveState": "inactive", "UnitFileState": "enabled", "NeedDaemonReload": "no"}, is,
 			"the product's preset enables it, and nothing starts it in the middle of an install")
+		for _, unit := range []string{renderUnit, hookPath} {
+			assert.Equal(t, "enabled", h.Show(unit, "UnitFileState")["UnitFileState"], "%s comes along", unit)
+		}
 		hostFiles(h, n)
 		h.WriteFile("/etc/image-update-agent/config.d/mine.yaml", "interval: 6h\n")
 		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})

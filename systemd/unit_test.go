@@ -133,7 +133,7 @@ func TestTheUnitNeverDelaysTheNode(t *testing.T) {
 func TestNoBootFailsForRendering(t *testing.T) {
 	t.Parallel()
 	o := options(t, renderFile)
-	assert.Equal(t, []string{renderFile}, options(t, unitFile)["Install.Also"], "who enables the one enables the other")
+	assert.Equal(t, []string{renderFile + " " + HookPath}, options(t, unitFile)["Install.Also"], "who enables the one enables the others")
 	assert.Equal(t, []string{"kubelet.service " + unitFile}, o["Unit.Before"])
 	assert.NotContains(t, strings.Join(o["Unit.After"], " "), "network")
 	assert.Equal(t, []string{"oneshot"}, o["Service.Type"])

@@ -95,6 +95,14 @@ func (a *app) tell(ctx context.Context, s settings, log *slog.Logger) error {
 // desk is where the daemon leaves word for hooks.
 func (s settings) desk() *hook.Desk { return hook.New(s.StateDir, s.RuntimeDir) }
 
+// leave is how word is left: without hooks no service is started for nothing.
+func (s settings) leave() func(context.Context, agent.Status) error {
+	if s.Hooks.Configured() {
+		return s.desk().Announce
+	}
+	return s.desk().Note
+}
+
 func (s settings) saltRefresh(a *app) hook.Program {
 	return hook.Program{
 		Root: s.root, Path: filepath.Join(s.root, saltCall), Args: []string{"saltutil.refresh_grains"},
@@ -110,13 +118,13 @@ func (s settings) hookProgram(a *app) hook.Program {
 // the daemon to fail.
 type telling struct {
 	agent.Recorder
-	desk *hook.Desk
-	log  *slog.Logger
+	leave func(context.Context, agent.Status) error
+	log   *slog.Logger
 }
 
 func (t telling) Publish(ctx context.Context, s agent.Status) error {
 	err := t.Recorder.Publish(ctx, s)
-	if left := t.desk.Announce(ctx, s); left != nil {
+	if left := t.leave(ctx, s); left != nil {
 		t.log.WarnContext(ctx, "no word left for hooks", "err", left)
 	}
 	return err

@@ -39,7 +39,7 @@ func newHooked(t *testing.T, settings string) hooked {
 	h.configure(settings)
 	run, lib := filepath.Join(h.root, "run/image-update-agent"), filepath.Join(h.root, "var/lib/image-update-agent")
 	log := slog.New(slog.DiscardHandler)
-	recorder := telling{state.New(lib, run, log), hook.New(lib, run), log}
+	recorder := telling{state.New(lib, run, log), hook.New(lib, run).Announce, log}
 	h.publish = func(s agent.Status) error { return recorder.Publish(t.Context(), s) }
 	return h
 }
@@ -227,12 +227,25 @@ func TestAGrainThatIsWrittenIsDue(t *testing.T) {
 	}
 }
 
+// The path unit is enabled on every node, and starts nothing where no hook is configured.
+func TestWordIsLeftForConfiguredHooksOnly(t *testing.T) {
+	t.Parallel()
+	for settings, due := range map[string]bool{"": false, both: true} {
+		h := newHooked(t, settings)
+		s, err := (&app{root: h.root}).settings()
+		require.NoError(t, err)
+		require.NoError(t, s.leave()(t.Context(), offering("staged", "2")))
+		assert.Equal(t, due, h.isDue(), settings)
+		assert.FileExists(t, h.path("run/image-update-agent/announcement.json"))
+	}
+}
+
 // Hooks are nobody's condition: a status is published whatever becomes of them.
 func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	dir := t.TempDir()
-	h := telling{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")), slog.New(slog.NewTextHandler(&log, nil))}
+	h := telling{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")).Announce, slog.New(slog.NewTextHandler(&log, nil))}
 	require.NoError(t, h.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
 	assert.Contains(t, log.String(), "no word left for hooks")
 	ctx, cancel := context.WithCancel(t.Context())

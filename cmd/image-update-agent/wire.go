@@ -98,7 +98,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
-		Announcer: announcer(s, log), Recorder: telling{state.New(s.StateDir, s.RuntimeDir, log), s.desk(), log},
+		Announcer: announcer(s, log), Recorder: telling{state.New(s.StateDir, s.RuntimeDir, log), s.leave(), log},
 		Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preset is a product's choice of what runs: nothing but what it names (systemd.preset(5)).
-const preset = "enable " + packageName + "*\n"
+// preset is a product's choice of what runs of the package: the service, and what that brings along. The first line that
+// fits counts (systemd.preset(5)).
+const preset = "enable " + Service + "\ndisable " + packageName + "*\n"
 
 // database is where rpm keeps its record on every system but Debian, whose rpm has it in a home directory.
 const database = "/var/lib/rpm"

@@ -7,8 +7,9 @@
 // A change is what lies between two announcements. A hook is what is run for one.
 //
 // Hooks never run in the daemon, which is hardened and must not wait for anybody.
-// The daemon keeps the announcement in its runtime directory, and beside it an
-// empty file, the due file, whenever there is something to run a hook for. A path
+// The daemon keeps the announcement in its runtime directory, and beside it, where
+// a hook is configured, makes an empty file, the due file, whenever there is
+// something to run it for. A path
 // unit sees that file and starts the hook's own service, which takes it away first
 // and reads the announcement afterwards. So whatever comes while a hook runs makes
 // one more run of it, with the newest, and a hook that is slow or hangs is nobody
@@ -62,9 +63,19 @@ func New(stateDir, runtimeDir string) *Desk {
 	return &Desk{stateDir: stateDir, runtimeDir: runtimeDir}
 }
 
-// Announce keeps what is to be told of a status. Where that is what it was before,
-// nothing is written and nobody is woken.
+// Announce keeps what is to be told of a status, and asks for a run of the hook.
+// Where that is what it was before, nothing is written and nobody is woken.
 func (d *Desk) Announce(ctx context.Context, s agent.Status) error {
+	return d.keep(ctx, s, d.due)
+}
+
+// Note keeps it, and wakes nobody: for a node without hooks, which may have some
+// later.
+func (d *Desk) Note(ctx context.Context, s agent.Status) error {
+	return d.keep(ctx, s, func() error { return nil })
+}
+
+func (d *Desk) keep(ctx context.Context, s agent.Status, wake func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -86,7 +97,7 @@ func (d *Desk) Announce(ctx context.Context, s agent.Status) error {
 	if err := write(d.runtimeDir, announcementFile, now, 0o644); err != nil {
 		return fmt.Errorf("hook: %w", err)
 	}
-	if err := d.due(); err != nil {
+	if err := wake(); err != nil {
 		return err
 	}
 	d.last = &now

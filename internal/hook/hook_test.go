@@ -3,6 +3,7 @@
 package hook
 
 import (
+	"context"
 	"encoding/json"
 	"io/fs"
 	"os"
@@ -180,6 +181,20 @@ func isDue(t require.TestingT, d *Desk) bool {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 	}
 	return err == nil
+}
+
+// Without a hook nobody is woken, and what one is told that is configured later is not less.
+func TestNobodyIsWokenWithoutAHook(t *testing.T) {
+	t.Parallel()
+	d := New(t.TempDir(), t.TempDir())
+	require.NoError(t, d.Note(t.Context(), running("current", "1", "", false)))
+	assert.False(t, isDue(t, d))
+	d = New(d.stateDir, d.runtimeDir)
+	require.NoError(t, d.Announce(t.Context(), running("current", "1", "", false)))
+	assert.True(t, isDue(t, d), "nothing has changed, and nobody has been told")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, d.Note(ended, running("current", "3", "", false)), context.Canceled)
 }
 
 func TestNobodyIsWokenForTheSame(t *testing.T) {
