@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -255,7 +256,10 @@ func program(t *testing.T, script string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	file := filepath.Join(dir, "image-update-agent")
-	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755))
+	syscall.ForkLock.RLock() // or a process that is started meanwhile has it open, and it cannot be run: go.dev/issue/22315
+	err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 	return dir
 }
 
