@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preset is a product's choice of what runs of the package: the service, and what that brings along. The first line that
-// fits counts (systemd.preset(5)).
+// preset is a product's choice of what runs of the package: the service, and what that brings along. The first line
+// that fits counts (systemd.preset(5)).
 const preset = "enable " + Service + "\ndisable " + packageName + "*\n"
 
 // database is where rpm keeps its record on every system but Debian, whose rpm has it in a home directory.
