@@ -35,9 +35,8 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		v.see(is, err)
 		switch {
 		case err != nil:
-		case is.moved != "":
-			a.moved = true
-			return fmt.Errorf("%w: %s", ErrHeld, is.moved)
+		case is.moved != "" && !is.before:
+			return a.movedOn(is)
 		case is.missing == "" && time.Since(v.since) >= a.Policy.Settle:
 			a.unchecked(step.File, is.unchecked)
 			a.watch.up = v.since
@@ -54,10 +53,20 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		if time.Since(v.began) >= limit {
+		switch {
+		case time.Since(v.began) < limit:
+		case is.moved != "":
+			return a.movedOn(is)
+		default:
 			return unproved(p.Pod, a.Policy.ApplyTimeout, is, v.fell, err)
 		}
 	}
+}
+
+// movedOn ends a proof where kubelet has started something else.
+func (a *Agent) movedOn(is sight) error {
+	a.moved = true
+	return fmt.Errorf("%w: %s", ErrHeld, is.moved)
 }
 
 // vigil is what a proof has seen.
@@ -158,6 +167,7 @@ func unproved(pod string, after time.Duration, last sight, fell int, err error) 
 type sight struct {
 	missing string // the first thing that is not as expected; empty: all is
 	moved   string // a tag has moved on between the last look and the start, and something else was started
+	before  bool   // which is what ran before: it may be of a pod manifest that was put back, and go again
 	started bool   // the containers were started anew, or an init container runs or has failed
 	starts  string // names the starts of the expected containers: another one is a restart
 	ended   []ending
@@ -181,8 +191,9 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 			s.missing = lacks(c, e)
 		}
 		anew := c != nil && c.ID != e.Old
-		if anew && c.Running && e.Config != "" && c.Image != "" && !isImage(*c, e) {
-			s.moved = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image)
+		other := anew && c.Running && !e.OnNode && e.Config != "" && c.Image != "" && !isImage(*c, e)
+		if other && (s.moved == "" || s.before) {
+			s.moved, s.before = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image), p.ran(*c, e)
 		}
 		// One that has ended well tells nothing of the others, whose registry may be away.
 		begun = begun || e.Init && anew && (c.Running || c.ExitCode != 0)
@@ -199,6 +210,15 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		s.missing, s.unchecked = a.unready(ctx, p, containers)
 	}
 	return s, nil
+}
+
+// ran reports whether a container has the image that ran well before.
+func (p Apply) ran(c Container, e Expectation) bool {
+	if p.Back == nil {
+		return false
+	}
+	at, ok := p.Back.at(e)
+	return ok && isImage(c, Expectation{Digest: at.Digest, Config: at.Config})
 }
 
 // hasEnded reports whether a container has ended that should not have.

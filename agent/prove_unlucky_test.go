@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -210,5 +211,83 @@ func TestWatchdogIsServedWhileAPodGoesDown(t *testing.T) {
 		w.apply()
 		gap = max(gap, time.Since(last))
 		assert.LessOrEqual(t, gap, 45*time.Second)
+	})
+}
+
+// late is a runtime that shows a container of the pod manifest that was there before, until a time.
+type late struct {
+	agent.Pods
+	c     agent.Container
+	until *time.Time
+}
+
+func (l late) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+	if time.Now().Before(*l.until) {
+		return []agent.Container{l.c}, nil, nil
+	}
+	return l.Pods.Containers(ctx)
+}
+
+// startsOnceMore has kubelet start a release for a while when its pod manifest is set aside for the nth time: it had
+// just been put back, and kubelet had begun with it.
+func (w *world) startsOnceMore(r agent.Release, nth int, d time.Duration) {
+	w.restart()
+	c, _ := w.Node.Container("velum.yaml", "velum")
+	c.ID, c.Sandbox, c.Running, c.Image, c.Digests = "late", "late", true, r.Config, []digest.Digest{r.Digest}
+	var until time.Time
+	w.agent.Pods = late{w.Node, c, &until}
+	n := 0
+	w.Node.OnAside = func(string) error {
+		if n++; n == nth {
+			until = time.Now().Add(d)
+		}
+		return nil
+	}
+}
+
+// The old pod starts once more under the new pod manifest: no tag has moved on, and the new one is proved when it is
+// there.
+func TestOldPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.check()
+		w.startsOnceMore(first, 1, 5*time.Second)
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+
+		bad := w.bad(3, "3.1")
+		w.startsOnceMore(second, 1, 5*time.Second)
+		out, _ = w.apply()
+		assert.Contains(t, out[0].Reason, "rolled back to 4.0.0-rev2-build2.1")
+		assert.Contains(t, w.record().Denied, denied(bad))
+	})
+}
+
+// The same with what does not come up, under the way back: a digest does not move on.
+func TestBadPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.bad(2, "2.1")
+		w.startsOnceMore(bad, 2, 5*time.Second)
+		out, _ := w.apply()
+		assert.Contains(t, out[0].Reason, "rolled back to 4.0.0-rev1-build1.1")
+		assert.False(t, w.record().Overrides["velum.yaml"].Pending)
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// The tag itself went back to what ran before, at the last moment: what was approved has not failed.
+func TestTagThatGoesBackUnderAnApplyDeniesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.check()
+		w.Node.OnAside = func(string) error { w.Registry.Tag(velum, "4.0.0-rev2", first.Digest); return nil }
+		out, _ := w.apply()
+		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Contains(t, out[0].Reason, "4.0.0-rev2 has moved on")
+		assert.Empty(t, w.record().Denied)
+		assert.Empty(t, w.record().Failed)
 	})
 }
