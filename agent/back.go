@@ -31,7 +31,7 @@ func (d *decider) back(v podView, s *Step) {
 	switch {
 	case err != nil:
 		s.Apply.NoBack = err.Error()
-	case len(o.Images) == 0 || s.Data == nil && !differs(o, s.Apply.Expect):
+	case len(o.Images) == 0:
 		s.Apply.NoBack = "no other release is known to have run well"
 	default:
 		s.Apply.Back = &o
@@ -50,21 +50,11 @@ func (d *decider) wayBack(v podView, to func(container string, g Good) Pin) (Ove
 	}
 	return pin(was.Data, "", d.now, func(img manifests.Image) Overridden {
 		p := to(img.Container, d.rec.Good[goodKey(v.file, img.Container)])
-		rel := d.rec.Releases[releaseKey(p.Repository, p.Digest)]
-		tag := rel.Name()
-		if at := v.override.Images[placeOf(img)]; tag == "" && at.Pin == p {
-			tag = at.Tag // as it stands there
+		if at := v.override.Images[placeOf(img)]; at.Pin == p {
+			return at // as it stands there
 		}
-		return Overridden{Pin: p, Config: rel.Config, Tag: tag}
-	})
-}
-
-// differs reports whether an override names another digest than is expected of any
-// container.
-func differs(o Override, expected []Expectation) bool {
-	return slices.ContainsFunc(expected, func(e Expectation) bool {
-		at, ok := o.at(e)
-		return ok && at.Digest != e.Digest
+		rel := d.rec.Releases[releaseKey(p.Repository, p.Digest)]
+		return Overridden{Pin: p, Config: rel.Config, Tag: rel.Name()}
 	})
 }
 
@@ -87,7 +77,7 @@ func (e Expectation) place() string {
 // against restarting pods does not hold it: the pod does not run well as it is.
 func (d *decider) rollBack(v podView) (Step, bool) {
 	o := v.override
-	if !o.Pending || v.err != nil || v.disk == nil || d.inv.Busy != "" {
+	if !o.Pending || v.err != nil || d.inv.Busy != "" { // one without a file is not pending
 		return Step{}, false
 	}
 	pod, err := d.policy.memory.parse([]byte(o.Data))
@@ -117,7 +107,7 @@ func (d *decider) strayed(v *podView) bool {
 		return false
 	}
 	containers := d.inv.podContainers(v.was.Namespace, v.was.Name, d.names)
-	return d.rec.hasDenied(v.file) && slices.ContainsFunc(v.was.Images, func(i manifests.Image) bool {
+	return slices.ContainsFunc(v.was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[placeOf(i)]
 		c := container(containers, i.Container)
 		ref, _ := d.policy.memory.reference(i.Reference)
@@ -146,9 +136,7 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 		}
 		g := d.rec.Good[goodKey(v.file, img.Container)]
 		unproved = unproved || g.Running != "" && !d.rec.runs(i, g)
-		e := i.is().expected(img.Kind, img.Container, containers)
-		e.OnNode = true
-		s.Apply.Expect = append(s.Apply.Expect, e)
+		s.Apply.Expect = append(s.Apply.Expect, i.is().expected(img.Kind, img.Container, containers))
 	}
 	f := d.rec.Failed[v.file]
 	if !unproved || f.isOf(s.Apply) && !d.steady(p, containers) {

@@ -55,7 +55,6 @@ func (d *decider) lastSeen(ref Reference) Release {
 			}
 		}
 	}
-	is.Tag = ref.Tag
 	return is
 }
 
@@ -72,7 +71,7 @@ func (d *decider) speaksAgainst(v podView, target Release, w Want) string {
 	case on.Repository != "" && host(on.Repository) != host(target.Repository):
 		// As a rewrite makes it: nobody has seen that the other one serves it.
 		return name + ": of another registry than " + on.Repository
-	case on.Repository != "" && higher(target.Tag, on.Tag, rule.Dialect) != target.Tag:
+	case higher(target.Tag, on.Tag, rule.Dialect) != target.Tag:
 		return name + ": lower than " + on.Tag
 	case isLower(target.Tag, v.override.Images[placeOf(w.Image)].Tag, rule.Dialect):
 		return name + ": lower than what the pod was rolled back to"

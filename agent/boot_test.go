@@ -165,6 +165,8 @@ func TestABootWithIfNotPresent(t *testing.T) {
 		w.brings("4.0.1-rev1")
 		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
+		becomes(t, w.boots(), agent.StepWrite, "its template is new") // a pod that is not there starts late, and not worse
 	})
 }
 

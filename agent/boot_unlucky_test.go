@@ -454,3 +454,20 @@ func TestABootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 	})
 }
+
+// Two questions have the same tag in their answers: what was said last counts.
+func TestABootGoesByTheLastAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		r := w.record()
+		then := agent.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: first.Digest}
+		now := agent.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: bad.Digest}
+		r.Offers[velum+":4.0.1-rev1 (as written)"] = agent.Remembered{At: w.Clock.Now().Add(-time.Hour), Follow: then}
+		r.Offers[velum+":4.0.1-rev1"] = agent.Remembered{At: w.Clock.Now(), Follow: now}
+		r.Denied = map[string]agent.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
+		require.NoError(t, w.Disk.Save(t.Context(), r))
+		w.brings("4.0.1-rev1")
+		becomes(t, w.boots(), "", "refused by failed")
+	})
+}

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/kubic-project/image-update-agent/agent"
 )
 
 // What looks like a pod that was broken before its update and was not: it is rolled back all the same.
@@ -21,19 +19,39 @@ func TestPodThatWasNotBrokenBeforeIsRolledBack(t *testing.T) {
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "init:setup="+mariadb+":10.0", "more="+mariadb+":10.0"))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Registry.Release(mariadb, "10.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "init:setup="+mariadb+":10.0"))
-				w.check()
-				before(w)
-				w.bad(2, "2.1")
-				out, _ := w.apply()
-				assert.Equal(t, agent.ResultFailed, out[0].Result)
-				w.runs("velum.yaml", "velum", first.Digest)
+		for mode, auto := range map[string]bool{"by a person": false, "by itself": true} {
+			t.Run(name+", "+mode, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					w := newWorld(t)
+					first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+					w.Registry.Release(mariadb, "10.0", 1, "1.1")
+					w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "init:setup="+mariadb+":10.0"))
+					w.check()
+					w.Policy.Auto = auto
+					w.restart()
+					before(w)
+					bad := w.bad(2, "2.1")
+					w.apply()
+					assert.Contains(t, w.record().Denied, denied(bad))
+					w.runs("velum.yaml", "velum", first.Digest)
+				})
 			})
-		})
+		}
 	}
+}
+
+// The record was lost, and mode auto applies in the very cycle that looks first: nothing is known to have run well.
+func TestNothingIsKnownThatAPodCouldReturnTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		bad := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.Node.Crash(bad.Digest, true)
+		w.Disk.Lose()
+		w.Policy.Auto = true
+		w.restart()
+		s := w.check()
+		assert.Contains(t, s.Reason, "it stays as it is: no other release is known to have run well")
+		w.runs("velum.yaml", "velum", bad.Digest)
+		assert.Empty(t, w.record().Overrides)
+	})
 }

@@ -184,3 +184,16 @@ func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
 	}
 	w.idle()
 }
+
+// A placeholder without a value asks for no tag, and its question is not shown as if it asked for an empty one.
+func TestQuestionIsReadByPeople(t *testing.T) {
+	t.Parallel()
+	for text, q := range map[string]agent.Question{
+		velum:                         {Repository: velum, Convert: true},
+		velum + ":4.0.0":              {Repository: velum, Tag: "4.0.0", Convert: true},
+		velum + ":4.0.0 (as written)": {Repository: velum, Tag: "4.0.0"},
+		velum + " (as written)":       {Repository: velum},
+	} {
+		assert.Equal(t, text, q.String())
+	}
+}

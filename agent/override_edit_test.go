@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -38,6 +40,20 @@ func TestOlderPodManifestComesBackWhileItIsPinned(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The same before kubelet has started it: under Always it would ask the registry, whatever the node has by that name.
+func TestOlderPodManifestComesBackBeforeKubeletPulls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := rolledBackOnce(t)
+		pinned := w.Node.PodManifest("velum.yaml")
+		w.Node.PowerOff()
+		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
+		w.Node.Hold(velum+":4.0.0-rev1", first.Digest)
+		w.restart()
+		w.look()
+		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
+	})
 }
 
 func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
@@ -220,5 +236,26 @@ func TestAnotherImageOfARolledBackPodMovesOn(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), mariadb+":10.0-rev2\n")
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "@"+first.Digest.String())
+	})
+}
+
+// A pod waits to be brought back, and its template cannot be read for a while: nothing is done about it, nor forgotten.
+func TestPendingRollbackWaitsForATemplateThatCanBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
+		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+		w.apply()
+		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+		w.Node.OnStage = nil
+		was := w.Node.PodManifest("velum.yaml")
+		w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod"))
+		w.look()
+		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+		w.brings("4.0.0-rev1")
+		w.look()
+		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
+		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }

@@ -180,7 +180,7 @@ func TestAdoptedReleaseOfAForeignPodIsToldOnly(t *testing.T) {
 		w.Node.Restart("velum.yaml", "velum")
 		s := w.look()
 		assert.Equal(t, agent.StateFailed, s.State)
-		assert.Contains(t, s.Reason, "it stays as it is")
+		assert.Contains(t, s.Reason, "it stays as it is: velum.yaml has no template and is not listed under manage")
 		assert.Equal(t, string(was), w.Node.PodManifest("velum.yaml"))
 		began := time.Now()
 		s = w.look()

@@ -22,13 +22,16 @@ type Question struct {
 	Convert bool
 }
 
-// String is the question as a key of the record and in the log.
+// String is the question for people, and as a key of the record.
 func (q Question) String() string {
-	s := q.Repository + ":" + q.Tag
-	if q.Convert {
-		return s
+	s := q.Repository
+	if q.Tag != "" {
+		s += ":" + q.Tag
 	}
-	return s + asWritten
+	if !q.Convert {
+		s += asWritten
+	}
+	return s
 }
 
 // asWritten marks the questions of pod manifests that are not ours to render.
