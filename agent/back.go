@@ -112,7 +112,7 @@ func (d *decider) strayed(v *podView) bool {
 		c := container(containers, i.Container)
 		ref, _ := d.policy.memory.reference(i.Reference)
 		_, denied := d.rec.denies(d.lastSeen(ref))
-		return ours && denied && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
+		return ours && denied && pulled(i) && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
 }
 

@@ -259,3 +259,24 @@ func TestPendingRollbackWaitsForATemplateThatCanBeRead(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
+
+// A mirror has no long tags, so what was rolled back to is called by the tag that names what is denied. Its pod
+// manifest follows nothing all the same: a person's edit of it is not undone, also while the pod does not run.
+func TestEditOfAPinnedFileWithoutALongTagIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Publish(velum, "4.0.0-rev1")
+		w.brings("4.0.0-rev1")
+		w.check()
+		w.Node.Crash(w.Registry.Publish(velum, "4.0.0-rev1").Digest, true)
+		w.check()
+		w.apply()
+		w.isPinned("4.0.0-rev1", first.Digest)
+		w.Node.PowerOff()
+		edited := w.Node.PodManifest("velum.yaml") + "  hostNetwork: true\n"
+		w.Node.PutPodManifest("velum.yaml", []byte(edited))
+		w.restart()
+		w.look()
+		assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
+	})
+}

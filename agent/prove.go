@@ -191,18 +191,14 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 			s.missing = lacks(c, e)
 		}
 		anew := c != nil && c.ID != e.Old
-		other := anew && c.Running && !e.OnNode && e.Config != "" && c.Image != "" && !isImage(*c, e)
-		if other && (s.moved == "" || s.before) {
-			s.moved, s.before = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image), p.ran(*c, e)
-		}
 		// One that has ended well tells nothing of the others, whose registry may be away.
 		begun = begun || e.Init && anew && (c.Running || c.ExitCode != 0)
 		s.started = s.started && (e.Init || anew)
 		if c != nil {
 			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
 		}
-		if anew && hasEnded(*c, e) {
-			s.ended = append(s.ended, ending{e.Container, c.ID, lacks(c, e)})
+		if anew {
+			s.took(*c, e, p)
 		}
 	}
 	s.starts, s.started = starts.String(), s.started || begun
@@ -210,6 +206,21 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 		s.missing, s.unchecked = a.unready(ctx, p, containers)
 	}
 	return s, nil
+}
+
+// took is what a container shows that was started anew.
+func (s *sight) took(c Container, e Expectation, p Apply) {
+	if isOther(c, e) && (s.moved == "" || s.before) {
+		s.moved, s.before = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image), p.ran(c, e)
+	}
+	if hasEnded(c, e) {
+		s.ended = append(s.ended, ending{e.Container, c.ID, lacks(&c, e)})
+	}
+}
+
+// isOther reports whether a container runs what its tag must have named when it was started.
+func isOther(c Container, e Expectation) bool {
+	return c.Running && !e.OnNode && e.Config != "" && c.Image != "" && !isImage(c, e)
 }
 
 // ran reports whether a container has the image that ran well before.
