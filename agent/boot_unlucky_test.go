@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -470,4 +471,27 @@ func TestABootGoesByTheLastAnswer(t *testing.T) {
 		w.brings("4.0.1-rev1")
 		becomes(t, w.boots(), "", "refused by failed")
 	})
+}
+
+// What is right as it is becomes ours only where it is to the byte what the agent would write, and has written something.
+func TestABootTakesNothingForItsOwn(t *testing.T) {
+	for name, c := range map[string]struct{ wrote, comment string }{
+		"never written by the agent": {"", ""},
+		"with a person's comment":    {"something older", "# a comment\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				r := w.record()
+				delete(r.Wrote, "velum.yaml")
+				if c.wrote != "" {
+					r.Wrote["velum.yaml"] = digest.FromString(c.wrote)
+				}
+				require.NoError(t, w.Disk.Save(t.Context(), r))
+				w.Node.PutPodManifest("velum.yaml", []byte(w.Node.PodManifest("velum.yaml")+c.comment))
+				assert.Empty(t, w.boots())
+				assert.Equal(t, r.Wrote["velum.yaml"], w.record().Wrote["velum.yaml"])
+			})
+		})
+	}
 }
