@@ -238,7 +238,7 @@ func TestPropertyOnlyWhatSaltReadsIsEdited(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
 		"a", "b", "roles", "image_update_state", "image_update_reason", "image_updates", "image_update_count", ": ", ":", "\n", "\n", "\n  ", "\n- ", "- ", " ", "  ",
 		"\t", "#", " # c", "'", `"`, "[", "]", "{", "}", ",", "&x ", "*x", "!!str ", "!!int ", "!t ", "|", ">-", "?", "? ", "---", "\n---\n", "...", "%YAML 1.1\n", "=", "<<", "<<: *x\n",
-		"yes", "true", "0", "1", "07", "1.5", "1:20", "0b", "_", "~", "null", "\r\n", "\r", "\u0085", "\u2028", "\ufeff", "@", "`", "\\", "2020-01-01", "ä",
+		"yes", "true", "0", "1", "07", "1.5", "1:20", "0b", "0x", "_", "~", "null", "\r\n", "\r", "\u0085", "\u2028", "\ufeff", "@", "`", "\\", "2020-01-01", "ä",
 		"a: 1\n", "b:\n- c\n", "c: {d: e}\n",
 	})
 	accepted := 0

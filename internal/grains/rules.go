@@ -49,11 +49,18 @@ func checkLines(data []byte) error {
 // errTag is what Salt's loader calls "could not determine a constructor".
 var errTag = errors.New("a tag that salt does not read")
 
+// noDigits are integers to PyYAML (resolver.py) on which its constructor fails, or
+// Salt's, which strips leading zeros first.
+var noDigits = regexp.MustCompile(`^([-+]?0[bx]_+|0+_+)$`)
+
 // checkSalt refuses what YAML allows and Salt's loader
 // (salt/utils/yamlloader.py) does not.
 func checkSalt(n *yaml.Node) error {
 	if n.Style&yaml.TaggedStyle != 0 && !slices.Contains(readTags[n.Kind], n.ShortTag()) {
 		return fmt.Errorf("line %d: %w: %s", n.Line, errTag, n.ShortTag())
+	}
+	if n.Kind == yaml.ScalarNode && n.Style == 0 && noDigits.MatchString(n.Value) {
+		return fmt.Errorf("line %d: a number without a digit: %s", n.Line, n.Value)
 	}
 	keys := map[string]int{}
 	for i, child := range n.Content {
