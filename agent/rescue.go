@@ -46,8 +46,8 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 	if r == nil || r.done || r.step.Apply.PullFirst || is.started || ctx.Err() != nil {
 		return nil
 	}
-	waited := time.Since(since)
-	if waited < r.next-proofInterval/2 { // the look that is nearest to it
+	waited := time.Since(since).Round(proofInterval / 2) // a look comes a little early, or late
+	if waited < r.next {
 		return nil
 	}
 	r.next *= 2 // a pod that does not start may be so for long
