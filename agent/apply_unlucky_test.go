@@ -302,11 +302,7 @@ func TestPendingRetry(t *testing.T) {
 
 func TestPendingRespectsAnEdit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
-		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
-		w.apply()
+		w, _ := rollbackPending(t)
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
 		mine := podYAML("velum", "velum="+mariadb+":10.0-rev1")
 		w.Node.PutPodManifest("velum.yaml", mine)

@@ -343,15 +343,23 @@ func TestRescueIsTriedOnce(t *testing.T) {
 	})
 }
 
+// rollbackPending is a pod whose apply has failed, and that waits to be brought back:
+// the node has lost what ran before, and cannot fetch it.
+func rollbackPending(t *testing.T) (w *world, first agent.Release) {
+	t.Helper()
+	w, first = running(t)
+	w.bad(1, "9.9")
+	w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
+	w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+	w.apply()
+	require.True(t, w.record().Overrides["velum.yaml"].Pending)
+	return w, first
+}
+
 // While a pod waits to be brought back, nothing of it is offered, written or kept.
 func TestPendingRollbackOffersNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
-		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
-		w.apply()
-		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+		w, _ := rollbackPending(t)
 		denials := len(w.record().Denied)
 		text := w.Node.PodManifest("velum.yaml")
 		s := w.check()

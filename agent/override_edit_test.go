@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -242,12 +240,7 @@ func TestAnotherImageOfARolledBackPodMovesOn(t *testing.T) {
 // A pod waits to be brought back, and its template cannot be read for a while: nothing is done about it, nor forgotten.
 func TestPendingRollbackWaitsForATemplateThatCanBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
-		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
-		w.apply()
-		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+		w, first := rollbackPending(t)
 		w.Node.OnStage = nil
 		was := w.Node.PodManifest("velum.yaml")
 		w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod"))

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 )
 
 // A volume's image, or one of a second document, is not named by digest.
@@ -138,11 +137,7 @@ func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
 
 func TestGrainIsWrittenOnceWhileARollbackWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.bad(1, "9.9")
-		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
-		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
-		w.apply()
+		w, _ := rollbackPending(t)
 		w.look()
 		n := w.Grain.Writes()
 		for range 5 {
