@@ -51,7 +51,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet pictures soak fuzz lint format install tarball rpm clean packages node hosts root
+.PHONY: help build demo test quick bench fleet pictures soak fuzz mutants signatures lint format install tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ fuzz: ## each fuzz target for FUZZTIME
 		go test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${file%/*}"; \
 	done
 
+mutants: ## take each guard of docs/security.md out of a copy, and name those that no test misses; ROWS=T1,N2: only these
+	@go -C e2e run ./cmd/mutants -rows '$(ROWS)'
+
 signatures: ## sign the fixtures of internal/signature anew, with the real cosign 2 and 3, and verify them
 	@tools/setup cosign
 	@rm -f internal/signature/testdata/*.json internal/signature/testdata/*.pem
@@ -161,7 +164,7 @@ tarball: ## dist/: sources and vendor.tar.gz of HEAD, the same bytes each time, 
 	@tools/package tarball dist
 	@ls -s --block-size=K dist
 
-rpm: packages ## dist/: the RPMs of HEAD, built without a network; rpmlint
+rpm: packages ## dist/: the RPMs of HEAD and its source package, built without a network; rpmlint
 	@tools/package rpm dist
 	@rpmlint --rpmlintrc packaging/image-update-agent-rpmlintrc dist/*.rpm dist/*.spec
 	@ls -s --block-size=K dist

@@ -107,7 +107,10 @@ func TestWayBackThatIsNowhereIsNotTriedAgainAndAgain(t *testing.T) {
 	})
 }
 
-type neverReady struct{ err error }
+type neverReady struct {
+	silentKubelet
+	err error
+}
 
 func (n neverReady) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
 	return agent.Verdict{}, n.err
@@ -122,7 +125,7 @@ func TestReadinessThatCannotBeAskedDoesNotBlockTheLoop(t *testing.T) {
 		w.check()
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
-		w.agent.Readiness = neverReady{errors.New("connection refused")}
+		w.agent.Readiness = neverReady{err: errors.New("connection refused")}
 		out, s := w.apply()
 		t.Log(out, s.State, s.Reason)
 		var total time.Duration

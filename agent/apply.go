@@ -90,7 +90,7 @@ func (a *Agent) apply(ctx context.Context, s Step) error {
 // isStopped reports that no container runs that an apply is about.
 func (a *Agent) isStopped(ctx context.Context, p Apply) bool {
 	all, _, err := a.Pods.Containers(ctx)
-	inv := Inventory{Containers: all}
+	inv := Inventory{Containers: all, NodeName: a.Policy.NodeName}
 	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
 	return err == nil && !slices.ContainsFunc(p.Expect, func(e Expectation) bool {
 		c := container(containers, e.Container)

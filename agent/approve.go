@@ -31,6 +31,8 @@ type Outcome struct {
 	Change      string `json:"change"`
 	Result      Result `json:"result"`
 	Reason      string `json:"reason"`
+	// Edits are what the apply, or the rollback, was to change.
+	Edits []Edit `json:"edits,omitempty"`
 }
 
 // ErrUnknownImage: a name given by a person fits no tracked image.
@@ -51,27 +53,27 @@ func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]Outcom
 		return nil, Status{}, err
 	}
 	outcomes := make([]Outcome, 0, len(pods))
-	approved := 0
+	var approved []PodPlan
 	for _, p := range pods {
 		o := Outcome{PodManifest: p.File, Change: p.Change}
-		switch {
-		case p.Err != nil:
-			o.Result, o.Reason = ResultFailed, p.Err.Error()
-		case p.withheld() || (p.Change != "" && len(p.Holds) > 0):
-			o.Result, o.Reason = ResultHeld, p.Holds[0].Name+": "+p.Holds[0].Reason
-		case p.Change == "":
-			o.Result = ResultNothing
-		case !p.Ready:
-			o.Result, o.Reason = ResultHeld, "not staged yet"+because(p, missing)
-		default:
+		switch at := p.Standing(); at.Result {
+		case ResultHeld:
+			o.Result, o.Reason = at.Result, at.Reason
+			if !at.Staged {
+				o.Reason += because(p, missing)
+			}
+		case "":
 			a.record.approve(p, a.Now())
-			approved++
+			o.Edits = p.Edits
+			approved = append(approved, p)
+		default:
+			o.Result, o.Reason = at.Result, at.Reason
 		}
 		outcomes = append(outcomes, o)
 	}
-	if approved == 0 {
+	if len(approved) == 0 {
 		if retry {
-			s, err = a.Cycle(ctx, PollNone) // what was denied is not any more
+			s, err = a.cycleFor(ctx, errand{person: true}) // what was denied is not any more
 		}
 		return outcomes, s, err
 	}
@@ -79,16 +81,31 @@ func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]Outcom
 	if err := a.commit(ctx); err != nil {
 		return nil, Status{}, err
 	}
-	s, err = a.Cycle(ctx, PollNone)
+	for _, p := range approved {
+		a.tell(Progress{Reference: p.File, Phase: phaseChanging, Edits: p.Edits})
+	}
+	s, err = a.cycleFor(ctx, errand{person: true})
 	for n := range outcomes {
 		if outcomes[n].Result == "" {
 			a.outcome(&outcomes[n])
 		}
 	}
 	if err == nil && a.moved {
-		s, err = a.Cycle(ctx, PollAll) // so that what it names now can be approved
+		s, err = a.askAfterMove(ctx, s)
 	}
 	return outcomes, s, err
+}
+
+// askAfterMove polls after an apply whose floating tag was moved meanwhile, so
+// that what the tag names now can be approved. Where a person interrupts the poll,
+// the status stays that of the apply, which is done.
+func (a *Agent) askAfterMove(ctx context.Context, applied Status) (Status, error) {
+	again, err := a.Cycle(ctx, PollAll)
+	if cut, is := errors.AsType[*Interruption](err); is {
+		a.unfinished = cut
+		return applied, nil
+	}
+	return again, err
 }
 
 // allow takes back the denials of the named images.
@@ -131,7 +148,11 @@ func (a *Agent) wanted(
 	if err != nil || !slices.ContainsFunc(pods, isUnstaged) {
 		return pods, s, nil, err
 	}
-	s, err = a.Cycle(ctx, PollNone)
+	var needs []string
+	for _, p := range pods {
+		needs = append(needs, p.needs()...)
+	}
+	s, err = a.cycleFor(ctx, errand{person: true, needs: needs})
 	missing = a.errs // the plan begins with none
 	if err == nil {
 		plan, err = a.Plan(ctx, PollNone)
@@ -154,7 +175,8 @@ func because(p PodPlan, errs map[string]error) string {
 
 // isUnstaged reports whether a pod's offer lacks nothing but its images.
 func isUnstaged(p PodPlan) bool {
-	return p.Err == nil && p.Change != "" && len(p.Holds) == 0 && !p.Ready
+	at := p.Standing()
+	return at.Result == ResultHeld && !at.Staged
 }
 
 // outcome reads from the cycle that has just ended what became of an approval.

@@ -51,7 +51,11 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Equal(t, agent.StateHeld, s.State)
 		assert.Contains(t, s.Reason, "window: the next maintenance window opens at 2026-05-02T02:00:00Z")
-		assert.Equal(t, "window", image(s, "velum.yaml", "velum").Holds[0].Name)
+		opens := agent.Hold{
+			Name: "window", Reason: "the next maintenance window opens at 2026-05-02T02:00:00Z",
+			Until: time.Date(2026, 5, 2, 2, 0, 0, 0, time.UTC),
+		}
+		assert.Equal(t, opens, image(s, "velum.yaml", "velum").Holds[0])
 		assert.NotEmpty(t, w.Grain.Last().Updates, "the UI offers it all the same")
 		w.Clock.Add(time.Hour)
 		s = w.look()

@@ -229,7 +229,7 @@ func TestRollbackByHandEndsTheApproval(t *testing.T) {
 		require.NotEmpty(t, w.record().Approved, "it goes on at the next start")
 		w.Node.OnAside = nil
 		w.restart()
-		out, s, err := w.agent.Rollback(t.Context(), nil)
+		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)

@@ -2,7 +2,10 @@
 
 package agent
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The first wait after a failure, what each further one multiplies it by, and
 // where that ends. Five minutes is short for a registry that restarts. The
@@ -37,8 +40,12 @@ func Backoff(failures int, jitter float64) time.Duration {
 // one and a half of its own wait more.
 func RetryTime(now, wish time.Time, failures int, jitter float64) time.Time {
 	at := now.Add(Backoff(failures, jitter))
-	told := wish.Sub(now) // below zero: there was no wish, or it is past
-	if again := wish.Add(time.Duration(float64(told) * (0.5 + jitter))); again.After(at) {
+	told := wish.Sub(now)
+	if told <= 0 { // there was no wish, or it is past
+		return at
+	}
+	spread := float64(min(told, math.MaxInt64/2)) * (0.5 + jitter) // one and a half of it is a Duration still
+	if again := wish.Add(time.Duration(spread)); again.After(at) {
 		return again
 	}
 	return at

@@ -49,7 +49,7 @@ func (d *decider) lastSeen(ref Reference) Release {
 	for _, key := range slices.Sorted(maps.Keys(d.rec.Offers)) {
 		o := d.rec.Offers[key]
 		for _, r := range []Release{o.Follow, o.Newest} {
-			asked := key == ref.String() && r.Digest == o.Follow.Digest
+			asked := strings.TrimSuffix(key, ofKubeadm) == ref.String() && r.Digest == o.Follow.Digest
 			if r.Repository == ref.Repository && (r.Tag == ref.Tag || asked) && !o.At.Before(at) {
 				is, at = r, o.At
 			}
@@ -62,7 +62,7 @@ func (d *decider) lastSeen(ref Reference) Release {
 func (d *decider) speaksAgainst(v podView, target Release, w Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := d.policy.rule(target.Repository)
-	if no, refused := d.refuses(target, rule); refused {
+	if no, refused := d.rec.refuses(target, rule); refused {
 		return no.String()
 	}
 	switch {

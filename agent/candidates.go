@@ -13,86 +13,70 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// newest finds the newest release of the followed form that policy allows and
-// that is really there, for this platform. What it passes over it explains.
+// newest finds the newest release of the followed form that the rules allow and
+// that is really there, for this platform: it asks for the highest candidate that
+// they allow so far, until choose needs to know nothing more.
 func (i *inquiry) newest(ctx context.Context, o *Offer) error {
-	rule := i.agent.Policy.rule(o.Repository)
+	rule := i.agent.Policy.ruleOf(o.Question)
 	from, err := rule.Dialect.Parse(o.Follow.Tag)
-	if err != nil || rule.Updates < tags.Rebuild || (rule.Updates == tags.Rebuild && from.Form() != tags.Long) {
+	if err != nil {
 		return nil //nolint:nilerr // a foreign tag has no newer ones
 	}
-	list, err := i.list(ctx, o.Repository, false)
+	list, err := i.list(ctx, o.Repository, i.changed[o.Repository])
 	if err != nil {
 		i.noList(o.Question, err)
-		o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
+		if rule.Updates > tags.Rebuild {
+			o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
+		}
 		return nil
 	}
-	tried := 0
-	for _, t := range ofForm(list, from.Form()) { // the highest first
-		change := tags.ChangeBetween(from, t)
-		if change <= tags.Same {
-			continue
-		}
-		if r, refused := rule.refusesTag(t, change); refused {
-			o.refuse(r.Tag, r.Rule, "%s", r.Reason)
-			continue
-		}
-		if tried++; tried > maxCandidates {
-			break
-		}
-		found, err := i.candidate(ctx, o, list, t, rule)
-		if err != nil || found {
+	o.Newer = candidates(list, from, rule)
+	against := func(rel Release) (Refusal, bool) { return i.agent.record.refuses(rel, rule) }
+	now := i.agent.Now()
+	c := o.choose(rule, now, against)
+	for c.unasked >= 0 {
+		if err := i.candidate(ctx, o, list, &o.Newer[c.unasked]); err != nil {
 			return err
 		}
+		c = o.choose(rule, now, against)
 	}
-	i.publishing(o, list, from)
+	if o.Newest = c.newest; o.Newest.Tag == o.Follow.Tag {
+		i.publishing(o, list, from)
+	}
 	return nil
 }
 
-// candidate looks at one tag; found: it is the newest.
-func (i *inquiry) candidate(
-	ctx context.Context, o *Offer, list []tags.Tag, t tags.Tag, rule Rule,
-) (found bool, err error) {
-	tag := t.Wire()
-	r, err := i.named(ctx, o.Question, tag)
+// candidate learns what a candidate names.
+func (i *inquiry) candidate(ctx context.Context, o *Offer, list []tags.Tag, c *Candidate) error {
+	tag := c.Tag
+	rel, err := i.named(ctx, o.Question, tag)
 	switch {
 	case errors.Is(err, ErrPlatform):
-		o.refuse(tag, RulePlatform, "%v", err)
-		return false, nil
+		c.No = &Refusal{Tag: tag, Rule: RulePlatform, Reason: err.Error()}
+		return nil
 	case errors.Is(err, ErrNotFound):
-		o.refuse(tag, RuleMissing, "listed, but: %v", err)
-		return false, nil
+		c.No = &Refusal{Tag: tag, Rule: RuleMissing, Reason: "listed, but: " + err.Error()}
+		return nil
 	case err != nil:
-		return false, err
+		return err
 	}
-	if no, refused := rule.refuses(r); refused {
-		o.refuse(r.Name(), no.Rule, "%s", no.Reason)
-		return false, nil
-	}
-	if no, refused := stranger(o.Follow, r); refused {
-		o.refuse(r.Name(), no.Rule, "%s", no.Reason)
-		return false, nil
-	}
-	if isEarlier(r, o.Follow) {
-		o.Notes = append(o.Notes, fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
-			r.Name(), o.Follow.Name(), day(r.Created), day(o.Follow.Created)))
-	}
-	if o.Convert && t.Form() == tags.Short { // or it would be converted right after
-		twin, err := i.naming(ctx, r.Digest, o.Repository, list, tags.Intermediate, ofApp(t))
+	c.Release, c.Settled = rel, true
+	if t, err := i.agent.Policy.rule(o.Repository).Dialect.Parse(tag); err == nil && o.Convert && t.Form() == tags.Short {
+		// Or it would be converted right after.
+		twin, err := i.naming(ctx, rel.Digest, o.Repository, list, tags.Intermediate, ofApp(t))
 		if err != nil {
-			return false, err
+			return err
 		}
 		if twin != "" {
-			r.Tag = twin
+			c.Tag, c.Listed = twin, tag
 		}
 	}
-	o.Newest = r
-	return true, nil
+	return nil
 }
 
 // publishing says where a build is on its way: OBS sets the tags one by one, so
-// a long tag may be there before its floating tag names it. One that runs has
-// been there: its floating tag went back.
+// a long tag may be there before its floating tag names it. One that runs, or
+// did not come up, has been there: its floating tag went back.
 func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 	if from.Form() == tags.Long {
 		return
@@ -102,7 +86,8 @@ func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 		return
 	}
 	for _, l := range ofForm(list, tags.Long) {
-		if sameFloor(l, from) && tags.Compare(l, now) > 0 && !i.isRunning(o.Question, l.Wire()) {
+		known := i.isRunning(o.Question, l.Wire()) || i.agent.record.hasFailed(o.Repository, l.Wire())
+		if sameFloor(l, from) && tags.Compare(l, now) > 0 && !known {
 			o.refuse(l.Wire(), RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
 			return
 		}

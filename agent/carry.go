@@ -9,18 +9,31 @@ import (
 )
 
 // carry does the steps of a plan: pulls side by side, then the others in their
-// order.
-func (a *Agent) carry(ctx context.Context, steps []Step) {
+// order. Where it was interrupted it does no more.
+func (a *Agent) carry(ctx context.Context, e errand, steps []Step) *Interruption {
 	isPull := func(s Step) bool { return s.Do == StepStage }
-	a.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
+	pulls := slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
 		return !isPull(s) || a.errs[s.key()] != nil // tried in this cycle, and put off to the next
-	}))
+	})
+	for _, s := range pulls {
+		if a.deferred[s.key()] = !e.stages(s.key()); a.deferred[s.key()] && a.unstaged[s.key()] != nil {
+			a.errs[s.key()] = a.unstaged[s.key()] // it is as it was
+		}
+	}
+	pulls = slices.DeleteFunc(pulls, func(s Step) bool { return a.deferred[s.key()] })
+	if cut := a.stageAll(ctx, pulls); cut != nil {
+		return cut
+	}
 	for _, step := range slices.DeleteFunc(slices.Clone(steps), isPull) {
 		if ctx.Err() != nil {
-			return // asked to stop: between steps, the node is always whole
+			return nil //nolint:nilerr // asked to stop: between steps, the node is always whole
+		}
+		if verb := a.people.first(); verb != "" && !e.person {
+			return &Interruption{Work: "cycle", For: verb, At: a.Now().UTC()}
 		}
 		a.do(ctx, step)
 	}
+	return nil
 }
 
 // do carries out a step. Its failure is noted where it belongs and leaves the
@@ -33,10 +46,10 @@ func (a *Agent) do(ctx context.Context, s Step) {
 	a.note(ctx, s, a.carryOut(ctx, s))
 }
 
-// lacks is a release that a step needs and that could not be staged in this cycle.
+// lacks is a release that a step needs and that was not staged in this cycle.
 func (a *Agent) lacks(s Step) string {
 	for _, need := range s.Needs {
-		if a.errs[need] != nil {
+		if a.errs[need] != nil || a.deferred[need] {
 			return need
 		}
 	}
@@ -53,6 +66,9 @@ func (a *Agent) note(ctx context.Context, s Step, err error) {
 	default:
 		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", err)
 		a.errs[s.key()] = fmt.Errorf("%s: %w", s.Do, err)
+		if s.Do == StepStage {
+			a.unstaged[s.key()] = a.errs[s.key()]
+		}
 	}
 }
 
@@ -65,6 +81,9 @@ func (s Step) key() string {
 }
 
 func (a *Agent) carryOut(ctx context.Context, s Step) error {
+	if s.Do == StepApply || s.Do == StepRollBack {
+		defer a.watched.restart()()
+	}
 	switch s.Do {
 	case StepWrite:
 		return a.write(ctx, s)

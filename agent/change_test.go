@@ -90,7 +90,7 @@ func TestOwnerOfACRIPod(t *testing.T) {
 		"velum-node1": "velum", "velum-db-node1": "velum-db", "velum-node1-node1": "velum-node1",
 		"velum": "", "velumx-node1": "", "other-node1": "",
 	} {
-		assert.Equal(t, want, owner(pod, names), pod)
+		assert.Equal(t, want, Inventory{}.owner(pod, names), pod)
 	}
 }
 

@@ -34,6 +34,12 @@ func (r result) failed() bool {
 func (i *inquiry) ask(ctx context.Context, q Question) {
 	i.agent.tell(Progress{Reference: q.String(), Phase: "asking"})
 	offer, err := i.answer(ctx, q)
+	if ctx.Err() != nil { // nobody's answer, and nobody's failure
+		i.late[q.Repository] = true
+		delete(i.results, q)
+		return
+	}
+	delete(i.late, q.Repository)
 	i.results[q] = result{offer: offer, err: err, by: i.last, confirmed: true}
 }
 
@@ -44,7 +50,7 @@ func (i *inquiry) confirm(ctx context.Context) {
 	settled := map[Reference]bool{}
 	for range maxReadings - 1 {
 		fresh := i.fresh(settled)
-		if len(fresh) == 0 || i.agent.pause(ctx, i.agent.Policy.ConfirmAfter, fresh) != nil {
+		if len(fresh) == 0 || i.pause(ctx, fresh) != nil {
 			break
 		}
 		moved := map[string]bool{}
@@ -52,6 +58,9 @@ func (i *inquiry) confirm(ctx context.Context) {
 			was := i.heads[ref].Digest
 			var again head
 			again.Resolved, again.err = i.agent.resolve(ctx, ref)
+			if again.err != nil && ctx.Err() != nil {
+				break
+			}
 			if again.Digest == was {
 				settled[ref] = true
 				continue
@@ -67,6 +76,22 @@ func (i *inquiry) confirm(ctx context.Context) {
 	}
 	for _, ref := range i.fresh(settled) {
 		i.unsettled(ref)
+	}
+	i.unsettleOthers()
+}
+
+// unsettleOthers keeps what was passed over, and so read once, from being offered
+// should the rules change.
+func (i *inquiry) unsettleOthers() {
+	if i.agent.Policy.ConfirmAfter <= 0 {
+		return
+	}
+	for q, r := range i.results {
+		for n, c := range r.offer.Newer {
+			if c.Tag != r.offer.Newest.Tag && !isOffered(i.agent.record.Offers[q.String()], c.Release) {
+				r.offer.Newer[n].Settled = false
+			}
+		}
 	}
 }
 
@@ -98,7 +123,9 @@ func isOffered(last Remembered, r Release) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(last.Newer, func(c Candidate) bool {
+		return c.Settled && c.Tag == r.Tag && c.Digest == r.Digest
+	})
 }
 
 // unsettled takes back what a tag seemed to name.
@@ -111,7 +138,9 @@ func (i *inquiry) unsettled(ref Reference) {
 		case follows:
 			r.err = fmt.Errorf("%s: named another digest at each of %d readings", ref, maxReadings)
 		default:
-			r.offer.refuse(ref.Tag, RuleConfirm, "named another digest at each of %d readings", maxReadings)
+			n := slices.IndexFunc(r.offer.Newer, func(c Candidate) bool { return c.Tag == ref.Tag })
+			text := fmt.Sprintf("named another digest at each of %d readings", maxReadings)
+			r.offer.Newer[n].No, r.offer.Newer[n].Settled = &Refusal{Tag: ref.Tag, Rule: RuleConfirm, Reason: text}, false
 			r.offer.Newest = r.offer.Follow
 		}
 		r.confirmed = false
@@ -119,8 +148,14 @@ func (i *inquiry) unsettled(ref Reference) {
 	}
 }
 
-// pause waits before a second reading.
-func (a *Agent) pause(ctx context.Context, d time.Duration, refs []Reference) error {
+// pause waits before a second reading. What it has waited before it was interrupted
+// counts.
+func (i *inquiry) pause(ctx context.Context, refs []Reference) error {
+	a := i.agent
+	if i.again.IsZero() {
+		i.again = a.Now().Add(a.Policy.ConfirmAfter)
+	}
+	d := min(i.again.Sub(a.Now()), a.Policy.ConfirmAfter)
 	a.Log.Info("new digests are read again", "cycle", a.cycle, "tags", len(refs), "after", d)
 	a.tell(Progress{Reference: refs[0].String(), Phase: "confirming"})
 	defer a.attend()()
@@ -130,6 +165,7 @@ func (a *Agent) pause(ctx context.Context, d time.Duration, refs []Reference) er
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
+		i.again = time.Time{}
 		return nil
 	}
 }

@@ -215,6 +215,7 @@ func TestSpreadOfStaging(t *testing.T) {
 	s := w.poll()
 	assert.False(t, staged(next.Digest), "its moment has not come")
 	assert.Contains(t, image(s, "velum.yaml", "velum").Notes, "staging begins at 2026-05-01T13:00:00Z")
+	assert.Equal(t, "2026-05-01T13:00:00Z", image(s, "velum.yaml", "velum").StageFrom.Format(time.RFC3339))
 	assert.True(t, staged(other.Digest), "a new pod does not wait")
 	assert.Empty(t, w.Grain.Last().Updates)
 	w.idle()

@@ -15,8 +15,8 @@ import (
 )
 
 // Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Meter, Progress
-// and Jitter. It is not safe for concurrent use: Loop serialises.
+// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Meter, Events,
+// Progress and Jitter. It is not safe for concurrent use: Loop serialises.
 type Agent struct {
 	Source        Source
 	Images        Images
@@ -30,6 +30,7 @@ type Agent struct {
 	Pacer         Pacer         // of Source; nil: it has none
 	Verifier      Verifier      // nil: nobody verifies
 	Meter         Meter         // nil: nobody counts
+	Events        RuntimeEvents // nil: containers are seen at the next observation only
 	Policy        Policy
 	Log           *slog.Logger
 	Now           func() time.Time
@@ -39,17 +40,29 @@ type Agent struct {
 	Jitter  func() float64
 	Version string // of the agent, for the status
 
-	record   Record
-	loaded   bool
-	schedule func(retries []time.Time) time.Time // the loop's; nil: nobody polls
-	cycle    string                              // the running cycle's id, in every line of the log
-	count    uint64                              // of cycles since the start
-	applied  map[string]bool                     // pod manifests applied in this cycle
-	fell     map[string]bool                     // releases that did not come up in this cycle
-	slow     bool                                // the pod that was taken down did not go in time
-	moved    bool                                // a tag has moved on under what was to be applied
-	doubts   map[string]string                   // containers whose readiness nobody could check, by pod manifest
-	errs     map[string]error                    // what did not work in this cycle, by pod manifest or release
+	record Record
+	loaded bool
+	// schedule is the loop's: when it polls next; nil: nobody polls. unasked is what
+	// it is told: something is followed for which no source was asked yet.
+	schedule func(retries []time.Time, unasked bool) time.Time
+	unasked  bool
+	watched  *watched             // the loop's; nil: nobody watches
+	missing  map[string]time.Time // since when containers are missed, by "file/container"
+	cycle    string               // the running cycle's id, in every line of the log
+	count    uint64               // of cycles since the start
+	applied  map[string]bool      // pod manifests applied in this cycle
+	fell     map[string]bool      // releases that did not come up in this cycle
+	slow     bool                 // the pod that was taken down did not go in time
+	moved    bool                 // a tag has moved on under what was to be applied
+	doubts   map[string]string    // containers whose readiness nobody could check, by pod manifest
+	dropped  []Dropped            // what could not be kept since the last poll
+	errs     map[string]error     // what did not work in this cycle, by pod manifest or release
+
+	people     *queue           // the loop's: whose requests go first; nil: nobody's
+	half       *inquiry         // a poll that was interrupted: what it has heard
+	unfinished *Interruption    // what an apply could not wait for
+	deferred   map[string]bool  // releases that this cycle leaves to the next to stage
+	unstaged   map[string]error // why releases could not be staged when that was tried last
 
 	watch   stopwatch  // of the restart under way
 	telling sync.Mutex // held while Progress hears
@@ -67,9 +80,27 @@ const maxRounds = 3
 // Cycle looks, asks, decides and does, once. It returns what the node is like
 // afterwards. Its error is of the cycle itself (the node could not be looked
 // at, the record not be kept); what went wrong with one image or pod stands in
-// the status, and stops no other.
+// the status, and stops no other. An Interruption is no failure: the cycle is to be
+// done again.
 func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
-	if err := a.begin(ctx, poll); err != nil {
+	return a.cycleFor(ctx, errand{poll: poll})
+}
+
+// errand is what a cycle is for.
+type errand struct {
+	poll   Poll
+	person bool     // a person waits for its steps: it stages only what they need
+	needs  []string // releases
+}
+
+// stages tells whether a release is staged in this cycle.
+func (e errand) stages(release string) bool { return !e.person || slices.Contains(e.needs, release) }
+
+func (a *Agent) cycleFor(ctx context.Context, e errand) (Status, error) {
+	if !e.person || a.unstaged == nil {
+		a.unstaged = map[string]error{}
+	}
+	if err := a.begin(ctx, e.poll); err != nil {
 		return a.unseen(ctx, err)
 	}
 	if err := a.putBack(ctx); err != nil {
@@ -79,11 +110,17 @@ func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	if err != nil {
 		return a.unseen(ctx, err)
 	}
-	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, true)
+	offers, cut := a.ask(ctx, inv, e)
+	if cut != nil {
+		return Status{}, cut
+	}
 	plan := a.decide(ctx, inv, offers)
 	last := context.WithoutCancel(ctx) // the last word of a cycle is always said
 	for again, rounds := true, 0; again && rounds < maxRounds && len(plan.Steps) > 0; rounds++ {
-		a.carry(ctx, plan.Steps)
+		if cut := a.carry(ctx, e, plan.Steps); cut != nil {
+			a.saveSoon(last, "") // its answers are not asked for again
+			return Status{}, cut
+		}
 		if err := a.putBack(last); err != nil {
 			return a.unseen(last, err) // a pod manifest that is set aside is no pod that has gone
 		}
@@ -104,12 +141,14 @@ func (a *Agent) isNext(s Step) bool {
 	switch {
 	case a.errs[s.key()] != nil || a.lacks(s) != "":
 		return false
+	case s.Do == StepStage && a.deferred[s.key()]:
+		return false
 	case s.Do == StepApply:
 		return s.Apply.Auto && !a.applied[s.File]
 	case s.Do == StepProve:
 		return a.applied[s.File] // what an apply that was cut short had left to prove
 	}
-	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepDrop
+	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepDrop || s.Do == StepWrite
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll
@@ -122,7 +161,7 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	offers := a.offers(ctx, inv, questions(survey(inv, a.Policy), a.Policy), poll, false)
+	offers := a.offers(ctx, newInquiry(a, inv, poll), questions(survey(inv, a.Policy), a.Policy), false)
 	return a.decide(ctx, inv, offers), nil
 }
 
@@ -130,6 +169,13 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 // one to hold: the question starts services that run on demand.
 func (a *Agent) decide(ctx context.Context, inv Inventory, offers map[Question]Offer) Plan {
 	plan := Decide(inv, offers, a.record, a.Policy, a.Now())
+	if a.Readiness != nil && plan.isDown() {
+		var err error
+		if inv.Unstarted, err = a.Readiness.Waiting(ctx); err != nil {
+			a.Log.Debug("kubelet does not say why containers wait", "cycle", a.cycle, "err", err)
+		}
+		plan = Decide(inv, offers, a.record, a.Policy, a.Now())
+	}
 	if a.Preconditions == nil || !slices.ContainsFunc(plan.Pods, func(p PodPlan) bool { return p.Change != "" }) {
 		return plan
 	}
@@ -144,9 +190,12 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.count++
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
-	a.fell = map[string]bool{}
+	a.fell, a.deferred = map[string]bool{}, map[string]bool{}
 	a.moved, a.doubts = false, map[string]string{}
 	a.coming = map[string]Need{}
+	if poll != PollNone {
+		a.dropped = nil
+	}
 	if a.wanting == nil || poll != PollNone {
 		a.wanting = map[string]Need{} // what came meanwhile may be shared: asked anew
 	}
@@ -154,7 +203,7 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	if err := a.load(ctx); err != nil {
 		return err
 	}
-	a.reconsider(ctx, poll)
+	a.forgetKeys(ctx)
 	return nil
 }
 
@@ -176,15 +225,22 @@ func (a *Agent) load(ctx context.Context) error {
 	return nil
 }
 
-// neverAsked reports whether no source has ever been asked from this node.
-func (a *Agent) neverAsked() bool { return a.loaded && a.record.LastCheck.IsZero() }
-
 func (a *Agent) save(ctx context.Context) error {
 	if a.Pacer != nil {
 		a.record.Pace = a.Pacer.Pace()
 	}
 	// What was done is kept also when the agent has been asked to stop.
-	if err := a.Recorder.Save(context.WithoutCancel(ctx), a.record); err != nil {
+	last := context.WithoutCancel(ctx)
+	err := a.Recorder.Save(last, a.record)
+	if err == nil {
+		return nil
+	}
+	// One entry must not cost the others, nor the next apply.
+	if gone := a.record.drop(MaxRecord); len(gone) > 0 {
+		a.noteDropped(gone)
+		err = a.Recorder.Save(last, a.record)
+	}
+	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil
@@ -199,5 +255,6 @@ func (a *Agent) unseen(ctx context.Context, cause error) (Status, error) {
 	a.Log.Error("cycle ended early", "cycle", a.cycle, "err", cause)
 	s := a.blank(StateFailed, cause.Error())
 	s.Sources = sourceStatus(a.record)
-	return s, errors.Join(cause, a.publish(ctx, s))
+	published := a.publish(ctx, &s)
+	return s, errors.Join(cause, published)
 }

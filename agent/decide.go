@@ -59,7 +59,7 @@ func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, 
 }
 
 func (d *decider) plan(views []podView) Plan {
-	var plan Plan
+	plan := Plan{names: d.names}
 	for _, v := range views {
 		plan.Pods = append(plan.Pods, d.pod(v))
 	}
@@ -117,7 +117,7 @@ func (d *decider) pod(v podView) PodPlan {
 		// Rule 2: one unresolved image withholds the whole pod.
 		p.offerNothing()
 	case !v.managed:
-		p.Holds = append(p.Holds, Hold{HoldUnmanaged, v.unmanaged()})
+		p.Holds = append(p.Holds, Hold{Name: HoldUnmanaged, Reason: v.unmanaged()})
 	default:
 		d.render(v, &p)
 	}
@@ -129,7 +129,7 @@ func (d *decider) pod(v podView) PodPlan {
 func (d *decider) withheld(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
-			p.Holds = append(p.Holds, Hold{HoldWithheld, fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err)})
+			p.Holds = append(p.Holds, Hold{Name: HoldWithheld, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err)})
 		}
 	}
 	return len(p.Holds) > 0
@@ -143,7 +143,9 @@ func (d *decider) orphan(v podView, p *PodPlan) bool {
 		return false
 	}
 	if !d.unedited(*v.disk) {
-		p.Holds = append(p.Holds, Hold{HoldEdited, "its template is gone, but the file was edited since we wrote it"})
+		p.Holds = append(p.Holds, Hold{
+			Name: HoldEdited, Reason: "its template is gone, but the file was edited since we wrote it",
+		})
 		p.offerNothing()
 		return true
 	}
@@ -168,7 +170,7 @@ func (d *decider) render(v podView, p *PodPlan) {
 		}
 	}
 	w := wish{
-		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: d.policy.PullPolicy},
+		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: v.pullPolicy(d.policy)},
 		tags:      tags,
 	}
 	places, all := v.standing(p)
@@ -196,24 +198,48 @@ func (d *decider) sum(v podView, p *PodPlan) {
 		}
 		staged = staged && (i.Target.Digest == "" || i.Staged)
 	}
-	if p.Change == "" && p.Waiting {
-		p.Change = ChangeConvert
-	}
+	d.convert(p)
 	p.ID = p.identity()
 	if d.wantsStaged(*p) {
 		p.Holds = append(p.Holds, d.cramped(p.Images)...)
 	}
 	writes := p.Wanted != nil && !p.same(find(d.inv.PodManifests, p.File))
 	if d.inv.Busy != "" && (p.Change != "" || writes) {
-		p.Holds = append(p.Holds, Hold{HoldBusy, d.inv.Busy})
+		p.Holds = append(p.Holds, Hold{Name: HoldBusy, Reason: d.inv.Busy})
 	}
 	if p.Change != "" {
+		if p.Change != ChangeRemove {
+			p.Edits = d.edits(v, *p)
+		}
 		p.Holds = append(p.Holds, d.inv.Against...)
 		d.holds(p)
 		d.waitsFor(p)
 		d.traps(v, p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == ChangeRemove
+	}
+}
+
+// convert offers what changes the pod manifest alone, unless the restart that it
+// needs would start what a rule refuses.
+func (d *decider) convert(p *PodPlan) {
+	if p.Change == "" && p.Waiting {
+		p.Change = ChangeConvert
+	}
+	if p.Change != ChangeConvert {
+		return
+	}
+	refused := false
+	for n := range p.Images {
+		rel := p.Images[n].Target
+		if no, is := d.rec.refuses(rel, d.policy.rule(rel.Repository)); is && rel.Digest != "" {
+			p.Images[n].refuse(no)
+			refused = true
+		}
+	}
+	if refused {
+		p.offerNothing()
+		p.Change, p.Wanted, p.Waiting = "", nil, false
 	}
 }
 

@@ -43,7 +43,7 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Ours: v.template != nil, Needs: p.needs()}
 	s.Apply = d.about(v, v.pod)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
-	s.Apply.PullFirst = d.policy.PullPolicy == manifests.PullIfNotPresent
+	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == ChangeRemove {
 		s.Needs, s.Apply.Remove = nil, true
 		return s, true
@@ -81,11 +81,15 @@ func ahead(p PodPlan) map[string]Overridden {
 
 // is and toBe are what an image runs and what it is to run.
 func (i ImagePlan) is() Overridden {
-	return Overridden{Pin{i.Want.Ask.Repository, i.Running.Digest}, i.Config, i.Running.Tag, i.Want.OnDisk.Tag}
+	return Overridden{
+		Pin: Pin{i.Want.Ask.Repository, i.Running.Digest}, Config: i.Config, Tag: i.Running.Tag, Follow: i.Want.OnDisk.Tag,
+	}
 }
 
 func (i ImagePlan) toBe() Overridden {
-	return Overridden{Pin{i.Target.Repository, i.Target.Digest}, i.Target.Config, i.Target.Name(), i.Target.Tag}
+	return Overridden{
+		Pin: Pin{i.Target.Repository, i.Target.Digest}, Config: i.Target.Config, Tag: i.Target.Name(), Follow: i.Target.Tag,
+	}
 }
 
 // expected is that a container runs an image. containers are the pod's of now.
@@ -162,7 +166,7 @@ func (d *decider) traps(v podView, p *PodPlan) {
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || areTwins(i.Target.Tag, is.Tag, rule))
 		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) && !d.isPinned(v, i) {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
-			p.Holds = append(p.Holds, Hold{HoldRefused, reason})
+			p.Holds = append(p.Holds, Hold{Name: HoldRefused, Reason: reason})
 		}
 	}
 }
@@ -171,8 +175,13 @@ func (d *decider) traps(v podView, p *PodPlan) {
 // node alone, whatever its tag names by now.
 func (d *decider) isOnNode(i ImagePlan) bool {
 	name := Reference{i.Target.Repository, i.Target.Tag}.String()
-	return d.policy.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
+	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
 		slices.ContainsFunc(d.inv.Held, func(h HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
+}
+
+// startsFromTheNode reports whether kubelet asks no registry for a container's image.
+func startsFromTheNode(i ImagePlan) bool {
+	return i.Target.Digest != "" && isContainer(i.Want.Image) && i.Want.PullPolicy != manifests.PullAlways
 }
 
 func changesInit(i ImagePlan) bool {

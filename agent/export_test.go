@@ -2,7 +2,10 @@
 
 package agent
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // PlanBothWays is what the next cycle would do, by what is remembered of the
 // ones before, and worked out from nothing.
@@ -15,7 +18,7 @@ func (a *Agent) PlanBothWays(ctx context.Context) (remembered, anew Plan, err er
 		return Plan{}, Plan{}, err
 	}
 	policy, now := a.Policy, a.Now()
-	offers := a.offers(ctx, inv, questions(survey(inv, policy), policy), PollNone, false)
+	offers := a.offers(ctx, newInquiry(a, inv, PollNone), questions(survey(inv, policy), policy), false)
 	remembered = Decide(inv, offers, a.record, policy, now)
 	policy.memory, inv.views = memory{}, nil
 	return remembered, Decide(inv, offers, a.record, policy, now), nil
@@ -28,3 +31,9 @@ func (a *Agent) Remembered() int {
 }
 
 func (m *memo[K, V]) len() int { return len(m.now) + len(m.before) }
+
+// Retries are the moments at which sources are asked again before the next poll.
+func (a *Agent) Retries() []time.Time { return a.retries() }
+
+// DropFromRecord is Record.drop.
+func DropFromRecord(r *Record, limit int) []Dropped { return r.drop(limit) }

@@ -186,6 +186,23 @@ func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
 }
 
 // A placeholder without a value asks for no tag, and its question is not shown as if it asked for an empty one.
+func TestFloatingTagStaysAsFloatingAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Minor} }
+	w.Registry.Publish(velum, "1.28", "1.28.1")
+	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":1.28"))
+	w.Node.Sync()
+	w.check()
+	want := w.Registry.Publish(velum, "1.29", "1.29.0")
+	w.Registry.Publish(velum, "1.28.9")
+	s := w.check()
+	i := image(s, "velum.yaml", "velum")
+	assert.Equal(t, "minor", i.Change)
+	require.NotNil(t, i.Offered)
+	assert.Equal(t, agent.Named{Tag: "1.29", Digest: want.Digest}, *i.Offered)
+}
+
 func TestQuestionIsReadByPeople(t *testing.T) {
 	t.Parallel()
 	for text, q := range map[string]agent.Question{

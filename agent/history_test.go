@@ -35,6 +35,7 @@ type history struct {
 	last     agent.Status
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
 	rule     agent.Rule
+	signer   *agenttest.Verifier
 	crashed  []digest.Digest
 	died     bool // in the middle: what was begun is gone on with
 
@@ -80,6 +81,8 @@ func newHistory(t *rapid.T) *history {
 		World: agenttest.NewWorld(), t: t, revs: map[string]int{}, builds: map[string]int{}, mayStart: map[string]bool{},
 		named: map[string]digest.Digest{},
 	}
+	h.signer = agenttest.NewVerifier("ours")
+	h.Verifier = h.signer
 	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
 	h.obey(agent.Rule{Updates: tags.Revision})
@@ -119,6 +122,8 @@ func (h *history) ops() []op {
 		{"hold", func() { h.hold(flag()) }},
 		{"unhold", func() { h.unhold() }},
 		{"rules", h.rules},
+		{"rules", h.rules},
+		{"signatures are mended", h.mendSignatures},
 		{"crash loop", h.crashLoop},
 		{"registry", func() { h.Registry.Down(down[flag()]) }},
 		{"lists", func() { h.Registry.DownLists(down[flag()]) }},
@@ -154,6 +159,25 @@ func (h *history) rebuild(repository string) {
 	h.builds[repository]++
 	r := h.Registry.Release(repository, "4.0.0", h.revs[repository], fmt.Sprintf("1.%d", h.builds[repository]))
 	h.published = append(h.published, r)
+	h.signer.Sign(r.Digest, rapid.SampledFrom([]string{"ours", "ours", "another"}).Draw(h.t, "signed by"))
+}
+
+// limits are no maximum, twice, and some that are below what may be running.
+func (h *history) limits() []tags.Tag {
+	out := []tags.Tag{{}, {}}
+	for _, text := range []string{"3.9", "4.0.0-rev1", "4.0.0-rev2", "4.0"} {
+		limit, err := tags.Parse(text)
+		require.NoError(h.t, err)
+		out = append(out, limit)
+	}
+	return out
+}
+
+// mendSignatures has all that was published signed well.
+func (h *history) mendSignatures() {
+	for _, r := range h.published {
+		h.signer.Sign(r.Digest, "ours")
+	}
 }
 
 // moveBack lets the newest floating tag name an earlier build again.
@@ -182,6 +206,10 @@ func (h *history) rules() {
 		Allow:   rapid.SampledFrom([][]string{nil, nil, {"4.0.0-rev*"}}).Draw(h.t, "allow"),
 		Older:   rapid.Bool().Draw(h.t, "older"),
 		Hold:    rapid.SampledFrom([]string{"", "", "configured"}).Draw(h.t, "hold"),
+		Max:     rapid.SampledFrom(h.limits()).Draw(h.t, "max"),
+		Signatures: rapid.SampledFrom([]agent.Signatures{
+			agent.SignaturesOff, agent.SignaturesOff, agent.SignaturesWarn, agent.SignaturesRequire,
+		}).Draw(h.t, "signatures"),
 	})
 	h.agent = h.Agent()
 }
@@ -201,18 +229,20 @@ func (h *history) crashLoop() {
 
 func (h *history) hold(all bool) {
 	names := map[bool][]string{false: {velum}}[all]
-	_, s, err := h.agent.Hold(h.t.Context(), names, all, agent.PersonHold{Reason: "wait"})
+	h.last = agent.Status{} // what it has left comes after it
+	_, _, err := h.agent.Hold(h.t.Context(), names, all, agent.PersonHold{Reason: "wait"})
 	if err != nil {
 		require.ErrorIs(h.t, err, agent.ErrUnknownImage)
 		return
 	}
-	h.invariants(s)
+	h.invariants(h.shown())
 }
 
 func (h *history) unhold() {
-	_, s, err := h.agent.Unhold(h.t.Context(), nil, true)
+	h.last = agent.Status{}
+	_, _, err := h.agent.Unhold(h.t.Context(), nil, true)
 	require.NoError(h.t, err)
-	h.invariants(s)
+	h.invariants(h.shown())
 }
 
 func (h *history) edit(file, text string) {
@@ -273,9 +303,9 @@ func (h *history) apply(ctx context.Context, names ...string) {
 	}
 	h.last = agent.Status{} // it may stage first, and come back to the state it began in
 	h.watched(allowed, func() agent.Status {
-		out, s, err := h.agent.Apply(ctx, names, false)
+		out, _, err := h.agent.Apply(ctx, names, false)
 		require.NoError(h.t, err)
-		s = h.shown(s)
+		s := h.shown()
 		for _, o := range out {
 			if o.Result == agent.ResultApplied {
 				h.isNotOffered(s, o.PodManifest)
@@ -301,9 +331,9 @@ func (h *history) isNotOffered(s agent.Status, file string) {
 func (h *history) retry() {
 	h.last = agent.Status{}
 	h.watched(func(string) bool { return true }, func() agent.Status {
-		_, s, err := h.agent.Apply(h.t.Context(), nil, true)
+		_, _, err := h.agent.Apply(h.t.Context(), nil, true)
 		require.NoError(h.t, err)
-		return h.shown(s)
+		return h.shown()
 	})
 }
 
@@ -311,7 +341,7 @@ func (h *history) retry() {
 func (h *history) rollback() {
 	h.last = agent.Status{}
 	h.watched(func(string) bool { return true }, func() agent.Status {
-		out, s, err := h.agent.Rollback(h.t.Context(), nil)
+		out, _, err := h.agent.Rollback(h.t.Context(), []string{agent.All})
 		require.NoError(h.t, err)
 		for _, o := range out {
 			if o.Result == agent.ResultBack {
@@ -321,15 +351,12 @@ func (h *history) rollback() {
 				require.True(h.t, is.Data == text || is.Data == "" && h.Policy.Auto, "mode auto may bring the template after it")
 			}
 		}
-		return h.shown(s)
+		return h.shown()
 	})
 }
 
-// shown is the status after a request that may not have needed a cycle.
-func (h *history) shown(s agent.Status) agent.Status {
-	if s.SchemaVersion != 0 {
-		return s
-	}
+// shown is the status after a request and the cycle that does what it has left.
+func (h *history) shown() agent.Status {
 	s, err := h.agent.Cycle(h.t.Context(), agent.PollNone)
 	require.NoError(h.t, err)
 	return s

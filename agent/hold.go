@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // everything is the key of a hold on all images.
@@ -48,7 +50,7 @@ func (p *PodPlan) hold(what, reason string, until time.Time) {
 	if !until.IsZero() {
 		text += ", until " + until.UTC().Format(time.RFC3339)
 	}
-	if h := (Hold{HoldAsked, text}); !slices.Contains(p.Holds, h) {
+	if h := (Hold{HoldAsked, text, until.UTC()}); !slices.Contains(p.Holds, h) {
 		p.Holds = append(p.Holds, h)
 	}
 }
@@ -72,7 +74,7 @@ func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold
 	if a.record.Holds == nil {
 		a.record.Holds = map[string]PersonHold{}
 	}
-	h.At = a.Now().UTC()
+	h.At, h.Until = a.Now().UTC(), outside.Time(h.Until)
 	for _, k := range keys {
 		a.record.Holds[k] = h
 	}
@@ -120,7 +122,7 @@ func (a *Agent) kept(ctx context.Context) (Status, error) {
 	if err := a.commit(ctx); err != nil {
 		return Status{}, err
 	}
-	return a.Cycle(ctx, PollNone)
+	return a.cycleFor(ctx, errand{person: true})
 }
 
 // held finds the keys that names stand for.

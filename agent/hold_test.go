@@ -79,7 +79,9 @@ func TestHoldEnds(t *testing.T) {
 		w, _ := offered(t)
 		until := w.Clock.Now().Add(time.Hour)
 		w.hold(agent.PersonHold{Until: until}, names...)
-		assert.Contains(t, w.look().Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
+		s := w.look()
+		assert.Contains(t, s.Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
+		assert.Equal(t, until.UTC(), image(s, "velum.yaml", "velum").Holds[0].Until)
 		assert.Contains(t, w.Disk.JSON(), `{"at":"2026-05-01T12:00:00Z","until":`)
 		w.Clock.Add(time.Hour - time.Second)
 		assert.Equal(t, agent.StateHeld, w.look().State)
@@ -87,6 +89,18 @@ func TestHoldEnds(t *testing.T) {
 		assert.Equal(t, agent.StateStaged, w.look().State)
 		assert.NotContains(t, w.Disk.JSON(), `"holds"`)
 	}
+}
+
+// RFC 3339 has four digits for the year, and this one has five in UTC.
+func TestHoldUntilTheEndOfTimeIsKept(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	end, err := time.Parse(time.RFC3339, "9999-12-31T23:59:59-12:00")
+	require.NoError(t, err)
+	w.hold(agent.PersonHold{Until: end}, "velum")
+	assert.Contains(t, w.look().Reason, "hold: "+velum+", until 9998-12-31T23:59:59Z")
+	w.restart()
+	assert.Equal(t, agent.StateHeld, w.look().State)
 }
 
 func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {

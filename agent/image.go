@@ -8,7 +8,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/manifests"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // flapTime is how long a container that was restarted has to run until nobody has to
@@ -28,6 +27,10 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		c = container(containers, w.Image.Container)
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
+	if e, is := d.expects(v, w); is {
+		i.Expected = &e
+		i.Down = e.down(c, d.inv, d.names, d.now)
+	}
 	if c != nil {
 		i.Flaps = d.flaps(*c)
 		i.Running.Digest, i.Config = digestOf(c, d.inv.Held), c.Image
@@ -35,7 +38,7 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {
 		return i
 	}
-	rule := d.policy.rule(w.Ask.Repository)
+	rule := d.policy.ruleOf(w.Ask)
 	good := d.rec.Good[goodKey(v.file, w.Image.Container)]
 	running := d.running(w, c, good)
 	if at, ok := v.overridden(w.Image); ok {
@@ -53,32 +56,19 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 		known, same = true, d.sameImage(good, i.Target)
 	}
 	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
-	d.unchanged(v, w, &i, rule)
+	if at, ok := v.overridden(w.Image); ok && at.Digest == i.Target.Digest && v.named[placeOf(w.Image)] {
+		i.Change = "" // kubelet does what it can
+	}
 	i.Running.Tag = d.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// What runs is not asked for its signature any more: it would only keep the
 	// other images of its pod.
 	i.Staged = d.isStaged(i.Target) || same && d.inv.staged(i.Target)
 	if i.Change != "" && d.waits(i) {
-		i.note("staging begins at " + i.Offer.StageFrom.UTC().Format(time.RFC3339))
+		i.StageFrom = i.Offer.StageFrom.UTC()
+		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
 	}
 	return i
-}
-
-// unchanged takes back a change that is none: a rebuild where the rule wants none, and
-// what the pod manifest names by its digest already.
-func (d *decider) unchanged(v podView, w Want, i *ImagePlan, rule Rule) {
-	at, overridden := v.overridden(w.Image)
-	if i.Change == tags.Rebuild.String() && rule.Updates < tags.Rebuild {
-		i.Change = "" // updates: none
-		if overridden {
-			i.Target = d.rec.Releases[releaseKey(at.Repository, at.Digest)]
-			i.Target.Repository, i.Target.Tag, i.Target.Digest = at.Repository, w.OnDisk.Tag, at.Digest
-		}
-	}
-	if overridden && at.Digest == i.Target.Digest && v.named[placeOf(w.Image)] {
-		i.Change = "" // kubelet does what it can
-	}
 }
 
 // running is the digest that a container runs, or ran last.

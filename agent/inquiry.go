@@ -6,14 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// maxCandidates bounds the HEAD requests spent on finding a tag's twin: the
-// newest few are enough, since OBS publishes the tags of a build together.
+// maxCandidates bounds the HEAD requests spent on finding a tag's twin, or a newer
+// release: the newest few are enough, since OBS publishes the tags of a build
+// together.
 const maxCandidates = 8
 
 // inquiry is one round of questions: an answer of this round is not asked for
@@ -23,12 +25,16 @@ type inquiry struct {
 	poll   Poll
 	heads  map[Reference]head
 	listed map[string]bool       // repositories whose list was asked for in this round
-	full   map[string][]tags.Tag // and what was listed, whole
+	full   map[string][]tags.Tag // and what was listed: whole while the repository is asked about
 	last   Resolved              // who answered last
+	late   map[string]bool       // repositories that were being asked when the poll was interrupted
+	began  time.Time
+	again  time.Time // of the second reading; zero: it has not begun to wait
 
 	results map[Question]result
 	held    map[digest.Digest]bool       // what the node has
 	runs    map[Question][]digest.Digest // what runs, where that is known
+	changed map[string]bool              // repositories whose rule is another one than at the last answer
 }
 
 func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
@@ -36,8 +42,22 @@ func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
 	return &inquiry{
 		agent: a, poll: poll,
 		heads: map[Reference]head{}, listed: map[string]bool{}, full: map[string][]tags.Tag{},
-		results: map[Question]result{}, held: held, runs: inv.runs(),
+		results: map[Question]result{}, held: held, runs: inv.runs(), changed: map[string]bool{},
+		late: map[string]bool{}, began: a.Now(),
 	}
+}
+
+// halfLife is how long the answers of a poll that was interrupted count.
+const halfLife = 10 * time.Minute
+
+// takeUp goes on with the answers of a poll that was interrupted. What follows from
+// them is found out anew: a person has changed something meanwhile.
+func (i *inquiry) takeUp(half *inquiry) {
+	if half == nil || half.poll != i.poll || i.began.Sub(half.began).Abs() > halfLife {
+		return
+	}
+	i.heads, i.listed, i.full = half.heads, half.listed, half.full
+	i.late, i.began, i.again = half.late, half.began, half.again
 }
 
 type head struct {
@@ -82,8 +102,9 @@ func (i *inquiry) head(ctx context.Context, repository, tag string) (digest.Dige
 	ref := Reference{Repository: repository, Tag: tag}
 	h, ok := i.heads[ref]
 	if !ok {
-		h.Resolved, h.err = i.agent.resolve(ctx, ref)
-		i.heads[ref] = h
+		if h.Resolved, h.err = i.agent.resolve(ctx, ref); h.err == nil || ctx.Err() == nil {
+			i.heads[ref] = h
+		}
 	}
 	if h.err == nil {
 		i.last = h.Resolved
@@ -128,7 +149,8 @@ func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.D
 			continue // listed, but not there
 		}
 		rel := Release{Repository: q.Repository, Tag: t.Wire(), Digest: d}
-		if err != nil || !i.isRefused(rel) {
+		_, isRefused := i.agent.record.refuses(rel, i.agent.Policy.rule(q.Repository))
+		if err != nil || !isRefused {
 			return rel.Tag, d, err
 		}
 		if refused.Tag == "" {
@@ -139,12 +161,6 @@ func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.D
 		return refused.Tag, refused.Digest, nil
 	}
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", q.Repository, len(list), ErrNotFound)
-}
-
-func (i *inquiry) isRefused(rel Release) bool {
-	_, byRule := i.agent.Policy.rule(rel.Repository).refuses(rel)
-	_, denied := i.agent.record.denies(rel)
-	return byRule || denied
 }
 
 // twin finds the intermediate tag that has the short tag's digest; where there
@@ -257,6 +273,9 @@ func (i *inquiry) long(
 		return tag, nil
 	}
 	list, err := i.list(ctx, q.Repository, fresh)
+	if err != nil && ctx.Err() != nil {
+		return "", err // else there would be none for good
+	}
 	if err != nil {
 		i.noList(q, err)
 		return "", nil

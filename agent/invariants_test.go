@@ -5,6 +5,7 @@ package agent_test
 import (
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -74,13 +75,65 @@ func (h *history) comesToRest(plan agent.Plan, s agent.Status) {
 
 // offerHolds asserts that nothing is offered against the rules of now.
 func (h *history) offerHolds(i agent.ImageStatus) {
-	if i.Offered == nil || i.Change == agent.ChangeConvert || i.Running == nil {
+	if i.Offered == nil || i.Running == nil {
 		return
 	}
-	for _, pattern := range h.rule.Deny {
-		denied, _ := path.Match(pattern, i.Offered.Tag)
-		require.False(h.t, denied || pattern == i.Offered.Digest.String(), "%s is denied by %s", i.Offered.Tag, pattern)
+	to, change := h.namesOf(i), tags.Same
+	for _, tag := range to {
+		require.Empty(h.t, matching(h.rule.Deny, tag), "%s is denied", tag)
+		t, err := tags.Parse(tag)
+		require.False(h.t, err == nil && t.Exceeds(h.rule.Max), "%s is above %s", tag, h.rule.Max)
+		if follow, errFollow := tags.Parse(i.Follow); err == nil && errFollow == nil {
+			change = max(change, tags.ChangeBetween(follow, t))
+		}
 	}
+	require.NotContains(h.t, h.rule.Deny, i.Offered.Digest.String())
+	allowed := len(h.rule.Allow) == 0 || slices.ContainsFunc(to, func(tag string) bool { return matching(h.rule.Allow, tag) != "" })
+	require.True(h.t, allowed, "%v is not among %v", to, h.rule.Allow)
+	_, failed := h.record().Denied[i.Image+"@"+i.Offered.Digest.String()]
+	require.False(h.t, failed, "%v did not come up", to)
+	if i.Change == agent.ChangeConvert {
+		return // what runs may be unsigned
+	}
+	signed := h.rule.Signatures != agent.SignaturesRequire || h.record().Signed[i.Image+"@"+i.Offered.Digest.String()] != ""
+	require.True(h.t, signed || !i.Staged, "%v is not signed", to)
+	if h.isOnDisk(i.PodManifest, i.Image, i.Follow) {
+		change = max(change, tags.Rebuild) // no template wants it
+	}
+	require.LessOrEqual(h.t, change, h.rule.Updates, "%s to %v: %s", i.Follow, to, i.Change)
+	h.offersNothingOlder(i)
+}
+
+func matching(patterns []string, name string) string {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, name); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// namesOf are the tags of what is offered: its best name, and the floating one
+// that the rendered pod manifest is to have.
+func (h *history) namesOf(i agent.ImageStatus) []string {
+	names := []string{i.Offered.Tag}
+	for _, o := range h.record().Offers {
+		for _, c := range o.Newer {
+			if c.Digest == i.Offered.Digest && c.Repository == i.Image {
+				names = append(names, c.Tag)
+			}
+		}
+	}
+	return names
+}
+
+func (h *history) isOnDisk(file, repository, tag string) bool {
+	return strings.Contains(h.Node.PodManifest(file)+"\n", repository+":"+tag+"\n")
+}
+
+// offersNothingOlder asserts that a tag that goes back is followed only where that is
+// asked for.
+func (h *history) offersNothingOlder(i agent.ImageStatus) {
 	is, errIs := tags.Parse(i.Offered.Tag)
 	was, errWas := tags.Parse(i.Running.Tag)
 	if errIs != nil || errWas != nil || h.rule.Older || is.Form() != tags.Long || was.Form() != tags.Long {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -25,8 +26,13 @@ type Inventory struct {
 	// and Filesystem the room there is now; both empty where all had room.
 	Wanting    map[string]Need
 	Filesystem Filesystem
+	NodeName   string // what kubelet appends to the names of static pods; empty: not known
 	Busy       string // why another operation may own the node; empty: none does
 	Against    []Hold // what the node has against restarting a pod now; asked where one is to be
+	// Missing is since when containers ("file/container") are missed that CRI does not
+	// show; Unstarted, what kubelet says of those that it does not start.
+	Missing   map[string]time.Time
+	Unstarted []Waiting
 	// Overrides are the record's: what they name in a pod manifest follows a tag all
 	// the same.
 	Overrides map[string]Override
@@ -42,6 +48,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 		return inv, err
 	}
 	defer a.attend()()
+	a.watched.forget()
 	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
 		return inv, fmt.Errorf("containers: %w", err)
 	}
@@ -57,7 +64,7 @@ func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
 
 // files is the part of it that is files.
 func (a *Agent) files(ctx context.Context) (Inventory, error) {
-	var inv Inventory
+	inv := Inventory{NodeName: a.Policy.NodeName}
 	var err error
 	if inv.Templates, err = a.Files.Templates(ctx); err != nil {
 		return inv, fmt.Errorf("templates: %w", err)
@@ -71,7 +78,7 @@ func (a *Agent) files(ctx context.Context) (Inventory, error) {
 	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
 	}
-	inv.Overrides = a.record.Overrides
+	inv.Overrides, inv.Missing = a.record.Overrides, a.missing
 	inv.views = survey(inv, a.Policy)
 	return inv, nil
 }
@@ -97,15 +104,17 @@ func (inv Inventory) staged(r Release) bool {
 }
 
 // podContainers gives the containers of the static pod of that name. kubelet
-// names it <pod>-<node>; the node's name may differ from the host's, so the pod
-// is the one with the longest name that fits, of all pods known. Beside the pod
+// names it <pod>-<node>. Where the configuration does not say the node's name, which
+// may differ from the host's, the pod is the one with the longest name that fits, of
+// all pods known: then one whose file has just gone may be taken for another, as
+// velum-db-node1 for the pod velum of a node db-node1. Beside the pod
 // that runs, kubelet keeps the dead containers of what it was before: sandboxes
 // in which nothing runs do not count then.
 func (inv Inventory) podContainers(namespace, pod string, all []string) []Container {
 	var out []Container
 	live := map[string]bool{}
 	for _, c := range inv.Containers {
-		if c.Namespace == namespace && owner(c.Pod, all) == pod {
+		if c.Namespace == namespace && inv.owner(c.Pod, all) == pod {
 			out = append(out, c)
 			if c.Running {
 				live[c.Sandbox] = true
@@ -118,9 +127,15 @@ func (inv Inventory) podContainers(namespace, pod string, all []string) []Contai
 	return slices.DeleteFunc(out, func(c Container) bool { return !live[c.Sandbox] })
 }
 
-// owner is the longest of names that the CRI pod name begins with. The name
-// alone is no static pod's: kubelet always appends the node's.
-func owner(criPod string, names []string) string {
+// owner is the one of names that a CRI pod belongs to; empty: none. The name alone is
+// no static pod's: kubelet always appends the node's.
+func (inv Inventory) owner(criPod string, names []string) string {
+	if pod, ok := strings.CutSuffix(criPod, "-"+inv.NodeName); ok && inv.NodeName != "" {
+		if slices.Contains(names, pod) {
+			return pod
+		}
+		return ""
+	}
 	best := ""
 	for _, n := range names {
 		if strings.HasPrefix(criPod, n+"-") && len(n) > len(best) {

@@ -139,7 +139,7 @@ func (r *Record) inUse(plan Plan, offers map[Question]Offer) map[string]bool {
 		}
 	}
 	for _, o := range offers {
-		for _, rel := range []Release{o.Follow, o.Newest} {
+		for _, rel := range o.known() {
 			keep[releaseKey(rel.Repository, rel.Digest)] = true
 		}
 	}

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -15,9 +14,9 @@ import (
 // after somebody rewrote the file. Salt refreshes grains every ten minutes.
 const lookInterval = 10 * time.Minute
 
-// firstInterval is what the first poll of a new node is spread over: short for
-// the person who has just installed it, long for a registry whose thousand nodes
-// were installed together.
+// firstInterval is what the first poll for an image is spread over: short for the
+// person who has just installed the agent or the pod, long for a registry whose
+// thousand nodes were given it together.
 const firstInterval = 10 * time.Minute
 
 // restInterval is the least time between two retries, for nodes that cannot even
@@ -39,7 +38,7 @@ var ErrEnded = errors.New("the daemon is ending")
 type Loop struct {
 	notify  Notifier
 	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
-	work    chan func(context.Context)
+	queue   *queue
 	ended   chan struct{} // closed when Run returns
 	mu      sync.Mutex    // guards status and changed
 	status  Status
@@ -47,30 +46,39 @@ type Loop struct {
 	hearing sync.Mutex    // guards hearers, also while they hear
 	hearers map[int]func(Progress)
 	nextID  int
+	watched watched
 
 	// Only the loop's goroutine touches what follows.
-	agent     *Agent
-	interval  time.Duration
-	machineID string
-	slot      time.Time // the next poll of everything; zero: polling is off
-	rested    time.Time // no retry before
+	agent      *Agent
+	stopEvents func()
+	interval   time.Duration
+	machineID  string
+	slot       time.Time // the next poll of everything; zero: polling is off
+	first      time.Time // the poll for what was never asked; zero: there is no such thing
+	rested     time.Time // no retry before
+	owed       *Poll     // a cycle to do at once: one that was interrupted, or what a request has left
+	cut        *Interruption
 }
 
 // NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
 // the sleep, so that a watchdog is served in time.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{
-		notify: n, wake: wake, work: make(chan func(context.Context)), ended: make(chan struct{}),
+		notify: n, wake: wake, queue: newQueue(), ended: make(chan struct{}),
 		hearers: map[int]func(Progress){}, machineID: machineID, changed: make(chan struct{}),
 	}
 	l.adopt(a, interval)
-	l.status = a.blank(StateCurrent, "starting")
+	l.status = a.blank(StateUnchecked, "starting")
 	return l
 }
 
 func (l *Loop) adopt(a *Agent, interval time.Duration) {
 	a.Progress = l.progress
-	a.schedule = l.due
+	a.watched = &l.watched
+	a.schedule, a.people = l.schedule, l.queue
+	if l.agent != nil {
+		a.missing = l.agent.missing // what was not started in time is not believed anew
+	}
 	l.agent, l.interval = a, interval
 }
 
@@ -78,6 +86,9 @@ func (l *Loop) adopt(a *Agent, interval time.Duration) {
 // finished or left whole. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.ended)
+	l.stopEvents = l.watchEvents(ctx)
+	defer func() { l.stopEvents() }()
+	l.watched.setBusy(true)
 	if err := l.agent.load(ctx); err != nil {
 		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
 	}
@@ -86,25 +97,30 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		now := l.now()
 		switch {
+		case !l.queue.isEmpty(): // persons come before the clock
+		case l.owed != nil:
+			l.queue.resume()
+			l.background(ctx, PollNone)
+			look = l.now().Add(lookInterval)
 		case !l.slot.IsZero() && !now.Before(l.slot):
 			l.slot = NextSlot(now, l.interval, l.machineID)
-			_, _ = l.turn(ctx, PollDue)
+			l.background(ctx, PollDue)
 			look = l.now().Add(lookInterval)
 		case !l.slot.IsZero() && !now.Before(l.due(l.agent.retries())):
-			_, _ = l.turn(ctx, PollFailed)
+			l.background(ctx, PollFailed)
 			look = l.now().Add(lookInterval)
 			l.rested = l.now().Add(restInterval)
 		case !now.Before(look):
-			_, _ = l.turn(ctx, PollNone)
+			l.background(ctx, PollNone)
 			look = l.now().Add(lookInterval)
 		}
-		look = l.opening(look)
+		look = soon(l.opening(look), l.now(), l.Status())
 		if !l.wait(ctx, look) {
 			return nil
 		}
 		if then := l.now(); then.Before(now) {
 			l.next(then) // the clock was set back
-			look = then
+			look, l.first = then, time.Time{}
 		}
 	}
 }
@@ -113,19 +129,28 @@ func (l *Loop) Run(ctx context.Context) error {
 // seen to be before another when the clock was set back.
 func (l *Loop) now() time.Time { return l.agent.Now().Round(0) }
 
-// next finds the next slot and lets the status name it. A node that has never
-// asked does so soon: a new pod waits for it.
-func (l *Loop) next(now time.Time) {
-	interval := l.interval
-	if l.agent.neverAsked() {
-		interval = min(interval, firstInterval)
+// next finds the next slot and lets the status name it.
+func (l *Loop) next(now time.Time) { l.slot = NextSlot(now, l.interval, l.machineID) }
+
+// schedule is when anything is asked next. What was never asked for is asked for
+// soon, at a moment of the node's own: a new node waits for it, or a new pod.
+func (l *Loop) schedule(retries []time.Time, unasked bool) time.Time {
+	switch {
+	case !unasked:
+		l.first = time.Time{}
+	case l.first.IsZero():
+		l.first = NextSlot(l.now(), min(l.interval, firstInterval), l.machineID)
 	}
-	l.slot = NextSlot(now, interval, l.machineID)
+	return l.due(retries)
 }
 
-// due is when anything is asked next: at the slot, or where sources have
-// failed, at the earliest retry. Without an interval, never.
+// due is when anything is asked next: at the slot, or before it for what was
+// never asked, or where sources have failed, at the earliest retry. Without an
+// interval, never.
 func (l *Loop) due(retries []time.Time) time.Time {
+	if !l.first.IsZero() {
+		retries = append(retries, l.first)
+	}
 	for n, r := range retries {
 		if r.Before(l.rested) {
 			retries[n] = l.rested
@@ -146,8 +171,20 @@ func (l *Loop) opening(look time.Time) time.Time {
 	return look
 }
 
-// wait sleeps until something is due or somebody asks; false: the end.
+// wait does what somebody asks, or sleeps until something is due or somebody does;
+// false: the end.
 func (l *Loop) wait(ctx context.Context, look time.Time) bool {
+	l.notify.Turned()
+	if ctx.Err() != nil {
+		return false
+	}
+	if t := l.queue.next(); t != nil {
+		l.work(ctx, t)
+		return true
+	}
+	if l.owed != nil {
+		return true
+	}
 	now := l.now()
 	d := look.Sub(now)
 	if due := l.due(l.agent.retries()); !due.IsZero() {
@@ -158,12 +195,12 @@ func (l *Loop) wait(ctx context.Context, look time.Time) bool {
 	}
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
-	l.notify.Turned()
+	l.watched.setBusy(false)
+	defer l.watched.setBusy(true)
 	select {
 	case <-ctx.Done():
 		return false
-	case f := <-l.work:
-		f(ctx)
+	case <-l.queue.added:
 	case <-timer.C:
 	}
 	return true
@@ -175,17 +212,22 @@ func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
 	if err == nil && l.agent.moved {
 		s, err = l.agent.Cycle(ctx, PollDue) // what the tag names now is staged, and applied
 	}
-	if s.SchemaVersion != 0 { // else the daemon ends
+	if s.SchemaVersion != 0 { // else it was interrupted, or the daemon ends
 		l.keep(s)
 	}
 	return s, err
 }
 
 func (l *Loop) keep(s Status) {
+	if l.owed == nil && l.queue.owesNone() {
+		l.cut = nil
+	}
+	s.Interrupted = l.cut
 	if l.agent.Meter != nil {
 		l.agent.Meter.Turned()
 	}
 	l.mu.Lock()
+	s = l.watched.correct(s)
 	l.status = s
 	l.announceChange()
 	l.mu.Unlock()
@@ -213,27 +255,6 @@ func (l *Loop) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
-}
-
-// run has the loop's goroutine do f, and waits for it.
-func (l *Loop) run(ctx context.Context, hear func(Progress), f func(context.Context)) error {
-	if hear != nil {
-		defer l.Listen(hear)()
-	}
-	done := make(chan struct{})
-	task := func(ctx context.Context) {
-		defer close(done)
-		f(ctx)
-	}
-	select {
-	case l.work <- task:
-		<-done // the work goes on if the caller hangs up; it is short or worth it
-		return nil
-	case <-l.ended:
-		return ErrEnded
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
-	}
 }
 
 // Listen has f hear all progress until the returned function has returned. f must
@@ -269,11 +290,11 @@ func (l *Loop) progress(p Progress) {
 	l.notify.Turned()
 }
 
-// Sentence is a status in one line.
+// Sentence is a status in one line, its times as in all texts of a status.
 func Sentence(s Status) string {
 	text := string(s.State) + ": " + s.Reason
 	if s.NextCheck != nil {
-		text += "; next check " + s.NextCheck.Local().Format("2006-01-02 15:04")
+		text += "; next check " + s.NextCheck.UTC().Format(time.RFC3339)
 	}
 	return text
 }

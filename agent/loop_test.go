@@ -121,8 +121,8 @@ func TestLoopPollsANewNodeSoon(t *testing.T) {
 		assert.Zero(t, l.Registry.Counts(), "not at the start")
 		first := agent.NextSlot(l.now(), 10*time.Minute, "machine")
 		assert.Equal(t, first, *l.Status().NextCheck)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, "not asked yet is no hold")
-		assert.Contains(t, l.Status().Reason, "not asked yet")
+		assert.Equal(t, agent.StateUnchecked, l.Status().State, "never asked is neither current nor held")
+		assert.Equal(t, "no registry was asked yet for velum.yaml", l.Status().Reason)
 		pass(first.Sub(l.now()) - time.Second)
 		assert.Zero(t, l.Registry.Counts())
 		pass(2 * time.Second)
@@ -264,7 +264,10 @@ func TestLoopGoesOnWithAnotherConfiguration(t *testing.T) {
 
 func TestLoopSurvivesJumpsOfTheClock(t *testing.T) {
 	const years = 10 * 365 * 24 * time.Hour
-	for name, jump := range map[string]time.Duration{"ten years on": years, "ten years back": -years, "an hour back": -time.Hour} {
+	for name, jump := range map[string]time.Duration{
+		"ten years on": years, "ten years back": -years, "an hour back": -time.Hour,
+		"to 2270, beyond what 64 bits of nanoseconds since 1970 can say": 27 * years,
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := loop(t, 12*time.Hour, 0)

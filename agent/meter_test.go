@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -107,7 +108,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 3, "3.1")
 		w.check()
 		w.apply()
-		_, _, err := w.agent.Rollback(t.Context(), nil)
+		_, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		require.Len(t, c.restarts, 4)
 		assert.True(t, c.restarts[3].Back)
@@ -176,10 +177,12 @@ func TestTurnsAreCounted(t *testing.T) {
 		go func() { l.ended <- l.Run(ctx) }()
 		_, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
+		synctest.Wait()
 		assert.Equal(t, 2, c.turns, "the look at the start, and the check")
 		next := w.Agent()
 		next.Now, next.Meter = l.now, c
 		require.NoError(t, l.Reconfigure(t.Context(), next, time.Hour))
+		synctest.Wait()
 		assert.Equal(t, 3, c.turns)
 		l.end()
 	})

@@ -16,12 +16,17 @@ import (
 type Offer struct {
 	Question
 	Follow Release // what the followed tag names now
-	Newest Release // the newest release that policy allows; Follow where none is newer
+	// Newest is the newest release that the rules allowed when it was asked for;
+	// Follow where none was newer. Decide finds it anew, by the rules of now.
+	Newest Release
+	// Newer are the tags above Follow, the highest first: see candidates.
+	Newer []Candidate
 	// Host answered; Mirror: it is not the one that the repository names.
 	Host   string
 	Mirror bool
 	// Refused are the tags that might have been offered, and by which rule they
-	// are not: the highest first, at most maxRefused.
+	// are not: the highest first, at most maxRefused. A source's offer has those
+	// that no rule of the configuration changes; Decide adds the others.
 	Refused []Refusal
 	Notes   []string
 	// StageFrom is when staging may begin on this node.
@@ -36,6 +41,40 @@ type Refusal struct {
 	Tag    string `json:"tag"`
 	Rule   string `json:"rule"` // stable word, see the constants
 	Reason string `json:"reason"`
+	// Key is what would allow it in the configuration, as in "updates: minor"; empty:
+	// nothing there, or it is no rule of the configuration.
+	Key string `json:"key,omitempty"`
+	// Since is when it was first seen, of what is being published.
+	Since time.Time `json:"since,omitzero"`
+	// Holds: it is waited for, and the node is held as long as it stands.
+	Holds bool `json:"holds,omitempty"`
+}
+
+// publishingTime is how long a long tag without its floating one counts as being
+// published. OBS takes minutes; what stays so was withdrawn.
+const publishingTime = 24 * time.Hour
+
+// holds reports whether something newer is only waited for.
+func (r Refusal) holds(now time.Time) bool {
+	switch r.Rule {
+	case RuleSignature, RuleOlder:
+		return true
+	case RulePublishing:
+		return now.Sub(r.Since) < publishingTime
+	}
+	return false
+}
+
+// firstSeen keeps since when a refusal stands.
+func (o *Offer) firstSeen(last Remembered, now time.Time) {
+	for n, no := range o.Refused {
+		o.Refused[n].Since = now.UTC().Round(0)
+		for _, was := range last.RefusedTags {
+			if was.Tag == no.Tag && was.Rule == no.Rule && !was.Since.IsZero() && !was.Since.After(now) {
+				o.Refused[n].Since = was.Since
+			}
+		}
+	}
 }
 
 // The rules that refuse a release. They are an interface, as holds are.
@@ -44,6 +83,7 @@ const (
 	RuleAllow      = "allow"        // matches none of the allowed patterns
 	RuleDeny       = "deny"         // matches a denied pattern or digest
 	RuleMax        = "max"          // above the highest that may be offered
+	RuleKubeadm    = "kubeadm"      // more than a patch of a control plane of kubeadm, and no pattern of allow matches
 	RuleMissing    = "missing"      // listed, but not served
 	RulePlatform   = "platform"     // not for this node
 	RuleOrigin     = "origin"       // an image of another application, by its own label
@@ -60,7 +100,7 @@ const maxRefused = 16
 // refuse notes a refusal.
 func (o *Offer) refuse(tag, rule, format string, args ...any) {
 	if len(o.Refused) < maxRefused {
-		o.Refused = append(o.Refused, Refusal{tag, rule, fmt.Sprintf(format, args...)})
+		o.Refused = append(o.Refused, Refusal{Tag: tag, Rule: rule, Reason: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -90,15 +130,16 @@ func (a *Agent) remembered(q Question, err error) Offer {
 		err = nil
 	}
 	return Offer{
-		Question: q, Follow: m.Follow, Newest: m.Newest, Host: m.Host, Mirror: m.Mirror,
+		Question: q, Follow: m.Follow, Newest: m.Newest, Newer: withNewest(m.Follow, m.Newest, m.Newer),
+		Host: m.Host, Mirror: m.Mirror,
 		Refused: m.RefusedTags, Notes: m.Notes, StageFrom: m.StageFrom, Err: err,
 	}
 }
 
 // remembered is the offer as the record keeps it.
-func (o Offer) remembered(now time.Time) Remembered {
+func (o Offer) remembered(now time.Time, rule Rule) Remembered {
 	return Remembered{
-		At: now, Follow: o.Follow, Newest: o.Newest, Host: o.Host, Mirror: o.Mirror,
+		At: now, Rules: rule.asks(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host, Mirror: o.Mirror,
 		RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
 	}
 }
@@ -135,7 +176,8 @@ func (r *Record) recall(q Question) (Remembered, bool) {
 		}
 		for _, f := range []Release{m.Follow, m.Newest} {
 			if f.Tag == q.Tag && m.At.After(best.At) {
-				best = Remembered{At: m.At, Follow: f, Newest: m.Newest, Host: m.Host, Mirror: m.Mirror, StageFrom: m.StageFrom}
+				best = m
+				best.Follow, best.RefusedTags, best.Notes = f, nil, nil
 			}
 		}
 	}

@@ -7,25 +7,30 @@ import (
 	"path"
 	"slices"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // waitsFor adds what an apply without a person's yes waits for.
 func (d *decider) waitsFor(p *PodPlan) {
 	if d.now.Before(d.policy.Freeze) {
-		p.Holds = append(p.Holds, Hold{HoldFreeze, "nothing is applied before " + d.policy.Freeze.UTC().Format(time.RFC3339)})
+		until := d.policy.Freeze.UTC()
+		p.Holds = append(p.Holds, Hold{HoldFreeze, "nothing is applied before " + until.Format(time.RFC3339), until})
 	}
 	if !d.policy.Auto || p.isHeld(HoldUnmanaged) {
 		return
 	}
 	if open, change := d.policy.open(d.now); !open {
-		opens := change.UTC().Format(time.RFC3339)
-		p.Waits = append(p.Waits, Hold{HoldWindow, "the next maintenance window opens at " + opens})
+		opens := change.UTC()
+		p.Waits = append(p.Waits, Hold{
+			HoldWindow, "the next maintenance window opens at " + opens.Format(time.RFC3339), opens,
+		})
 	}
 	if isControlPlane(p.Pod) {
-		p.Waits = append(p.Waits, Hold{HoldControlPlane, p.Pod + " is applied node by node, by a person"})
+		p.Waits = append(p.Waits, Hold{Name: HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"})
 	}
 	if f, failed := d.rec.Failed[p.File]; failed && f.Offer == p.ID {
-		p.Waits = append(p.Waits, Hold{HoldFailed, f.Reason})
+		p.Waits = append(p.Waits, Hold{Name: HoldFailed, Reason: f.Reason})
 	}
 }
 
@@ -38,14 +43,23 @@ func (p Policy) open(now time.Time) (open bool, change time.Time) {
 }
 
 // inOrder sorts applies: first what the configuration lists, in its order, then
-// the others by name, and at last what the cluster cannot do without.
+// the others by name, and at last what the cluster cannot do without. Only where
+// kube-apiserver gets another version, its clients wait for it: they may be older, and
+// must not be newer (Kubernetes' version skew policy).
 func (p Policy) inOrder(applies []Step) {
+	skews := slices.ContainsFunc(applies, func(s Step) bool {
+		return s.Apply.Pod == podAPIServer && changeRank[s.Apply.Change] >= changeRank[tags.Minor.String()]
+	})
 	rank := func(s Step) int {
 		switch s.Apply.Pod {
 		case podAPIServer:
 			return len(p.Order) + 1
+		case podControllerManager, podScheduler:
+			if skews {
+				return len(p.Order) + 2
+			}
 		case podEtcd:
-			return len(p.Order) + 2
+			return len(p.Order) + 3
 		}
 		at := slices.IndexFunc(p.Order, func(pattern string) bool {
 			ok, err := path.Match(pattern, s.File)

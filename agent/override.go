@@ -36,7 +36,7 @@ type Override struct {
 func (o Override) note() string {
 	since := ""
 	if !o.At.IsZero() {
-		since = " since " + o.At.Format(time.RFC3339)
+		since = " since " + o.At.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("named by its digest%s, until a newer release is applied: %s", since, o.Reason)
 }
@@ -48,6 +48,8 @@ type Overridden struct {
 	Config digest.Digest `json:"config,omitempty"` // its image id; empty: not known
 	Tag    string        `json:"tag"`              // its release's best name, for people
 	Follow string        `json:"follow"`           // the tag that stands for it where no digest does
+	// Always: its pull policy was Always, and is again where there is no template.
+	Always bool `json:"always,omitempty"`
 }
 
 // reference is how a pod manifest names a digest: the tag says to people which
@@ -72,7 +74,7 @@ func pin(text []byte, reason string, now time.Time, to func(manifests.Image) Ove
 		if at.Digest == "" {
 			continue
 		}
-		at.Tag, at.Follow = cmp.Or(at.Tag, ref.Tag), ref.Tag
+		at.Tag, at.Follow, at.Always = cmp.Or(at.Tag, ref.Tag), ref.Tag, pullPolicyOf(img) == manifests.PullAlways
 		o.Images[placeOf(img)] = at
 		pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: at.reference()})
 	}
@@ -97,18 +99,24 @@ func (o Override) undone(p Policy, file PodFile) (PodFile, error) {
 	if err != nil {
 		return file, nil //nolint:nilerr // who reads the file next says so
 	}
-	var pins []manifests.Pinned
+	pins := map[string][]manifests.Pinned{}
 	for _, img := range pod.Images {
 		if at, ok := o.names(img); ok {
-			follow := Reference{at.Repository, at.Follow}
-			pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: follow.String()})
+			follow, policy := Reference{at.Repository, at.Follow}, manifests.PullIfNotPresent
+			if at.Always {
+				policy = manifests.PullAlways
+			}
+			pins[policy] = append(pins[policy], manifests.Pinned{
+				Kind: img.Kind, Container: img.Container, Reference: follow.String(),
+			})
 		}
 	}
-	if len(pins) == 0 {
-		return file, nil
+	for _, policy := range slices.Sorted(maps.Keys(pins)) {
+		if file.Data, err = manifests.Unpin(file.Data, pins[policy], policy); err != nil {
+			return file, err
+		}
 	}
-	file.Data, err = manifests.Pin(file.Data, pins)
-	return file, err
+	return file, nil
 }
 
 // overridden is what stands in the place of an image, while it does: in a pod
@@ -177,7 +185,7 @@ func (o Override) isIn(file PodFile) bool {
 // hasDenied reports whether a pod has not come up with something.
 func (r *Record) hasDenied(file string) bool {
 	for _, d := range r.Denied {
-		if d.PodManifest == file {
+		if d.PodManifest == file && !d.Past {
 			return true
 		}
 	}

@@ -70,7 +70,7 @@ func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
 		s = w.look()
 		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
 		assert.Empty(t, w.record().Overrides)
-		assert.Empty(t, w.record().Denied)
+		assert.Len(t, w.record().Denied, 1, "should the pod come back")
 		w.idle()
 	})
 }
@@ -137,7 +137,7 @@ func TestManagedPodIsRolledBackTwice(t *testing.T) {
 			w.apply()
 		}
 		for range 2 {
-			out, _, err := w.agent.Rollback(t.Context(), nil)
+			out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 			require.NoError(t, err)
 			require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -32,6 +33,7 @@ type Plan struct {
 	Pods    []PodPlan
 	Tracked []ImagePlan // images of the configuration that no pod manifest names
 	Steps   []Step
+	names   []string // of all static pods, to tell them apart
 }
 
 // byFile gives the pods by the names of their files.
@@ -58,7 +60,8 @@ type PodPlan struct {
 	Ready bool
 	// Wanted is the rendered pod manifest; nil where nothing is rendered.
 	Wanted  []byte
-	Waiting bool // Wanted differs from the pod that runs and waits for approval
+	Waiting bool   // Wanted differs from the pod that runs and waits for approval
+	Edits   []Edit // what its offer changes
 	Left    []Left
 	Holds   []Hold
 	Waits   []Hold // what an apply without a person's yes waits for, beside Holds
@@ -75,9 +78,18 @@ type ImagePlan struct {
 	Change  string
 	From    string // what runs, by its best name
 	Staged  bool
-	Well    bool   // its container runs, or as an init container has ended well
-	Flaps   bool   // it was restarted just now: it may run well, or not for long
-	Holds   []Hold // where no pod manifest names it; else they are the pod's
+	// StageFrom is when staging begins; zero: it need not wait.
+	StageFrom time.Time
+	Well      bool  // its container runs, or as an init container has ended well
+	Down      *Down // it does not run; nil: it does, or is none that kubelet has to run
+	// Expected is a container that kubelet has to run; else nil.
+	Expected *expected
+	Flaps    bool   // it was restarted just now: it may run well, or not for long
+	Holds    []Hold // where no pod manifest names it; else they are the pod's
+	// NotAllowed are the newer tags that the configuration refuses, the highest for
+	// each setting that would allow it.
+	NotAllowed   []Refusal
+	RebuildsOnly *RebuildsOnly // its tag is not understood; nil: it is
 }
 
 // well reports that the pod is what it is to be, and that all of it runs.
@@ -195,7 +207,7 @@ func (s Step) names() string {
 func left(images []manifests.Image) []Left {
 	var out []Left
 	for _, i := range images {
-		out = append(out, Left{Path: i.Path, Line: i.Line, Reference: i.Reference, Reason: i.Reason})
+		out = append(out, Left{Path: i.Path, Line: i.Line, Reference: outside.Text(i.Reference), Reason: i.Reason})
 	}
 	return out
 }

@@ -11,9 +11,11 @@ import (
 
 // Policy is what the admin wants, from the configuration. Decide only reads it.
 type Policy struct {
-	// PullPolicy is written into every rendered pod manifest: Always or
-	// IfNotPresent.
+	// PullPolicy is written into what templates render: Always or IfNotPresent.
 	PullPolicy string
+	// ManagedPullPolicy is written into pod manifests without a template; empty: they
+	// keep their own.
+	ManagedPullPolicy string
 	// Rewrites replace repository prefixes while rendering.
 	Rewrites []manifests.Rewrite
 	// Values are tags for __TAG__, by repository as the template writes it.
@@ -21,6 +23,9 @@ type Policy struct {
 	// Manage are pod manifests without a template that may be changed, by file
 	// name. Those with a template always may.
 	Manage map[string]bool
+	// NodeName is the node's name in Kubernetes, by which a pod of CRI is told to be a
+	// static pod's; empty: by the longest name that fits.
+	NodeName string
 	// Images are tracked although no pod manifest names them.
 	Images []Reference
 	// Rule gives a repository's rule. It must be pure.
@@ -88,6 +93,8 @@ type Rule struct {
 	// at HoldUntil; zero: never.
 	Hold      string
 	HoldUntil time.Time
+
+	kubeadm bool // of an image of a control plane of kubeadm, see ruleOf
 }
 
 func (p Policy) rule(repository string) Rule {
@@ -95,6 +102,13 @@ func (p Policy) rule(repository string) Rule {
 		return Rule{Updates: tags.Revision}
 	}
 	r, _ := p.memory.rules.get(repository, func() (Rule, error) { return p.Rule(repository), nil })
+	return r
+}
+
+// ruleOf gives the rule that a question's answers go by.
+func (p Policy) ruleOf(q Question) Rule {
+	r := p.rule(q.Repository)
+	r.kubeadm = q.Kubeadm
 	return r
 }
 

@@ -17,7 +17,8 @@ type Poll int
 const (
 	// PollNone asks nothing: the cycle works with the last answers.
 	PollNone Poll = iota
-	// PollFailed asks again what was not answered, where its back-off is over.
+	// PollFailed asks again what was not answered, where its back-off is over, and
+	// what was never asked.
 	PollFailed
 	// PollDue asks for the followed tags, and for tag lists where they are due.
 	PollDue
@@ -25,27 +26,43 @@ const (
 	PollAll
 )
 
+// ask asks as much as a cycle is for, and looks for signatures again. A person's request
+// interrupts both; then what was answered is not asked again, and who was being asked
+// comes last.
+func (a *Agent) ask(ctx context.Context, inv Inventory, e errand) (map[Question]Offer, *Interruption) {
+	asked, qs := newInquiry(a, inv, e.poll), questions(survey(inv, a.Policy), a.Policy)
+	if e.person {
+		return a.offers(ctx, asked, qs, true), nil
+	}
+	ctx, end := a.people.interruptible(ctx)
+	defer end()
+	if e.poll != PollNone {
+		asked.takeUp(a.half)
+		a.half = nil
+	}
+	offers := a.offers(ctx, asked, qs, true)
+	if cut := a.interrupted(ctx, "poll", e.poll); cut != nil {
+		if e.poll != PollNone {
+			a.half = asked
+		}
+		return nil, cut
+	}
+	a.verifyAgain(ctx, e.poll)
+	return offers, a.interrupted(ctx, "poll", PollNone)
+}
+
 // offers asks the source about every question, as cheaply as it allows. With
 // confirm, what is new to the node counts only when it was read twice.
-func (a *Agent) offers(ctx context.Context, inv Inventory, qs []Question, poll Poll, confirm bool) map[Question]Offer {
-	asked := newInquiry(a, inv, poll)
-	var early []Question // answered before their repository was listed anew
-	for _, q := range a.leastFailedFirst(qs) {
-		if !a.due(q, poll) || ctx.Err() != nil {
-			continue
-		}
-		if !asked.listed[q.Repository] {
-			early = append(early, q)
-		}
-		asked.ask(ctx, q)
-	}
-	for _, q := range early {
-		if asked.full[q.Repository] != nil && ctx.Err() == nil {
-			asked.ask(ctx, q) // what was asked before is not asked again
-		}
+func (a *Agent) offers(ctx context.Context, asked *inquiry, qs []Question, confirm bool) map[Question]Offer {
+	asked.noteRules(qs)
+	for _, same := range byRepository(asked.lateLast(a.leastFailedFirst(qs))) {
+		asked.askAll(ctx, same)
 	}
 	if confirm {
 		asked.confirm(ctx)
+	}
+	if errors.Is(context.Cause(ctx), errGoesFirst) {
+		return nil // it goes on
 	}
 	a.noteSources(ctx, asked)
 	if confirm { // a plan is only looked at
@@ -58,11 +75,63 @@ func (a *Agent) offers(ctx context.Context, inv Inventory, qs []Question, poll P
 		asks[q.String()] = true
 	}
 	asked.keepTags(out)
-	if poll != PollNone {
+	if asked.poll != PollNone && ctx.Err() == nil {
 		a.record.LastCheck = a.Now()
 	}
 	deleteUnless(a.record.Offers, asks) // what nobody asks any more must not answer a later question
 	return out
+}
+
+// byRepository puts questions about one repository beside one another, in the
+// order of the first of them.
+func byRepository(qs []Question) [][]Question {
+	var out [][]Question
+	at := map[string]int{}
+	for _, q := range qs {
+		n, ok := at[q.Repository]
+		if !ok {
+			n = len(out)
+			at[q.Repository] = n
+			out = append(out, nil)
+		}
+		out[n] = append(out[n], q)
+	}
+	return out
+}
+
+// askAll puts the questions about one repository, and drops its tag list.
+func (i *inquiry) askAll(ctx context.Context, qs []Question) {
+	var early []Question // answered before the repository was listed anew
+	for _, q := range qs {
+		if !i.agent.due(q, i.poll) || ctx.Err() != nil {
+			continue
+		}
+		if !i.listed[q.Repository] {
+			early = append(early, q)
+		}
+		i.ask(ctx, q)
+	}
+	for _, q := range early {
+		if i.full[q.Repository] != nil && ctx.Err() == nil {
+			i.ask(ctx, q) // what was asked before is not asked again
+		}
+	}
+	if ctx.Err() == nil {
+		i.shorten(qs)
+	}
+}
+
+// lateLast moves to the end who was being asked when the poll was interrupted: who
+// does not answer keeps no others from being asked.
+func (i *inquiry) lateLast(qs []Question) []Question {
+	late := func(q Question) int {
+		if i.late[q.Repository] {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(qs, func(x, y Question) int { return cmp.Compare(late(x), late(y)) })
+	return qs
 }
 
 // due tells whether a poll puts a question.
@@ -70,8 +139,42 @@ func (a *Agent) due(q Question, poll Poll) bool {
 	if poll != PollFailed {
 		return poll != PollNone
 	}
-	at, ok := a.record.Sources[q.Repository].retry(a.Now())
-	return ok && !at.After(a.Now())
+	if at, failed := a.record.Sources[q.Repository].retry(a.Now()); failed {
+		return !at.After(a.Now())
+	}
+	m, asked := a.record.recall(q)
+	at, again := m.again(a.Now())
+	return !asked || again && !at.After(a.Now())
+}
+
+// noteRules finds the questions that were answered under other rules: what is
+// allowed now may not have been asked for. They are put again soon, each node at
+// its own moment, for all may have got the rules at once.
+func (i *inquiry) noteRules(qs []Question) {
+	jitter := i.agent.jitter()
+	for _, q := range qs {
+		m, ok := i.agent.record.Offers[q.String()]
+		if !ok || m.Rules == "" {
+			continue
+		}
+		changed := m.Rules != i.agent.Policy.rule(q.Repository).asks()
+		switch {
+		case !changed:
+			m.Again = time.Time{}
+		case m.Again.IsZero():
+			m.Again = i.agent.Now().Add(Backoff(1, jitter))
+		}
+		i.changed[q.Repository] = i.changed[q.Repository] || changed
+		i.agent.record.remember(q, m)
+	}
+}
+
+// again is when a question is put again because the rules have changed.
+func (m Remembered) again(now time.Time) (time.Time, bool) {
+	if m.Again.Sub(now) > backoffMost {
+		return now, true // kept under a wrong clock
+	}
+	return m.Again, !m.Again.IsZero()
 }
 
 // leastFailedFirst is the order of asking. Who has failed often may make its
@@ -113,7 +216,8 @@ func (a *Agent) settle(ctx context.Context, asked *inquiry, q Question) Offer {
 		return a.remembered(q, errNotAsked) // not asked, or asked to stop: nobody's failure
 	case r.err == nil:
 		r.offer.StageFrom = a.stageFrom(q, r.offer, asked.poll)
-		a.record.remember(q, r.offer.remembered(a.Now()))
+		r.offer.firstSeen(a.record.Offers[q.String()], a.Now())
+		a.record.remember(q, r.offer.remembered(a.Now(), a.Policy.rule(q.Repository)))
 		return r.offer
 	case r.failed():
 		return a.remembered(q, r.err)
@@ -137,11 +241,17 @@ func (a *Agent) stageFrom(q Question, o Offer, poll Poll) time.Time {
 	}
 }
 
-// retries are the moments at which failed sources want to be asked again.
+// retries are the moments at which sources are asked again before the next poll:
+// those that failed, and those that were asked under other rules.
 func (a *Agent) retries() []time.Time {
 	var at []time.Time
 	for _, s := range a.record.Sources {
 		if t, ok := s.retry(a.Now()); ok {
+			at = append(at, t)
+		}
+	}
+	for _, m := range a.record.Offers {
+		if t, ok := m.again(a.Now()); ok && a.record.Sources[m.Follow.Repository].Failures == 0 {
 			at = append(at, t)
 		}
 	}

@@ -177,6 +177,21 @@ type Pods interface {
 	Pull(ctx context.Context, ref Reference) (digest.Digest, error)
 }
 
+// RuntimeEvents tells when containers start and end. That is a reason to observe the
+// node and nothing else.
+type RuntimeEvents interface {
+	// Watch calls hear until ctx ends, from one goroutine. Of a runtime that is away
+	// it hears again when that is back.
+	Watch(ctx context.Context, hear func(RuntimeEvent))
+}
+
+// RuntimeEvent is a container that was started or has ended. The zero value: events
+// may have been missed.
+type RuntimeEvent struct {
+	ContainerID string
+	Ended       bool
+}
+
 // PodFiles are the directories of pod manifests on the node.
 type PodFiles interface {
 	// Templates lists what the packages ship.
@@ -228,6 +243,8 @@ type Announcement struct {
 	State   string
 	Reason  string // why a pod did not come up; empty: none has failed
 	Updates []AnnouncedUpdate
+	// NotAllowed is what is newer, and what the configuration does not allow.
+	NotAllowed []NotAllowed
 }
 
 // AnnouncedUpdate is one staged image that waits for approval.

@@ -29,7 +29,7 @@ func (a *Agent) blank(state State, reason string) Status {
 		LastCheck: when(a.record.LastCheck),
 		NextCheck: a.nextCheck(), Budget: a.budget(),
 		Sources: []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
-		Updates: []AnnouncedUpdate{},
+		Updates: []AnnouncedUpdate{}, NotAllowed: []NotAllowed{},
 	}
 }
 
@@ -38,7 +38,7 @@ func (a *Agent) nextCheck() *time.Time {
 	if a.schedule == nil {
 		return nil
 	}
-	return when(a.schedule(a.retries()))
+	return when(a.schedule(a.retries(), a.unasked))
 }
 
 // budget is what is left of the requests; nil: all, or there is no limit.
@@ -53,13 +53,27 @@ func (a *Agent) budget() *BudgetStatus {
 	return &BudgetStatus{PerHour: b.PerHour, Left: b.Left}
 }
 
-func (a *Agent) publish(ctx context.Context, s Status) error {
-	return a.Recorder.Publish(context.WithoutCancel(ctx), s)
+// publish writes the status. What of it cannot be written is left out of it, and named
+// in it.
+func (a *Agent) publish(ctx context.Context, s *Status) error {
+	last := context.WithoutCancel(ctx)
+	a.tellDropped(s)
+	err := a.Recorder.Publish(last, *s)
+	if err == nil {
+		return nil
+	}
+	if gone := s.drop(MaxStatus); len(gone) > 0 {
+		a.noteDropped(gone)
+		a.tellDropped(s)
+		err = a.Recorder.Publish(last, *s)
+	}
+	return err
 }
 
 func (a *Agent) podStatus(p PodPlan) PodStatus {
 	s := PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
+		Edits: append([]Edit{}, p.Edits...), RolledBack: a.record.rolledBack(p.File),
 		Left: p.Left, Holds: append(orEmpty(p.Holds), p.Waits...),
 	}
 	if s.Left == nil {
@@ -79,10 +93,14 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	s := ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
 		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: slices.Concat(orEmpty(p.Holds), p.Waits, i.Holds),
-		Staged: i.Staged, Created: when(i.Target.Created),
+		Staged: i.Staged, StageFrom: i.StageFrom, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
 		Refused: append([]Refusal{}, i.Offer.Refused...), Notes: append([]string{}, i.Offer.Notes...),
+		NotAllowed: append([]Refusal{}, i.NotAllowed...), RebuildsOnly: i.RebuildsOnly,
+	}
+	if s.Down = i.Down; s.Down != nil {
+		s.Running = nil
 	}
 	if s.Follow == "" {
 		s.Follow = i.Want.Ask.Tag

@@ -126,8 +126,10 @@ func phaseOf(s sight) string {
 
 // The phases of an apply, see Progress.
 const (
-	phaseWaiting = "waiting"
-	phaseProving = "proving"
+	phaseChanging  = "changing"
+	phaseReturning = "returning"
+	phaseWaiting   = "waiting"
+	phaseProving   = "proving"
 )
 
 // notProved is the end of a proof that did not succeed.
@@ -180,7 +182,7 @@ func (a *Agent) sight(ctx context.Context, p Apply) (sight, error) {
 	if err != nil {
 		return sight{}, err
 	}
-	inv := Inventory{Containers: all}
+	inv := Inventory{Containers: all, NodeName: a.Policy.NodeName}
 	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
 	s := sight{started: true}
 	begun := false

@@ -104,7 +104,7 @@ func TestProvingIsTold(t *testing.T) {
 		var phases []string
 		w.agent.Progress = func(p agent.Progress) { phases = append(phases, p.Phase+" "+p.Reference) }
 		w.apply()
-		assert.Equal(t, []string{"proving velum", "proving velum"}, phases)
+		assert.Equal(t, []string{"changing velum.yaml", "proving velum", "proving velum"}, phases)
 	})
 }
 

@@ -75,7 +75,10 @@ func TestPendingRollbackComesBeforeApplies(t *testing.T) {
 	})
 }
 
-type never struct{ err error }
+type never struct {
+	silentKubelet
+	err error
+}
 
 func (n never) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
 	return agent.Verdict{}, n.err
@@ -93,7 +96,7 @@ func TestNobodyKnowsReadiness(t *testing.T) {
 		w.check()
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
-		w.agent.Readiness = never{errors.New("kubelet: connection refused")}
+		w.agent.Readiness = never{err: errors.New("kubelet: connection refused")}
 		out, _ := w.apply()
 		t.Log(out)
 		w.runs("velum.yaml", "velum", second.Digest)

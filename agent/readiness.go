@@ -14,6 +14,9 @@ type Readiness interface {
 	// Unready says what the containers of a pod lack to be ready. Its error is that
 	// nobody could be asked at all.
 	Unready(ctx context.Context, pod PodReadiness) (Verdict, error)
+	// Waiting lists the containers that kubelet does not start, and why; none where
+	// kubelet is not asked.
+	Waiting(ctx context.Context) ([]Waiting, error)
 }
 
 // PodReadiness is a static pod whose readiness is asked for.

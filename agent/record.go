@@ -75,9 +75,14 @@ type TagList struct {
 
 // Remembered is an Offer as the record keeps it.
 type Remembered struct {
-	At     time.Time `json:"at"`
-	Follow Release   `json:"follow"`
-	Newest Release   `json:"newest"`
+	At     time.Time   `json:"at"`
+	Follow Release     `json:"follow"`
+	Newest Release     `json:"newest"`
+	Newer  []Candidate `json:"newer,omitempty"`
+	// Rules identifies the rules by which it was asked (Rule.asks); empty: not
+	// known. Under others it is asked again at Again.
+	Rules  string    `json:"rules,omitempty"`
+	Again  time.Time `json:"again,omitzero"`
 	Host   string    `json:"host,omitempty"` // that answered
 	Mirror bool      `json:"mirror,omitempty"`
 	// RefusedTags are those of the list that are not offered, and why.

@@ -39,6 +39,30 @@ func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
 	})
 }
 
+// Long tags would tell; where there are none, a build of the year 2999 would be newer than all later ones.
+func TestATimeInTheFutureIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.Registry.PublishBuild(velum, built("first", april.AddDate(973, 0, 0), ""), "4.0.0-rev1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.runs("velum.yaml", "velum", first.Digest)
+	next := w.Registry.PublishBuild(velum, built("next", april, ""), "4.0.0-rev1")
+	i := image(w.check(), "velum.yaml", "velum")
+	require.NotNil(t, i.Offered, i.Refused)
+	assert.Equal(t, next.Digest, i.Offered.Digest)
+	w.Clock.Add(time.Hour)
+	i = image(w.look(), "velum.yaml", "velum")
+	require.NotNil(t, i.Offered, i.Refused)
+	out, _ := w.apply()
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+
+	w.Registry.PublishBuild(velum, built("old", april.Add(-time.Hour), ""), "4.0.0-rev1")
+	i = image(w.check(), "velum.yaml", "velum")
+	require.NotEmpty(t, i.Refused, "a time in the past is evidence")
+	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+}
+
 func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

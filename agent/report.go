@@ -26,8 +26,12 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 		a.errs[grainKey] = fmt.Errorf("grain: %w", err)
 	}
 	state, reason := a.judge(plan)
+	a.unasked, a.missing = len(plan.unasked()) > 0, plan.missing()
+	if a.watched != nil {
+		a.watched.update(plan, inv)
+	}
 	s := a.blank(state, reason)
-	s.Sources, s.Updates = sourceStatus(a.record), updates
+	s.Sources, s.Updates, s.NotAllowed = sourceStatus(a.record), updates, plan.notAllowed()
 	for _, p := range plan.Pods {
 		s.PodManifests = append(s.PodManifests, a.podStatus(p))
 		for _, i := range p.Images {
@@ -45,7 +49,7 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 		s.State, s.Reason = StateFailed, strings.TrimSuffix(err.Error()+"; "+s.Reason, "; ")
 		a.Log.Error("record not kept", "cycle", a.cycle, "err", err)
 	}
-	published := a.publish(ctx, s)
+	published := a.publish(ctx, &s)
 	if published != nil {
 		a.Log.Warn("status not published", "cycle", a.cycle, "err", published)
 	}
@@ -73,7 +77,8 @@ const grainKey = "grain"
 func (a *Agent) announce(ctx context.Context, plan Plan, updates []AnnouncedUpdate) error {
 	state, _ := a.judge(plan)
 	err := a.Announcer.Announce(ctx, Announcement{
-		State: string(state), Reason: strings.Join(a.fallen(plan, nil), "; "), Updates: updates,
+		State: string(state), Reason: joined(a.fallen(plan, nil)), Updates: updates,
+		NotAllowed: plan.notAllowed(),
 	})
 	if errors.Is(err, ErrHeld) {
 		a.Log.Info("grain is held", "cycle", a.cycle, "reason", err)
@@ -113,45 +118,65 @@ func (a *Agent) judge(plan Plan) (State, string) {
 	if reason := a.failure(plan); reason != "" {
 		return StateFailed, reason
 	}
-	var held, staged, unasked []string
+	r := a.reasons(plan)
+	stale, unasked := a.record.staleSources(), plan.unasked()
+	switch {
+	case len(r.held) > 0:
+		return StateHeld, strings.Join(r.held, "; ")
+	case len(stale) > 0:
+		return StateStale, strings.Join(stale, "; ")
+	case len(unasked) > 0:
+		return StateUnchecked, "no registry was asked yet for " + strings.Join(unasked, ", ")
+	case len(r.staged) > 0:
+		return StateStaged, "waiting for approval: " + strings.Join(r.staged, ", ")
+	case len(r.starting) > 0:
+		return StateApplying, joined(r.starting)
+	case len(r.foreign) > 0: // an apply would do nothing but say so
+		return StateHeld, strings.Join(r.foreign, "; ")
+	case !plan.follows():
+		return StateCurrent, "no image is followed"
+	default:
+		return StateCurrent, plan.nothingToDo(&a.record)
+	}
+}
+
+// stateReasons are what speaks for a state, one text for each pod manifest or release.
+type stateReasons struct{ held, staged, starting, foreign []string }
+
+// reasons collects what speaks for each state.
+func (a *Agent) reasons(plan Plan) stateReasons {
+	var r stateReasons
 	for key, err := range a.errs {
 		if waits(err) {
-			held = append(held, fmt.Sprintf("%s: %v", key, err))
+			r.held = append(r.held, fmt.Sprintf("%s: %v", key, err))
 		}
 	}
 	for _, p := range plan.Pods {
 		for _, h := range slices.Concat(p.Holds, p.Waits) {
 			switch {
-			case h.Name == HoldUnmanaged:
+			case h.Name == HoldUnmanaged: // below: that is so on each node of a cluster
 			case h.Name == HoldWithheld && p.unasked():
-				unasked = append(unasked, p.File)
+				// No fault of anybody: it is asked for soon.
 			default:
-				held = append(held, fmt.Sprintf("%s: %s: %s", p.File, h.Name, h.Reason))
+				r.held = append(r.held, fmt.Sprintf("%s: %s: %s", p.File, h.Name, h.Reason))
 			}
 		}
-		if p.Ready {
-			staged = append(staged, fmt.Sprintf("%s (%s)", p.File, p.Change))
+		r.starting = append(r.starting, p.downs(true)...)
+		switch at := p.Standing(); {
+		case at.Result == "", at.Ours && p.Ready:
+			r.staged = append(r.staged, fmt.Sprintf("%s (%s)", p.File, p.Change))
+		case at.Result == ResultHeld && !at.Ours && p.Change != "":
+			r.foreign = append(r.foreign, fmt.Sprintf("%s: %s", p.File, at.Reason))
 		}
 	}
 	for _, i := range plan.Tracked {
 		for _, h := range i.Holds {
-			held = append(held, fmt.Sprintf("%s: %s: %s", i.Target.Repository, h.Name, h.Reason))
+			r.held = append(r.held, fmt.Sprintf("%s: %s: %s", i.Target.Repository, h.Name, h.Reason))
 		}
 	}
-	slices.Sort(held)
-	stale := a.record.staleSources()
-	switch {
-	case len(held) > 0:
-		return StateHeld, strings.Join(held, "; ")
-	case len(stale) > 0:
-		return StateStale, strings.Join(stale, "; ")
-	case len(staged) > 0:
-		return StateStaged, "waiting for approval: " + strings.Join(staged, ", ")
-	case len(unasked) > 0:
-		return StateCurrent, "not asked yet: " + strings.Join(slices.Compact(unasked), ", ")
-	default:
-		return StateCurrent, "every followed image is the newest that policy allows"
-	}
+	r.held = append(r.held, plan.waitedFor()...)
+	slices.Sort(r.held)
+	return r
 }
 
 // unasked reports that nothing but the next poll is missing.
@@ -162,6 +187,31 @@ func (p *PodPlan) unasked() bool {
 		}
 	}
 	return true
+}
+
+// follows reports whether there is an image that a source is asked for.
+func (p Plan) follows() bool {
+	return len(p.Tracked) > 0 || slices.ContainsFunc(p.Pods, func(pod PodPlan) bool {
+		return slices.ContainsFunc(pod.Images, func(i ImagePlan) bool { return i.Want.Ask.Repository != "" })
+	})
+}
+
+// unasked are the pod manifests, and the images that none names, for which no
+// source was asked yet.
+func (p Plan) unasked() []string {
+	isUnasked := func(i ImagePlan) bool { return errors.Is(i.Offer.Err, errNotAsked) }
+	var out []string
+	for _, pod := range p.Pods {
+		if slices.ContainsFunc(pod.Images, isUnasked) {
+			out = append(out, pod.File)
+		}
+	}
+	for _, i := range p.Tracked {
+		if isUnasked(i) {
+			out = append(out, i.Offer.Repository)
+		}
+	}
+	return slices.Compact(out)
 }
 
 // failure is what did not work and a person should look at.
@@ -189,8 +239,8 @@ func (a *Agent) failure(plan Plan) string {
 	return strings.Join(slices.Compact(all), "; ")
 }
 
-// fallen are the pods that did not come up, and what they did not come up with,
-// but for those that something is told of already.
+// fallen are the pods that did not come up, and what they did not come up with, and
+// those that do not run any more, but for those that something is told of already.
 func (a *Agent) fallen(plan Plan, told map[string]error) []string {
 	var all []string
 	said := map[string]bool{}
@@ -200,10 +250,13 @@ func (a *Agent) fallen(plan Plan, told map[string]error) []string {
 			said[p.File] = true
 			all = append(all, fmt.Sprintf("%s: %s", p.File, f.Reason))
 		}
+		if !said[p.File] {
+			all = append(all, p.downs(false)...)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.record.Denied)) {
 		d := a.record.Denied[key]
-		if _, pinned := a.record.Overrides[d.PodManifest]; pinned && !d.ByHand && !said[d.PodManifest] {
+		if _, pinned := a.record.Overrides[d.PodManifest]; pinned && !d.ByHand && !d.Past && !said[d.PodManifest] {
 			all = append(all, fmt.Sprintf("%s: %s was rolled back: %s", d.PodManifest, d.Name, d.Reason))
 		}
 	}
@@ -225,7 +278,7 @@ func (r *Record) staleSources() []string {
 		if s.Failures > 0 {
 			since := "never answered"
 			if !s.LastSuccess.IsZero() {
-				since = "last answered " + s.LastSuccess.Format(time.RFC3339)
+				since = "last answered " + s.LastSuccess.UTC().Format(time.RFC3339)
 			}
 			out = append(out, fmt.Sprintf("%s (%d failures, %s)", s.Error, s.Failures, since))
 		}

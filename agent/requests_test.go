@@ -178,7 +178,7 @@ func TestTagThatMovedBackIsDecidedByDigest(t *testing.T) {
 	w.poll()
 	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
 	s := w.poll()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
 }
 

@@ -84,12 +84,38 @@ func (a *Agent) deny(s Step, o Override, cause error) []string {
 }
 
 // releases are what an override names, for people.
-func (o Override) releases() string {
+func (o Override) releases() string { return strings.Join(o.tags(), ", ") }
+
+func (o Override) tags() []string {
 	var out []string
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		out = append(out, o.Images[place].Tag)
 	}
-	return strings.Join(slices.Compact(out), ", ")
+	return slices.Compact(out)
+}
+
+// rolledBack is what a pod was brought back from; nil: it runs what it follows.
+func (r *Record) rolledBack(file string) *RolledBack {
+	o, ok := r.Overrides[file]
+	if !ok || o.Pending {
+		return nil
+	}
+	back := RolledBack{At: o.At, Reason: o.Reason, ByHand: o.Reason == byHand, Runs: o.tags()}
+	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
+		if d := r.Denied[key]; d.PodManifest == file {
+			back.Left = append(back.Left, d.Name)
+		}
+	}
+	if len(back.Left) == 0 {
+		return nil // it is only for as long as the registry is away
+	}
+	return &back
+}
+
+// reason says why nothing newer is offered, and how to go forward.
+func (b RolledBack) reason(file string) string {
+	return fmt.Sprintf("%s was rolled back to %s and %s is denied, until apply --retry %s or a newer release",
+		file, few(b.Runs), few(b.Left), file)
 }
 
 // bringBack rolls a pod back as the node is now: the plan that failed is of the

@@ -26,7 +26,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w.runs("velum.yaml", "velum", third.Digest)
 	w.Node.PutPodManifest("velum.yaml", old)
 	w.look()
-	out, _, err := w.agent.Rollback(t.Context(), nil)
+	out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 	require.NoError(t, err)
 	require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", third.Digest)
@@ -45,7 +45,7 @@ func TestNothingLowerIsOfferedAfterARollbackToAHigherRelease(t *testing.T) {
 		assert.Nil(t, i.Offered)
 		assert.Empty(t, i.Change)
 		assert.Contains(t, i.Refused, agent.Refusal{
-			Tag: "4.0.0-rev2-build1.2", Rule: agent.RuleOlder, Reason: "4.0.0-rev3-build1.3 runs, and is newer",
+			Tag: "4.0.0-rev2-build1.2", Rule: agent.RuleOlder, Reason: "4.0.0-rev3-build1.3 runs, and is newer", Key: "older: true", Holds: true,
 		})
 		w.apply()
 		w.runs("velum.yaml", "velum", third)

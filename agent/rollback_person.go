@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -12,10 +13,22 @@ import (
 // byHand is why a release that a person rolled back is denied.
 const byHand = "rolled back by hand"
 
-// Rollback returns the pods of the named images (all, where none is named) to the
-// releases that ran well before the ones that run now. Those are denied then, until
-// a newer one comes. See Apply for names.
+// All stands for all images where nothing named would be too easily meant for that.
+const All = "*"
+
+// ErrWhich: nothing is named, and nobody has said that all is meant.
+var ErrWhich = errors.New("want images, or " + All + " for all of them")
+
+// Rollback returns the pods of the named images (All: of all) to the releases that ran
+// well before the ones that run now. Those are denied then, until a newer one comes.
+// See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status, error) {
+	if len(names) == 0 {
+		return nil, Status{}, ErrWhich
+	}
+	if slices.Contains(names, All) {
+		names = nil
+	}
 	plan, err := a.Plan(ctx, PollNone)
 	if err != nil {
 		return nil, Status{}, err
@@ -28,7 +41,12 @@ func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
 		return outcomes, Status{}, err
 	}
-	s, err := a.Cycle(ctx, PollNone)
+	for _, o := range outcomes {
+		if isOpen(o) {
+			a.tell(Progress{Reference: o.PodManifest, Phase: phaseReturning, Edits: o.Edits})
+		}
+	}
+	s, err := a.cycleFor(ctx, errand{person: true})
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
 			a.wentBack(&outcomes[n])
@@ -48,7 +66,7 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([
 	}
 	d, views := newDecider(inv, nil, a.record, a.Policy, a.Now())
 	if inv.Busy != "" {
-		inv.Against = []Hold{{HoldBusy, inv.Busy}}
+		inv.Against = []Hold{{Name: HoldBusy, Reason: inv.Busy}}
 	} else if a.Preconditions != nil {
 		inv.Against = a.Preconditions.Holds(ctx)
 	}
@@ -73,6 +91,7 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([
 		case len(inv.Against) > 0:
 			o.Result, o.Reason = ResultHeld, inv.Against[0].Name+": "+inv.Against[0].Reason
 		default:
+			o.Edits = override.edits(p)
 			a.dismiss(p, *override)
 		}
 		outcomes = append(outcomes, o)

@@ -99,7 +99,9 @@ func rolledBack(t *testing.T, rev int, from string) {
 	s = w.check()
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
-	assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+	for _, d := range w.record().Denied {
+		assert.True(t, d.Past, "it stays refused, and is no trouble any more")
+	}
 	out, s = w.apply()
 	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
@@ -218,7 +220,7 @@ func TestPodThatWasBrokenBeforeIsNotRolledBack(t *testing.T) {
 func TestRollbackByHand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
-		out, s, err := w.agent.Rollback(t.Context(), nil)
+		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultNothing, out[0].Result)
 		assert.Zero(t, s.SchemaVersion)
@@ -227,26 +229,44 @@ func TestRollbackByHand(t *testing.T) {
 		w.apply()
 		w.runs("velum.yaml", "velum", second.Digest)
 		w.Registry.Down(agenttest.ErrRefused) // a registry need not have it any more
+		out, _, err = w.agent.Rollback(t.Context(), nil)
+		require.ErrorIs(t, err, agent.ErrWhich)
+		assert.Nil(t, out)
+		w.runs("velum.yaml", "velum", second.Digest)
+		var heard []agent.Progress
+		w.agent.Progress = func(p agent.Progress) { heard = append(heard, p) }
 
 		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
 
 		require.NoError(t, err)
 		require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
 		assert.Equal(t, "runs 4.0.0-rev1-build1.1", out[0].Reason)
+		edits := []agent.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev2-build1.2", To: "4.0.0-rev1-build1.1"}}
+		assert.Equal(t, edits, out[0].Edits)
+		assert.Equal(t, agent.Progress{Reference: "velum.yaml", Phase: "returning", Edits: edits}, heard[0], "before it begins")
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		w.Registry.Down(nil)
 		s = w.check()
 		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.1 and 4.0.0-rev2-build1.2 is denied, "+
+			"until apply --retry velum.yaml or a newer release", s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
-		out, _, err = w.agent.Rollback(t.Context(), nil)
+		back := podOf(s, "velum.yaml").RolledBack
+		require.NotNil(t, back, "how to go forward again")
+		assert.True(t, back.ByHand)
+		assert.Equal(t, []string{"4.0.0-rev2-build1.2"}, back.Left)
+		assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, back.Runs)
+		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultNothing, out[0].Result, "what was rolled back is no way back")
 
-		out, _ = w.retry()
+		out, s = w.retry()
 		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
+		assert.Nil(t, podOf(s, "velum.yaml").RolledBack)
+		assert.NotContains(t, s.Reason, "rolled back")
 	})
 }
 
@@ -257,12 +277,12 @@ func TestRollbackIsHeldWhileTheNodeIsBusy(t *testing.T) {
 		w.check()
 		w.apply()
 		w.Grain.SetBusy("update_in_progress")
-		out, _, err := w.agent.Rollback(t.Context(), nil)
+		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultHeld, out[0].Result)
 		w.Grain.SetBusy("")
 		w.Against = []agent.Hold{{Name: "reboot", Reason: "scheduled"}}
-		out, _, err = w.agent.Rollback(t.Context(), nil)
+		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultHeld, out[0].Result)
 		assert.Equal(t, "reboot: scheduled", out[0].Reason)

@@ -35,6 +35,7 @@ func TestFailureOfAForeignPodEnds(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Clock.Add(time.Hour)
 		w.check()
+		w.Clock.Add(24 * time.Hour)
 		s = w.look()
 		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
 	})
@@ -66,7 +67,7 @@ func TestRollbackWithARemovedInitContainerIsNothing(t *testing.T) {
 		w.check()
 		w.Node.RemoveContainer("velum.yaml", "setup")
 		w.look()
-		out, _, err := w.agent.Rollback(t.Context(), nil)
+		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultNothing, out[0].Result, out[0].Reason)
 	})
@@ -92,7 +93,7 @@ func TestManagedPodThatIsListedNoMoreIsNotRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t) // so that there are templates
 		w.Policy.Auto = true
-		w.Policy.Manage = map[string]bool{"mine.yaml": true}
+		w.Policy.Manage, w.Policy.ManagedPullPolicy = map[string]bool{"mine.yaml": true}, "Always"
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
 		w.Node.PutPodManifest("mine.yaml", podYAML("mine", "db="+mariadb+":10.0-rev1"))
 		w.restart()
@@ -107,7 +108,9 @@ func TestManagedPodThatIsListedNoMoreIsNotRemoved(t *testing.T) {
 	})
 }
 
-type readyAll struct{}
+type readyAll struct {
+	silentKubelet
+}
 
 func (readyAll) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
 	return agent.Verdict{}, nil

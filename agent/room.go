@@ -161,7 +161,7 @@ func (d *decider) cramped(images []ImagePlan) []Hold {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return []Hold{{HoldDisk, strings.Join(reasons, "; ")}}
+	return []Hold{{Name: HoldDisk, Reason: strings.Join(reasons, "; ")}}
 }
 
 // releaseName is a release as a person calls it.

@@ -133,9 +133,9 @@ func TestNewerTagsAreLookedForAsFarAsThePolicyGoes(t *testing.T) {
 		want    string
 		refused []string
 	}{
-		"none":                       {"4.0.0-rev1", agent.Rule{Updates: tags.Same}, "", nil},
-		"rebuild":                    {"4.0.0-rev1", agent.Rule{Updates: tags.Rebuild}, "", nil},
-		"none, of a long tag":        {long, agent.Rule{Updates: tags.Same}, "", nil},
+		"none":                       {"4.0.0-rev1", agent.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2", "4.0.0-rev1-build1.6"}},
+		"rebuild":                    {"4.0.0-rev1", agent.Rule{Updates: tags.Rebuild}, "", []string{"4.0.0-rev2"}},
+		"none, of a long tag":        {long, agent.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
 		"rebuild, of a long tag":     {long, agent.Rule{Updates: tags.Rebuild}, "4.0.0-rev1-build1.6", []string{"4.0.0-rev2-build1.1"}},
 		"what is denied is named so": {long, agent.Rule{Updates: tags.Rebuild, Deny: []string{"*1.6"}}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
 	} {
@@ -238,5 +238,6 @@ func TestShortTagAheadOfItsIntermediateIsExplained(t *testing.T) {
 	i := image(w.poll(), "velum.yaml", "velum")
 	assert.Equal(t, []agent.Refusal{{
 		Tag: "4.0.0", Rule: agent.RulePublishing, Reason: "no intermediate tag names its digest (yet)",
+		Since: w.Clock.Now(), Holds: true,
 	}}, i.Refused)
 }

@@ -16,13 +16,23 @@ import (
 // it names.
 func (r Rule) refusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 	name := t.Wire()
+	if no, refused := r.refusesUpgrade(change, name); refused {
+		return no, true
+	}
 	switch {
 	case change > r.Updates:
-		return Refusal{name, RuleUpdates, fmt.Sprintf("%s is more than %s", change, r.Updates)}, true
+		return r.tooMuch(name, change), true
 	case t.Exceeds(r.Max):
-		return Refusal{name, RuleMax, "above " + r.Max.String()}, true
+		return Refusal{Tag: name, Rule: RuleMax, Reason: "above " + r.Max.String(), Key: "max: " + name}, true
 	}
 	return r.denies(name)
+}
+
+func (r Rule) tooMuch(name string, change tags.Change) Refusal {
+	return Refusal{
+		Tag: name, Rule: RuleUpdates, Key: "updates: " + change.String(),
+		Reason: fmt.Sprintf("%s is more than %s", change, r.Updates),
+	}
 }
 
 // refuses tells by which rule a release may not be offered, whatever runs.
@@ -33,11 +43,12 @@ func (r Rule) refuses(rel Release) (Refusal, bool) {
 	}
 	for _, name := range names[:2] {
 		if t, err := r.Dialect.Parse(name); err == nil && t.Exceeds(r.Max) {
-			return Refusal{name, RuleMax, "above " + r.Max.String()}, true
+			return Refusal{Tag: name, Rule: RuleMax, Reason: "above " + r.Max.String(), Key: "max: " + name}, true
 		}
 	}
 	if len(r.Allow) > 0 && !slices.ContainsFunc(names[:2], func(n string) bool { return matching(r.Allow, n) != "" }) {
-		return Refusal{rel.Name(), RuleAllow, "matches none of " + strings.Join(r.Allow, ", ")}, true
+		reason := "matches none of " + strings.Join(r.Allow, ", ")
+		return Refusal{Tag: rel.Name(), Rule: RuleAllow, Reason: reason, Key: "allow"}, true
 	}
 	return Refusal{}, false
 }
@@ -45,7 +56,7 @@ func (r Rule) refuses(rel Release) (Refusal, bool) {
 func (r Rule) denies(names ...string) (Refusal, bool) {
 	for _, name := range names {
 		if pattern := matching(r.Deny, name); pattern != "" {
-			return Refusal{name, RuleDeny, "matches " + pattern}, true
+			return Refusal{Tag: name, Rule: RuleDeny, Reason: "matches " + pattern, Key: "deny"}, true
 		}
 	}
 	return Refusal{}, false
@@ -71,7 +82,8 @@ func stranger(known, rel Release) (Refusal, bool) {
 		return Refusal{}, false
 	}
 	return Refusal{
-		rel.Name(), RuleOrigin, fmt.Sprintf("its label says %s, that of %s says %s", rel.Origin, known.Name(), known.Origin),
+		Tag: rel.Name(), Rule: RuleOrigin,
+		Reason: fmt.Sprintf("its label says %s, that of %s says %s", rel.Origin, known.Name(), known.Origin),
 	}, true
 }
 
@@ -83,15 +95,15 @@ func akin(a, b string) bool {
 // backwards tells whether a release is older than what runs under the same tag.
 // The long tags say so, unless the times of creation say the opposite: OBS'
 // build counter starts anew when an image moves to another project.
-func backwards(running, rel Release, d tags.Dialect) (older bool, warning string) {
+func backwards(running, rel Release, d tags.Dialect, now time.Time) (older bool, warning string) {
 	was, errWas := d.Parse(running.Long)
 	is, errIs := d.Parse(rel.Long)
 	if errWas != nil || errIs != nil || was == is {
-		return isEarlier(rel, running), ""
+		return isEarlier(rel, running, now), ""
 	}
-	higher, later := tags.Compare(is, was) > 0, isEarlier(running, rel)
+	higher, later := tags.Compare(is, was) > 0, isEarlier(running, rel, now)
 	switch {
-	case higher && isEarlier(rel, running):
+	case higher && isEarlier(rel, running, now):
 		return false, fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
 			rel.Long, running.Long, day(rel.Created), day(running.Created))
 	case !higher && later:
@@ -110,8 +122,17 @@ func isLower(tag, than string, d tags.Dialect) bool {
 
 // isEarlier compares times of creation, where both are known. Builds that can be
 // reproduced have the same time in all of them, and are not told apart.
-func isEarlier(a, b Release) bool {
-	return !a.Created.IsZero() && a.Created.Before(b.Created)
+func isEarlier(a, b Release, now time.Time) bool {
+	return isCreation(a.Created, now) && isCreation(b.Created, now) && a.Created.Before(b.Created)
 }
 
-func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
+// isCreation tells whether an image can have been created then. A time in the
+// future is no evidence: what runs would be newer than any later build.
+func isCreation(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+func earlierThan(rel, than Release) string {
+	return fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
+		rel.Name(), than.Name(), day(rel.Created), day(than.Created))
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,14 +36,14 @@ type Verifier interface {
 	// ErrUnsigned or ErrForged; every other one is no answer.
 	Verify(ctx context.Context, r Release) (key string, err error)
 	// Keys are the fingerprints that count now, sorted: what was refused under
-	// others is looked at again.
+	// others is looked at again at once.
 	Keys(ctx context.Context) ([]string, error)
 }
 
 // Unproved is a release without a good signature.
 type Unproved struct {
 	Reason string `json:"reason"`
-	Forged bool   `json:"forged,omitempty"` // for good, as long as the keys are the same
+	Forged bool   `json:"forged,omitempty"` // there were signatures, and none was good
 	Keys   string `json:"keys,omitempty"`
 	Tries  int    `json:"tries"`
 	// RetryAt is when it is looked for again: it may be signed by then.
@@ -101,19 +102,12 @@ func (r *Record) doubt(key string, err error, keys string, now time.Time, jitter
 	}
 }
 
-// reconsider forgets the refusals of keys that are not those of now, and what
-// was signed by one that is gone. A person who asks does not wait for the time at
-// which a signature is looked for again.
-func (a *Agent) reconsider(ctx context.Context, poll Poll) {
-	if a.Verifier == nil || len(a.record.Unproved)+len(a.record.Signed) == 0 {
+// forgetKeys forgets what was signed by a key that is gone.
+func (a *Agent) forgetKeys(ctx context.Context) {
+	if a.Verifier == nil || len(a.record.Signed) == 0 {
 		return
 	}
 	keys := a.keys(ctx)
-	for name, u := range a.record.Unproved {
-		if keys != "" && u.Keys != keys || poll == PollAll && !u.Forged {
-			delete(a.record.Unproved, name)
-		}
-	}
 	if keys == "" {
 		return
 	}
@@ -126,32 +120,51 @@ func (a *Agent) reconsider(ctx context.Context, poll Poll) {
 	}
 }
 
-// unproved refuses a release that is not signed well, where that is required,
-// until it may be: then the next staging looks.
-func (d *decider) unproved(rel Release, rule Rule) (Refusal, bool) {
-	u, is := d.rec.Unproved[releaseKey(rel.Repository, rel.Digest)]
-	wait := u.RetryAt.Sub(d.now)
-	switch {
-	case !is || rule.Signatures != SignaturesRequire:
-		return Refusal{}, false
-	case u.Forged:
-		return Refusal{rel.Name(), RuleSignature, u.Reason}, true
-	case wait > 0 && wait <= backoffMost: // else the clock was wrong
-		again := u.RetryAt.UTC().Format(time.RFC3339)
-		return Refusal{rel.Name(), RuleSignature, u.Reason + "; looked for again at " + again}, true
+// verifyAgain looks once more for the signatures of what was not signed well: after
+// a back-off, when other keys count, and when a person asks. A mirror may have
+// served a wrong signature once, and build services sign late.
+func (a *Agent) verifyAgain(ctx context.Context, poll Poll) {
+	if a.Verifier == nil || len(a.record.Unproved) == 0 {
+		return
 	}
-	return Refusal{}, false
+	keys, now := a.keys(ctx), a.Now()
+	for key, u := range a.record.Unproved {
+		if poll == PollAll || keys != "" && u.Keys != keys {
+			u.Tries, u.RetryAt = 0, now // also where this cycle is interrupted
+			a.record.Unproved[key] = u
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(a.record.Unproved)) {
+		wait := a.record.Unproved[key].RetryAt.Sub(now)
+		rel, known := a.record.Releases[key]
+		if !known || ctx.Err() != nil || wait > 0 && wait <= backoffMost { // else the clock was wrong
+			continue
+		}
+		if err := a.verify(ctx, rel); err == nil {
+			a.Log.Info("verified", "cycle", a.cycle, "release", key)
+		}
+	}
+}
+
+// unproved refuses a release that is not signed well, where that is required.
+func (r *Record) unproved(rel Release, rule Rule) (Refusal, bool) {
+	u, is := r.Unproved[releaseKey(rel.Repository, rel.Digest)]
+	if !is || rule.Signatures != SignaturesRequire {
+		return Refusal{}, false
+	}
+	again := u.RetryAt.UTC().Format(time.RFC3339)
+	return Refusal{Tag: rel.Name(), Rule: RuleSignature, Reason: u.Reason + "; looked for again at " + again}, true
 }
 
 // refuses tells by which rule a release may not be offered, whatever runs.
-func (d *decider) refuses(rel Release, rule Rule) (Refusal, bool) {
+func (r *Record) refuses(rel Release, rule Rule) (Refusal, bool) {
 	if no, refused := rule.refuses(rel); refused {
 		return no, true
 	}
-	if no, refused := d.rec.denies(rel); refused {
+	if no, refused := r.denies(rel); refused {
 		return no, true
 	}
-	return d.unproved(rel, rule)
+	return r.unproved(rel, rule)
 }
 
 // isStaged reports that a release is on the node, and signed where that is

@@ -64,7 +64,7 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	require.NotEmpty(t, i.Refused)
 	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
 	assert.Contains(t, i.Refused[0].Reason, "not signed; looked for again at 2026-05-01T12:05:00Z")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
 	w.idle()
 	w.agent.Jitter = func() float64 { return 0.5 }
 	plain := v.Asked()
@@ -82,24 +82,62 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	assert.NotContains(t, w.Disk.JSON(), `"unproved"`)
 }
 
-func TestForgedIsRefusedUntilTheKeysChange(t *testing.T) {
+// A mirror may have served a wrong signature once.
+func TestWronglySignedIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(w *world) agent.Status{
+		"after a back-off": func(w *world) agent.Status { w.Clock.Add(10 * time.Minute); return w.look() },
+		"by check":         func(w *world) agent.Status { return w.check() },
+		"under other keys": func(w *world) agent.Status {
+			w.Verifier.(*agenttest.Verifier).Replace("sha256:another")
+			return w.look()
+		},
+		"after a restart":    func(w *world) agent.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.look() },
+		"with a wrong clock": func(w *world) agent.Status { w.Clock.Add(-48 * time.Hour); return w.look() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, v := signing(t, agent.SignaturesRequire)
+			next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			v.Sign(next.Digest, "sha256:another")
+			w.poll()
+			v.Asked()
+			for range 2 {
+				i := image(w.poll(), "velum.yaml", "velum")
+				require.NotEmpty(t, i.Refused)
+				assert.Contains(t, i.Refused[0].Reason, "no valid signature; looked for again at 2026-05-01T12:0")
+			}
+			assert.Zero(t, v.Asked(), "not at each poll")
+			assert.Empty(t, w.Node.Names(next.Digest))
+			if name != "under other keys" {
+				v.Sign(next.Digest, "sha256:ours")
+			}
+			s := again(w)
+			require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+			assert.Equal(t, agent.StateStaged, s.State)
+		})
+	}
+}
+
+// While the newest is looked at again, the next best stays what it was.
+func TestLookingAgainTakesNoOfferBack(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, agent.SignaturesRequire)
-	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	v.Sign(next.Digest, "sha256:another")
-	w.poll()
-	w.Clock.Add(48 * time.Hour)
-	v.Asked()
-	w.restart()
+	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	v.Sign(second.Digest, "sha256:ours")
+	w.Registry.Release(velum, "4.0.0", 3, "1.1")
+	w.check()
 	s := w.poll()
-	assert.Zero(t, v.Asked(), "it is remembered")
-	i := image(s, "velum.yaml", "velum")
-	require.NotEmpty(t, i.Refused)
-	assert.Contains(t, i.Refused[0].Reason, "no valid signature")
-	assert.Empty(t, w.Node.Names(next.Digest))
-	v.Replace("sha256:another")
-	s = w.look()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+	v.Asked()
+	w.Clock.Add(48 * time.Hour)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err)
+	assert.Empty(t, plan.Steps)
+	w.look()
+	assert.Equal(t, 1, v.Asked())
+	w.idle()
 }
 
 func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
@@ -203,7 +241,7 @@ func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 	v.Replace("sha256:ours") // and back: another refusal counts no more
 	v.Replace("sha256:new")
 	w.restart()
-	assert.Equal(t, agent.StateCurrent, w.look().State, "refused for good under the same keys")
+	assert.Equal(t, agent.StateHeld, w.look().State, "refused under the same keys, until its back-off is over")
 	v.Replace("sha256:third")
 	v.Sign(next.Digest, "sha256:third")
 	s = w.check()

@@ -5,6 +5,7 @@ package agent
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math/bits"
 	"time"
 )
 
@@ -16,9 +17,23 @@ func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time
 	if interval <= 0 {
 		return time.Time{}
 	}
-	offset := int64(place("poll slot", interval, machineID))
-	rounds := floorDiv(now.UnixNano()-offset, int64(interval)) + 1
-	return time.Unix(0, offset+rounds*int64(interval)).UTC()
+	span := uint64(interval)
+	offset := uint64(place("poll slot", interval, machineID))
+	passed := (sinceEpoch(now, span) + span - offset) % span
+	return now.Round(0).UTC().Add(time.Duration(span - passed))
+}
+
+// sinceEpoch is the time since 1970 modulo span, in nanoseconds, of which 64 bits
+// have enough for 292 years only. Before 1970, where a node without a clock wakes,
+// it counts from the span's begin as well.
+func sinceEpoch(t time.Time, span uint64) uint64 {
+	seconds := t.Unix()
+	high, low := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
+	rest := bits.Rem64(high, low, span)
+	if seconds < 0 {
+		rest = (span - rest) % span
+	}
+	return (rest + uint64(t.Nanosecond())%span) % span
 }
 
 // StageDelay is a node's own part of the spread of staging, the same after each
@@ -35,13 +50,4 @@ func StageDelay(spread time.Duration, machineID string) time.Duration {
 func place(purpose string, span time.Duration, machineID string) time.Duration {
 	sum := sha256.Sum256([]byte("image-update-agent " + purpose + " " + machineID))
 	return time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(span))
-}
-
-// floorDiv rounds down also below zero: a node without a clock wakes in 1970.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }

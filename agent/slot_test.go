@@ -16,7 +16,7 @@ import (
 func TestSlotsOfANode(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		now := time.Unix(rapid.Int64Range(-1<<32, 1<<33).Draw(t, "now"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
+		now := time.Unix(rapid.Int64Range(-1<<36, 1<<38).Draw(t, "now"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
 		interval := time.Duration(rapid.Int64Range(int64(time.Second), int64(30*24*time.Hour)).Draw(t, "interval"))
 		id := rapid.String().Draw(t, "machine")
 		slot := agent.NextSlot(now, interval, id)
@@ -25,6 +25,17 @@ func TestSlotsOfANode(t *testing.T) {
 		assert.Equal(t, slot.Add(interval), agent.NextSlot(slot, interval, id), "one follows the other")
 		assert.Equal(t, slot, agent.NextSlot(slot.Add(-time.Nanosecond), interval, id), "whenever one asks")
 	})
+}
+
+// A node that is updated keeps its slot.
+func TestSlotsAreWhereTheyWere(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, time.November, 22, 19, 0, 0, 0, time.UTC)
+	assert.Equal(t, "2026-11-22T22:50:17.461943229Z", agent.NextSlot(now, 12*time.Hour, "machine").Format(time.RFC3339Nano))
+	assert.Equal(t, "1969-12-31T22:50:17.461943229Z",
+		agent.NextSlot(time.Unix(0, 0).Add(-3*time.Hour), 12*time.Hour, "machine").Format(time.RFC3339Nano))
+	assert.Equal(t, "2300-01-01T10:50:17.461943229Z",
+		agent.NextSlot(time.Date(2300, time.January, 1, 0, 0, 0, 0, time.UTC), 12*time.Hour, "machine").Format(time.RFC3339Nano))
 }
 
 func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {

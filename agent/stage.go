@@ -17,8 +17,14 @@ import (
 const listPatience = 10 * time.Second
 
 // stageAll stages releases, several at a time. Who has made them is found out
-// before, one after another: it costs little, and is kept in the record.
-func (a *Agent) stageAll(ctx context.Context, steps []Step) {
+// before, one after another: it costs little, and is kept in the record. A person's
+// request interrupts them.
+func (a *Agent) stageAll(ctx context.Context, steps []Step) *Interruption {
+	if len(steps) == 0 {
+		return nil
+	}
+	ctx, end := a.people.interruptible(ctx)
+	defer end()
 	var pulls errgroup.Group
 	pulls.SetLimit(max(1, a.Policy.Together))
 	ended := make([]error, len(steps))
@@ -41,6 +47,7 @@ func (a *Agent) stageAll(ctx context.Context, steps []Step) {
 		}
 		a.note(ctx, s, ended[n])
 	}
+	return a.interrupted(ctx, "staging", PollNone)
 }
 
 // stage pulls a release and checks that kubelet will find it.
@@ -55,7 +62,11 @@ func (a *Agent) stage(ctx context.Context, r Release) error {
 	a.endPull(key, err)
 	a.countStaged(ctx, err)
 	if err != nil {
-		a.tell(Progress{Reference: r.StagedName(), Phase: "failed"})
+		phase := "failed"
+		if ctx.Err() != nil {
+			phase = "interrupted"
+		}
+		a.tell(Progress{Reference: r.StagedName(), Phase: phase})
 		return err
 	}
 	name := r.StagedName()

@@ -17,33 +17,40 @@ type State string
 
 // The states in order of precedence: the first that holds is the node's.
 const (
-	StateApplying State = "applying" // a pod is being brought to its offer
-	StateFailed   State = "failed"   // something of ours did not work; a person should look
-	StateHeld     State = "held"     // there is something to do, and a named reason not to
-	StateStale    State = "stale"    // a source does not answer: what we know is old
-	StateStaged   State = "staged"   // offers are staged and wait for approval
-	StateCurrent  State = "current"  // nothing to do
+	StateApplying  State = "applying"  // a pod is being brought to its offer
+	StateFailed    State = "failed"    // something of ours did not work; a person should look
+	StateHeld      State = "held"      // there is something to do, and a named reason not to
+	StateStale     State = "stale"     // a source does not answer: what we know is old
+	StateUnchecked State = "unchecked" // no source was asked yet for something that is followed
+	StateStaged    State = "staged"    // offers are staged and wait for approval
+	StateCurrent   State = "current"   // nothing to do
 )
 
 // Status is the whole answer to "why is (nothing) happening?". It is what the
 // status socket serves and what the status file holds.
 type Status struct {
-	SchemaVersion int            `json:"schemaVersion"`
-	Version       string         `json:"version"` // of the agent
-	State         State          `json:"state"`
-	Reason        string         `json:"reason"` // one sentence for people
-	Since         time.Time      `json:"since"`  // of State
-	Written       time.Time      `json:"written"`
-	LastCheck     *time.Time     `json:"lastCheck"`
-	NextCheck     *time.Time     `json:"nextCheck"`          // null: polling is off
-	Progress      *Progress      `json:"progress,omitempty"` // what was heard last
-	Pulls         []Progress     `json:"pulls,omitempty"`    // that run side by side
-	Budget        *BudgetStatus  `json:"budget"`             // null: nothing of it is spent, or there is none
-	Sources       []SourceStatus `json:"sources"`
-	Images        []ImageStatus  `json:"images"`
-	PodManifests  []PodStatus    `json:"podManifests"`
+	SchemaVersion int        `json:"schemaVersion"`
+	Version       string     `json:"version"` // of the agent
+	State         State      `json:"state"`
+	Reason        string     `json:"reason"` // one sentence for people
+	Since         time.Time  `json:"since"`  // of State
+	Written       time.Time  `json:"written"`
+	LastCheck     *time.Time `json:"lastCheck"`
+	NextCheck     *time.Time `json:"nextCheck"`          // null: polling is off
+	Progress      *Progress  `json:"progress,omitempty"` // what was heard last
+	Pulls         []Progress `json:"pulls,omitempty"`    // that run side by side
+	// Interrupted is a poll or a staging that goes on after a person's request.
+	Interrupted  *Interruption  `json:"interrupted,omitempty"`
+	Budget       *BudgetStatus  `json:"budget"` // null: nothing of it is spent, or there is none
+	Sources      []SourceStatus `json:"sources"`
+	Images       []ImageStatus  `json:"images"`
+	PodManifests []PodStatus    `json:"podManifests"`
 	// Updates are staged and wait for approval: what the admin's UI is told.
 	Updates []AnnouncedUpdate `json:"updates"`
+	// Dropped is what could not be kept, and was left out.
+	Dropped []Dropped `json:"dropped,omitempty"`
+	// NotAllowed is what is newer, and what the configuration does not allow.
+	NotAllowed []NotAllowed `json:"notAllowed"`
 }
 
 // BudgetStatus is what is left of the hour's requests to registries.
@@ -79,18 +86,24 @@ type ImageStatus struct {
 	Host        string     `json:"host"`   // that answered for it
 	Mirror      bool       `json:"mirror"`
 	Running     *Named     `json:"running"`
+	Down        *Down      `json:"down"` // null: it runs, or has done its work
 	LastGood    *Named     `json:"lastGood"`
 	Offered     *Named     `json:"offered"`
 	Change      string     `json:"change"` // "" where nothing is offered
 	Created     *time.Time `json:"created"`
 	Size        int64      `json:"size"` // of what is offered, compressed, in bytes; 0: nothing is, or it is not known
 	Staged      bool       `json:"staged"`
-	SignedBy    string     `json:"signedBy"` // the key's fingerprint; "" where nobody looked, or it is not signed
+	StageFrom   time.Time  `json:"stageFrom,omitzero"` // of what waits to be staged
+	SignedBy    string     `json:"signedBy"`           // the key's fingerprint; "": not looked for, or not signed
 	Adopted     bool       `json:"adopted"`
 	Holds       []Hold     `json:"holds"`
 	Refused     []Refusal  `json:"refused"` // what is not offered, and by which rule
-	Notes       []string   `json:"notes"`
-	Error       string     `json:"error"`
+	// NotAllowed are those that are newer and that the configuration refuses, the
+	// highest for each setting that would allow it.
+	NotAllowed   []Refusal     `json:"notAllowed"`
+	RebuildsOnly *RebuildsOnly `json:"rebuildsOnly"` // null: the followed tag is understood
+	Notes        []string      `json:"notes"`
+	Error        string        `json:"error"`
 }
 
 // PodStatus is one pod manifest.
@@ -99,9 +112,22 @@ type PodStatus struct {
 	Pod         string `json:"pod"`
 	Change      string `json:"change"`  // the largest of its images
 	Waiting     bool   `json:"waiting"` // a rendered file waits for approval
+	Edits       []Edit `json:"edits"`   // what an apply changes
 	Left        []Left `json:"left"`    // references that are not edited, and why
 	Holds       []Hold `json:"holds"`
 	Error       string `json:"error"`
+	// RolledBack: the pod was brought back to what ran well before; null: it was not, or
+	// has got a newer release since.
+	RolledBack *RolledBack `json:"rolledBack"`
+}
+
+// RolledBack is what a pod was brought back from, until a newer release is applied.
+type RolledBack struct {
+	At     time.Time `json:"at"`
+	ByHand bool      `json:"byHand"`
+	Left   []string  `json:"left"` // the releases that are not offered any more
+	Runs   []string  `json:"runs"` // the releases that stand in their place
+	Reason string    `json:"reason"`
 }
 
 // Left is an image reference that rendering leaves alone.

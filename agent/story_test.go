@@ -108,7 +108,10 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 
 	out, s := w.apply("velum")
 
-	assert.Equal(t, []agent.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied}}, out)
+	assert.Equal(t, []agent.Outcome{{
+		PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied,
+		Edits: []agent.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2"}},
+	}}, out)
 	w.runs("velum.yaml", "velum", second.Digest)
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
@@ -160,9 +163,12 @@ func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
 	s := w.check()
 
 	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.1-rev1 (updates)", s.Reason)
 	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
 	require.NoError(t, err)
-	assert.Equal(t, []agent.Refusal{{Tag: "4.0.1-rev1", Rule: agent.RuleUpdates, Reason: "patch is more than revision"}},
+	no := agent.Refusal{Tag: "4.0.1-rev1", Rule: agent.RuleUpdates, Reason: "patch is more than revision", Key: "updates: patch"}
+	assert.Equal(t, []agent.Refusal{no}, image(s, "velum.yaml", "velum").NotAllowed)
+	assert.Equal(t, []agent.Refusal{no},
 		plan.Pods[0].Images[0].Offer.Refused)
 
 	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
@@ -267,7 +273,7 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
 	assert.Equal(t, "rebuild", image(s, "etcd.yaml", "etcd").Change)
 	assert.Equal(t, "unmanaged", podOf(s, "etcd.yaml").Holds[0].Name)
 	assert.True(t, w.Node.Pinned(etcd, second.Digest))
@@ -283,7 +289,7 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 	out, _ = w.apply("etcd")
 	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("etcd.yaml", "etcd", second.Digest)
-	assert.Equal(t, string(rendered("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
+	assert.Equal(t, string(podYAML("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
 }
 
 // A pod that could not start yet will take what its tag names when it can: that

@@ -20,6 +20,8 @@ type Question struct {
 	// Convert: the pod manifest is ours to render, so a short tag is to become
 	// its intermediate tag. Otherwise the tag is followed as it stands.
 	Convert bool
+	// Kubeadm: the image is of a control plane that kubeadm has set up.
+	Kubeadm bool
 }
 
 // String is the question for people, and as a key of the record.
@@ -28,11 +30,17 @@ func (q Question) String() string {
 	if q.Tag != "" {
 		s += ":" + q.Tag
 	}
+	if q.Kubeadm {
+		s += ofKubeadm
+	}
 	if !q.Convert {
 		s += asWritten
 	}
 	return s
 }
+
+// ofKubeadm marks the questions of a control plane of kubeadm.
+const ofKubeadm = " (kubeadm)"
 
 // asWritten marks the questions of pod manifests that are not ours to render.
 const asWritten = " (as written)"
@@ -44,7 +52,9 @@ type Want struct {
 	// OnDisk is what the pod manifest that kubelet has says in the same place;
 	// zero where there is none. It is what runs, or is about to.
 	OnDisk Reference
-	Left   string // why the reference is left alone; Ask is zero then
+	// PullPolicy is what kubelet is to go by, whether it is written or not.
+	PullPolicy string
+	Left       string // why the reference is left alone; Ask is zero then
 }
 
 // podView is one pod manifest by file name: what should be, and what is.
@@ -114,8 +124,10 @@ func isControlPlane(pod string) bool { return pod == podEtcd || pod == podAPISer
 
 // The control plane as kubeadm names it.
 const (
-	podEtcd      = "etcd"
-	podAPIServer = "kube-apiserver"
+	podEtcd              = "etcd"
+	podAPIServer         = "kube-apiserver"
+	podControllerManager = "kube-controller-manager"
+	podScheduler         = "kube-scheduler"
 )
 
 func (v *podView) read(p Policy) ([]Want, error) {
@@ -141,9 +153,14 @@ func (v *podView) read(p Policy) ([]Want, error) {
 		if d, ok := onDisk[placeOf(img)]; ok {
 			w.OnDisk, _ = p.memory.reference(d)
 		}
+		w.PullPolicy = pullPolicyOf(img)
+		if write := v.pullPolicy(p); write != "" && img.Editable && w.PullPolicy != pullNever {
+			w.PullPolicy = write
+		}
 		if err := w.ask(p, v.managed); err != nil {
 			return nil, fmt.Errorf("line %d: %w", img.Line, err)
 		}
+		w.Ask.Kubeadm = w.Ask.Repository != "" && v.isKubeadm(img)
 		wants = append(wants, w)
 	}
 	return wants, nil

@@ -31,6 +31,9 @@ func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]ta
 		names, err := a.Source.Tags(ctx, repository)
 		end()
 		switch {
+		case err != nil && ctx.Err() != nil:
+			delete(i.listed, repository)
+			return nil, err
 		case err == nil:
 			i.full[repository] = a.keepList(repository, names)
 		case ok && kept.Refused == "":
@@ -74,25 +77,57 @@ func (a *Agent) keepList(repository string, names []string) []tags.Tag {
 	return list
 }
 
+// shorten drops what nobody needs any more of the list of a repository, whose
+// questions have their first answers: a hundred thousand tags of each repository
+// until the end of the round were hundreds of megabytes.
+func (i *inquiry) shorten(qs []Question) {
+	repository := qs[0].Repository
+	list, ok := i.full[repository]
+	if !ok {
+		return
+	}
+	var follows []followed
+	for _, q := range qs {
+		rule := i.agent.Policy.ruleOf(q)
+		last := i.agent.record.Offers[q.String()] // where there is no answer in this round
+		for _, tag := range []string{i.results[q].offer.Follow.Tag, last.Follow.Tag} {
+			if t, err := rule.Dialect.Parse(tag); err == nil {
+				follows = append(follows, followed{t, rule})
+			}
+		}
+	}
+	i.full[repository] = worthKeeping(list, follows)
+}
+
 // keepTags records what later polls may need of the lists of this round.
 func (i *inquiry) keepTags(offers map[Question]Offer) {
-	follows := map[string][]tags.Tag{}
+	follows := map[string][]followed{}
 	for q, o := range offers {
-		if t, err := i.agent.Policy.rule(q.Repository).Dialect.Parse(o.Follow.Tag); err == nil {
-			follows[q.Repository] = append(follows[q.Repository], t)
+		rule := i.agent.Policy.ruleOf(q)
+		if t, err := rule.Dialect.Parse(o.Follow.Tag); err == nil {
+			follows[q.Repository] = append(follows[q.Repository], followed{t, rule})
 		}
 	}
 	for repository, list := range i.full {
 		kept := i.agent.record.Lists[repository]
-		kept.Tags = worthKeeping(list, follows[repository], i.agent.Policy.rule(repository))
+		kept.Tags = nil
+		for _, t := range worthKeeping(list, follows[repository]) {
+			kept.Tags = append(kept.Tags, t.String())
+		}
 		i.agent.record.Lists[repository] = kept
 	}
+}
+
+// followed is a tag that is followed, and the rule that what is newer goes by.
+type followed struct {
+	tags.Tag
+	rule Rule
 }
 
 // worthKeeping chooses from a list, newest first, what the answers of later
 // polls come from: the highest of each form, what a followed tag may go to, and
 // the builds of its revision.
-func worthKeeping(list, follows []tags.Tag, rule Rule) []string {
+func worthKeeping(list []tags.Tag, follows []followed) []tags.Tag {
 	keep := map[string]bool{}
 	choose := func(fits func(tags.Tag) bool) {
 		left := keptTags
@@ -111,16 +146,16 @@ func worthKeeping(list, follows []tags.Tag, rule Rule) []string {
 	}
 	for _, from := range follows {
 		choose(func(t tags.Tag) bool {
-			change := tags.ChangeBetween(from, t)
-			_, refused := rule.refusesTag(t, change)
-			return t.Form() == from.Form() && change > tags.Same && !refused
+			change := tags.ChangeBetween(from.Tag, t)
+			_, refused := from.rule.refusesTag(t, change)
+			return tags.SamePrecision(from.Tag, t) && change > tags.Same && !refused
 		})
-		choose(func(t tags.Tag) bool { return t.Form() == tags.Long && sameFloor(t, from) })
+		choose(func(t tags.Tag) bool { return t.Form() == tags.Long && sameFloor(t, from.Tag) })
 	}
-	var out []string
+	out := make([]tags.Tag, 0, len(keep))
 	for _, t := range list {
 		if keep[t.String()] {
-			out = append(out, t.String())
+			out = append(out, t)
 		}
 	}
 	return out

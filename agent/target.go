@@ -17,55 +17,86 @@ import (
 // now, and not when the source was asked.
 func (d *decider) target(w Want, i *ImagePlan, rule Rule, running digest.Digest) {
 	o := i.Offer
-	i.Target = o.Newest
-	if running == "" || w.OnDisk.Repository != o.Repository || IsPlaceholder(w.OnDisk.Tag) {
-		if no, refused := d.refuses(i.Target, rule); refused {
-			d.fallBack(i, rule, no)
-		}
-		return
+	is := Release{}
+	against := func(rel Release) (Refusal, bool) { return d.rec.refuses(rel, rule) }
+	if running != "" && w.OnDisk.Repository == o.Repository && !IsPlaceholder(w.OnDisk.Tag) {
+		is = d.rec.Releases[releaseKey(o.Repository, running)]
+		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
+		against = func(rel Release) (Refusal, bool) { return d.against(w, i, is, rel, rule) }
 	}
-	was := d.rec.Releases[releaseKey(o.Repository, running)]
-	was.Repository, was.Tag, was.Digest = o.Repository, w.OnDisk.Tag, running
-	for _, rel := range []Release{o.Newest, o.Follow} {
-		no, refused := d.against(w, i, was, rel, rule)
-		if !refused {
-			i.Target = rel
-			return
+	c := o.choose(rule, d.now, against)
+	if i.Target = c.newest; c.newest.Tag == o.Follow.Tag {
+		if no, refused := against(o.Follow); refused {
+			c.refused, i.Target = append(c.refused, no), is
+			if o.Follow.Digest == is.Digest {
+				c.runs = no
+			}
 		}
-		i.refuse(no)
 	}
-	i.Target = was
-}
-
-// fallBack is for a pod of which nothing is known to run: it starts with what
-// is followed, or, if that is refused, too, it waits.
-func (d *decider) fallBack(i *ImagePlan, rule Rule, no Refusal) {
-	i.refuse(no)
-	i.Target = i.Offer.Follow
-	if no, refused := d.refuses(i.Target, rule); refused {
-		i.refuse(no)
+	d.explain(i, c, rule)
+	if i.Target.Digest == "" {
+		// Nothing is known to run, and what it would start with is refused: it waits.
+		no := c.refused[len(c.refused)-1]
 		i.Offer.Follow, i.Offer.Newest, i.Target = Release{}, Release{}, Release{}
 		i.Offer.Err = errors.New(no.String())
+	}
+}
+
+// explain says what the choice passed over. It never writes into what the offer
+// shares with the record.
+func (d *decider) explain(i *ImagePlan, c choice, rule Rule) {
+	var newer []Refusal
+	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
+	facts := i.Offer.Refused
+	i.Offer.Newest, i.Offer.Refused = c.newest, nil
+	for _, no := range append(c.refused, facts...) {
+		if t, err := rule.Dialect.Parse(no.Tag); err == nil && no.Rule == RulePublishing {
+			if by, refused := rule.refusesTag(t, tags.Rebuild); refused {
+				no = by // it is not waited for
+			}
+		}
+		if no != c.runs {
+			newer = append(newer, no)
+		}
+		no.Holds = no.holds(d.now)
+		if len(i.Offer.Refused) < maxRefused && !slices.Contains(i.Offer.Refused, no) {
+			i.Offer.Refused = append(i.Offer.Refused, no)
+		}
+	}
+	i.NotAllowed = notAllowed(newer)
+	for _, text := range c.notes {
+		i.note(text)
+	}
+	if c.unasked >= 0 {
+		i.note(i.Offer.Newer[c.unasked].listed() + " may be newer, and is asked for at the next check")
 	}
 }
 
 // against tells by which rule rel must not take the place of what runs. What
 // disagrees without being a reason is noted.
 func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Refusal, bool) {
-	if rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config {
+	same := rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config
+	if same && rel.Tag == w.OnDisk.Tag {
 		return Refusal{}, false
 	}
-	if no, refused := d.refuses(rel, rule); refused {
-		return no, true
+	if no, refused := d.rec.refuses(rel, rule); refused || same {
+		return no, refused
 	}
 	if no, refused := stranger(was, rel); refused {
 		return no, true
+	}
+	change := risen(was, rel, rule)
+	if no, refused := rule.refusesUpgrade(change, rel.Name(), rel.Tag); refused {
+		return no, true
+	}
+	if change > rule.Updates && bySource(w, rule) {
+		return rule.tooMuch(rel.Name(), change), true
 	}
 	reason := ""
 	switch {
 	case rel.Tag == w.OnDisk.Tag, areTwins(was.Long, rel.Tag, rule),
 		rel.Tag == i.Offer.Follow.Tag && areTwins(w.OnDisk.Tag, rel.Tag, rule):
-		older, warning := backwards(was, rel, rule.Dialect)
+		older, warning := backwards(was, rel, rule.Dialect, d.now)
 		if warning != "" {
 			i.note(warning)
 		}
@@ -75,7 +106,24 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 	case rule.Follow == "" && isLower(rel.Tag, was.Long, rule.Dialect):
 		reason = was.Long + " runs, and is newer" // as after a rollback to more than is followed
 	}
-	return Refusal{rel.Name(), RuleOlder, reason}, reason != "" && !rule.Older
+	return Refusal{Tag: rel.Name(), Rule: RuleOlder, Reason: reason, Key: "older: true"}, reason != "" && !rule.Older
+}
+
+// bySource reports that the pod manifest already has what is asked for: what
+// differs now is the source's doing, and no word of a template or a person.
+func bySource(w Want, rule Rule) bool {
+	return w.Ask.Tag == w.OnDisk.Tag || areTwins(w.Ask.Tag, w.OnDisk.Tag, rule)
+}
+
+// risen is what a release changes against what runs, as far as names tell it: a
+// rebuild at least.
+func risen(was, rel Release, rule Rule) tags.Change {
+	from, errFrom := rule.Dialect.Parse(was.Name())
+	to, errTo := rule.Dialect.Parse(rel.Name())
+	if errFrom != nil || errTo != nil {
+		return tags.Rebuild
+	}
+	return max(tags.ChangeBetween(from, to), tags.Rebuild)
 }
 
 // areTwins reports whether two tags stand for the same releases, as a short tag

@@ -72,7 +72,8 @@ func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 				assert.Equal(t, moved.Digest, i.Offered.Digest)
 			} else {
 				assert.Nil(t, i.Offered, s.Reason)
-				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+				same := c.build.Config == digest.FromString("five")
+				assert.Equal(t, map[bool]agent.State{true: agent.StateCurrent, false: agent.StateHeld}[same], s.State, s.Reason)
 				assert.Empty(t, w.Node.Names(moved.Digest), "not even staged")
 			}
 			if c.build.Config != digest.FromString("five") && !c.offered {
@@ -168,7 +169,18 @@ func TestBuildOnItsWayIsNamed(t *testing.T) {
 	assert.Nil(t, i.Offered)
 	assert.Equal(t, []agent.Refusal{{
 		Tag: "4.0.0-rev1-build1.6", Rule: agent.RulePublishing, Reason: "4.0.0-rev1 does not name it (yet)",
+		Since: w.Clock.Now(), Holds: true,
 	}}, i.Refused)
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Contains(t, s.Reason, "velum.yaml: publishing: "+velum+":4.0.0-rev1-build1.6: 4.0.0-rev1 does not name it (yet)")
+
+	// What stays so was withdrawn.
+	w.Clock.Add(24*time.Hour - time.Second)
+	assert.Equal(t, agent.StateHeld, w.check().State)
+	w.Clock.Add(time.Second)
+	s = w.check()
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Len(t, image(s, "velum.yaml", "velum").Refused, 1)
 }
 
 // The short tag of a new build is set before its intermediate one: a pod that
@@ -195,6 +207,8 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	limit, err := tags.Parse("4.1")
 	require.NoError(t, err)
+	below, err := tags.Parse("5.0.0-rev1-build5.1")
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		rule agent.Rule
 		want string // tag of the offer
@@ -203,6 +217,7 @@ func TestRules(t *testing.T) {
 		"nothing is said":               {agent.Rule{Updates: tags.Major}, "5.0.0-rev1", ""},
 		"updates":                       {agent.Rule{Updates: tags.Minor}, "4.2.0-rev1", agent.RuleUpdates},
 		"max":                           {agent.Rule{Updates: tags.Major, Max: limit}, "4.1.0-rev2", agent.RuleMax},
+		"max by long tag":               {agent.Rule{Updates: tags.Major, Max: below}, "4.2.0-rev1", agent.RuleMax},
 		"denied by tag":                 {agent.Rule{Updates: tags.Major, Deny: []string{"5.*"}}, "4.2.0-rev1", agent.RuleDeny},
 		"denied by long tag":            {agent.Rule{Updates: tags.Major, Deny: []string{"5.0.0-rev1-build9.9"}}, "4.2.0-rev1", agent.RuleDeny},
 		"allowed":                       {agent.Rule{Updates: tags.Major, Allow: []string{"4.1.*", "4.0.*"}}, "4.1.0-rev2", agent.RuleAllow},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Reference is a floating or a long tag in a repository. Repository is
@@ -28,7 +30,7 @@ func (r Reference) String() string { return r.Repository + ":" + r.Tag }
 func ParseReference(text string) (Reference, error) {
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return Reference{}, fmt.Errorf("reference %q: %w", text, err)
+		return Reference{}, outside.Error(fmt.Errorf("reference %q: %w", outside.Text(text), err))
 	}
 	r := Reference{Repository: named.Name()}
 	if tagged, ok := named.(reference.Tagged); ok {
@@ -111,10 +113,15 @@ type Container struct {
 	Name      string // container name in the pod manifest
 	Running   bool   // false: created or exited, kept by kubelet for its log
 	StartedAt time.Time
-	ExitCode  int32
-	Restarts  uint32          // the attempt number: 0 is the first start
-	Image     digest.Digest   // config digest of the image that runs
-	Digests   []digest.Digest // digests of index or manifest that CRI knows for that image
+	// FinishedAt, ExitCode, Reason and Message are of one that has ended: Reason is a
+	// word of the runtime's (Completed, Error, OOMKilled, StartError, Unknown).
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string
+	Restarts   uint32          // the attempt number: 0 is the first start
+	Image      digest.Digest   // config digest of the image that runs
+	Digests    []digest.Digest // digests of index or manifest that CRI knows for that image
 }
 
 // HeldImage is one image record of containerd.
@@ -142,11 +149,13 @@ type PodFile struct {
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`
-	// Phase is asking or confirming; of an apply waiting or proving; of a pull, of which several may run
-	// side by side, resolving, downloading or unpacking, and done or failed at last.
+	// Phase is asking or confirming; of an apply changing, of a rollback returning, before
+	// it begins, with Edits; then waiting or proving; of a pull, of which several may run
+	// side by side, resolving, downloading or unpacking, and done, failed or interrupted at last.
 	Phase string `json:"phase"`
 	Done  int64  `json:"done,omitempty"`  // bytes
 	Total int64  `json:"total,omitempty"` // bytes
+	Edits []Edit `json:"edits,omitempty"` // what is about to change of the pod manifest Reference
 }
 
 // Pulling takes a report into the list of pulls that are under way, sorted by
@@ -170,6 +179,8 @@ func Pulling(pulls []Progress, p Progress) []Progress {
 type Hold struct {
 	Name   string `json:"name"`   // stable word: "update-in-progress", "withheld", "unmanaged" ...
 	Reason string `json:"reason"` // for people
+	// Until is when it ends by itself, as Reason says; zero: nobody knows.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // IsPlaceholder reports whether a tag in a template waits for its value.

@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -136,3 +137,8 @@ func podOf(s agent.Status, file string) agent.PodStatus {
 	}
 	return agent.PodStatus{}
 }
+
+// silentKubelet is the part of an agent.Readiness that says nothing.
+type silentKubelet struct{}
+
+func (silentKubelet) Waiting(context.Context) ([]agent.Waiting, error) { return nil, nil }

@@ -84,7 +84,7 @@ func offline(t *testing.T, oci bool) (n *node.Node, rev2 string) {
 	}
 	n.Registry.Publish("caasp/v4/velum", "4.0.0-rev1-build1.1", image)
 	s := cycle(t, n, 0)
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	image.Layers = []node.Layer{{Seed: 2, Size: 1 << 20}}
 	return n, n.Registry.Publish("caasp/v4/velum", "4.0.0-rev2-build1.5", image)
 }

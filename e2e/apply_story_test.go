@@ -143,7 +143,7 @@ func TestApplyIfNotPresent(t *testing.T) {
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
@@ -173,7 +173,7 @@ func TestApplyInitContainer(t *testing.T) {
 	assert.Equal(t, before, n.ReadFile(velumYAML))
 	assert.NotEqual(t, id, container(t, n))
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	for _, i := range s.Images {
 		if strings.HasSuffix(i.Image, "demo/init") {
 			assert.Equal(t, "1.0.0-rev1-build1.2", i.Running.Tag)

@@ -56,7 +56,7 @@ func TestContainerdKilledInAPull(t *testing.T) {
 			exit := checking.Wait(time.Minute)
 			s := parsed(t, node.Result{Stdout: output(t, checking.Stdout), Exit: exit})
 			assert.Equal(t, 0, exit.Code)
-			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			isCurrent(t, s)
 			assert.True(t, imageOf(t, s, "velum.yaml").Staged)
 			assert.FileExists(t, n.Path(velumYAML))
 			_, leases := stored(t, n)
@@ -102,6 +102,31 @@ func TestDiskFull(t *testing.T) {
 			cycle(t, n, 0)
 		})
 	}
+}
+
+// A daemon that starts on a full disk runs, says so, and goes on when there is room.
+func TestDiskFullAtStart(t *testing.T) {
+	t.Parallel()
+	n := started(t)
+	const stateDir = "var/lib/image-update-agent"
+	full(n, n.Path(stateDir))
+	t.Cleanup(func() { n.Shell("umount " + n.Path(stateDir)) })
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	r := n.Agent("check")
+	assert.Equal(t, 1, r.Code, r.Stdout)
+	s := status(t, n)
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "no space left on device")
+	assert.Contains(t, s.Reason, n.Path(stateDir))
+	r = n.Agent("doctor")
+	assert.Equal(t, 1, r.Code)
+	assert.Regexp(t, `(?m)^failed +disk: .*`+stateDir+`: 0 .*free: full: `, r.Stdout)
+
+	n.Shell("rm " + n.Path(stateDir) + "/.fill")
+	r = n.Agent("check")
+	assert.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	assert.Equal(t, agent.StateStaged, status(t, n).State)
+	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
 // full puts a small full file system with the same files over a directory.

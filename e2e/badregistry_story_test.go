@@ -23,7 +23,7 @@ func started(t *testing.T) *node.Node {
 	n.WriteFile(grainFile, "roles: [admin]\n")
 	release(n, "demo/velum", "4.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	release(n, "demo/velum", "4.0.0-rev2-build1.1")
 	return n
 }
@@ -128,7 +128,7 @@ func TestSlowRegistry(t *testing.T) {
 	assert.Contains(t, output(t, check.Stderr), "the daemon ended before its answer")
 	before.unchanged(t, n, grainFile)
 	s = parsed(t, n.Agent("status", "--output", "json"))
-	assert.Equal(t, agent.StateCurrent, s.State, "who was asked to stop has found no fault")
+	assert.Contains(t, []agent.State{agent.StateCurrent, agent.StateApplying}, s.State, "who was asked to stop has found no fault")
 }
 
 // A release that vanishes between its listing and its pull is not offered, and
@@ -154,7 +154,7 @@ func TestVanishedDigest(t *testing.T) {
 
 	// What remains in the list by name is no reason for another alarm.
 	s = cycle(t, n, 0)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	before.unchanged(t, n, grainFile)
 }
 

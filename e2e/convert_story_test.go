@@ -67,9 +67,9 @@ func TestConversion(t *testing.T) {
 	check(t, n)
 	apply(t, n, 0, "api.yaml")
 	n.WaitAnswer(theirs, "1.18.6-rev1-build1.2")
-	assert.Contains(t, n.ReadFile(api), "image: "+n.Registry.Ref("kube/api:1.18.6-rev1")+"\n    imagePullPolicy: Always\n")
+	assert.Equal(t, legacy("api", n.Registry.Ref("kube/api:1.18.6-rev1"), theirs), n.ReadFile(api), "it keeps its pull policy")
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	goneTemplates(t, n, ours)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
@@ -165,6 +165,6 @@ func TestMirrors(t *testing.T) {
 		n.WaitAnswer(port, name+"2")
 	}
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

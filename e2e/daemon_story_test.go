@@ -25,7 +25,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	n.WriteFile(configFile, "interval: 0\n")
 	daemon := n.StartAgentWith([]string{"NOTIFY_SOCKET=" + socket.path}, "run")
 	socket.await(t, "READY=1")
-	socket.awaitPart(t, "STATUS=current: ")
+	socket.awaitPart(t, "STATUS=applying: velum.yaml: dashboard is not started yet") // there is no kubelet
 	assert.Nil(t, status(t, n).NextCheck)
 
 	n.WriteFile(configFile, "interval: 12h\n")

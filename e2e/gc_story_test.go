@@ -54,7 +54,12 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 				g.Kubelet.Reconfigure(nil)
 				hangup(t, g.Node, g.daemon) // a look
 			}
-			assert.Equal(t, agent.StateStaged, status(t, g.Node).State)
+			node.Eventually(t, "the release is staged", ready, func() error { // after the reload, which goes first
+				if s := status(t, g.Node); s.State != agent.StateStaged {
+					return errors.New(s.Reason)
+				}
+				return nil
+			})
 			g.isKept("4.0.0-rev1-build1.3")
 			g.isKept("4.0.0-rev1-build1.2")
 			if version != node.Containerd16 {

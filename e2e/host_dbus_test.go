@@ -71,7 +71,7 @@ func TestHostBus(t *testing.T) {
 			}
 			return nil
 		})
-		assert.Contains(t, r.Stdout, `ss "current" "`, r.Stderr)
+		assert.Contains(t, r.Stdout, `ss "applying" "velum.yaml: dashboard is not started yet"`, "there is no kubelet: %s", r.Stderr)
 		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
 		node.Eventually(t, "joe hears of it", ready, func() error {
 			if r := busctl(h, "", "call", "Check"); !strings.HasPrefix(r.Stdout, `ss "staged"`) {

@@ -73,7 +73,7 @@ func TestHostHook(t *testing.T) {
 		before := h.Show(host.Service, "MainPID", "NRestarts")
 
 		s := hostSays(t, h, "check")
-		require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		isCurrent(t, s)
 		n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 		hostSays(t, h, "check")
 		first := told(t, h, 1)

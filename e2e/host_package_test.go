@@ -42,7 +42,7 @@ func TestHostPackage(t *testing.T) {
 		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
 		h.Must("systemctl", "start", host.Service)
 		s := hostSays(t, h, "check")
-		require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		isCurrent(t, s)
 
 		admins := []string{"/etc/image-update-agent/config.yaml", "/etc/image-update-agent/config.d/mine.yaml"}
 		edited := func() string { return h.Must(append([]string{"stat", "--format=%n %i %Y %a %u %s"}, admins...)...) }
@@ -59,7 +59,7 @@ func TestHostPackage(t *testing.T) {
 		}
 		assert.Contains(t, h.ReadFile("/usr/share/image-update-agent/config.yaml"), host.NewerMark)
 		h.Must("systemctl", "restart", host.Service)
-		assert.Equal(t, agent.StateCurrent, hostSays(t, h, "check").State)
+		isCurrent(t, hostSays(t, h, "check"))
 
 		olderOnANewerRecord(t, h, packages.Older)
 		h.Erase()
@@ -101,7 +101,7 @@ func olderOnANewerRecord(t *testing.T, h *host.Host, older host.Package) {
 	h.Install(older)
 	h.Must("systemctl", "start", host.Service)
 	s := hostSays(t, h, "check")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Contains(t, h.Journal(host.Service), "record set aside, starting with an empty one")
 	assert.Contains(t, h.Must("ls", "/var/lib/image-update-agent"), fmt.Sprintf("record.json.%d.aside", agent.RecordVersion+1))
 }

@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -46,7 +44,7 @@ func TestLoginOfARegistry(t *testing.T) {
 
 	login(n, user, password)
 	s = cycle(t, n, 0)
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.True(t, imageOf(t, s, "velum.yaml").Staged)
 	assert.False(t, s.Sources[0].Insecure)
 	n.Registry.Forget()

@@ -36,7 +36,7 @@ func TestMainJob(t *testing.T) {
 
 			// A new pod restarts nothing: it is written at once, by its intermediate tag.
 			s := once(t, n)
-			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			isCurrent(t, s)
 			first := n.ReadFile(velumYAML)
 			assert.Contains(t, first, "image: "+n.Registry.Ref("demo/velum:4.0.0-rev1")+" # the dashboard\n    imagePullPolicy: Always\n")
 			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
@@ -79,7 +79,7 @@ func rebuild(t *testing.T, n *node.Node, port int, manifest string) {
 	assert.Positive(t, requests.Of(ownAgent).Count("HEAD", node.Manifest), "before the stop; and when kubelet takes a second: %+v", requests)
 
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Equal(t, "4.0.0-rev1-build1.2", s.Images[0].Running.Tag)
 	assert.False(t, s.Images[0].Adopted)
 	assert.Contains(t, n.ReadFile(grainFile), "image_update_available: false\n")
@@ -104,7 +104,7 @@ func revision(t *testing.T, n *node.Node, port int) {
 	assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev2")
 	assert.NoFileExists(t, n.Path(waiting))
 	s = status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Contains(t, n.ReadFile(grainFile), "image_update_count: 0\n")
 }
 

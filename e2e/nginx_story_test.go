@@ -41,7 +41,7 @@ func TestNginx(t *testing.T) {
 	release(n, "demo/side", "1.0.0-rev1-build1.1")
 	release(n, "demo/velum", "4.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Equal(t, n.Registry.Host, s.Sources[0].Host)
 	assert.False(t, s.Sources[0].Insecure)
 

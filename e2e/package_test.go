@@ -33,7 +33,9 @@ func TestRPM(t *testing.T) {
 	t.Parallel()
 	dist, checkout := t.TempDir(), filepath.Dir(workingDir(t))
 	require.NoError(t, host.Built(t).Unpack(dist))
-	rpms := glob(t, dist, "*.rpm")
+	sources := glob(t, dist, "*.src.rpm")
+	require.Len(t, sources, 1)
+	rpms := slices.DeleteFunc(glob(t, dist, "*.rpm"), func(name string) bool { return name == sources[0] })
 	require.Len(t, rpms, 5, "the agent, completions for three shells, and what is for the Salt master")
 	content := t.TempDir()
 	for _, file := range rpms {
@@ -82,6 +84,17 @@ func TestRPM(t *testing.T) {
 		t.Parallel()
 		livesAndGoes(t, dist, rpms)
 	})
+	t.Run("has a source package of the same sources", func(t *testing.T) {
+		t.Parallel()
+		packed := t.TempDir()
+		shell(t, packed, `rpm2cpio "$1" | cpio -idm --quiet`, sources[0])
+		assert.Equal(t, []string{
+			"image-update-agent-0+devel.tar.gz", packageName + "-rpmlintrc", packageName + ".spec", "vendor.tar.gz",
+		}, files(t, packed))
+		for _, name := range []string{"image-update-agent-0+devel.tar.gz", "vendor.tar.gz"} {
+			assert.Equal(t, read(t, dist, name), read(t, packed, name), name)
+		}
+	})
 	t.Run("has sources that give the same sources", func(t *testing.T) {
 		t.Parallel()
 		// Other modes, another place, no git.
@@ -127,7 +140,7 @@ func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 func lint(t *testing.T, dist, rc string) {
 	t.Helper()
 	clean := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
-	assert.Contains(t, clean, "5 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
+	assert.Contains(t, clean, "6 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, nil, 0o600))
 	all := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, none)

@@ -47,7 +47,7 @@ func (r *pointsRig) proved(p pointsRelease, s agent.Status) {
 	i := imageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, p.digest, digestOf(i.Running), "running; %s", s.Reason)
 	assert.Equal(r.t, p.digest, digestOf(i.LastGood), "last good; %s", s.Reason)
-	assert.Equal(r.t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(r.t, s)
 	assert.Empty(r.t, i.Change)
 	assert.Equal(r.t, r.s.adopted, i.Adopted)
 	assert.NoFileExists(r.t, r.Path(waitingDir+"velum.yaml"))

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -36,7 +35,7 @@ func TestOldReleasesArePruned(t *testing.T) {
 	n.WaitAnswer(port, "4.0.0-rev1-build1.3")
 
 	s := check(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.ElementsMatch(t, []string{second, third}, pins(t, n))
 	removeDead(t, n)
 	check(t, n)

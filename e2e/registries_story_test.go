@@ -60,7 +60,7 @@ func TestRegistries(t *testing.T) {
 			server.image.Layers = []node.Layer{{Seed: 1, Size: 1 << 20}}
 			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", server.image)
 			s := cycle(t, n, 0)
-			require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			isCurrent(t, s)
 
 			server.image.Layers = []node.Layer{{Seed: 2, Size: 1 << 20}}
 			rev2 := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.5", server.image)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -58,6 +57,6 @@ func TestSteadyPoll(t *testing.T) {
 	}
 	before.unchanged(t, n)
 	s := status(t, n)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

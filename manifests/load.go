@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode"
 
 	"gopkg.in/yaml.v3"
@@ -99,12 +100,24 @@ func (f *podFile) header(root *yaml.Node) error {
 	if f.pod.Namespace == "" {
 		f.pod.Namespace = "default"
 	}
+	f.pod.Component = component(f.pod.Namespace, metadata.Value)
 	spec, _ := yamledit.Get(root, "spec")
 	containers, ok := yamledit.Get(spec.Value, "containers")
 	if !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
 		return errorAt(root, "Pod %s without containers", f.pod.Name)
 	}
 	return nil
+}
+
+// component tells a pod of the control plane as kubeadm labels it.
+func component(namespace string, metadata *yaml.Node) string {
+	labels, _ := yamledit.Get(metadata, "labels")
+	name := text(labels.Value, "component")
+	known := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	if namespace != "kube-system" || text(labels.Value, "tier") != "control-plane" || !slices.Contains(known, name) {
+		return ""
+	}
+	return name
 }
 
 func errorAt(n *yaml.Node, format string, args ...any) error {

@@ -25,12 +25,15 @@ type Pinned struct {
 // It is an error, and nothing is pinned, where an image is not there, is there
 // twice, or cannot be edited together with its pull policy: half a pin would let
 // kubelet ask a registry after all.
-func Pin(data []byte, pins []Pinned) ([]byte, error) {
+func Pin(data []byte, pins []Pinned) ([]byte, error) { return Unpin(data, pins, PullIfNotPresent) }
+
+// Unpin is Pin with another pull policy: that of before, to take a pin back.
+func Unpin(data []byte, pins []Pinned, policy string) ([]byte, error) {
 	f, err := load(data)
 	if err != nil {
 		return nil, err
 	}
-	p := plan{podFile: f, overrides: Overrides{PullPolicy: PullIfNotPresent}}
+	p := plan{podFile: f, overrides: Overrides{PullPolicy: policy}}
 	if err := p.pins(pins); err != nil {
 		return nil, err
 	}

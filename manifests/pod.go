@@ -61,10 +61,12 @@ type Image struct {
 type Pod struct {
 	Name      string
 	Namespace string  // "default" if none is written, as kubelet has it
+	Component string  // of the control plane, by the labels that kubeadm writes: etcd, kube-apiserver, ...; "" for none
 	Images    []Image // in order of document and of containers, init containers, ephemeral containers, volumes
 
 	Probes      []Probe       // for readiness, of the containers that have one, in their order; not of init containers
 	HostNetwork bool          // the pod has the host's addresses
+	Once        bool          // restartPolicy Never or OnFailure: what has ended well is not started again
 	Grace       time.Duration // from the request to end until containers are killed
 }
 

@@ -121,3 +121,24 @@ func TestParseTemplates(t *testing.T) {
 		}
 	}
 }
+
+// Only kubeadm's own labels, in its namespace, make a component of a control plane.
+func TestParseTellsKubeadmsControlPlane(t *testing.T) {
+	t.Parallel()
+	for metadata, want := range map[string]string{
+		"namespace: kube-system, labels: {component: etcd, tier: control-plane}":                    "etcd",
+		"namespace: kube-system, labels: {component: kube-apiserver, tier: control-plane}":          "kube-apiserver",
+		"namespace: kube-system, labels: {component: kube-controller-manager, tier: control-plane}": "kube-controller-manager",
+		"namespace: kube-system, labels: {component: kube-scheduler, tier: control-plane}":          "kube-scheduler",
+		"namespace: kube-system, labels: {component: kube-vip, tier: control-plane}":                "",
+		"namespace: kube-system, labels: {component: etcd}":                                         "",
+		"namespace: kube-system, labels: [component, tier]":                                         "",
+		"namespace: kube-system":                         "",
+		"labels: {component: etcd, tier: control-plane}": "",
+	} {
+		p, err := manifests.Parse([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x, " + metadata +
+			"}\nspec: {containers: [{name: x, image: \"a:1\"}]}\n"))
+		require.NoError(t, err, metadata)
+		assert.Equal(t, want, p.Component, metadata)
+	}
+}

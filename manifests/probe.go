@@ -55,6 +55,9 @@ func (p *Pod) serving(spec *yaml.Node) {
 					p.Probes = append(p.Probes, probe)
 				}
 			}
+		case "restartPolicy":
+			policy := stringOf(field.Value)
+			p.Once = policy == "Never" || policy == "OnFailure"
 		case "hostNetwork":
 			p.HostNetwork = isTrue(field.Value)
 		case "terminationGracePeriodSeconds":

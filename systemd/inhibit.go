@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Inhibitor has logind delay a shutdown or reboot of the node while something
@@ -33,7 +34,7 @@ func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err
 	lock, err := bus.Take(ctx, i.Bus, bus.Question{
 		Service: "org.freedesktop.login1", Path: "/org/freedesktop/login1",
 		Method: "org.freedesktop.login1.Manager.Inhibit",
-		Args:   []any{"shutdown", "image-update-agent", bus.Line(why), "delay"},
+		Args:   []any{"shutdown", "image-update-agent", outside.Text(why), "delay"},
 	})
 	switch {
 	case errors.Is(err, bus.ErrNone), errors.Is(err, bus.ErrAbsent):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // HoldKubelet is the name of the hold: kubelet is not there to start a pod
@@ -61,6 +62,17 @@ func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
 	return nil
 }
 
+// Exists reports whether the service manager has a unit of kubelet's.
+func (k Kubelet) Exists(ctx context.Context) bool {
+	if k.Bus == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
+	return err == nil && unit.load != "not-found"
+}
+
 // Unstarted errs unless it is certain that kubelet has not been started since the
 // node booted: the node is booting still, and the unit, which must be there, has never
 // left its inactive state. Somebody who starts a unit of the boot once more later
@@ -106,11 +118,11 @@ func unstarted(ctx context.Context, conn *bus.Conn) error {
 	}
 	switch {
 	case load != "loaded":
-		return fmt.Errorf("%s: %s", kubeletUnit, bus.Line(load))
+		return fmt.Errorf("%s: %s", kubeletUnit, outside.Text(load))
 	case left != 0:
 		return fmt.Errorf("%s: has been started since the boot", kubeletUnit)
 	case system != "initializing" && system != "starting":
-		return fmt.Errorf("the boot is over: the system is %s", bus.Line(system))
+		return fmt.Errorf("the boot is over: the system is %s", outside.Text(system))
 	}
 	return nil
 }
@@ -140,7 +152,7 @@ func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 			return s, err
 		}
 	}
-	s.load, s.active = bus.Line(s.load), bus.Line(s.active)
+	s.load, s.active = outside.Text(s.load), outside.Text(s.active)
 	s.up, err = uptime(since)
 	return s, err
 }

@@ -16,13 +16,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // maxStatus bounds the status line, in bytes: `systemctl status` shows one
@@ -119,14 +119,5 @@ func (n *Notifier) send(message string) {
 // statusLine keeps the text from becoming a message of its own: each line of a
 // datagram is one.
 func statusLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > maxStatus {
-		text = text[:maxStatus]
-	}
-	return "STATUS=" + strings.ToValidUTF8(text, "")
+	return "STATUS=" + outside.Line(text, maxStatus)
 }

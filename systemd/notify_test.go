@@ -113,7 +113,7 @@ func TestAStatusIsOneBoundedLine(t *testing.T) {
 	n.Status(strings.Repeat("a", maxStatus-1) + "ä")
 	assert.Equal(t, []string{
 		"STATUS=velum READY=1  [31m",
-		"STATUS=" + strings.Repeat("a", maxStatus-1),
+		"STATUS=" + strings.Repeat("a", maxStatus-3) + "…",
 	}, m.received(t))
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // The units of the package, as far as others ask for them.
@@ -66,10 +67,10 @@ func ReadState(ctx context.Context, address, unit string) (State, error) {
 		}
 	}
 	for _, text := range []*string{&s.Load, &s.File, &s.Active, &s.Result} {
-		*text = bus.Line(*text)
+		*text = outside.Text(*text)
 	}
 	for n := range s.DropIns {
-		s.DropIns[n] = bus.Line(s.DropIns[n])
+		s.DropIns[n] = outside.Text(s.DropIns[n])
 	}
 	if watchdog < uint64(time.Hour/time.Microsecond)*24 { // the largest number: never
 		s.Watchdog = time.Duration(watchdog) * time.Microsecond

@@ -58,7 +58,7 @@ var since = map[string]int{
 	"Service.PrivateIPC": 248, "Service.PrivateUsers": 232, "Service.ProtectProc": 247, "Service.ProcSubset": 247,
 	"Service.ProtectClock": 245, "Service.ProtectControlGroups": 232, "Service.ProtectHostname": 242,
 	"Service.ProtectKernelLogs": 244, "Service.ProtectKernelModules": 232, "Service.ProtectKernelTunables": 232,
-	"Service.LockPersonality": 235, "Service.MemoryDenyWriteExecute": 231, "Service.NoNewPrivileges": 187,
+	"Service.LockPersonality": 235, "Service.MemoryDenyWriteExecute": 231, "Service.MemoryMax": 231, "Service.NoNewPrivileges": 187,
 	"Service.RestrictAddressFamilies": 211, "Service.IPAddressDeny": 235, "Service.RestrictNamespaces": 233,
 	"Service.RestrictRealtime": 231, "Service.RestrictSUIDSGID": 242, "Service.SystemCallArchitectures": 209,
 	"Service.SystemCallFilter": 187, "Service.SystemCallErrorNumber": 209, "Service.CapabilityBoundingSet": 1,

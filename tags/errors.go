@@ -44,6 +44,18 @@ func (e *textError) Error() string {
 
 func (e *textError) Unwrap() error { return e.cause }
 
+// Reason says what is wrong with a text that an error of this package is about,
+// without the text: "empty build". Empty: it is foreign, or nothing is known.
+func Reason(err error) string {
+	if malformed, ok := errors.AsType[*MalformedError](err); ok {
+		return malformed.Reason
+	}
+	if other, ok := errors.AsType[*textError](err); ok {
+		return other.detail
+	}
+	return ""
+}
+
 func foreign(text string) error { return &textError{text: text, cause: ErrForeign} }
 
 // invalid keeps a bounded copy of text only, which may be of any size.

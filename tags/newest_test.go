@@ -57,6 +57,33 @@ func TestNewest(t *testing.T) {
 	}
 }
 
+func TestNewestStaysAsFloatingAsTheFollowedTag(t *testing.T) {
+	t.Parallel()
+	floating := mustAll(t, "1", "1.28", "1.28.0", "1.28.1", "1.29", "1.29.0", "1.29.1", "2", "2.0", "2.0.0",
+		"v1.28", "v1.29", "v1.29.7", "3.2-rev1", "3.2.1-rev1")
+	for _, c := range []struct {
+		follow  string
+		largest tags.Change
+		want    string
+	}{
+		{"1.28", tags.Revision, "1.28"},
+		{"1.28", tags.Patch, "1.28"},
+		{"1.28", tags.Minor, "1.29"},
+		{"1.28", tags.Major, "2.0"},
+		{"1", tags.Minor, "1"},
+		{"1", tags.Major, "2"},
+		{"1.28.0", tags.Patch, "1.28.1"},
+		{"1.28.0", tags.Minor, "1.29.1"},
+		{"1.28.0", tags.Major, "2.0.0"},
+		{"v1.28", tags.Minor, "v1.29"},
+		{"3.2-rev1", tags.Patch, "3.2.1-rev1"}, // one application's versions, not a line of them
+	} {
+		got, ok := tags.Newest(floating, must(t, c.follow), c.largest)
+		assert.True(t, ok)
+		assert.Equal(t, c.want, got.String(), "%s %v", c.follow, c.largest)
+	}
+}
+
 func TestNewestOfNothing(t *testing.T) {
 	t.Parallel()
 	_, ok := tags.Newest(nil, must(t, "1.7.5"), tags.Major)

@@ -3,6 +3,8 @@
 package tags_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -144,4 +146,20 @@ func mustAll(tb testing.TB, texts ...string) []tags.Tag {
 		all = append(all, must(tb, text))
 	}
 	return all
+}
+
+func TestReasonSaysWhatIsWrongWithoutTheText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"1.5.4-rev5-build": "empty build",
+		"1.5.4-rev05":      "leading zero in revision",
+		"":                 "empty",
+		"a+b":              `"+" at byte 1`,
+		"latest":           "",
+	} {
+		_, err := tags.Parse(text)
+		require.Error(t, err)
+		assert.Equal(t, want, tags.Reason(fmt.Errorf("wrapped: %w", err)), text)
+	}
+	assert.Empty(t, tags.Reason(errors.New("another's")))
 }

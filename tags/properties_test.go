@@ -217,7 +217,7 @@ func TestNewestIsTheHighestAllowed(t *testing.T) {
 		largest := tags.Change(rapid.IntRange(int(tags.Same), int(tags.Major)).Draw(t, "largest"))
 		allowed := slices.DeleteFunc(slices.Clone(all), func(tag tags.Tag) bool {
 			change := tags.ChangeBetween(follow, tag)
-			return tag.Form() != follow.Form() || change < tags.Same || change > largest
+			return !tags.SamePrecision(tag, follow) || change < tags.Same || change > largest
 		})
 
 		got, ok := tags.Newest(all, follow, largest)

@@ -91,6 +91,19 @@ func TestNodeConformsAsPods(t *testing.T) {
 	})
 }
 
+func TestNodeConformsAsRuntimeEvents(t *testing.T) {
+	t.Parallel()
+	agenttest.TestRuntimeEvents(t, func(*testing.T) agenttest.EventsUnderTest {
+		n := agenttest.NewNode(agenttest.NewRegistry())
+		return agenttest.EventsUnderTest{
+			Events:  n,
+			Start:   func(_ *testing.T, id string) { n.Tell(agent.RuntimeEvent{ContainerID: id}) },
+			End:     func(_ *testing.T, id string) { n.Tell(agent.RuntimeEvent{ContainerID: id, Ended: true}) },
+			Restart: func(*testing.T) { n.Tell(agent.RuntimeEvent{}) },
+		}
+	})
+}
+
 func TestNodeConformsAsPodFiles(t *testing.T) {
 	t.Parallel()
 	agenttest.TestPodFiles(t, func(*testing.T) agenttest.FilesUnderTest {

@@ -14,7 +14,7 @@
 //
 // # Conformance
 //
-// TestSource, TestImages, TestPods, TestPodFiles, TestAnnouncer and
+// TestSource, TestImages, TestPods, TestRuntimeEvents, TestPodFiles, TestAnnouncer and
 // TestRecorder say what package agent relies on. The fakes pass them, and so
 // must every adapter: a fake that is kinder than the world hides bugs. What an
 // implementation cannot be brought to do (its function is nil) is not asked.

@@ -64,6 +64,10 @@ func (n *Node) end(file string) {
 	p := n.pods[file]
 	for _, name := range slices.Sorted(maps.Keys(p.containers)) {
 		c := *p.containers[name]
+		if c.Running {
+			c.FinishedAt = n.Now()
+			n.tell(agent.RuntimeEvent{ContainerID: c.ID, Ended: true})
+		}
 		c.Running, c.ExitCode = false, 0
 		n.dead = append(n.dead, c)
 	}
@@ -132,6 +136,11 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *age
 		c.Running, c.ExitCode = false, 1
 	}
 	p.containers[img.Container] = c
+	n.tell(agent.RuntimeEvent{ContainerID: c.ID})
+	if !c.Running {
+		c.FinishedAt = n.Now()
+		n.tell(agent.RuntimeEvent{ContainerID: c.ID, Ended: true})
+	}
 	n.restarts[file+"/"+img.Container]++
 	return c.ExitCode == 0
 }
@@ -145,6 +154,10 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	}
 	if ref.Digest != "" { // found by its name alone, under IfNotPresent
 		d, ok := n.records[repository+"@"+ref.Digest]
+		if !ok {
+			d = digest.Digest(ref.Digest)
+			ok = n.registry.offersDigest(repository, d)
+		}
 		return d, ok && !n.lost[d]
 	}
 	name := agent.Reference{Repository: repository, Tag: ref.Tag}
@@ -237,7 +250,8 @@ func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	for _, p := range n.pods {
 		for _, c := range p.containers {
 			if c.ID == id {
-				c.Running = false
+				c.Running, c.FinishedAt = false, n.Now()
+				n.tell(agent.RuntimeEvent{ContainerID: id, Ended: true})
 			}
 		}
 	}
@@ -277,22 +291,4 @@ func (n *Node) RemoveContainer(file, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pods[file].hidden = append(n.pods[file].hidden, name)
-}
-
-// Container is what runs as a container of a pod manifest.
-func (n *Node) Container(file, name string) (agent.Container, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p, ok := n.pods[file]
-	if !ok || p.containers[name] == nil {
-		return agent.Container{}, false
-	}
-	return *p.containers[name], true
-}
-
-// Starts counts how often a container of a pod manifest was started.
-func (n *Node) Starts(file, container string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.restarts[file+"/"+container]
 }

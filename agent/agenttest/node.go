@@ -62,12 +62,15 @@ type Node struct {
 	made        int
 	fetched     int
 	restarts    map[string]int // starts of containers, by "file/container"
+	hearers     map[chan agent.RuntimeEvent]bool
 }
 
 var (
 	_ agent.Images   = (*Node)(nil)
 	_ agent.Pods     = (*Node)(nil)
 	_ agent.PodFiles = (*Node)(nil)
+
+	_ agent.RuntimeEvents = (*Node)(nil)
 )
 
 // NewNode is an empty node whose images come from the registry.
@@ -78,7 +81,8 @@ func NewNode(r *Registry) *Node {
 		aside:   map[string]agent.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[agent.Pin]bool{}, lost: map[digest.Digest]bool{},
 		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
-		staged: map[string]bool{}, disk: agent.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
+		hearers: map[chan agent.RuntimeEvent]bool{},
+		staged:  map[string]bool{}, disk: agent.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
 	}
 }
 
@@ -216,4 +220,22 @@ func (n *Node) Blind(err error) {
 func (n *Node) id(what string) string {
 	n.made++
 	return fmt.Sprintf("%s-%d", what, n.made)
+}
+
+// Container is what runs as a container of a pod manifest.
+func (n *Node) Container(file, name string) (agent.Container, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.pods[file]
+	if !ok || p.containers[name] == nil {
+		return agent.Container{}, false
+	}
+	return *p.containers[name], true
+}
+
+// Starts counts how often a container of a pod manifest was started.
+func (n *Node) Starts(file, container string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.restarts[file+"/"+container]
 }

@@ -121,6 +121,14 @@ func (r *Registry) OtherPlatform(d digest.Digest) {
 	r.foreign[d] = true
 }
 
+// offersDigest reports whether a pull by digest would succeed.
+func (r *Registry) offersDigest(repository string, d digest.Digest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, there := r.builds[repository+"@"+d.String()]
+	return there && r.down == nil
+}
+
 // Down makes every request fail with err, until nil; DownLists only the lists.
 func (r *Registry) Down(err error) {
 	r.mu.Lock()

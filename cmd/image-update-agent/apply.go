@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"text/tabwriter"
 
@@ -13,14 +14,16 @@ import (
 )
 
 func (a *app) applyCommand() *cobra.Command {
-	retry := false
+	var retry, diff bool
 	cmd := &cobra.Command{
 		Use:   "apply [IMAGE...]",
 		Short: "Approve what is staged and bring it into use",
 		Long: `apply approves what is staged for the named images, or for all, and waits until
 the container runtime shows it running and ready, and it has stayed so for a
-while. What does not come up is rolled back to the release that ran well before,
-and is not offered again until a newer one is there, or --retry is given. An IMAGE
+while. It says what changes before a pod is restarted, with --diff line by line;
+"plan --diff" shows the same and applies nothing. What does not come up is rolled
+back to the release that ran well before, and is not offered again until a newer
+one is there, or --retry is given. An IMAGE
 is a repository, the end of one (velum for registry.suse.com/caasp/v4/velum), or a
 pod manifest's file name.
 
@@ -33,36 +36,59 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.outcomesOf("nothing is staged", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
+				if diff {
+					if err := a.diffBefore(cmd.Context(), c, args); err != nil {
+						return nil, err
+					}
+				}
 				return c.Apply(cmd.Context(), args, retry, hear)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&retry, "retry", false, "apply also what did not come up before, or was rolled back")
+	cmd.Flags().BoolVar(&diff, "diff", false, "before it begins, show what becomes of each pod manifest, line by line")
 	a.outputFlag(cmd)
 	return cmd
 }
 
+// diffBefore shows what an apply is about to write. With JSON there is nothing to see.
+func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) error {
+	settings, err := a.settings()
+	if err != nil || a.output == "json" {
+		return err
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return a.printWaiting(settings, status, names)
+}
+
 func (a *app) rollbackCommand() *cobra.Command {
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "rollback [IMAGE...]",
+		Use:   "rollback {IMAGE... | --all}",
 		Short: "Return to the release that ran well before",
-		Long: `rollback returns the named images, or all, to the releases that ran well before
-the ones that run now, and waits until they run. Their pods start anew; the other
+		Long: `rollback returns the named images, or with --all those of every pod manifest, to the
+releases that ran well before the ones that run now, and waits until they run. It
+says what returns to what before a pod is restarted. Their pods start anew; the other
 images of a pod stay what they are. The pod manifest then names digests, so that no
 registry is needed, until a newer release is applied. What is left is not offered
-again until a newer release is there, or "apply --retry" is asked for.
+again until a newer release is there, or "apply --retry" is asked for; status says so.
 
-Exit status: 0 it runs, 1 it did not come up, 2 unknown image, 3 nothing to return
-to, 4 held (the reason is shown).`,
+Exit status: 0 it runs, 1 it did not come up, 2 unknown image or none named, 3 nothing
+to return to, 4 held (the reason is shown).`,
 		Example: `  image-update-agent rollback velum
   image-update-agent apply --retry velum`,
+		Args:              imagesOrAll(&all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.outcomesOf("nothing to return to", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
-				return c.Rollback(cmd.Context(), args, hear)
+				return c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, hear)
 			})
 		},
 	}
+	allFlag(cmd, &all, "return every image, also those of the control plane")
 	a.outputFlag(cmd)
 	return cmd
 }
@@ -76,7 +102,7 @@ func (a *app) outcomesOf(
 	if err != nil {
 		return err
 	}
-	bar := newProgress(a.err)
+	bar := newProgress(a.files.err)
 	out, err := do(api.NewClient(settings.socket("agent.sock")), bar.show)
 	bar.end()
 	if err != nil {
@@ -100,7 +126,7 @@ func (a *app) printOutcomes(out []agent.Outcome, none string) error {
 		if o.Result != agent.ResultNothing {
 			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, dash(o.Change), o.Result)
 			if o.Reason != "" {
-				line += "\t" + o.Reason
+				line += "\t" + oneLine(inZone(o.Reason, a.zone))
 			}
 			fmt.Fprintln(table, line)
 		}

@@ -15,8 +15,8 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `check has the running daemon ask every source now, tag lists included, stage
 what is new, and show the result. It works with polling turned off, too.
 
-Exit status: 0 the node is current, staged or applying, 1 it is failed or stale,
-4 held. What it found is shown all the same.`,
+Exit status: 0 the node is current, staged or applying, 1 it is failed, stale
+or unchecked, 4 held. What it found is shown all the same.`,
 		Example: `  image-update-agent check
   image-update-agent check && image-update-agent apply     only where nothing stands in the way
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
@@ -26,7 +26,7 @@ Exit status: 0 the node is current, staged or applying, 1 it is failed or stale,
 			if err != nil {
 				return err
 			}
-			bar := newProgress(a.err)
+			bar := newProgress(a.files.err)
 			s, err := api.NewClient(settings.socket("agent.sock")).Check(cmd.Context(), bar.show)
 			bar.end()
 			if s.SchemaVersion != 0 {

@@ -30,12 +30,24 @@ func (s settings) checkDisk() finding {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
 	}
-	free := float64(fs.Bavail) * float64(fs.Bsize) // their types differ between architectures
+	return diskFinding(dir, float64(fs.Bavail)*float64(fs.Bsize)) // their types differ between architectures
+}
+
+// recordLeast is what one record and the copy that replaces it need at least: with
+// less nothing that is decided can be kept.
+const recordLeast = 1 << 20
+
+func diskFinding(dir string, free float64) finding {
+	const check, remedy = "disk", "make room: the agent keeps its record there"
 	detail := fmt.Sprintf("%s: %s free", dir, agent.Bytes(int64(free)))
-	if free < recordRoom {
-		return warn("disk", detail, "make room: the agent keeps its record there")
+	switch {
+	case free < recordLeast:
+		return fail(check, fmt.Errorf("%s: full: approvals, holds and what ran well cannot be kept", detail), remedy)
+	case free < recordRoom:
+		return warn(check, detail, remedy)
+	default:
+		return ok(check, detail)
 	}
-	return ok("disk", detail)
 }
 
 // checkImageSpace tells what the next pull may bring.

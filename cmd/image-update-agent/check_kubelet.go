@@ -27,6 +27,11 @@ func (s settings) checkKubelet(ctx context.Context) []finding {
 	for _, h := range (systemd.Kubelet{Bus: s.systemBus()}).Holds(ctx) {
 		out = append(out, warn(check, h.Reason, "systemctl status kubelet; nothing is applied meanwhile"))
 	}
+	if len(out) == 0 && reads == "" && !(systemd.Kubelet{Bus: s.systemBus()}).Exists(ctx) {
+		return []finding{warn(check, "none is found: there is neither kubelet.service nor a configuration of kubelet",
+			"install kubelet: the agent writes pod manifests, and kubelet runs them; one that is run by other means "+
+				"works as well")}
+	}
 	if len(out) == 0 {
 		out = append(out, ok(check, orText(reads, "its configuration names no directory: podManifests is "+s.PodManifests)))
 	}

@@ -27,8 +27,9 @@ var setupDirs = []string{
 }
 
 // imageLoop is a line of the loop that copies the templates over the pod manifests:
-// it puts tags in the place of __TAG__, and copies.
-var imageLoop = regexp.MustCompile(`__TAG__|(^|[\s;&|(])(cp|mv|install|rsync)\s.*kubernetes/manifests`)
+// it puts tags in the place of __TAG__, and copies. The script calls kubelet's
+// directory $kube_dir.
+var imageLoop = regexp.MustCompile(`__TAG__|(^|[\s;&|(])(cp|mv|install|rsync)\s.*(kubernetes/manifests|\$\{?kube_dir)`)
 
 // checkSetup finds the script that copies over our pod manifests at each boot. Where
 // there is none nothing is said.

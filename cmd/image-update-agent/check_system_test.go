@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -127,9 +126,13 @@ func TestCheckDaemon(t *testing.T) {
 	for state, verdict := range map[agent.State]string{
 		agent.StateApplying: verdictOK, agent.StateFailed: verdictWarn, agent.StateHeld: verdictOK,
 		agent.StateStale: verdictWarn, agent.StateStaged: verdictOK, agent.StateCurrent: verdictOK,
+		agent.StateUnchecked: verdictWarn,
 	} {
 		found(t, daemonFinding(agent.Status{State: state, Reason: "because"}), verdict, string(state)+": because")
 	}
+	soon := agent.Status{State: agent.StateUnchecked, Reason: "because", NextCheck: before(-time.Minute)}
+	found(t, daemonFinding(soon), verdictOK, "unchecked: because; next check ")
+	found(t, daemonFinding(agent.Status{State: agent.StateUnchecked, Reason: starting}), verdictOK)
 }
 
 func TestCheckVersion(t *testing.T) {
@@ -203,8 +206,10 @@ func TestCheckPort(t *testing.T) {
 	found(t, s.checkPort(t.Context(), daemon), verdictWarn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s.Metrics.Listen = l.Addr().String()
-	require.NoError(t, l.Close())
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close()); assert.NoError(t, l.Close()) }()
+	s.Metrics.Listen = conn.LocalAddr().String() // nobody listens there, and nobody else is given it meanwhile
 	found(t, s.checkPort(t.Context(), daemon), verdictWarn, "connection refused", "journalctl")
 }
 
@@ -277,10 +282,18 @@ func TestCheckAside(t *testing.T) {
 	assert.Empty(t, s.checkAside())
 }
 
+func TestCheckDiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	found(t, diskFinding("/var", 0), verdictFail, "/var: 0 bytes free: full", "make room")
+	found(t, diskFinding("/var", recordLeast-1), verdictFail, "full")
+	found(t, diskFinding("/var", recordLeast), verdictWarn, "make room")
+	found(t, diskFinding("/var", recordRoom), verdictOK)
+}
+
 func TestCheckKubelet(t *testing.T) {
 	t.Parallel()
 	s := rooted(t)
-	found(t, s.checkKubelet(t.Context())[0], verdictOK, s.PodManifests)
+	found(t, s.checkKubelet(t.Context())[0], verdictWarn, "neither kubelet.service nor")
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\n")
 	found(t, s.checkKubelet(t.Context())[0], verdictOK)
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /srv/pods\n")
@@ -335,7 +348,7 @@ func TestOperationsHaveEveryCheck(t *testing.T) {
 func TestFindingsForPeople(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	a := &app{streams: streams{out: &out}}
+	a := newApp(streams{out: &out})
 	require.NoError(t, a.page().findings([]finding{
 		ok("disk", "/var: 3 GB free"), warn("daemon", "it does not run", "systemctl enable --now image-update-agent"), ok("clock", "x\x1b[2J"),
 	}))
@@ -351,7 +364,8 @@ ok       clock: x�[2J
 func TestColoursOfVerdicts(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := &page{w: bufio.NewWriter(&out), colour: true}
+	p := newPage(&out, noon, false)
+	p.colour = true
 	require.NoError(t, p.findings([]finding{
 		ok("disk", "free"), fail("cri", errors.New("away"), "x"), warn("a", "b", "c"), warn("d", "e", "f"), advise("g", "h", "i"),
 	}))

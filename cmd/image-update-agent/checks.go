@@ -87,6 +87,11 @@ func daemonFinding(status agent.Status) finding {
 		return warn(check, agent.Sentence(status), "image-update-agent status, then journalctl -u image-update-agent")
 	case agent.StateStale:
 		return warn(check, agent.Sentence(status), "the lines of the registries below say what is wrong on the way there")
+	case agent.StateUnchecked:
+		if status.NextCheck == nil && status.Reason != starting {
+			return warn(check, agent.Sentence(status)+"; polling is off", "image-update-agent check")
+		}
+		return ok(check, agent.Sentence(status))
 	default:
 		return ok(check, agent.Sentence(status))
 	}

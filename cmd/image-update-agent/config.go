@@ -3,9 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/config"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -46,21 +49,34 @@ func (a *app) configShowCommand() *cobra.Command {
 	return cmd
 }
 
+// checkedConfig is `config check --output json`.
+type checkedConfig struct {
+	Files    []string         `json:"files"` // that are in force
+	Problems []config.Problem `json:"problems"`
+}
+
 func (a *app) configCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration; exit 2 and say where, if something is wrong",
 		Example: `  image-update-agent config check
-  image-update-agent config check --config new.yaml`,
+  image-update-agent config check --config new.yaml
+  image-update-agent config check --output json | jq '.problems[]'`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			c, err := a.load()
-			if err != nil {
-				return err
+			c, wrong := a.load()
+			if a.output == "json" {
+				checked := checkedConfig{Files: []string{}, Problems: append([]config.Problem{}, config.ProblemsOf(wrong)...)}
+				if wrong == nil {
+					checked.Files = append(checked.Files, c.Files...)
+				}
+				return errors.Join(wrong, a.printJSON(checked))
+			}
+			if wrong != nil {
+				return wrong
 			}
 			if len(c.Files) == 0 {
 				fmt.Fprintln(a.out, "ok: no file, every setting has its default")
-				return nil
 			}
 			for _, f := range c.Files {
 				fmt.Fprintf(a.out, "ok: %s\n", f)
@@ -68,4 +84,6 @@ func (a *app) configCheckCommand() *cobra.Command {
 			return nil
 		},
 	}
+	a.outputFlag(cmd)
+	return cmd
 }

@@ -4,11 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/config"
 )
 
 // Verdicts of a check.
@@ -65,8 +66,8 @@ func (a *app) examine(ctx context.Context) []finding {
 	c, err := a.load()
 	if err != nil {
 		var mistakes []finding
-		for line := range strings.Lines(err.Error()) {
-			mistakes = append(mistakes, fail("configuration", errors.New(strings.TrimSpace(line)),
+		for _, p := range config.ProblemsOf(err) {
+			mistakes = append(mistakes, fail("configuration", p,
 				"correct the file at the line named; `image-update-agent config check` tries again"))
 		}
 		return mistakes
@@ -113,9 +114,10 @@ func (p *page) findings(all []finding) error {
 	count := map[string]int{}
 	for _, f := range all {
 		count[f.Verdict]++
-		p.item(p.verdict(f.Verdict)+strings.Repeat(" ", len("warning  ")-len(f.Verdict)), oneLine(f.Check+": "+f.Detail))
+		p.verdict(f.Verdict)
+		p.item(strings.Repeat(" ", len("warning  ")-len(f.Verdict)), f.Check+": "+f.Detail)
 		if f.Remedy != "" {
-			p.item("         -> ", oneLine(f.Remedy))
+			p.item("         -> ", f.Remedy)
 		}
 	}
 	var sum []string

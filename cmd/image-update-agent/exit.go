@@ -41,7 +41,7 @@ type exitError struct{ code int }
 // endOf is how `check` and `run --once` end: as the node is afterwards.
 func endOf(s agent.State) error {
 	switch s {
-	case agent.StateFailed, agent.StateStale:
+	case agent.StateFailed, agent.StateStale, agent.StateUnchecked:
 		return exitError{exitFailed}
 	case agent.StateHeld:
 		return exitError{exitHeld}
@@ -61,7 +61,11 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	if e, ok := errors.AsType[exitError](err); ok {
 		return e.code
 	}
-	fmt.Fprintf(a.err, "image-update-agent: error: %v\n", err)
+	text := err.Error()
+	if !isUsage(err) { // what a person has written is shown as it was
+		text = inZone(text, a.zone)
+	}
+	fmt.Fprintf(a.err, "image-update-agent: error: %s\n", text)
 	if h := hint(verb, err); h != "" {
 		fmt.Fprintf(a.err, "image-update-agent: hint: %s\n", h)
 	}
@@ -87,17 +91,22 @@ func isConfig(err error) bool {
 
 // hint says what to do next.
 func hint(verb *cobra.Command, err error) string {
+	missing, isMissing := errors.AsType[missingTagsError](err)
 	switch {
+	case isMissing:
+		return "give the tags with " + missing.options()
 	case errors.Is(err, agent.ErrUnknownImage):
 		return "`image-update-agent status` lists the images that are followed"
 	case errors.Is(err, state.ErrLocked):
 		return "a daemon runs already: use `image-update-agent check`, or stop it first"
 	case errors.Is(err, errApproved):
 		return "let the daemon or `image-update-agent run --once`, which ask the registry, finish the apply first"
+	case errors.Is(err, fs.ErrPermission):
+		return rootHint(verb)
 	case isSource(err):
 		return sourceHint(err)
-	case errors.Is(err, fs.ErrPermission):
-		return "this needs root"
+	case errors.Is(err, api.ErrBusy):
+		return "try again in some seconds; `ss -xp` shows who has the connections"
 	case errors.Is(err, api.ErrNoDaemon):
 		return noDaemonHint(verb.Name())
 	case isConfig(err):
@@ -117,6 +126,22 @@ func hint(verb *cobra.Command, err error) string {
 		return ""
 	}
 }
+
+// rootHint is for who may not do what the verb does.
+func rootHint(verb *cobra.Command) string {
+	const start = "run it as root: sudo "
+	switch {
+	case slices.Contains(busVerbs, verb.Name()):
+		return start + verb.CommandPath() + "; or use D-Bus, where polkit decides (image-update-agent(8), D-Bus)"
+	case verb.Name() == "plan":
+		return start + verb.CommandPath() + "; `image-update-agent status` is for everybody"
+	default:
+		return start + verb.CommandPath()
+	}
+}
+
+// busVerbs are the verbs that the bus has methods for.
+var busVerbs = []string{"check", "apply", "rollback", "hold", "unhold"}
 
 // lasting are the verbs that wait for what the daemon does.
 var lasting = []string{"check", "apply", "rollback"}

@@ -19,7 +19,7 @@ import (
 // stop for it.
 func TestWhatAnInterruptEnds(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"check", "apply", "rollback"} {
+	for _, verb := range [][]string{{"check"}, {"apply"}, {"rollback", "--all"}} {
 		root := t.TempDir()
 		run := filepath.Join(root, "run/image-update-agent")
 		require.NoError(t, os.MkdirAll(run, 0o755))
@@ -29,17 +29,17 @@ func TestWhatAnInterruptEnds(t *testing.T) {
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)
+			defer interrupt()
 			conn, err := listener.Accept()
-			if assert.NoError(t, err) {
+			if assert.NoError(t, err, "%s does not ask", verb) {
 				_, err = conn.Read(make([]byte, 1))
 				assert.NoError(t, err)
-				interrupt()
 			}
 		}()
 		var out, errs bytes.Buffer
-		code := execute(ctx, []string{verb, "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+		code := execute(ctx, append(verb, "--root", root), streams{in: strings.NewReader(""), out: &out, err: &errs})
+		require.NoError(t, listener.Close()) // first: a verb that has not asked is not awaited
 		<-asked
-		require.NoError(t, listener.Close())
 		assert.Equal(t, exitFailed, code)
 		assert.Contains(t, errs.String(), "context canceled")
 		assert.Contains(t, errs.String(), "hint: what the daemon has begun goes on: `image-update-agent status` shows it\n", verb)

@@ -38,7 +38,7 @@ func newFrugal(n *systemd.Notifier) *frugal {
 
 // Status is called at the end of each cycle, by the loop alone.
 func (f *frugal) Status(text string) {
-	f.Notifier.Status(text)
+	f.Notifier.Status(inZone(text, time.Local))
 	f.rest.Reset(restsAfter)
 	rare := time.Since(f.ended) > restsAfter // then it costs what it would cost a minute later
 	f.ended = time.Now()

@@ -176,7 +176,7 @@ func (a *app) printHeld(held []string, req api.HoldRequest) error {
 	}
 	until := "until unhold"
 	if !req.Until.IsZero() {
-		until = "until " + clock(req.Until)
+		until = "until " + clock(req.Until, a.zone)
 	}
 	for _, h := range held {
 		fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))

@@ -39,11 +39,12 @@ tell. The daemon neither waits for it nor hears of it.`,
 		Hidden:  true,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.acts.Store(true)
 			s, err := a.settings()
 			if err != nil {
 				// What is due is taken away all the same, or the path unit would begin anew
 				// at once, for ever.
-				return errors.Join(err, hook.New("", filepath.Join("/", a.root, runtimeDefault)).Take())
+				return errors.Join(err, hook.New("", filepath.Join(a.root, runtimeDefault)).Take())
 			}
 			if err := s.desk().Take(); err != nil {
 				return err
@@ -106,12 +107,12 @@ func (s settings) leave() func(context.Context, agent.Status) error {
 func (s settings) saltRefresh(a *app) hook.Program {
 	return hook.Program{
 		Root: s.root, Path: filepath.Join(s.root, saltCall), Args: []string{"saltutil.refresh_grains"},
-		Output: a.err, Timeout: s.Hooks.Timeout,
+		Output: a.files.err, Timeout: s.Hooks.Timeout,
 	}
 }
 
 func (s settings) hookProgram(a *app) hook.Program {
-	return hook.Program{Root: s.root, Path: s.Hooks.Exec, Output: a.err, Timeout: s.Hooks.Timeout}
+	return hook.Program{Root: s.root, Path: s.Hooks.Exec, Output: a.files.err, Timeout: s.Hooks.Timeout}
 }
 
 // telling publishes a status, and leaves word for hooks. These are no reason for

@@ -25,11 +25,7 @@ import (
 
 // TestMain makes the program itself a command of the scripts.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"image-update-agent": func() {
-			os.Exit(execute(context.Background(), os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
-		},
-	})
+	testscript.Main(m, map[string]func(){"image-update-agent": main})
 }
 
 // TestScripts runs the stories of the command line. None of them needs a

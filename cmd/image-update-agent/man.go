@@ -25,7 +25,7 @@ func (a *app) manCommand() *cobra.Command {
 			return noArgs(cmd, args[1:])
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+			text, err := await(cmd.Context(), func() ([]byte, error) { return os.ReadFile(args[0]) })
 			if err != nil {
 				return err
 			}

@@ -103,6 +103,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		"ENVIRONMENT": {"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS"},
 		"GRAINS": {
 			"image_update_available", "image_update_state", "image_update_reason", "image_update_count", "image_updates",
+			"image_updates_not_allowed",
 			"tx_update_reboot_needed", "image_update_reboot_asked", "image_update_reboot_done",
 		},
 	} {
@@ -146,7 +147,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	face := node.Interfaces[0]
 	require.Equal(t, api.BusName, face.Name)
 	words := slices.Concat(face.Properties, face.Methods, face.Signals)
-	assert.Len(t, words, 15)
+	assert.Len(t, words, 16)
 	for _, m := range words {
 		var args []string
 		for _, a := range m.Args {
@@ -235,9 +236,14 @@ var views = map[string][]any{
 	"hold, unhold":              {heldView{}, unheldView{}},
 	"doctor":                    {finding{}},
 	"config show":               {config.Entry{}},
+	"config check":              {checkedConfig{}},
+	"put-back":                  {putBackView{}},
+	"render":                    {bootView{}},
 	"version":                   {versionInfo{}},
-	"tags parse":                {parsedTag{}},
+	"tags parse, tags sort":     {parsedTag{}},
+	"tags newest":               {newestTag{}},
 	"manifests images":          {imageLine{}},
+	"manifests render":          {renderedFile{}},
 }
 
 // Each field of each verb's JSON, and each verb that has any.

@@ -4,8 +4,8 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,26 +13,34 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // page is text for people. Elsewhere than on a terminal no line is broken and
 // nothing has a colour, so that it can be searched and sent on.
 type page struct {
 	w      *bufio.Writer
-	width  int // of the terminal, in columns; 0: there is none
+	out    *outside.Writer // below w; for colours
+	column int             // in which the next character is written
+	width  int             // of the terminal, in columns; 0: there is none
 	colour bool
-	now    time.Time
-	away   bool // the daemon is
+	now    time.Time // in the zone of who reads it
+	away   bool      // the daemon is
 }
 
 // narrowest is what a page can be made for; a terminal that says less is not
 // believed.
 const narrowest = 40
 
+func newPage(w io.Writer, now time.Time, away bool) *page {
+	out := outside.NewWriter(w)
+	return &page{w: bufio.NewWriter(out), out: out, now: now, away: away}
+}
+
 func (a *app) page() *page {
-	p := &page{w: bufio.NewWriter(a.out), now: time.Now(), away: a.away}
-	f, ok := a.out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	p := newPage(a.files.out, time.Now().In(a.zone), a.away)
+	f, ok := a.files.out.(*os.File)
+	if !ok || !isTerminal(f) {
 		return p
 	}
 	_, plain := os.LookupEnv("NO_COLOR")
@@ -43,17 +51,30 @@ func (a *app) page() *page {
 	return p
 }
 
-func (p *page) line(text string) { _, _ = p.w.WriteString(text + "\n") } // Flush has the error
+// text writes a part of a line; the error is Flush's.
+func (p *page) text(text string) {
+	_, _ = p.w.WriteString(text)
+	p.column += utf8.RuneCountInString(text)
+}
 
-// item writes text behind a label, and breaks it so that it stays behind it.
+func (p *page) line(text string) {
+	p.text(text + "\n")
+	p.column = 0
+}
+
+// item writes text behind a label, and breaks it so that it stays behind it. What
+// stands in the line already belongs to the label.
 func (p *page) item(label, text string) {
-	indent := strings.Repeat(" ", utf8.RuneCountInString(colours.ReplaceAllString(label, "")))
-	for n, line := range p.fold(text, len(indent)) {
-		if n == 0 {
-			p.line(strings.TrimRight(label+line, " "))
-			continue
+	column := p.column + utf8.RuneCountInString(label)
+	for n, line := range p.fold(oneLine(inZone(text, p.now.Location())), column) {
+		switch {
+		case n > 0:
+			p.line(strings.Repeat(" ", column) + line)
+		case line == "":
+			p.line(strings.TrimRight(label, " "))
+		default:
+			p.line(label + line)
 		}
-		p.line(indent + line)
 	}
 }
 
@@ -105,9 +126,6 @@ func widthsOf(rows [][]string) []int {
 	return widths
 }
 
-// colours take no room on a terminal.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
 // Colours of terminals (ECMA-48, SGR).
 const (
 	red    = "31"
@@ -115,8 +133,8 @@ const (
 	yellow = "33"
 )
 
-// state is a state's word in its colour.
-func (p *page) state(s agent.State) string {
+// state writes a state's word in its colour.
+func (p *page) state(s agent.State) {
 	code := yellow
 	switch s {
 	case agent.StateFailed:
@@ -125,24 +143,30 @@ func (p *page) state(s agent.State) string {
 		code = green
 	default:
 	}
-	return p.painted(code, string(s))
+	p.painted(code, string(s))
 }
 
-// verdict is a verdict's word in its colour; what is well has none.
-func (p *page) verdict(v string) string {
+// verdict writes a verdict's word in its colour; what is well has none.
+func (p *page) verdict(v string) {
 	switch v {
 	case verdictFail:
-		return p.painted(red, v)
+		p.painted(red, v)
 	case verdictWarn:
-		return p.painted(yellow, v)
+		p.painted(yellow, v)
 	default:
-		return v
+		p.text(v)
 	}
 }
 
-func (p *page) painted(code, text string) string {
-	if !p.colour {
-		return text
+func (p *page) painted(code, text string) {
+	p.control("\x1b[1;" + code + "m")
+	p.text(text)
+	p.control("\x1b[0m")
+}
+
+func (p *page) control(sequence string) {
+	if p.colour {
+		_ = p.w.Flush() // the last one has the error
+		p.out.Control(sequence)
 	}
-	return "\x1b[1;" + code + "m" + text + "\x1b[0m"
 }

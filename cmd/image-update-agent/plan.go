@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) planCommand() *cobra.Command {
-	var offline bool
+	var offline, diff bool
 	var source string
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -25,6 +25,7 @@ steps that would follow, which host answered, and each tag that might have been
 offered, with the rule that refuses it. It changes nothing.`,
 		Example: `  image-update-agent plan
   image-update-agent plan --offline          with the last answers, asking nobody
+  image-update-agent plan --offline --diff   and what becomes of each pod manifest
   image-update-agent plan --source oci:/media/stick/images`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,10 +46,22 @@ offered, with the rule that refuses it. It changes nothing.`,
 			if err != nil {
 				return err
 			}
-			return a.printPlan(plan)
+			if err := a.printPlan(plan); err != nil || !diff || a.output == "json" {
+				return err
+			}
+			for _, pod := range plan.Pods {
+				if pod.Wanted == nil {
+					continue
+				}
+				if err := a.printDiff(settings, pod.File, pod.Wanted); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show also what becomes of each pod manifest, line by line")
 	sourceFlag(cmd, &source)
 	a.outputFlag(cmd)
 	return cmd
@@ -65,10 +78,13 @@ type podView struct {
 	PodManifest string       `json:"podManifest"`
 	Change      string       `json:"change"`
 	Ready       bool         `json:"ready"`
+	Edits       []agent.Edit `json:"edits"` // what an apply changes
 	Images      []imageView  `json:"images"`
 	Left        []agent.Left `json:"left"`
 	Holds       []agent.Hold `json:"holds"`
 	Error       string       `json:"error"`
+
+	standing agent.Standing
 }
 
 type imageView struct {
@@ -90,7 +106,12 @@ func (a *app) printPlan(p agent.Plan) error {
 	if a.output == "json" {
 		return a.printJSON(v)
 	}
-	return writePlan(a.out, v)
+	var text strings.Builder
+	if err := writePlan(&text, v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.out, inZone(text.String(), a.zone))
+	return err
 }
 
 func viewOf(p agent.Plan) planView {
@@ -101,6 +122,7 @@ func viewOf(p agent.Plan) planView {
 	for _, pod := range p.Pods {
 		pv := podView{
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []imageView{},
+			Edits: append([]agent.Edit{}, pod.Edits...), standing: pod.Standing(),
 			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err),
 			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
 		}
@@ -146,7 +168,7 @@ func writePlan(w io.Writer, v planView) error {
 func (v planView) writeSteps(w io.Writer) {
 	var waiting []string
 	for _, p := range v.Pods {
-		if p.Ready && len(p.Holds) == 0 {
+		if p.standing.Result == "" {
 			waiting = append(waiting, p.PodManifest)
 		}
 	}
@@ -161,7 +183,7 @@ func (v planView) writeSteps(w io.Writer) {
 		fmt.Fprintln(w, "\nNo steps: the node is as it should be.")
 	}
 	for n, s := range v.Steps {
-		fmt.Fprintf(w, "  %d. %s\n", n+1, s)
+		fmt.Fprintf(w, "  %d. %s\n", n+1, oneLine(s))
 	}
 	if len(waiting) > 0 {
 		fmt.Fprintf(w, "Waiting for `image-update-agent apply`: %s\n", strings.Join(waiting, ", "))
@@ -169,11 +191,11 @@ func (v planView) writeSteps(w io.Writer) {
 }
 
 // obstructed reports that something keeps the plan from being what it should be. That
-// a pod manifest is nobody's to change is no news.
+// a pod manifest is nobody's to change is none where nothing is newer.
 func (v planView) obstructed() bool {
 	failed := func(i imageView) bool { return i.Error != "" }
 	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p podView) bool {
-		return p.Error != "" || slices.ContainsFunc(p.Images, failed) ||
+		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == agent.ResultHeld ||
 			slices.ContainsFunc(p.Holds, func(h agent.Hold) bool { return h.Name != agent.HoldUnmanaged })
 	})
 }
@@ -187,14 +209,19 @@ func writePlannedPod(w io.Writer, p podView) {
 	for _, i := range p.Images {
 		writePlannedImage(w, i)
 	}
+	for _, e := range p.Edits {
+		if e.Field == agent.EditPullPolicy { // the images stand above
+			fmt.Fprintf(w, "  changes\t%s\n", editText(e))
+		}
+	}
 	for _, h := range p.Holds {
-		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, h.Reason)
+		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, oneLine(h.Reason))
 	}
 	for _, l := range p.Left {
 		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, printable(l.Reference), l.Reason)
 	}
 	if p.Error != "" {
-		fmt.Fprintf(w, "  error\t%s\n", p.Error)
+		fmt.Fprintf(w, "  error\t%s\n", oneLine(p.Error))
 	}
 }
 
@@ -214,7 +241,7 @@ func writePlannedImage(w io.Writer, i imageView) {
 		fmt.Fprintf(w, "  \t%s\n", oneLine(n))
 	}
 	if i.Error != "" {
-		fmt.Fprintf(w, "  \terror: %s\n", i.Error)
+		fmt.Fprintf(w, "  \terror: %s\n", oneLine(i.Error))
 	}
 }
 

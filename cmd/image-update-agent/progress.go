@@ -5,42 +5,51 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
-	"golang.org/x/term"
-
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // progress shows how far long work is: one line that is written over on a
 // terminal, one line per phase of each image elsewhere.
 type progress struct {
-	w        io.Writer
+	w        *outside.Writer
 	terminal bool
 	shown    bool
 	pulls    []agent.Progress  // under way
 	said     map[string]string // the last phase, by reference
 }
 
+// wipe empties the line that the cursor is in (ECMA-48, EL).
+const wipe = "\r\x1b[K"
+
 func newProgress(w io.Writer) *progress {
-	f, ok := w.(*os.File)
-	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), said: map[string]string{}}
+	return &progress{w: outside.NewWriter(w), terminal: isTerminal(w), said: map[string]string{}}
 }
 
 func (p *progress) show(e agent.Progress) {
+	if len(e.Edits) > 0 { // said for good, and once
+		if text := editsLine(e.Edits); p.said[e.Reference] != text {
+			p.end()
+			fmt.Fprintf(p.w, "%s %s: %s\n", e.Phase, e.Reference, text)
+			p.said[e.Reference], p.shown = text, false
+		}
+		return
+	}
 	p.pulls = agent.Pulling(p.pulls, e)
 	if p.terminal {
 		line := progressLine(e)
 		if len(p.pulls) > 1 {
 			line = pullsLine(p.pulls)
 		}
-		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+		p.w.Control(wipe)
+		fmt.Fprint(p.w, oneLine(line))
 		p.shown = true
 		return
 	}
 	if p.said[e.Reference] != e.Phase {
-		fmt.Fprintln(p.w, e.Phase+" "+e.Reference)
+		fmt.Fprintln(p.w, oneLine(e.Phase+" "+e.Reference))
 		p.said[e.Reference] = e.Phase
 	}
 }
@@ -48,8 +57,25 @@ func (p *progress) show(e agent.Progress) {
 // end leaves the line to what comes next.
 func (p *progress) end() {
 	if p.shown {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		p.w.Control(wipe)
 	}
+}
+
+// editsLine is what changes of a pod manifest.
+func editsLine(edits []agent.Edit) string {
+	var out []string
+	for _, e := range edits {
+		out = append(out, editText(e))
+	}
+	return strings.Join(out, "; ")
+}
+
+func editText(e agent.Edit) string {
+	if e.Field == agent.EditPullPolicy {
+		from := orText(oneLine(e.From), "not written")
+		return fmt.Sprintf("pull policy of %s %s -> %s", oneLine(e.Container), from, oneLine(e.To))
+	}
+	return fmt.Sprintf("%s %s -> %s", oneLine(e.Container), dash(oneLine(e.From)), oneLine(e.To))
 }
 
 func progressLine(e agent.Progress) string {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +16,7 @@ import (
 // putBackCommand is for the unit, and hidden: a daemon does the same when it
 // starts.
 func (a *app) putBackCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "put-back",
 		Short: "Put back the pod manifests that were set aside",
 		Long: `put-back ends what a daemon that was killed in the middle of an apply has left:
@@ -43,13 +41,28 @@ configuration names, else /etc/kubernetes/manifests, and ends with 2.`,
 			if dir == "" {
 				return wrong
 			}
+			a.acts.Store(true)
 			names, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PutBack(cmd.Context())
-			for _, name := range names {
-				fmt.Fprintln(a.out, name)
-			}
-			return errors.Join(err, wrong)
+			return errors.Join(a.printPutBack(names), err, wrong)
 		},
 	}
+	a.outputFlag(cmd)
+	return cmd
+}
+
+// putBackView is `put-back --output json`.
+type putBackView struct {
+	PutBack []string `json:"putBack"` // names of pod manifests
+}
+
+func (a *app) printPutBack(names []string) error {
+	if a.output == "json" {
+		return a.printJSON(putBackView{append([]string{}, names...)})
+	}
+	for _, name := range names {
+		fmt.Fprintln(a.out, name)
+	}
+	return nil
 }
 
 // podManifests is kubelet's directory as configured. With a configuration that
@@ -65,11 +78,7 @@ func (a *app) podManifests() (dir string, wrong error) {
 		return "", errors.Join(wrong, err)
 	}
 	defer func() { _, _ = none.Close(), os.Remove(none.Name()) }() // it was only there to be empty
-	root, err := filepath.Abs(a.root)
-	if err != nil {
-		return "", wrong
-	}
-	if c, err = config.Load(config.Sources{Root: strings.TrimSuffix(root, "/"), File: none.Name()}); err != nil {
+	if c, err = config.Load(config.Sources{Root: a.below(), File: none.Name()}); err != nil {
 		return "", wrong // also what is shipped is
 	}
 	return c.Settings.PodManifests, wrong

@@ -49,6 +49,7 @@ func TestPutBackPrintsWhatCameBack(t *testing.T) {
 	assert.Equal(t, "a.yaml\nb.yaml\n", does(t, "put-back", "--root", root))
 	isBack(t, dir)
 	assert.Empty(t, does(t, "put-back", "--root", root))
+	assert.JSONEq(t, `{"putBack": []}`, does(t, "put-back", "--root", root, "--output", "json"))
 	isBack(t, dir)
 }
 

@@ -21,7 +21,7 @@ func (a *app) reloadCommand() *cobra.Command {
 		Use:   "reload",
 		Short: "Have the daemon read its configuration anew",
 		Long: `reload has the daemon read its configuration anew, and waits until it is in
-force: where a cycle runs, until that has ended. A configuration with a mistake
+force: where a pod is being restarted, until that has ended. A configuration with a mistake
 changes nothing; the mistake is told, and the exit status is not 0.
 
 It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
@@ -84,7 +84,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			log.Info("configuration reloaded")
 			r.take(next)
 		}
-		n.Ready(agent.Sentence(loop.Status()))
+		n.Ready(sentence(loop.Status()))
 		tell(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ import (
 // renderCommand is for the unit that runs before kubelet, and hidden: later the
 // daemon does its work.
 func (a *app) renderCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "render",
 		Short: "Bring pod manifests to the templates of the system that boots",
 		Long: `render is what image-update-agent-render.service runs at boot, before kubelet
@@ -42,6 +43,8 @@ with 4.`,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.renderAtBoot(cmd.Context()) },
 	}
+	a.outputFlag(cmd)
+	return cmd
 }
 
 func (a *app) renderAtBoot(ctx context.Context) error {
@@ -58,6 +61,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	a.acts.Store(true)
 	w, err := a.wire(ctx, s, log)
 	if err != nil {
 		return err
@@ -67,13 +71,49 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		w.agent.Announcer = rebooted{salt{store: grains.New("/", s.Grains.Path, log)}}
 	}
 	steps, err := w.agent.Boot(ctx)
-	for _, step := range steps {
-		fmt.Fprintln(a.out, bootLine(step))
-	}
-	if err != nil {
-		return err
+	if printed := a.printBoot(steps); printed != nil || err != nil {
+		return errors.Join(err, printed)
 	}
 	return agent.BootErrors(steps)
+}
+
+// bootView is one of the list that `render --output json` prints.
+type bootView struct {
+	PodManifest string `json:"podManifest"`
+	Result      string `json:"result"` // written, removed, unchanged
+	Reason      string `json:"reason"`
+}
+
+func (a *app) printBoot(steps []agent.BootStep) error {
+	views := make([]bootView, 0, len(steps))
+	for _, step := range steps {
+		views = append(views, viewOfBoot(step))
+	}
+	if a.output == "json" {
+		return a.printJSON(views)
+	}
+	for _, v := range views {
+		if v.Result == bootUnchanged {
+			v.Result = "stays as it is"
+		}
+		fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, inZone(v.Reason, a.zone))
+	}
+	return nil
+}
+
+const bootUnchanged = "unchanged"
+
+func viewOfBoot(s agent.BootStep) bootView {
+	switch {
+	case s.Do == "":
+		return bootView{s.File, bootUnchanged, s.Reason}
+	case s.Err != nil:
+		return bootView{s.File, bootUnchanged, s.Err.Error()}
+	case s.Do == agent.StepRemove:
+		return bootView{s.File, "removed", s.Reason}
+	default:
+		return bootView{s.File, "written", s.Reason}
+	}
 }
 
 // rebooted is a node whose reboot may be a part of the very update that owns it: Salt
@@ -87,17 +127,4 @@ func (r rebooted) Busy(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return r.salt.Busy(ctx)
-}
-
-func bootLine(s agent.BootStep) string {
-	switch {
-	case s.Do == "":
-		return fmt.Sprintf("%s stays as it is: %s", s.File, s.Reason)
-	case s.Err != nil:
-		return fmt.Sprintf("%s stays as it is: %v", s.File, s.Err)
-	case s.Do == agent.StepRemove:
-		return fmt.Sprintf("%s removed: %s", s.File, s.Reason)
-	default:
-		return fmt.Sprintf("%s written: %s", s.File, s.Reason)
-	}
 }

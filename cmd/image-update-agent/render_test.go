@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,18 @@ func TestRenderBeforeKubeletStarts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(data), "imagePullPolicy: Always")
 	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n", does(t, "render", "--root", root))
+	require.NoError(t, os.Remove(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml")))
+	var steps []bootView
+	a := newApp(streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	require.NoError(t, json.Unmarshal([]byte(does(t, "render", "--root", root, "--output", "json")), &steps))
+	assert.Equal(t, []bootView{
+		{"db.yaml", "unchanged", "it is not what the agent wrote last"},
+		{"velum.yaml", "written", steps[1].Reason},
+	}, steps)
+	cmd := a.command()
+	cmd.SetArgs([]string{"render", "--root", root})
+	require.Zero(t, a.execute(t.Context(), cmd))
+	assert.True(t, a.acts.Load(), "an interrupt waits for it")
 }
 
 // The boot may be a part of the update that owns the node, and no part of its removal.

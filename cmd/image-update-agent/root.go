@@ -7,10 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // streams are the program's three files; tests give their own.
@@ -19,32 +25,107 @@ type streams struct {
 	out, err io.Writer
 }
 
-// app is what every verb shares: the streams and the global flags.
+// app is what every verb shares: the streams and the global flags. What is written to
+// out and err is made printable; files are the streams as they are.
 type app struct {
 	streams
-	config string // --config
-	root   string // --root
-	output string // --output
-	away   bool   // no daemon answers: what is shown is the last that one has written
+	files  streams
+	config string      // --config
+	root   string      // --root
+	output string      // --output
+	acts   atomic.Bool // something is under way that the verb itself has to end, interrupted or not
+	away   bool        // no daemon answers: what is shown is the last that one has written
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
 	// meter counts what a daemon does, over all its wirings; nil: nobody does.
 	meter agent.Meter
+	zone  *time.Location // of who reads the text
 }
 
 // execute runs one verb and returns the exit code.
 func execute(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s}
+	a := newApp(s)
 	cmd := a.command()
 	cmd.SetArgs(args)
-	cmd.SetIn(s.in)
-	cmd.SetOut(s.out)
-	cmd.SetErr(s.err)
-	verb, err := cmd.ExecuteContextC(ctx)
-	return a.explain(verb, err)
+	cmd.SetIn(a.in)
+	cmd.SetOut(a.out)
+	cmd.SetErr(a.err)
+	return a.execute(ctx, cmd)
+}
+
+// execute runs a verb to its end, or until ctx ends; decision 88 says how.
+func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
+	ended := make(chan int, 1)
+	go func() {
+		verb, err := cmd.ExecuteContextC(ctx)
+		ended <- a.explain(verb, err)
+	}()
+	select {
+	case code := <-ended:
+		return code
+	case <-ctx.Done():
+	}
+	if a.acts.Load() {
+		return <-ended
+	}
+	select {
+	case code := <-ended:
+		return code
+	case <-time.After(grace):
+		fmt.Fprintf(a.err, "image-update-agent: error: %v\n", context.Cause(ctx))
+		return exitFailed
+	}
+}
+
+// grace is how long an interrupted verb has to end by itself, which takes
+// milliseconds. One that takes longer waits for a terminal, a pipe or a disk, and
+// cannot be woken.
+const grace = time.Second
+
+// await does what cannot be interrupted, such as reading a terminal or opening a
+// FIFO, and leaves it behind when ctx ends.
+func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+func newApp(s streams) *app {
+	shown := streams{in: s.in, out: outside.NewWriter(s.out), err: outside.NewWriter(s.err)}
+	return &app{streams: shown, files: s, zone: time.Local}
+}
+
+// document writes a file that was asked for: to the byte, but to a terminal as text.
+func (a *app) document(data []byte) error {
+	w := a.files.out
+	if isTerminal(w) {
+		w = a.out
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+// isTerminal reports that somebody sits at the other end.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (a *app) command() *cobra.Command {
+	showVersion := false
 	cmd := &cobra.Command{
 		Use:   "image-update-agent",
 		Short: "Keep the container images of static pods current without a reboot",
@@ -59,12 +140,20 @@ restarted without approval.`,
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2, // cobra sets its default only on its own way to an error
 		Args:                       noArgs,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE:          checkPaths,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return a.printVersion()
+			}
+			return cmd.Help()
+		},
 	}
+	// Of our own, as cobra's brings its templates (decision 75).
+	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
 	cmd.PersistentFlags().StringVar(&a.config, "config", "",
 		"read this file instead of /etc/image-update-agent/config.yaml and its drop-ins")
 	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
-		"take the host's /etc, /usr, /var and /run below this directory")
+		"take the host's /etc, /usr, /var and /run below this directory (absolute)")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
@@ -84,6 +173,20 @@ func completeFiles(cmd *cobra.Command) {
 	// The flags were just defined, so marking cannot go wrong.
 	_ = cmd.MarkPersistentFlagFilename("config", "yaml")
 	_ = cmd.MarkPersistentFlagDirname("root")
+}
+
+// checkPaths refuses paths that are most likely the empty variable of a script. It
+// would mean the host itself, or some other default, in the place of what was meant.
+func checkPaths(cmd *cobra.Command, _ []string) error {
+	for _, flag := range []string{"root", "config", "source", "to"} {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
+			return usageError{fmt.Errorf("--%s: empty", flag)}
+		}
+	}
+	if root := cmd.Flag("root").Value.String(); !filepath.IsAbs(root) {
+		return usageError{fmt.Errorf("--root %q: want an absolute path", root)}
+	}
+	return nil
 }
 
 // strict has cobra's own verbs refuse what is none: help and completion would show

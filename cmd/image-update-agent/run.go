@@ -18,6 +18,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/grains"
+	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -58,6 +60,7 @@ before the pod is touched. See docs/air-gap.md.`,
 				return err
 			}
 			defer unlock()
+			a.acts.Store(true)
 			earlyCollection()
 			if once {
 				return a.once(cmd.Context(), s, source)
@@ -81,10 +84,10 @@ func (a *app) once(ctx context.Context, s settings, source string) error {
 	if err := w.mayCycle(ctx); err != nil {
 		return err
 	}
-	if err := w.files.Sweep(ctx); err != nil {
+	if err := s.sweep(ctx, w.files, quietLog()); err != nil {
 		return err
 	}
-	bar := newProgress(a.err)
+	bar := newProgress(a.files.err)
 	w.agent.Progress = bar.show
 	status, err := w.agent.Cycle(ctx, agent.PollAll)
 	bar.end()
@@ -114,7 +117,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	var current atomic.Pointer[wiring]
 	current.Store(w)
 	defer func() { current.Load().close() }()
-	if err := w.files.Sweep(ctx); err != nil {
+	if err := s.sweep(ctx, w.files, log); err != nil {
 		return err
 	}
 	loop := agent.NewLoop(w.agent, newFrugal(notify), s.Interval, notify.Every(), s.machineID())
@@ -142,8 +145,17 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return errors.Join(reading.Drain(drainPatience), acting.Close())
 	})
 	log.Info("started", "version", version, "interval", s.Interval)
-	notify.Ready(agent.Sentence(loop.Status()))
+	notify.Ready(sentence(loop.Status()))
 	return group.Wait()
+}
+
+// sweep removes what a crash left of writes, under the lock. The state's own
+// directories are swept when that is taken.
+func (s settings) sweep(ctx context.Context, files *podfiles.Files, log *slog.Logger) error {
+	if err := grains.New("/", s.Grains.Path, log).Sweep(ctx); err != nil {
+		log.WarnContext(ctx, "grains directory not swept", "err", err) // nothing depends on it
+	}
+	return files.Sweep(ctx)
 }
 
 // onBus is the daemon as it is on the system bus. It stays there for good: neither

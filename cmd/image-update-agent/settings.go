@@ -4,14 +4,15 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/state"
 )
 
@@ -23,26 +24,22 @@ type settings struct {
 
 // load reads the configuration.
 func (a *app) load() (*config.Config, error) {
-	root, err := filepath.Abs(a.root)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--root %q: %w", a.root, err)}
-	}
-	if root == "/" {
-		root = ""
-	}
-	c, err := config.Load(config.Sources{Root: root, File: a.config, Env: os.LookupEnv})
+	c, err := config.Load(config.Sources{Root: a.below(), File: a.config, Env: os.LookupEnv})
 	if err != nil {
 		return nil, configError{err}
 	}
 	return c, nil
 }
 
+// below is --root as a prefix of absolute paths: empty for the host's own.
+func (a *app) below() string { return strings.TrimSuffix(filepath.Clean(a.root), "/") }
+
 func (a *app) settings() (settings, error) {
 	c, err := a.load()
 	if err != nil {
 		return settings{}, err
 	}
-	return settings{Settings: c.Settings, root: filepath.Join("/", a.root)}, nil
+	return settings{Settings: c.Settings, root: filepath.Clean(a.root)}, nil
 }
 
 // socket is the path of one of the daemon's sockets.
@@ -80,9 +77,22 @@ func logger(w io.Writer, l config.Log) *slog.Logger {
 // quietLog is for verbs that print their result: what did not work comes back as an error.
 func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// encoder writes JSON values.
+func (a *app) encoder() *json.Encoder { return json.NewEncoder(outside.JSON(a.out)) }
+
 // printJSON writes one indented JSON value.
 func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.out)
+	enc := a.encoder()
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// printLines writes one JSON value a line.
+func printLines[T any](enc *json.Encoder, lines []T) error {
+	for _, line := range lines {
+		if err := enc.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -100,8 +100,6 @@ func sourceHint(err error) string {
 	case errors.Is(err, layout.ErrNotLayout):
 		return "it wants oci-layout, index.json and blobs/, as `skopeo copy --all docker://REPOSITORY:TAG " +
 			"oci:DIR:REPOSITORY:TAG` writes them"
-	case errors.Is(err, fs.ErrPermission):
-		return "this needs root"
 	default:
 		return "copy it again: what was read is damaged"
 	}

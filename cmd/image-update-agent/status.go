@@ -42,7 +42,7 @@ status that was written, and how old it is.`,
 					return fmt.Errorf("%w; its last status: %w", err, last)
 				}
 				fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
-					clock(s.Written), ago(time.Since(s.Written)))
+					clock(s.Written, a.zone), ago(time.Since(s.Written)))
 				a.away = true
 			} else if err != nil {
 				return err
@@ -90,8 +90,8 @@ func hostsOf(images []agent.ImageStatus) string {
 	return strings.Join(out, ", ")
 }
 
-// oneLine keeps text from outside, such as the labels of an image, from writing
-// elsewhere on a terminal.
+// oneLine keeps text from outside from looking like several lines or columns of
+// ours.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -112,8 +112,6 @@ func name(n *agent.Named) string {
 		return n.Digest.Encoded()[:12]
 	}
 }
-
-func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // ago is how long something is over, for people.
 func ago(d time.Duration) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
@@ -21,7 +22,9 @@ const starting = "starting"
 func (p *page) reason(s agent.Status) string {
 	held, silent := holdBacks(s), silentSources(s.Sources)
 	switch {
-	case s.State == agent.StateHeld && len(held) == 1:
+	case s.State == agent.StateHeld && len(held) == 0 && isWaiting(s):
+		return "something newer is there, and is only waited for, see below"
+	case s.State == agent.StateHeld && len(held) == 1 && !isWaiting(s):
 		return held[0].Name + ": " + held[0].Reason + " (" + few(held[0].of) + ")"
 	case s.State == agent.StateHeld && len(held) > 1:
 		return "there is something to do, and a reason not to: " + plural(len(held), "hold") + ", see below"
@@ -38,6 +41,10 @@ func (p *page) advice(s agent.Status) string {
 	switch {
 	case p.away:
 		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
+	case s.State == agent.StateApplying && anyDown(s.Images):
+		return "wait: kubelet starts what is new, which may take a pull; else journalctl -u kubelet"
+	case s.State == agent.StateFailed && anyDown(s.Images):
+		return "kubelet tries again by itself; crictl ps -a and crictl logs, or journalctl -u kubelet, say what is wrong"
 	case s.State == agent.StateApplying:
 		return "wait: it ends by itself, with a proof or with a rollback"
 	case s.State == agent.StateFailed:
@@ -50,9 +57,17 @@ func (p *page) advice(s agent.Status) string {
 		return "image-update-agent apply, when the pods may restart for some seconds"
 	case s.Reason == starting:
 		return "wait a moment: the node is being looked at"
+	case s.State == agent.StateUnchecked && s.NextCheck == nil:
+		return "image-update-agent check: polling is off, so nothing is asked before"
+	case s.State == agent.StateUnchecked:
+		return "wait for the first poll, at " + p.at(*s.NextCheck) + "; or now: image-update-agent check"
 	default:
 		return "nothing"
 	}
+}
+
+func anyDown(images []agent.ImageStatus) bool {
+	return slices.ContainsFunc(images, func(i agent.ImageStatus) bool { return i.Down != nil })
 }
 
 // parts splits the reason of a failed node where another pod manifest, or another
@@ -83,7 +98,11 @@ func failedAdvice(s agent.Status) string {
 
 func heldAdvice(s agent.Status) string {
 	switch held := holdBacks(s); len(held) {
-	case 0: // the apply itself was
+	case 0:
+		if isWaiting(s) {
+			return "see the remedy of what is waited for, below"
+		}
+		// The apply itself was held.
 		return "when that is over, image-update-agent apply: the yes of before is used up"
 	case 1:
 		return remedyFor(held[0].Hold)
@@ -95,13 +114,14 @@ func heldAdvice(s agent.Status) string {
 // cures are what ends each hold, in short; docs/operations.md has more.
 func cures() map[string]string {
 	return map[string]string{
-		agent.HoldWithheld:     "the registry has to answer for all its images: image-update-agent doctor",
-		agent.HoldBusy:         "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey NAME",
-		agent.HoldAsked:        "image-update-agent unhold IMAGE; or wait for its end",
-		agent.HoldFreeze:       "wait for the date; or another apply.freeze and a reload",
-		agent.HoldRefused:      "another release, or another rule: image-update-agent plan names it",
-		agent.HoldDisk:         "make room where the images are; or a smaller disk.reserve or prune.keep",
-		agent.HoldUnmanaged:    "none is needed; to have it applied list it under `manage`",
+		agent.HoldWithheld: "the registry has to answer for all its images: image-update-agent doctor",
+		agent.HoldBusy:     "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey NAME",
+		agent.HoldAsked:    "image-update-agent unhold IMAGE; or wait for its end",
+		agent.HoldFreeze:   "wait for the date; or another apply.freeze and a reload",
+		agent.HoldRefused:  "another release, or another rule: image-update-agent plan names it",
+		agent.HoldDisk:     "make room where the images are; or a smaller disk.reserve or prune.keep",
+		agent.HoldUnmanaged: "none is needed; to have it applied list it under `manage`, " +
+			"and systemctl reload image-update-agent",
 		agent.HoldEdited:       "remove the file, or list it under `manage`",
 		agent.HoldWindow:       "wait for the window; or by hand, at any time: image-update-agent apply",
 		agent.HoldControlPlane: "a person, node by node: image-update-agent apply",
@@ -122,22 +142,22 @@ func remedyFor(h agent.Hold) string {
 		}
 		return strings.Replace(cures()[h.Name], "NAME", grain, 1)
 	case agent.HoldAsked:
-		return remedyForAsked(h.Reason)
+		return remedyForAsked(h)
 	default:
 		return cures()[h.Name]
 	}
 }
 
 // remedyForAsked names what somebody wants held, which its reason begins with.
-func remedyForAsked(reason string) string {
+func remedyForAsked(h agent.Hold) string {
 	cure := cures()[agent.HoldAsked]
-	if !strings.Contains(reason, ", until ") {
+	if h.Until.IsZero() {
 		cure, _, _ = strings.Cut(cure, ";")
 	}
-	if strings.Contains(reason, "(configuration)") {
+	if strings.Contains(h.Reason, "(configuration)") {
 		return "take its `hold` out of the configuration, and systemctl reload image-update-agent"
 	}
-	of, _, _ := strings.Cut(reason, " ")
+	of, _, _ := strings.Cut(h.Reason, " ")
 	of = strings.TrimRight(of, ":,")
 	if of == "everything" {
 		return strings.Replace(cure, "IMAGE", "--all", 1)

@@ -28,15 +28,20 @@ func (p *page) status(s agent.Status) error {
 
 func (p *page) head(s agent.Status) {
 	since := ago(p.now.Sub(s.Since))
-	p.line(labelled("State:") + p.state(s.State) + " since " + clock(s.Since) + " (" + since + ")")
-	p.item(margin, oneLine(p.reason(s)))
+	p.text(labelled("State:"))
+	p.state(s.State)
+	p.line(" since " + p.clock(s.Since) + " (" + since + ")")
+	p.item(margin, p.reason(s))
 	p.item(labelled("What to do:"), p.advice(s))
 	last := "never"
 	if s.LastCheck != nil {
-		last = clock(*s.LastCheck) + " (" + ago(p.now.Sub(*s.LastCheck)) + ")"
+		last = p.clock(*s.LastCheck) + " (" + ago(p.now.Sub(*s.LastCheck)) + ")"
 	}
 	p.item(labelled("Last check:"), last)
 	p.item(labelled("Next check:"), p.next(s))
+	if i := s.Interrupted; i != nil {
+		p.item(labelled("Interrupted:"), i.Work+" at "+p.clock(i.At)+" by "+cmp.Or(i.For, "a request")+", goes on after it")
+	}
 	for n, pull := range s.Pulls {
 		label := labelled("Pulling:")
 		if n > 0 {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
@@ -28,13 +27,14 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/status anew")
 func pageOf(t *testing.T, s agent.Status, width int, now time.Time, away bool) string {
 	t.Helper()
 	var out bytes.Buffer
-	p := &page{w: bufio.NewWriter(&out), width: width, now: now, away: away}
+	p := newPage(&out, now, away)
+	p.width = width
 	require.NoError(t, p.status(s))
 	return out.String()
 }
 
-// noon is here, wherever that is.
-var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.Local)
+// noon is where the pages are read.
+var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.FixedZone("CET", 3600))
 
 func before(d time.Duration) *time.Time { at := noon.Add(-d); return &at }
 
@@ -81,9 +81,20 @@ func nothingOffered(s *agent.Status) {
 	s.PodManifests[1].Change = ""
 }
 
+// neverAsked makes it a node where the agent was installed just now, and polling is off.
+func neverAsked(s *agent.Status) {
+	nothingOffered(s)
+	s.LastCheck, s.NextCheck, s.Sources = nil, nil, nil
+	for n := range s.Images {
+		s.Images[n].Host, s.Images[n].Mirror = "", false
+	}
+}
+
 // pages are nodes that a tired admin looks at.
 func pages() map[string]agent.Status {
-	const window = "no maintenance window is open until 2026-11-22T02:00:00+01:00"
+	const unlisted = "etcd.yaml has no template and is not listed under manage"
+	const window = "the next maintenance window opens at 2026-11-22T01:00:00Z"
+	year := time.Date(2027, time.January, 7, 0, 0, 0, 0, time.UTC)
 	const away = "mirror m1.example.com:5000: 503 Service Unavailable (upstream registry.suse.com: dial tcp " +
 		"203.0.113.5:443: connect: connection refused)"
 	return map[string]agent.Status{
@@ -93,7 +104,26 @@ func pages() map[string]agent.Status {
 			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
 			s.PodManifests[1].Holds = []agent.Hold{
 				{Name: agent.HoldWindow, Reason: window},
-				{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z"},
+				{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z", Until: year},
+			}
+		}),
+		"held-unmanaged": node(agent.StateHeld, "etcd.yaml: unmanaged: "+unlisted, func(s *agent.Status) {
+			nothingOffered(s)
+			s.Images[0].Offered, s.Images[0].Change, s.Images[0].Staged = s.Images[0].Running, "patch", true
+			s.PodManifests[0].Change = "patch"
+			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldUnmanaged, Reason: unlisted}}
+		}),
+		"rolled-back": node(agent.StateCurrent, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.3 and "+
+			"4.0.0-rev2-build2.1 is denied, until apply --retry velum.yaml or a newer release", func(s *agent.Status) {
+			nothingOffered(s)
+			s.PodManifests[1].RolledBack = &agent.RolledBack{
+				At: noon.Add(-time.Hour), ByHand: true, Left: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
+			}
+		}),
+		"staged-pull-policy": node(agent.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *agent.Status) {
+			s.PodManifests[1].Edits = []agent.Edit{
+				{Container: "velum", Field: agent.EditImage, From: "4.0.0-rev1-build1.3", To: "4.0.0-rev2-build2.1"},
+				{Container: "velum", Field: agent.EditPullPolicy, From: "IfNotPresent", To: "Always"},
 			}
 		}),
 		"stale": node(agent.StateStale, "a long list", func(s *agent.Status) {
@@ -118,8 +148,14 @@ func pages() map[string]agent.Status {
 		"applying": node(agent.StateApplying, "applying what was approved", func(s *agent.Status) {
 			s.Since = noon.Add(-12 * time.Second)
 			s.Progress = &agent.Progress{Reference: "velum", Phase: "proving"}
+			s.Interrupted = &agent.Interruption{Work: "staging", For: "apply", At: noon.Add(-12 * time.Second)}
 		}),
-		"pulling": node(agent.StateCurrent, "not asked yet: velum.yaml", func(s *agent.Status) {
+		"unchecked": node(agent.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", func(s *agent.Status) {
+			neverAsked(s)
+			s.NextCheck = before(-7 * time.Minute)
+		}),
+		"unchecked-off": node(agent.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", neverAsked),
+		"pulling": node(agent.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *agent.Status) {
 			s.LastCheck, s.NextCheck = nil, before(-7*time.Minute)
 			s.Images[1].Staged, s.Images[2].Staged = false, false
 			s.Pulls = []agent.Progress{
@@ -137,6 +173,17 @@ func pages() map[string]agent.Status {
 			s.Images = append(s.Images, agent.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
 			s.PodManifests[1].Left = []agent.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
 			s.Sources[0].Insecure = true
+		}),
+		"failed-down": node(agent.StateFailed, "velum.yaml: velum does not run (exit code 137): CrashLoopBackOff: back-off 40s", func(s *agent.Status) {
+			nothingOffered(s)
+			s.Images[2].LastGood = s.Images[2].Running
+			s.Images[2].Running, s.Images[2].Down = nil, &agent.Down{
+				Since: *before(5 * time.Minute), ExitCode: 137, Reason: "CrashLoopBackOff", Message: "back-off 40s",
+			}
+		}),
+		"starting-pod": node(agent.StateApplying, "velum.yaml: velum is not started yet: ContainerCreating", func(s *agent.Status) {
+			nothingOffered(s)
+			s.Images[2].Running, s.Images[2].Down = nil, &agent.Down{Since: *before(time.Minute), Starting: true, Reason: "ContainerCreating"}
 		}),
 		"failed-now": node(agent.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
 			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *agent.Status) {
@@ -156,7 +203,7 @@ func pages() map[string]agent.Status {
 		}),
 		"held-everything": node(agent.StateHeld, "", func(s *agent.Status) {
 			for n := range s.PodManifests {
-				s.PodManifests[n].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z"}}
+				s.PodManifests[n].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year}}
 			}
 		}),
 		"held-configured": node(agent.StateHeld, "", func(s *agent.Status) {
@@ -172,8 +219,24 @@ func pages() map[string]agent.Status {
 		"held-apply": node(agent.StateHeld, "velum.yaml: apply: held: registry away: "+away, func(s *agent.Status) {
 			s.PodManifests[1].Error = "apply: held: registry away: " + away
 		}),
-		"starting": {State: agent.StateCurrent, Reason: "starting", Since: noon},
-		"no-pods":  {State: agent.StateCurrent, Reason: "every followed image is the newest that policy allows", Since: noon},
+		"starting": {State: agent.StateUnchecked, Reason: "starting", Since: noon},
+		"current-newer": node(agent.StateCurrent, "nothing to apply; newer, not allowed: velum 4.1.0-rev1 (updates); "+
+			"rebuilds only: etcd 3.6.4-0", func(s *agent.Status) {
+			nothingOffered(s)
+			s.Images[0].RebuildsOnly = &agent.RebuildsOnly{Tag: "3.6.4-0", Dialect: "hyphen"}
+			for n := 1; n < 3; n++ {
+				s.Images[n].NotAllowed = []agent.Refusal{
+					{Tag: "4.1.0-rev1", Rule: agent.RuleUpdates, Reason: "minor is more than revision", Key: "updates: minor"},
+					{Tag: "4.0.0-rev3", Rule: agent.RuleDeny, Reason: "matches *-rev3", Key: "deny"},
+				}
+			}
+		}),
+		"held-newer": node(agent.StateHeld, "velum.yaml: signature: "+caasp+"velum:4.0.0-rev3: not signed", func(s *agent.Status) {
+			s.Images[1].Refused = []agent.Refusal{
+				{Tag: "4.0.0-rev3", Rule: agent.RuleSignature, Reason: "not signed; looked for again at 2026-11-21T13:00:00Z", Holds: true},
+			}
+		}),
+		"no-pods": {State: agent.StateCurrent, Reason: "no image is followed", Since: noon},
 	}
 }
 
@@ -237,12 +300,21 @@ func TestColoursOfStates(t *testing.T) {
 	t.Parallel()
 	for state, code := range map[agent.State]string{
 		agent.StateCurrent: green, agent.StateFailed: red, agent.StateHeld: yellow, agent.StateStale: yellow,
-		agent.StateStaged: yellow, agent.StateApplying: yellow,
+		agent.StateStaged: yellow, agent.StateApplying: yellow, agent.StateUnchecked: yellow,
 	} {
-		assert.Equal(t, string(state), (&page{}).state(state))
-		assert.Equal(t, "\x1b[1;"+code+"m"+string(state)+"\x1b[0m", (&page{colour: true}).state(state))
+		for colour, want := range map[bool]string{
+			false: string(state) + ".\n", true: "\x1b[1;" + code + "m" + string(state) + "\x1b[0m.\n",
+		} {
+			var out bytes.Buffer
+			p := newPage(&out, noon, false)
+			p.colour = colour
+			p.state(state)
+			p.line(".")
+			require.NoError(t, p.w.Flush())
+			assert.Equal(t, want, out.String())
+		}
 	}
-	assert.False(t, (&app{streams: streams{out: new(bytes.Buffer)}}).page().colour, "not in a file")
+	assert.False(t, newApp(streams{out: new(bytes.Buffer)}).page().colour, "not in a file")
 }
 
 // The advice goes by words of reasons, which are the agent's.
@@ -251,7 +323,7 @@ func TestTheAdviceKnowsTheAgentsWords(t *testing.T) {
 	for file, words := range map[string][]string{
 		"rollback.go": {"; it stays as it is: ", "; rolled back to "},
 		"report.go":   {" was rolled back: "},
-		"hold.go":     {`"everything"`, `" (configuration)"`, `", until "`},
+		"hold.go":     {`"everything"`, `" (configuration)"`},
 		"loop.go":     {`"` + starting + `"`},
 	} {
 		text, err := os.ReadFile(filepath.Join(agentRoom, file))
@@ -288,7 +360,7 @@ func TestOneOutageIsToldOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(text, "upstream r: 503"))
 	assert.Contains(t, text, "r/app00, r/app01, r/app02 and 26 more")
 	assert.Contains(t, text, "30 failures in a row; last answered 29h ago")
-	assert.Contains(t, text, clock(*before(-time.Minute))+" (in 1m)")
+	assert.Contains(t, text, clock(*before(-time.Minute), noon.Location())+" (in 1m)")
 	assert.Contains(t, text, "upstream r: 401\n    for      r/app07\n")
 	assert.Contains(t, text, "30 repositories is old")
 }

@@ -16,7 +16,11 @@ import (
 // trouble lists what stands in the way, each once and with what ends it.
 func (p *page) trouble(s agent.Status) {
 	p.errors(s)
+	p.down(s.Images)
+	p.rolledBack(s)
 	p.holds(s)
+	p.waitedFor(s)
+	p.notAllowed(s)
 	p.sources(s.Sources)
 	p.notes(s)
 }
@@ -38,8 +42,40 @@ func (p *page) errors(s agent.Status) {
 	for _, pod := range s.PodManifests {
 		if pod.Error != "" && !strings.Contains(p.reason(s), pod.Error) {
 			begin()
-			p.item("  "+pod.PodManifest+": ", oneLine(pod.Error))
+			p.item("  "+pod.PodManifest+": ", pod.Error)
 		}
+	}
+}
+
+// down lists the containers that do not run.
+func (p *page) down(images []agent.ImageStatus) {
+	begin := p.section("Does not run:")
+	for _, i := range images {
+		if i.Down == nil {
+			continue
+		}
+		begin()
+		p.item("  ", i.PodManifest+": "+i.Container+" "+oneLine(i.Down.String()))
+		p.item("    since    ", p.clock(i.Down.Since)+" ("+ago(p.now.Sub(i.Down.Since))+")")
+		if i.LastGood != nil {
+			p.item("    ran well ", name(i.LastGood))
+		}
+	}
+}
+
+// rolledBack are the pods that a person has brought back, and how to go forward again.
+func (p *page) rolledBack(s agent.Status) {
+	begin := p.section("Rolled back by hand:")
+	for _, pod := range s.PodManifests {
+		b := pod.RolledBack
+		if b == nil || !b.ByHand {
+			continue
+		}
+		begin()
+		left, runs := oneLine(strings.Join(b.Left, ", ")), oneLine(strings.Join(b.Runs, ", "))
+		p.item("  "+pod.PodManifest+": ", "left "+left+", runs "+runs)
+		p.item("    since    ", p.clock(b.At)+" ("+ago(p.now.Sub(b.At))+")")
+		p.item("    forward  ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
 	}
 }
 
@@ -86,21 +122,29 @@ func rank(last bool) int {
 	return 0
 }
 
-// holdBacks are the holds that keep something from being applied; that a pod
-// manifest is nobody's to change is no news.
+// holdBacks are the holds that keep something from being applied. That a pod manifest
+// is nobody's to change is one only where it has something newer, and nothing else holds.
 func holdBacks(s agent.Status) []held {
-	return slices.DeleteFunc(holdsOf(s), func(h held) bool { return h.Name == agent.HoldUnmanaged })
+	unmanaged := func(h held) bool { return h.Name == agent.HoldUnmanaged }
+	if others := slices.DeleteFunc(holdsOf(s), unmanaged); len(others) > 0 {
+		return others
+	}
+	return slices.DeleteFunc(holdsOf(s), func(h held) bool {
+		return !slices.ContainsFunc(s.PodManifests, func(p agent.PodStatus) bool {
+			return p.Change != "" && slices.Contains(h.of, p.PodManifest)
+		})
+	})
 }
 
 func (p *page) holds(s agent.Status) {
 	begin := p.section("Held back:")
 	said := s.State == agent.StateHeld && len(holdBacks(s)) == 1
 	for _, h := range holdsOf(s) {
-		if said && h.Name != agent.HoldUnmanaged {
+		if said && h.Hold == holdBacks(s)[0].Hold {
 			continue
 		}
 		begin()
-		p.item("  "+h.Name+": ", oneLine(h.Reason))
+		p.item("  "+h.Name+": ", h.Reason)
 		p.item("    of       ", strings.Join(h.of, ", "))
 		if cure := remedyFor(h.Hold); cure != "" {
 			p.item("    remedy   ", cure)
@@ -160,7 +204,7 @@ func (p *page) sources(all []agent.SourceStatus) {
 	begin := p.section("No answer:")
 	for _, s := range silence(all) {
 		begin()
-		p.item("  ", oneLine(s.cause))
+		p.item("  ", s.cause)
 		p.item("    for      ", few(s.repositories))
 		last := "never"
 		if s.last != nil {
@@ -182,9 +226,9 @@ func (p *page) sources(all []agent.SourceStatus) {
 
 func (p *page) at(t time.Time) string {
 	if !t.After(p.now) {
-		return clock(t) + " (due)"
+		return p.clock(t) + " (due)"
 	}
-	return clock(t) + " (in " + span(t.Sub(p.now)) + ")"
+	return p.clock(t) + " (in " + span(t.Sub(p.now)) + ")"
 }
 
 // notes lists what else there is to say; containers of one pod often have the same.
@@ -193,13 +237,18 @@ func (p *page) notes(s agent.Status) {
 	seen := map[string]bool{}
 	write := func(file, text string) {
 		label := "  " + cmp.Or(file, "(configuration)") + ": "
-		if text = oneLine(text); text != "" && !seen[label+text] {
+		if text != "" && !seen[label+text] {
 			seen[label+text] = true
 			begin()
 			p.item(label, text)
 		}
 	}
 	for _, pod := range s.PodManifests {
+		for _, e := range pod.Edits {
+			if e.Field == agent.EditPullPolicy {
+				write(pod.PodManifest, "an apply changes the "+editText(e))
+			}
+		}
 		for _, l := range pod.Left {
 			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, printable(l.Reference), l.Reason))
 		}

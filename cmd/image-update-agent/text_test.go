@@ -79,9 +79,12 @@ func TestPlanForPeople(t *testing.T) {
 
 // lastLines are what a plan ends with, by what it knows.
 var lastLines = map[string]agent.Plan{
-	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Change: "rebuild", Holds: []agent.Hold{
+	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Holds: []agent.Hold{
 		{Name: agent.HoldUnmanaged, Reason: "not listed"},
 	}}}},
+	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{
+		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "not listed"}},
+	}}},
 	"\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{File: "velum.yaml", Holds: []agent.Hold{
 		{Name: agent.HoldWithheld, Reason: "not asked yet"},
 	}}}},
@@ -141,7 +144,7 @@ func TestHowACheckEnds(t *testing.T) {
 	t.Parallel()
 	for state, code := range map[agent.State]int{
 		agent.StateCurrent: exitDone, agent.StateStaged: exitDone, agent.StateApplying: exitDone,
-		agent.StateFailed: exitFailed, agent.StateStale: exitFailed, agent.StateHeld: exitHeld,
+		agent.StateFailed: exitFailed, agent.StateStale: exitFailed, agent.StateUnchecked: exitFailed, agent.StateHeld: exitHeld,
 	} {
 		assert.Equal(t, code, (&app{}).explain(nil, endOf(state)), state)
 	}

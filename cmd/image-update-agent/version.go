@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -21,16 +20,20 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: `  image-update-agent version --output json`,
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := buildVersion()
 			if a.output == "json" {
-				return json.NewEncoder(a.out).Encode(v)
+				return a.encoder().Encode(buildVersion())
 			}
-			_, err := fmt.Fprintf(a.out, "image-update-agent %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
-			return err
+			return a.printVersion()
 		},
 	}
 	a.outputFlag(cmd)
 	return cmd
+}
+
+func (a *app) printVersion() error {
+	v := buildVersion()
+	_, err := fmt.Fprintf(a.out, "image-update-agent %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+	return err
 }
 
 type versionInfo struct {

@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/runtimeevents"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -64,17 +65,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, err
 	}
-	logins := registry.NewCredentials(registry.CredentialOptions{
-		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
-	})
-	reg := registry.New(registry.Options{
-		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
-		RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
-		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
-		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
-		Proxy: registry.NewProxies(s.root, os.Getenv).For,
-		Wrap:  a.onWire,
-	})
+	reg := a.registryOf(s, log)
 	var source agent.Source = reg
 	var signatures signature.Fetcher = reg
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
@@ -94,13 +85,19 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, configError{err}
 	}
+	events, err := runtimeevents.New(runtimeevents.Options{
+		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Log: log,
+	})
+	if err != nil {
+		return nil, configError{err}
+	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: telling{state.New(s.StateDir, s.RuntimeDir, log), s.leave(), log},
 		Pacer: reg, Preconditions: s.preconditions(),
-		Readiness: ready, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
+		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			from: signatures,
@@ -108,6 +105,21 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
 	}
 	return w, nil
+}
+
+func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
+	logins := registry.NewCredentials(registry.CredentialOptions{
+		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
+	})
+	return registry.New(registry.Options{
+		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
+		RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
+		LeastSpeed:  s.Staging.LeastSpeed,
+		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
+		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
+		Proxy: registry.NewProxies(s.root, os.Getenv).For,
+		Wrap:  a.onWire,
+	})
 }
 
 func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {
@@ -127,7 +139,8 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 	}
 	maps.Copy(values, s.Values)
 	p := agent.Policy{
-		PullPolicy: s.PullPolicy, Values: values, Manage: map[string]bool{}, Images: s.Images,
+		PullPolicy: s.PullPolicy, ManagedPullPolicy: s.ManagedPullPolicy,
+		Values: values, Manage: map[string]bool{}, Images: s.Images, NodeName: s.NodeName,
 		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
 		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
 		Forgets: agent.KubeletForgets,
@@ -172,6 +185,9 @@ func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
 		g.Updates = append(g.Updates, grains.Update{
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
 		})
+	}
+	for _, n := range a.NotAllowed {
+		g.NotAllowed = append(g.NotAllowed, grains.NotAllowed{Image: n.Image, Tag: n.Tag, Rule: n.Rule, Key: n.Key})
 	}
 	changed, err := s.store.Announce(ctx, g)
 	if changed {

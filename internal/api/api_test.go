@@ -123,7 +123,7 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	require.ErrorContains(t, err, "404")
 	_, err = c.Apply(t.Context(), nil, false, nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Rollback(t.Context(), nil, nil)
+	_, err = c.Rollback(t.Context(), Which{All: true}, nil)
 	require.ErrorContains(t, err, "404")
 	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
 	require.ErrorContains(t, err, "404")
@@ -176,10 +176,17 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	_, err = c.Apply(t.Context(), []string{"velum"}, true, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"velum", "again"}, names)
-	got, err = c.Rollback(t.Context(), []string{"velum"}, nil)
+	got, err = c.Rollback(t.Context(), Which{Images: []string{"velum"}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	assert.Equal(t, []string{"velum", "back"}, names)
+	_, err = c.Rollback(t.Context(), Which{All: true}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"*", "back"}, names)
+	names = nil
+	_, err = c.Rollback(t.Context(), Which{}, nil)
+	require.ErrorContains(t, err, "want images, or all of them")
+	assert.Nil(t, names, "nothing named is not everything")
 }
 
 func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // The errors by which a method ends, as the verbs of the command line do by exit
@@ -111,7 +112,7 @@ func named(err error) error {
 		return err
 	case errors.Is(err, agent.ErrUnknownImage):
 		return busError{BusErrorUnknownImage, err.Error()}
-	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason):
+	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich):
 		return busError{BusErrorInvalidArgs, err.Error()}
 	case errors.Is(err, agent.ErrHeld):
 		return busError{BusErrorHeld, err.Error()}
@@ -122,7 +123,7 @@ func named(err error) error {
 
 func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {
 	s, err := d.Check(ctx, nil)
-	return []any{string(s.State), plain(s.Reason, maxText)}, err
+	return []any{string(s.State), outside.Line(s.Reason, maxText)}, err
 }
 
 func doApply(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
@@ -131,6 +132,9 @@ func doApply(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 }
 
 func doRollback(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
+	if len(r.Images) == 0 {
+		return nil, agent.ErrWhich
+	}
 	out, err := d.Rollback(ctx, r.Images, nil)
 	return became(out, err)
 }
@@ -163,7 +167,8 @@ func became(outcomes []agent.Outcome, err error) ([]any, error) {
 	for _, o := range outcomes {
 		seen[o.Result] = true
 		list = append(list, outcome{
-			plain(o.PodManifest, maxWord), plain(o.Change, maxWord), string(o.Result), plain(o.Reason, maxWord),
+			outside.Line(o.PodManifest, maxWord), outside.Line(o.Change, maxWord), string(o.Result),
+			outside.Line(o.Reason, maxWord),
 		})
 		if o.Result != agent.ResultNothing {
 			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", o.PodManifest, o.Result, o.Reason), ": "))
@@ -232,7 +237,7 @@ func (r busRequest) checked(err error) (busRequest, error) {
 	for _, name := range r.Images {
 		unprintable := func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }
 		if name == "" || len(name) > maxWord || strings.ContainsFunc(name, unprintable) {
-			return r, refuse(BusErrorInvalidArgs, "image %q: not a name", plain(name, maxWord))
+			return r, refuse(BusErrorInvalidArgs, "image %q: not a name", outside.Line(name, maxWord))
 		}
 	}
 	return r, nil

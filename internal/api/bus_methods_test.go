@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
@@ -100,7 +101,7 @@ func endings() map[string]struct {
 		text     string
 	}{
 		"one is held":     {[]agent.Outcome{applied, held, nothing}, nil, BusErrorHeld, "a.yaml: applied; b.yaml: held: busy: an update"},
-		"one has failed":  {[]agent.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready ?"},
+		"one has failed":  {[]agent.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready  "},
 		"nothing to do":   {[]agent.Outcome{nothing}, nil, BusErrorNothingToDo, "nothing to do"},
 		"nothing at all":  {nil, nil, BusErrorNothingToDo, "nothing to do"},
 		"no such image":   {nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage), BusErrorUnknownImage, "frob: no pod manifest uses it"},
@@ -119,7 +120,7 @@ func TestEndingsHaveNames(t *testing.T) {
 			d.apply = func([]string, func(agent.Progress)) ([]agent.Outcome, error) { return c.outcomes, c.err }
 		})
 		for _, err := range []error{
-			call(t, conn, "Apply", []string{}, false).Err, call(t, conn, "Rollback", []string{}).Err,
+			call(t, conn, "Apply", []string{}, false).Err, call(t, conn, "Rollback", []string{"*"}).Err,
 		} {
 			require.Error(t, err, name)
 			assert.Equal(t, c.name, errorName(t, err), name)
@@ -130,6 +131,7 @@ func TestEndingsHaveNames(t *testing.T) {
 		d.unhold = func([]string, bool) ([]string, error) { return nil, nil }
 	})
 	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Unhold", []string{}, true).Err))
+	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Rollback", []string{}).Err), "nothing named is not everything")
 	d.answer(func(d *daemon) {
 		d.check = func(func(agent.Progress)) (agent.Status, error) {
 			return agent.Status{}, errors.New("the registry is away")
@@ -232,7 +234,7 @@ func FuzzBusRequests(f *testing.F) {
 			assert.LessOrEqual(t, len(r.Images), maxNames)
 			for _, name := range r.Images {
 				assert.NotEmpty(t, name)
-				assert.Equal(t, name, plain(name, maxWord))
+				assert.Equal(t, name, outside.Line(name, maxWord))
 			}
 			_, err = r.until.MarshalJSON()
 			require.NoError(t, err)

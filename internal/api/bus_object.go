@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/godbus/dbus/v5"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // introspection describes the object (D-Bus specification, "Introspection Data
@@ -71,7 +71,7 @@ func fail(s *bus.Service, c bus.Call, err error) error {
 	if !ok {
 		e = busError{errFailed, err.Error()}
 	}
-	return s.Fail(c, e.name, plain(e.text, maxText))
+	return s.Fail(c, e.name, outside.Line(e.text, maxText))
 }
 
 // read does what needs no permission.
@@ -182,15 +182,24 @@ func properties(s agent.Status) map[string]dbus.Variant {
 		}))
 	}
 	return map[string]dbus.Variant{
-		"Version":          dbus.MakeVariant(plain(s.Version, maxWord)),
+		"Version":          dbus.MakeVariant(outside.Line(s.Version, maxWord)),
 		"State":            dbus.MakeVariant(string(s.State)),
-		"Reason":           dbus.MakeVariant(plain(s.Reason, maxText)),
+		"Reason":           dbus.MakeVariant(outside.Line(s.Reason, maxText)),
 		"UpdatesAvailable": dbus.MakeVariant(len(s.Updates) > 0),
 		"Updates":          dbus.MakeVariant(updates),
+		"NotAllowed":       dbus.MakeVariant(notAllowed(s)),
 		"Holds":            dbus.MakeVariant(holdsOf(s)),
 		"LastCheck":        dbus.MakeVariant(microseconds(s.LastCheck)),
 		"NextCheck":        dbus.MakeVariant(microseconds(s.NextCheck)),
 	}
+}
+
+func notAllowed(s agent.Status) []map[string]dbus.Variant {
+	out := []map[string]dbus.Variant{}
+	for _, n := range s.NotAllowed[:min(len(s.NotAllowed), maxListed)] {
+		out = append(out, record(map[string]string{"image": n.Image, "tag": n.Tag, "rule": n.Rule, "key": n.Key}))
+	}
+	return out
 }
 
 // holdsOf lists the holds of pod manifests, and of images that are followed
@@ -219,7 +228,7 @@ func holdsOf(s agent.Status) []map[string]dbus.Variant {
 func record(text map[string]string) map[string]dbus.Variant {
 	out := map[string]dbus.Variant{}
 	for key, value := range text {
-		out[key] = dbus.MakeVariant(plain(value, maxWord))
+		out[key] = dbus.MakeVariant(outside.Line(value, maxWord))
 	}
 	return out
 }
@@ -230,19 +239,4 @@ func microseconds(t *time.Time) uint64 {
 		return 0
 	}
 	return uint64(t.UnixMicro())
-}
-
-// plain makes one line of text that a bus takes: it hangs up on who sends what is
-// not UTF-8.
-func plain(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "..."
-	}
-	return text
 }

@@ -27,7 +27,8 @@ func someStatus() agent.Status {
 	last := time.UnixMicro(1_700_000_000_000_001)
 	return agent.Status{
 		Version: "1.2", State: agent.StateStaged, Reason: "waiting for approval: velum.yaml (rebuild)", LastCheck: &last,
-		Updates: []agent.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
+		Updates:    []agent.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
+		NotAllowed: []agent.NotAllowed{{Image: "a/etcd", Tag: "3", Rule: "updates", Key: "updates: major"}},
 		PodManifests: []agent.PodStatus{
 			{PodManifest: "velum.yaml", Holds: []agent.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
 		},
@@ -54,6 +55,9 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 		"UpdatesAvailable": true, "LastCheck": uint64(1_700_000_000_000_001), "NextCheck": uint64(0),
 		"Updates": []map[string]dbus.Variant{
 			text("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00"),
+		},
+		"NotAllowed": []map[string]dbus.Variant{
+			text("image", "a/etcd", "tag", "3", "rule", "updates", "key", "updates: major"),
 		},
 		"Holds": []map[string]dbus.Variant{
 			text("podManifest", "velum.yaml", "image", "", "name", "hold", "reason", "everything"),
@@ -93,7 +97,7 @@ func TestPropertiesAreBounded(t *testing.T) {
 	var got map[string]dbus.Variant
 	require.NoError(t, call(t, system.Connect(t), propertiesFace+".GetAll", BusName).Store(&got))
 	reason := got["Reason"].Value().(string)
-	assert.Equal(t, "?  ää", reason[:7])
+	assert.Equal(t, "   ää", reason[:7])
 	assert.LessOrEqual(t, len(reason), maxText+3)
 }
 

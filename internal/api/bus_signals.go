@@ -11,6 +11,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 const (
@@ -75,7 +76,7 @@ func tellChanges(to emitter, last, now map[string]dbus.Variant) error {
 	if err := to.Emit(busPath, propertiesFace, "PropertiesChanged", BusName, different, []string{}); err != nil {
 		return err
 	}
-	for _, name := range []string{"State", "Updates", "Holds"} {
+	for _, name := range []string{"State", "Updates", "NotAllowed", "Holds"} {
 		if _, is := different[name]; is {
 			return to.Emit(busPath, BusName, "Changed", now["State"].Value(), now["Reason"].Value())
 		}
@@ -85,7 +86,7 @@ func tellChanges(to emitter, last, now map[string]dbus.Variant) error {
 
 func tellProgress(to emitter, reports []agent.Progress) error {
 	for _, p := range reports {
-		if err := to.Emit(busPath, BusName, "Progress", plain(p.Reference, maxWord), p.Phase,
+		if err := to.Emit(busPath, BusName, "Progress", outside.Line(p.Reference, maxWord), p.Phase,
 			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
 			return err
 		}

@@ -10,16 +10,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// ErrNoDaemon: nobody listens on the socket.
+// ErrNoDaemon: nobody listens on the socket. That the caller may not use it is
+// fs.ErrPermission instead: whether a daemon is there is not known then.
 var ErrNoDaemon = errors.New("no daemon answers")
+
+// ErrBusy: a daemon listens, and others have all its connections.
+var ErrBusy = errors.New("the daemon is busy: too many connections")
 
 // statusPatience is how long Status waits: the daemon answers from memory,
 // whatever it does, and is there some tenths of a second after its start.
@@ -51,6 +58,9 @@ func (c *Client) Status(ctx context.Context) (agent.Status, error) {
 	defer cancel()
 	body, err := c.do(waiting, http.MethodGet, "/v1/status", nil)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		if c.isServed(ctx) {
+			return s, fmt.Errorf("socket %s: no answer within %s: %w", c.path, c.patience, ErrBusy)
+		}
 		return s, fmt.Errorf("socket %s: %w within %s", c.path, ErrNoDaemon, c.patience)
 	}
 	if err != nil {
@@ -61,6 +71,16 @@ func (c *Client) Status(ctx context.Context) (agent.Status, error) {
 		return s, fmt.Errorf("socket %s: status: %w", c.path, err)
 	}
 	return s, nil
+}
+
+// isServed reports whether there is a daemon: the socket of the service manager takes
+// connections without one, and the acting socket beside it is the daemon's own.
+func (c *Client) isServed(ctx context.Context) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(filepath.Dir(c.path), "agent.sock"))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAGAIN)
 }
 
 // Check has the daemon poll now. hear may be nil.
@@ -81,10 +101,10 @@ func (c *Client) Apply(
 	return res.Outcomes, err
 }
 
-// Rollback has the daemon return the named images' pods to what ran well before.
-// hear may be nil.
-func (c *Client) Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{Images: names}, hear)
+// Rollback has the daemon return the named images' pods, or all, to what ran well
+// before. hear may be nil.
+func (c *Client) Rollback(ctx context.Context, which Which, hear func(agent.Progress)) ([]agent.Outcome, error) {
+	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{which}, hear)
 	return res.Outcomes, err
 }
 
@@ -144,7 +164,13 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.R
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		op, ok := errors.AsType[*net.OpError](err)
+		switch {
+		case ok && op.Op == "dial" && errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("socket %s: %w: root, or over D-Bus whom polkit allows it", c.path, fs.ErrPermission)
+		case ok && op.Op == "dial" && errors.Is(op.Err, syscall.EAGAIN): // connect(2): its queue is full
+			return nil, fmt.Errorf("socket %s: %w", c.path, ErrBusy)
+		case ok && op.Op == "dial":
 			return nil, fmt.Errorf("socket %s: %w: %w", c.path, ErrNoDaemon, op.Err)
 		}
 		return nil, fmt.Errorf("socket %s: %w", c.path, err)

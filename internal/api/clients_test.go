@@ -4,10 +4,13 @@ package api
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,6 +48,32 @@ func TestClientsOfASocketAreBounded(t *testing.T) {
 	assert.Empty(t, answered, "one more than there is room for waits")
 	require.NoError(t, first.Close())
 	require.NoError(t, <-answered)
+}
+
+// A socket whose connections others have is told apart from one without a daemon.
+func TestASocketThatIsFullIsBusy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	full := filepath.Join(dir, "status.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", full) // nobody accepts
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	c := NewClient(full)
+	c.patience = 50 * time.Millisecond
+	_, err = c.Status(t.Context())
+	require.ErrorIs(t, err, ErrNoDaemon, "the service manager's socket, and no daemon yet")
+	serveAt(t, filepath.Join(dir, "agent.sock"), false, &daemon{})
+	_, err = c.Status(t.Context())
+	require.ErrorIs(t, err, ErrBusy)
+	require.NotErrorIs(t, err, ErrNoDaemon)
+	for err == nil || !errors.Is(err, syscall.EAGAIN) { // fill the queue of the kernel
+		fd, e := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK, 0)
+		require.NoError(t, e)
+		t.Cleanup(func() { _ = syscall.Close(fd) })
+		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: full})
+	}
+	_, err = NewClient(full).Status(t.Context())
+	require.ErrorIs(t, err, ErrBusy)
 }
 
 // What no verb reads is read to a bound, too.

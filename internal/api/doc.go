@@ -44,13 +44,9 @@ type ApplyRequest struct {
 
 func (ApplyRequest) check() error { return nil }
 
-// RollbackRequest names what returns to the release before; nothing named means
-// all.
-type RollbackRequest struct {
-	Images []string `json:"images"`
-}
-
-func (RollbackRequest) check() error { return nil }
+// RollbackRequest names what returns to the release before. Nothing named is refused:
+// all of a node would be too easily meant by an empty list.
+type RollbackRequest struct{ Which }
 
 // maxRequest bounds a request's body, in bytes: names of a few hundred images.
 const maxRequest = 64 << 10

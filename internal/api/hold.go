@@ -54,6 +54,14 @@ func (w Which) check() error {
 	return nil
 }
 
+// names are those that the daemon takes.
+func (w Which) names() []string {
+	if w.All {
+		return []string{agent.All}
+	}
+	return w.Images
+}
+
 // Hold has the daemon hold images. It waits for the cycle that runs.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
 	res, err := c.stream(ctx, "/v1/hold", req, nil)

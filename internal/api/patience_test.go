@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,62 @@ func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, line, "200 OK")
 	})
+}
+
+// A client that sends the head or the body of its request slowly is cut off; the head has the shorter time.
+func TestWhoSendsSlowlyIsCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent string
+		want time.Duration
+	}{
+		"nothing":        {"", 10 * time.Second},
+		"half a head":    {"POST /v1/apply HTTP/1.1\r\nHost: dae", 10 * time.Second},
+		"head, no body":  {"POST /v1/apply HTTP/1.1\r\nHost: daemon\r\nContent-Length: 10\r\n\r\n", 30 * time.Second},
+		"half of a body": {"POST /v1/apply HTTP/1.1\r\nHost: daemon\r\nContent-Length: 10\r\n\r\n{\"ima", 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, false, &daemon{}, func(t *testing.T, p *piped) { // a call of it would panic
+				conn, err := p.dial(t.Context())
+				require.NoError(t, err)
+				defer func() { _ = conn.Close() }()
+				began := time.Now()
+				_, err = io.WriteString(conn, c.sent)
+				require.NoError(t, err)
+				answer := bufio.NewReader(conn)
+				line, err := answer.ReadString('\n') // a refusal, or the end
+				assert.Equal(t, c.want, time.Since(began), "%q %v", line, err)
+				assert.NotContains(t, line, "200 OK")
+			})
+		})
+	}
+}
+
+// The head of a request is read up to a bound, on each socket; below it, it is answered.
+func TestHeadsAreBounded(t *testing.T) {
+	const slop = 4 << 10 // net/http reads so much beyond MaxHeaderBytes
+	for name, c := range map[string]struct {
+		bytes int
+		want  string
+	}{
+		"below": {maxRequest - 1000, "200 OK"},
+		"above": {maxRequest + slop, "431 Request Header Fields Too Large"},
+	} {
+		for socket, readOnly := range map[string]bool{"acting": false, "status": true} {
+			t.Run(name+" "+socket, func(t *testing.T) {
+				inBubble(t, readOnly, &daemon{}, func(t *testing.T, p *piped) {
+					conn, err := p.dial(t.Context())
+					require.NoError(t, err)
+					defer func() { _ = conn.Close() }()
+					go func() { // the server may stop reading before the end
+						_, _ = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\nX: "+strings.Repeat("x", c.bytes)+"\r\n\r\n")
+					}()
+					answer, err := io.ReadAll(conn)
+					require.NoError(t, err)
+					assert.Contains(t, string(answer), c.want)
+				})
+			})
+		}
+	}
 }
 
 // last is a listener that lets one client in while it is closed: accept(2) was there

@@ -45,7 +45,7 @@ func acts() (*watched, *atomic.Int32) {
 
 // everyAction are calls of all methods that act.
 var everyAction = map[string][]any{
-	"Check": {}, "Apply": {[]string{}, false}, "Rollback": {[]string{}},
+	"Check": {}, "Apply": {[]string{}, false}, "Rollback": {[]string{"*"}},
 	"Hold": {[]string{}, true, uint64(0), ""}, "Unhold": {[]string{}, true},
 }
 

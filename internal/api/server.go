@@ -29,7 +29,7 @@ type Daemon interface {
 	Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error)
 	// Apply approves and applies.
 	Apply(ctx context.Context, names []string, retry bool, hear func(agent.Progress)) ([]agent.Outcome, error)
-	// Rollback returns to what ran well before.
+	// Rollback returns to what ran well before; agent.All names all.
 	Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
 	Holder
 }
@@ -161,8 +161,14 @@ func (s *Server) Reload(f func(context.Context) error) {
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	body, err := json.Marshal(s.daemon.Status())
+	if err != nil { // an empty body would be no answer
+		s.log.Error("status cannot be written", "err", err)
+		http.Error(w, "status: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(s.daemon.Status()); err != nil {
+	if _, err := w.Write(append(body, '\n')); err != nil {
 		s.log.Debug("status not sent", "err", err)
 	}
 }
@@ -185,7 +191,7 @@ func (s *Server) apply(req ApplyRequest) work {
 
 func (s *Server) rollback(req RollbackRequest) work {
 	return func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		return restarted(s.daemon.Rollback(ctx, req.Images, hear))
+		return restarted(s.daemon.Rollback(ctx, req.names(), hear))
 	}
 }
 
@@ -213,9 +219,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 			}
 		})
 	}()
-	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+	flush := http.NewResponseController(w)
 	send := func(e Event) {
-		if err := enc.Encode(e); err != nil {
+		line, err := json.Marshal(e)
+		if err != nil && e.Result != nil { // the end without a result would be none
+			s.log.Error("result cannot be written", "request", r.URL.Path, "err", err)
+			line, err = json.Marshal(Event{Result: &ResultEvent{Error: "result: " + err.Error()}})
+		}
+		if err == nil {
+			_, err = w.Write(append(line, '\n'))
+		}
+		if err != nil {
 			s.log.Debug("event not sent", "err", err)
 		}
 		_ = flush.Flush()

@@ -21,9 +21,10 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 var (
@@ -37,13 +38,9 @@ var (
 	errTooMuch = fmt.Errorf("more than %d KiB", maxAnswer>>10)
 )
 
-const (
-	// maxAnswer bounds what one connection may bring, in bytes. A list of 200
-	// snapshots, more than a file system is fit for, is 20 KB.
-	maxAnswer = 256 << 10
-	// maxLine bounds Line, in bytes.
-	maxLine = 200
-)
+// maxAnswer bounds what one connection may bring, in bytes. A list of 200
+// snapshots, more than a file system is fit for, is 20 KB.
+const maxAnswer = 256 << 10
 
 // Conn is a connection to a bus, for one question after the other.
 type Conn struct{ t taker }
@@ -109,29 +106,14 @@ func explain(ctx context.Context, err error) error {
 		case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
 			return ErrAbsent
 		}
-		return errors.New(Line(answer.Name + ": " + answer.Error()))
+		return errors.New(outside.Text(answer.Name + ": " + answer.Error()))
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ErrSilent
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
-		return err
+		return outside.Error(err)
 	}
-}
-
-// Line makes one line for people of what a service said: printable, and not
-// too long.
-func Line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > maxLine {
-		text = strings.ToValidUTF8(text[:maxLine], "") + "..."
-	}
-	return text
 }
 
 // At is the address of a bus on a unix socket.
@@ -165,7 +147,7 @@ func socketOf(address string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("system bus: address %q: not a unix socket", Line(address))
+	return "", fmt.Errorf("system bus: address %q: not a unix socket", outside.Text(address))
 }
 
 func isNobody(err error) bool {

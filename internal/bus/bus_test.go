@@ -11,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/stretchr/testify/assert"
@@ -202,17 +200,4 @@ func TestOddPaths(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, bus.ErrNone)
 	assert.NoError(t, <-called)
-}
-
-func FuzzLine(f *testing.F) {
-	f.Add("org.freedesktop.DBus.Error: no\nway \x1b[31m")
-	f.Add(strings.Repeat("ä", 150))
-	f.Fuzz(func(t *testing.T, text string) {
-		line := bus.Line(text)
-		assert.True(t, utf8.ValidString(line))
-		assert.LessOrEqual(t, len(line), 203)
-		for _, r := range line {
-			assert.True(t, unicode.IsPrint(r), "%q", line)
-		}
-	})
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Take asks a question whose answer is one file descriptor, and returns that. It
@@ -111,7 +113,7 @@ func (t *taker) login(descriptors bool) error {
 			return err
 		}
 		if !strings.HasPrefix(line, step.want) {
-			return fmt.Errorf("authentication failed: %s", Line(line))
+			return fmt.Errorf("authentication failed: %s", outside.Text(line))
 		}
 	}
 	if _, err := io.WriteString(t.conn, "BEGIN\r\n"); err != nil {

@@ -25,7 +25,7 @@ func days(text string) error {
 		if _, wrong := window.ParseDays(day); wrong == nil {
 			continue
 		}
-		if meant := nearest(day, names); meant != "" {
+		if meant := Nearest(day, names); meant != "" {
 			return fmt.Errorf("%w; did you mean %q?", err, meant)
 		}
 	}

@@ -58,6 +58,9 @@ func pattern(text string) error {
 	if below, ok := strings.CutSuffix(text, "/*"); ok && prefix(below) == nil {
 		return nil
 	}
+	if host(text) == nil && !strings.Contains(text, "/") && (strings.Contains(text, ".") || text == "localhost") {
+		return fmt.Errorf("a registry without a repository matches nothing, want %s/* for all below it", text)
+	}
 	if !strings.Contains(text, "*") && repository(text) == nil {
 		return nil
 	}

@@ -123,7 +123,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	want := Settings{
-		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent",
+		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent", ManagedPullPolicy: "Always",
 		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 5,
 		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
 		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
@@ -141,7 +141,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			},
 		},
 		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
-		Staging:    Staging{Images: 3, Layers: 4, Bandwidth: 20 << 20, Timeout: 2 * time.Hour},
+		Staging:    Staging{Images: 3, Layers: 4, Bandwidth: 20 << 20, LeastSpeed: 2000, Timeout: 2 * time.Hour},
 		Disk:       Disk{Reserve: 5_000_000, HighMark: 80}, Prune: Prune{Foreign: true},
 		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
 			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",

@@ -114,16 +114,16 @@ func (s Sources) files() ([]sourceFile, error) {
 		return files, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, cause(err))
+		return nil, placed{origin{place: dir}, cause(err)}
 	}
 	if len(entries) > maxDropIns {
-		return nil, fmt.Errorf("%s: more than %d files", dir, maxDropIns)
+		return nil, placed{origin{place: dir}, fmt.Errorf("more than %d files", maxDropIns)}
 	}
 	for _, entry := range entries {
 		switch name := entry.Name(); {
 		case strings.HasPrefix(name, "."): // an editor's or a package manager's work in progress
 		case !strings.HasSuffix(name, ".yaml"):
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), errSuffix)
+			return nil, placed{origin{place: filepath.Join(dir, name)}, errSuffix}
 		default:
 			files = append(files, sourceFile{filepath.Join(dir, name), true})
 		}
@@ -143,7 +143,7 @@ func (s Sources) environment() (fragment, error) {
 	from := origin{place: "environment " + IntervalVariable}
 	k, _ := find(schema(), "interval")
 	if err := k.check(value); err != nil {
-		return nil, fmt.Errorf("%s: %q: %w", from, value, err)
+		return nil, placed{from, fmt.Errorf("%q: %w", value, err)}
 	}
 	return fragment{"interval": {from: from, text: value}}, nil
 }

@@ -40,6 +40,7 @@ func schema() []key {
 		{name: "requestsPerHour", check: number(0, maxRequests), def: []string{"3600"}},
 		{name: "connectionsPerHost", check: number(4, 64), def: []string{"4"}},
 		{name: "pullPolicy", check: oneOf("Always", "IfNotPresent"), def: []string{"Always"}},
+		{name: "managedPullPolicy", check: oneOf("", "Always", "IfNotPresent"), def: []string{""}},
 		{name: "templates", check: path, def: []string{"/usr/share/caasp-container-manifests/manifests"}},
 		{name: "podManifests", check: path, def: []string{"/etc/kubernetes/manifests"}},
 		{name: "manage", shape: list, check: fileName},
@@ -99,6 +100,7 @@ func stagingKeys() []key {
 		{name: "images", check: number(1, 8), def: []string{"2"}},
 		{name: "layers", check: number(1, 16), def: []string{"3"}},
 		{name: "bandwidth", check: size("unlimited", "16KiB", "1TiB"), def: []string{"0"}},
+		{name: "leastSpeed", check: size("as slow as it is", "64", "1GiB"), def: []string{"1KiB"}},
 		{name: "timeout", check: duration(zeroIsRefused), def: []string{"1h"}},
 	}
 }

@@ -24,10 +24,12 @@ type Containerd struct {
 
 // Staging bounds what is pulled ahead of time.
 type Staging struct {
-	Images    int           // pulled at once
-	Layers    int           // fetched at once, of all images together
-	Bandwidth int64         // of all pulls together, in bytes per second; 0: unlimited
-	Timeout   time.Duration // of one release
+	Images    int   // pulled at once
+	Layers    int   // fetched at once, of all images together
+	Bandwidth int64 // of all pulls together, in bytes per second; 0: unlimited
+	// LeastSpeed is what a layer has to bring, in bytes per second over a minute; 0: none.
+	LeastSpeed int64
+	Timeout    time.Duration // of one release
 }
 
 // Disk is what staging leaves free on the file system of the images.
@@ -129,7 +131,8 @@ type Log struct {
 func (r *reader) staging() Staging {
 	return Staging{
 		Images: r.number("staging.images"), Layers: r.number("staging.layers"),
-		Bandwidth: r.size("staging.bandwidth"), Timeout: r.duration("staging.timeout"),
+		Bandwidth: r.size("staging.bandwidth"), LeastSpeed: r.size("staging.leastSpeed"),
+		Timeout: r.duration("staging.timeout"),
 	}
 }
 

@@ -32,8 +32,11 @@ type Settings struct {
 	RequestsPerHour int
 	// ConnectionsPerHost bounds the connections to one registry host.
 	ConnectionsPerHost int
-	// PullPolicy is what rendering writes: "Always" or "IfNotPresent".
+	// PullPolicy is what rendering a template writes: "Always" or "IfNotPresent".
 	PullPolicy string
+	// ManagedPullPolicy is the same for pod manifests without a template; empty: they
+	// keep their own.
+	ManagedPullPolicy string
 	// Templates is the directory of the packages' pod manifests.
 	Templates string
 	// PodManifests is kubelet's directory (staticPodPath).
@@ -76,7 +79,7 @@ type Settings struct {
 	// Settle is how long it must then run without a restart, to be proved; 0: not
 	// at all.
 	Settle time.Duration
-	// NodeName is the node's name in Kubernetes; empty: the host's name.
+	// NodeName is the node's name in Kubernetes; empty: not known.
 	NodeName string
 	Metrics  Metrics
 	Log      Log
@@ -94,6 +97,7 @@ func settings(merged fragment, root string) (Settings, error) {
 		RequestsPerHour:    r.number("requestsPerHour"),
 		ConnectionsPerHost: r.number("connectionsPerHost"),
 		PullPolicy:         merged["pullPolicy"].text,
+		ManagedPullPolicy:  merged["managedPullPolicy"].text,
 		Templates:          r.path("templates"),
 		PodManifests:       r.path("podManifests"),
 		Rendered:           filepath.Join(stateDir, "rendered"),

@@ -14,7 +14,7 @@ func suggest(unknown string, keys []key, prefix string) string {
 	for _, k := range keys {
 		known = append(known, k.name)
 	}
-	if best := nearest(unknown, known); best != "" {
+	if best := Nearest(unknown, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", prefix+best)
 	}
 	elsewhere := ""
@@ -31,9 +31,9 @@ func suggest(unknown string, keys []key, prefix string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// nearest is the word that an unknown one may have been meant for; empty: none is
+// Nearest is the word that an unknown one may have been meant for; empty: none is
 // near.
-func nearest(unknown string, known []string) string {
+func Nearest(unknown string, known []string) string {
 	best, least := "", 1+len(unknown)/4
 	for _, word := range known {
 		d := distance(strings.ToLower(unknown), strings.ToLower(word))

@@ -30,9 +30,11 @@ const (
 	keyReason    = "image_update_reason"
 	keyCount     = "image_update_count"
 	keyUpdates   = "image_updates"
+	// keyNotAllowed is there only while something newer is not allowed.
+	keyNotAllowed = "image_updates_not_allowed"
 )
 
-var ownKeys = []string{keyAvailable, keyState, keyReason, keyCount, keyUpdates}
+var ownKeys = []string{keyAvailable, keyState, keyReason, keyCount, keyUpdates, keyNotAllowed}
 
 // Update is one image that can be brought to a newer release.
 type Update struct {
@@ -43,13 +45,23 @@ type Update struct {
 	Digest string // digest that is offered
 }
 
+// NotAllowed is something newer that the configuration keeps from being offered.
+type NotAllowed struct {
+	Image string // repository with its registry, no tag
+	Tag   string
+	Rule  string // updates, max, allow, deny or kubeadm
+	Key   string // what would allow it, as in "updates: minor"
+}
+
 // Grain is what the node's keys say.
 type Grain struct {
 	Available bool     // anything staged that waits for approval
-	State     string   // as in the status: applying, failed, held, stale, staged, current
+	State     string   // as in the status: applying, failed, held, stale, unchecked, staged, current
 	Reason    string   // of the state, for people; any text, see reason; empty: the key is taken away
 	Count     int      // of all updates, also of those beyond MaxUpdates
 	Updates   []Update // in any order; at most MaxUpdates are written, sorted
+	// NotAllowed is sorted and bounded as Updates are; empty: the key is taken away.
+	NotAllowed []NotAllowed
 	// Velum: an unchanged Velum is to drain and reboot the node for the updates.
 	Velum bool
 }
@@ -66,15 +78,31 @@ func (g Grain) normalized() (Grain, error) {
 	g.Updates = slices.SortedFunc(slices.Values(g.Updates), func(a, b Update) int {
 		return slices.Compare(a.values(), b.values())
 	})
+	g.NotAllowed = slices.SortedFunc(slices.Values(g.NotAllowed), func(a, b NotAllowed) int {
+		return slices.Compare(a.values(), b.values())
+	})
 	for _, update := range g.Updates {
-		for i, value := range update.values() {
-			if err := checkText(updateFields[i], value); err != nil {
-				return Grain{}, err
-			}
+		if err := checkTexts(updateFields, update.values()); err != nil {
+			return Grain{}, err
+		}
+	}
+	for _, n := range g.NotAllowed {
+		if err := checkTexts(notAllowedFields, n.values()); err != nil {
+			return Grain{}, err
 		}
 	}
 	g.Updates = g.Updates[:min(len(g.Updates), MaxUpdates)]
+	g.NotAllowed = g.NotAllowed[:min(len(g.NotAllowed), MaxUpdates)]
 	return g, nil
+}
+
+func checkTexts(fields, values []string) error {
+	for i, value := range values {
+		if err := checkText(fields[i], value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func checkText(what, text string) error {
@@ -95,6 +123,10 @@ var updateFields = []string{"image", "change", "from", "to", "digest"}
 // they are sorted by.
 func (u Update) values() []string { return []string{u.Image, u.Change, u.From, u.To, u.Digest} }
 
+var notAllowedFields = []string{"image", "tag", "rule", "key"}
+
+func (n NotAllowed) values() []string { return []string{n.Image, n.Tag, n.Rule, n.Key} }
+
 // entry is one top-level key: how it is written, and how it is recognised in
 // any other spelling, so that a file rewritten by Salt is not written again.
 // Without lines the key shall not be there.
@@ -111,57 +143,13 @@ func (g Grain) entries() []entry {
 		scalar(keyState, quote(g.State), func(n *yaml.Node) bool { return isString(n, g.State) }),
 		g.reasonEntry(),
 		scalar(keyCount, count, func(n *yaml.Node) bool { return isPlain(n, count) }),
-		{keyUpdates, g.updateLines(), g.saysUpdates},
+		g.updatesEntry(),
+		g.notAllowedEntry(),
 	}
 }
 
 func scalar(key, text string, says func(*yaml.Node) bool) entry {
 	return entry{key: key, lines: key + ": " + text + "\n", says: says}
-}
-
-// updateLines writes the list without indentation, as Salt's own dumps have it.
-func (g Grain) updateLines() string {
-	if len(g.Updates) == 0 {
-		return keyUpdates + ": []\n"
-	}
-	var b strings.Builder
-	b.WriteString(keyUpdates + ":\n")
-	for _, update := range g.Updates {
-		for i, value := range update.values() {
-			mark := "-"
-			if i > 0 {
-				mark = " "
-			}
-			fmt.Fprintf(&b, "%s %s: %s\n", mark, updateFields[i], quote(value))
-		}
-	}
-	return b.String()
-}
-
-func (g Grain) saysUpdates(n *yaml.Node) bool {
-	if n.Kind != yaml.SequenceNode || len(n.Content) != len(g.Updates) {
-		return false
-	}
-	for i, item := range n.Content {
-		if !g.Updates[i].saidBy(item) {
-			return false
-		}
-	}
-	return true
-}
-
-// saidBy accepts the fields in any order: Salt's dumps sort them.
-func (u Update) saidBy(n *yaml.Node) bool {
-	if n.Kind != yaml.MappingNode || len(n.Content) != 2*len(updateFields) {
-		return false
-	}
-	for i := 0; i < len(n.Content); i += 2 {
-		field := slices.Index(updateFields, n.Content[i].Value)
-		if field < 0 || !isString(n.Content[i], updateFields[field]) || !isString(n.Content[i+1], u.values()[field]) {
-			return false
-		}
-	}
-	return true
 }
 
 // quote needs no escapes, see checkText.

@@ -107,6 +107,25 @@ func (s *Store) Withdraw(ctx context.Context) error {
 	return err
 }
 
+// Sweep removes the temporary files that a crash left beside the grains file. Call
+// it once at the start, under the lock that keeps a second agent out.
+func (s *Store) Sweep(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := s.open()
+	if errors.Is(err, ErrNoSalt) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("grains: %w", err)
+	}
+	if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
+		return fmt.Errorf("grains: %w", err)
+	}
+	return nil
+}
+
 // write makes an edit, which gives nil where there is nothing to write. Other
 // writers are given way.
 func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) (changed bool, err error) {

@@ -98,6 +98,22 @@ func (n node) state(t require.TestingT) []string {
 	return state
 }
 
+func TestSweepRemovesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "roles: [admin]\n")
+	before := n.state(t)
+	left := filepath.Join(filepath.Dir(n.path), ".grains.image-update-agent-0123456789abcdef")
+	require.NoError(t, os.WriteFile(left, []byte("roles: [ad"), 0o600))
+	require.NoError(t, n.store.Sweep(t.Context()))
+	assert.Equal(t, before, n.state(t))
+
+	require.NoError(t, os.RemoveAll(filepath.Dir(n.path)))
+	require.NoError(t, n.store.Sweep(t.Context()), "no Salt, nothing to sweep")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, n.store.Sweep(ctx), context.Canceled)
+}
+
 // edits are grains files and what staged makes of them.
 var edits = map[string]struct{ before, after string }{
 	"caasp's own":            {"roles:\n- kube-master\n", "roles:\n- kube-master\n" + stagedText},

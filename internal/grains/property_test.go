@@ -61,7 +61,7 @@ func drawFile(t *rapid.T, said, wanted Grain) []segment {
 func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
 	spell := quote
 	form := rapid.SampledFrom([]string{"ours", "salt", "flow", "odd"}).Draw(t, "form")
-	if form == "odd" || key == keyReason && said.Reason == "" {
+	if form == "odd" || key == keyReason && said.Reason == "" || key == keyNotAllowed && len(said.NotAllowed) == 0 {
 		value := rapid.SampledFrom([]string{"", " 'X y'", " 777 # more", " [1, 2]", " |\n  text", "\n  nested:\n  - a"}).Draw(t, "odd")
 		return segment{text: key + ":" + value + "\n", own: key}
 	}
@@ -161,12 +161,17 @@ func drawGrain(t *rapid.T, label string) Grain {
 	update := rapid.Custom(func(t *rapid.T) Update {
 		return Update{word.Draw(t, "image"), word.Draw(t, "change"), word.Draw(t, "from"), word.Draw(t, "to"), word.Draw(t, "digest")}
 	})
+	newer := rapid.Custom(func(t *rapid.T) NotAllowed {
+		return NotAllowed{word.Draw(t, "image"), word.Draw(t, "tag"), word.Draw(t, "rule"), word.Draw(t, "key")}
+	})
 	g, err := Grain{
 		Available: rapid.Bool().Draw(t, label+" available"),
 		State:     word.Draw(t, label+" state"),
 		Reason:    rapid.OneOf(rapid.Just(""), word, rapid.String(), rapid.StringOfN(rapid.RuneFrom(reasonRunes), 0, 300, -1)).Draw(t, label+" reason"),
 		Count:     rapid.IntRange(0, 100).Draw(t, label+" count"),
 		Updates:   rapid.SliceOfN(update, 0, 3).Draw(t, label+" updates"),
+
+		NotAllowed: rapid.SliceOfN(newer, 0, 2).Draw(t, label+" not allowed"),
 	}.normalized()
 	require.NoError(t, err)
 	return g

@@ -102,7 +102,7 @@ func (r reading) split(t require.TestingT) (own map[string]value, foreign []stri
 			require.NoError(t, json.Unmarshal(text, &key))
 		}
 		switch key {
-		case keyAvailable, keyState, keyReason, keyCount, keyUpdates:
+		case keyAvailable, keyState, keyReason, keyCount, keyUpdates, keyNotAllowed:
 			own[key] = pair[1]
 		default:
 			text, err := json.Marshal(pair)
@@ -126,17 +126,34 @@ func requireSays(t require.TestingT, g Grain, own map[string]value) {
 		updates = append(updates, pairs)
 	}
 	truth := map[bool]string{true: "True", false: "False"}[g.Available]
-	if g.Reason == "" {
-		require.Len(t, own, 4)
-	} else {
-		require.Len(t, own, 5)
+	keys := 4
+	if g.Reason != "" {
+		keys++
 		require.Equal(t, map[string]any{"str": g.Reason}, plainJSON(t, own[keyReason]))
 	}
+	if len(g.NotAllowed) > 0 {
+		keys++
+		var items []any
+		for _, n := range g.NotAllowed {
+			pairs := map[string]any{}
+			for i, v := range n.values() {
+				pairs[notAllowedFields[i]] = map[string]any{"str": v}
+			}
+			items = append(items, pairs)
+		}
+		requireList(t, items, own[keyNotAllowed])
+	}
+	require.Len(t, own, keys)
 	require.Equal(t, map[string]any{"bool": truth}, plainJSON(t, own[keyAvailable]))
 	require.Equal(t, map[string]any{"str": g.State}, plainJSON(t, own[keyState]))
 	require.Equal(t, map[string]any{"int": strconv.Itoa(g.Count)}, plainJSON(t, own[keyCount]))
-	got, ok := plainJSON(t, own[keyUpdates])["list"].([]any)
-	require.True(t, ok, "%s", own[keyUpdates])
+	requireList(t, updates, own[keyUpdates])
+}
+
+// requireList checks that Salt reads these mappings.
+func requireList(t require.TestingT, updates []any, own value) {
+	got, ok := plainJSON(t, own)["list"].([]any)
+	require.True(t, ok, "%s", own)
 	require.Len(t, got, len(updates))
 	for i := range got {
 		fields := map[string]any{}

@@ -4,11 +4,9 @@ package hook
 
 import (
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // SchemaVersion is the version of Announcement and of Change as JSON. It grows only
@@ -68,7 +66,7 @@ type Pod struct {
 // announce is what is told of a status.
 func announce(s agent.Status, last Announcement) Announcement {
 	a := Announcement{
-		SchemaVersion: SchemaVersion, State: string(s.State), Reason: text(s.Reason),
+		SchemaVersion: SchemaVersion, State: string(s.State), Reason: outside.Line(s.Reason, maxText),
 		Images: []Image{}, Pods: []Pod{},
 	}
 	for _, i := range s.Images[:min(len(s.Images), maxImages)] {
@@ -76,7 +74,7 @@ func announce(s agent.Status, last Announcement) Announcement {
 	}
 	for _, p := range s.PodManifests[:min(len(s.PodManifests), maxImages)] {
 		if p.Error != "" {
-			a.Pods = append(a.Pods, Pod{PodManifest: p.PodManifest, Error: text(p.Error)})
+			a.Pods = append(a.Pods, Pod{PodManifest: p.PodManifest, Error: outside.Line(p.Error, maxText)})
 		}
 	}
 	if len(s.PodManifests) > 0 {
@@ -101,11 +99,11 @@ func imageOf(i agent.ImageStatus, state agent.State) Image {
 	}
 	for _, r := range i.Refused {
 		if r.Rule == agent.RuleFailed && len(out.Failed) < maxFailed {
-			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: text(r.Reason)})
+			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: outside.Line(r.Reason, maxText)})
 		}
 	}
 	if state == agent.StateFailed { // that a registry is away is another state
-		out.Error = text(i.Error)
+		out.Error = outside.Line(i.Error, maxText)
 	}
 	return out
 }
@@ -115,24 +113,6 @@ func named(n *agent.Named) Named {
 		return Named{}
 	}
 	return Named{Tag: n.Tag, Digest: n.Digest.String()}
-}
-
-// text is one line of what somebody has said.
-func text(said string) string {
-	said = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, said)
-	if len(said) <= maxText {
-		return said
-	}
-	end := maxText
-	for !utf8.RuneStart(said[end]) {
-		end--
-	}
-	return said[:end]
 }
 
 // same reports whether there is nothing new but the words that errors are told in:

@@ -27,14 +27,19 @@ func script(t *testing.T, text string) (p Program, out *bytes.Buffer) {
 	root := t.TempDir()
 	path := filepath.Join(root, "opt/hook")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	// A process that another test starts meanwhile has the file open for writing for a
-	// moment; until then it cannot be run (go.dev/issue/22315).
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)
-	syscall.ForkLock.RUnlock()
-	require.NoError(t, err)
+	program(t, path, "#!/bin/sh\n"+text+"\n")
 	out = new(bytes.Buffer)
 	return Program{Root: root, Path: path, Output: out, Timeout: patience}, out
+}
+
+// program writes a program. A process that another test starts meanwhile would have it open for writing for a moment,
+// and until then it could not be run (go.dev/issue/22315).
+func program(t *testing.T, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(text), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 }
 
 func TestAProgramGetsItsInputAndNothingElse(t *testing.T) {
@@ -70,8 +75,7 @@ func TestHowAProgramEnds(t *testing.T) {
 	p, _ = script(t, `kill -9 $$`)
 	require.ErrorContains(t, p.Run(t.Context()), "signal: killed")
 	p, _ = script(t, "")
-	require.NoError(t, os.WriteFile(p.Path, []byte("#!/no/such/shell\n"), 0o600))
-	require.NoError(t, os.Chmod(p.Path, 0o755))
+	program(t, p.Path, "#!/no/such/shell\n")
 	require.ErrorIs(t, p.Run(t.Context()), fs.ErrNotExist)
 }
 

@@ -98,7 +98,8 @@ func (w *watcher) look(ctx context.Context) {
 	if now.Done == now.Total {
 		now.Phase = "unpacking"
 	}
-	if now != w.last && ctx.Err() == nil {
+	moved := now.Phase != w.last.Phase || now.Done != w.last.Done || now.Total != w.last.Total
+	if moved && ctx.Err() == nil {
 		w.last = now
 		w.report(now)
 	}

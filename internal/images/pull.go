@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // maxDocument bounds an index, manifest or config, which are read into memory:
@@ -88,6 +89,9 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		case err != nil:
 			return nil, err
 		case images.IsManifestType(desc.MediaType):
+			if err := ocimanifest.CheckLayers(countLayers(children)); err != nil {
+				return nil, fmt.Errorf("manifest %s: %w", desc.Digest, err)
+			}
 			g.seen(children)
 			if err := g.checkPlatform(ctx, next, children); err != nil {
 				return nil, err
@@ -96,6 +100,15 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		}
 		return children, nil
 	})
+}
+
+func countLayers(blobs []ocispec.Descriptor) (n int) {
+	for _, blob := range blobs {
+		if !images.IsConfigType(blob.MediaType) {
+			n++
+		}
+	}
+	return n
 }
 
 // layer fetches a layer when its turn has come. containerd's client does not

@@ -10,10 +10,13 @@ import (
 	"sync"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content/proxy"
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/platforms"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // errGone: containerd has ended the connection.
@@ -45,9 +48,11 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	}
 	l := &link{gone: make(chan struct{})}
 	matcher := platforms.Only(s.platform)
+	store := new(documents)
 	client, err := containerd.New(s.socket,
 		containerd.WithDefaultNamespace(s.namespace),
 		containerd.WithDefaultPlatform(matcher),
+		containerd.WithServices(containerd.WithContentStore(store)),
 		containerd.WithDialOpts([]grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			// containerd's own dialer waits 10 s for a socket that is not there.
@@ -58,6 +63,7 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	store.Store = proxy.NewContentStore(client.Conn())
 	return &session{Store: s, client: client, matcher: matcher, link: l}, nil
 }
 
@@ -92,7 +98,7 @@ func (s *Store) placed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("containerd %s: %w", s.socket, err)
+	return outside.Error(fmt.Errorf("containerd %s: %w", s.socket, err)) // it may quote a registry
 }
 
 // link is a session's connection to containerd. gRPC would connect anew by

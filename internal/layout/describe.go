@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Describe reads what a digest is, for the node's platform: the manifest (of an
@@ -41,7 +42,7 @@ func (l *Layout) find(repository string, d digest.Digest) (home, ocispec.Descrip
 			return at, desc, nil
 		}
 	}
-	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", ocimanifest.Clip(d.String()), agent.ErrNotFound)
+	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", outside.Text(d.String()), agent.ErrNotFound)
 }
 
 func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -62,7 +63,7 @@ func readIndex(p place, dir string) ([]ocispec.Descriptor, int64, error) {
 	var layout ocispec.ImageLayout
 	if err := json.Unmarshal(marker, &layout); err != nil || layout.Version != ocispec.ImageLayoutVersion {
 		return nil, 0, fmt.Errorf("%w: %s: version %q, not %s",
-			ErrNotLayout, shown(path.Join(dir, markerFile)), ocimanifest.Clip(layout.Version), ocispec.ImageLayoutVersion)
+			ErrNotLayout, shown(path.Join(dir, markerFile)), outside.Text(layout.Version), ocispec.ImageLayoutVersion)
 	}
 	data, err := read(p, path.Join(dir, indexFile), maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -121,5 +122,5 @@ func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) 
 // failed says of which repository and place an error is. The other side of a
 // stick is always the registry, so it counts as a mirror.
 func (l *Layout) failed(repository string, err error) *agent.SourceError {
-	return &agent.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: err}
+	return &agent.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: outside.Error(err)}
 }

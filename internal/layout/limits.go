@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Sizes for places that somebody else has written. A manifest's is what
@@ -51,5 +51,5 @@ func shown(name string) string {
 	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		name = strconv.Quote(name)
 	}
-	return ocimanifest.Clip(name)
+	return outside.Text(name)
 }

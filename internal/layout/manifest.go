@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // errBlob is a blob that the layout names and does not have: not the
@@ -23,7 +24,7 @@ var errBlob = errors.New("blob is missing: the layout is not complete")
 func (l *Layout) blob(at home, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	d := desc.Digest
 	if err := d.Validate(); err != nil {
-		return nil, fmt.Errorf("digest %q: %w", ocimanifest.Clip(d.String()), err)
+		return nil, fmt.Errorf("digest %q: %w", outside.Text(d.String()), err)
 	}
 	file, size, err := l.place.open(path.Join(at.dir, blobsDir, d.Algorithm().String(), d.Encoded()))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Resolver gives the layout the form of a registry, so that containerd pulls
@@ -45,7 +45,7 @@ func (r resolver) Resolve(ctx context.Context, ref string) (string, ocispec.Desc
 func (r resolver) digestOf(ctx context.Context, text string) (repository string, d digest.Digest, err error) {
 	ref, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return "", "", fmt.Errorf("layout: %q: %w", ocimanifest.Clip(text), err)
+		return "", "", fmt.Errorf("layout: %q: %w", outside.Text(text), err)
 	}
 	switch named := ref.(type) {
 	case reference.Digested:
@@ -57,14 +57,14 @@ func (r resolver) digestOf(ctx context.Context, text string) (repository string,
 		}
 		return ref.Name(), resolved.Digest, err
 	}
-	return "", "", fmt.Errorf("layout: %q: neither tag nor digest", ocimanifest.Clip(text))
+	return "", "", fmt.Errorf("layout: %q: neither tag nor digest", outside.Text(text))
 }
 
 // Fetcher reads the blobs that the layouts of a repository hold.
 func (r resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return nil, fmt.Errorf("layout: %q: %w", ocimanifest.Clip(ref), err)
+		return nil, fmt.Errorf("layout: %q: %w", outside.Text(ref), err)
 	}
 	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 		return r.fetch(ctx, named.Name(), desc)
@@ -73,7 +73,7 @@ func (r resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error
 
 // fetch opens a blob in the first layout of the repository that has it.
 func (r resolver) fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	err := fmt.Errorf("%s: %w", ocimanifest.Clip(desc.Digest.String()), errBlob)
+	err := fmt.Errorf("%s: %w", outside.Text(desc.Digest.String()), errBlob)
 	for _, at := range r.homes[repository] {
 		file, failed := r.blob(at, desc)
 		if failed == nil {

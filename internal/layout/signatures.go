@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Manifest reads the manifest or index that a tag or digest names, whatever it is
@@ -57,6 +58,9 @@ func (l *Layout) whole(repository string, d digest.Digest) (kind string, body []
 		if body, err = l.document(at, desc, maxManifest); err != nil {
 			continue
 		}
+		if err = ocimanifest.CheckBounds(body); err != nil {
+			continue
+		}
 		if kind = desc.MediaType; kind == "" {
 			kind = kindOf(body)
 		}
@@ -86,7 +90,7 @@ func (l *Layout) Blob(ctx context.Context, repository string, desc ocispec.Descr
 	if err := ctx.Err(); err != nil {
 		return nil, l.failed(repository, err)
 	}
-	err := fmt.Errorf("%s: %w", ocimanifest.Clip(desc.Digest.String()), errBlob)
+	err := fmt.Errorf("%s: %w", outside.Text(desc.Digest.String()), errBlob)
 	for _, at := range l.homes[repository] {
 		body, failed := l.document(at, desc, ocimanifest.MaxSignatureBlob)
 		if failed == nil {
@@ -121,7 +125,7 @@ func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Dige
 		}
 	}
 	if len(list) == 0 {
-		return nil, l.failed(repository, fmt.Errorf("referrers of %s: %w", ocimanifest.Clip(d.String()), agent.ErrNotFound))
+		return nil, l.failed(repository, fmt.Errorf("referrers of %s: %w", outside.Text(d.String()), agent.ErrNotFound))
 	}
 	slices.SortFunc(list, func(a, b ocispec.Descriptor) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
 	return list, nil
@@ -132,6 +136,9 @@ func (l *Layout) refersTo(at home, desc ocispec.Descriptor, d digest.Digest) (bo
 	body, err := l.document(at, desc, maxManifest)
 	if err != nil {
 		return false, err
+	}
+	if err := ocimanifest.CheckBounds(body); err != nil {
+		return false, fmt.Errorf("%s: %w", desc.Digest, err)
 	}
 	var artifact struct {
 		Subject ocispec.Descriptor `json:"subject"`

@@ -108,7 +108,7 @@ func build(t *testing.T, img v1.Image) agent.Build {
 	require.NoError(t, err)
 	b := agent.Build{
 		Config: digest.Digest(m.Config.Digest.String()), Created: config.Created.Time, Size: m.Config.Size,
-		Version: "4.0.0[2J", // the escape character is gone
+		Version: "4.0.0 [2J", // the escape character is gone
 		Origin:  "caasp/v4/velum",
 	}
 	for _, layer := range m.Layers {

@@ -60,7 +60,8 @@ func newCollector(r Readings) *collector {
 // states are all states, in the order of their precedence.
 func states() []agent.State {
 	return []agent.State{
-		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale, agent.StateStaged, agent.StateCurrent,
+		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale,
+		agent.StateUnchecked, agent.StateStaged, agent.StateCurrent,
 	}
 }
 

@@ -132,7 +132,7 @@ func TestNothingToSay(t *testing.T) {
 	t.Parallel()
 	c := newCollector(readings(func(*agent.Status, *agent.Pace) {}))
 	assert.Equal(t, 3, testutil.CollectAndCount(c, "image_update_agent_registry_requests_total"))
-	assert.Equal(t, 6, testutil.CollectAndCount(c, "image_update_agent_state"))
+	assert.Equal(t, 7, testutil.CollectAndCount(c, "image_update_agent_state"))
 	for _, name := range []string{
 		"state_since_timestamp_seconds", "last_check_timestamp_seconds", "next_check_timestamp_seconds",
 		"last_success_timestamp_seconds", "last_success_age_seconds", "source_failures", "source_last_success_age_seconds",

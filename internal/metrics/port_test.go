@@ -247,6 +247,34 @@ func TestPortIsBounded(t *testing.T) {
 	})
 }
 
+// A client that does not read its answer makes room for others.
+func TestPortEndsWhatNobodyReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPort(up, slog.New(slog.DiscardHandler))
+		l := &pipes{waiting: make(chan net.Conn, 100), closed: make(chan struct{})}
+		p.listen = func(context.Context, string, string) (net.Listener, error) { return l, nil }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.Run(ctx) }()
+		defer func() { stop(); <-ended }()
+		p.Listen("127.0.0.1:9547")
+		for range maxClients {
+			_, err := io.WriteString(l.dial(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+			require.NoError(t, err)
+		}
+		began, next := time.Now(), l.dial()
+		hangUp := time.AfterFunc(time.Hour, func() { _ = next.Close() }) // of the bubble
+		defer hangUp.Stop()
+		_, err := io.WriteString(next, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		require.NoError(t, err, "one more than there is room for")
+		answer, err := io.ReadAll(next)
+		require.NoError(t, err)
+		assert.Contains(t, string(answer), "up 1")
+		assert.Equal(t, writeTimeout, time.Since(began))
+	})
+}
+
 // pipes is a listener in memory.
 type pipes struct {
 	waiting chan net.Conn

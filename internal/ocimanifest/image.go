@@ -5,15 +5,15 @@ package ocimanifest
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Bounds of what is looked at and shown.
@@ -33,7 +33,7 @@ const originLabel = "org.opensuse.reference"
 // agent.Build, and converts into it.
 type Build struct {
 	Config  digest.Digest
-	Created time.Time // UTC; zero: not said
+	Created time.Time // UTC, of the years 1 to 9998; zero: not said
 	Size    int64     // bytes of config and layers, compressed
 	Version string    // printable, for people only
 	Origin  string    // repository without host; empty: not said, or nonsense
@@ -46,12 +46,22 @@ type Build struct {
 // config is larger than it may be.
 func (d Document) ImageConfig() (ocispec.Descriptor, error) {
 	if !images.IsConfigType(d.Config.MediaType) {
-		return ocispec.Descriptor{}, fmt.Errorf("manifest: config %q: not an image", Clip(d.Config.MediaType))
+		return ocispec.Descriptor{}, fmt.Errorf("manifest: config %q: not an image", outside.Text(d.Config.MediaType))
 	}
 	if d.Config.Size > MaxConfig {
 		return ocispec.Descriptor{}, fmt.Errorf("config: too large: %d bytes, at most %d", d.Config.Size, MaxConfig)
 	}
 	return d.Config, nil
+}
+
+// imageConfig is what an ocispec.Image says that is shown or decided by.
+type imageConfig struct {
+	ocispec.Platform
+
+	Created *time.Time `json:"created"`
+	Config  struct {
+		Labels map[string]string `json:"Labels"`
+	} `json:"config"`
 }
 
 // Build reads the config of a manifest, and gives the platform that it is for:
@@ -61,34 +71,22 @@ func (d Document) Build(config []byte) (Build, ocispec.Platform, error) {
 	if err != nil {
 		return Build{}, ocispec.Platform{}, err
 	}
-	var image ocispec.Image
-	if err := json.Unmarshal(config, &image); err != nil {
+	if err := CheckBounds(config); err != nil {
 		return Build{}, ocispec.Platform{}, fmt.Errorf("config: %w", err)
+	}
+	var image imageConfig
+	if err := json.Unmarshal(config, &image); err != nil {
+		return Build{}, ocispec.Platform{}, outside.Error(fmt.Errorf("config: %w", err))
 	}
 	labels := image.Config.Labels
 	b := Build{
 		Config: d.Config.Digest, Size: size,
-		Version: printable(labels[ocispec.AnnotationVersion]), Origin: origin(labels[originLabel]),
+		Version: outside.Line(labels[ocispec.AnnotationVersion], MaxVersion), Origin: origin(labels[originLabel]),
 	}
 	if image.Created != nil {
-		b.Created = image.Created.UTC()
+		b.Created = outside.Time(*image.Created)
 	}
 	return b, platforms.Normalize(image.Platform), nil
-}
-
-// printable bounds what a person will see: no control characters, as much as a
-// tag may have.
-func printable(text string) string {
-	text = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return -1
-		}
-		return c
-	}, text)
-	if len(text) > MaxVersion {
-		text = strings.ToValidUTF8(text[:MaxVersion], "")
-	}
-	return text
 }
 
 // origin is the repository of a whole reference, without its host: images are

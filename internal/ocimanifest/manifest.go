@@ -16,10 +16,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-)
 
-// maxText bounds a text of a manifest in an error, in bytes: the length of a tag.
-const maxText = 128
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
 
 // Document is a manifest or an index: Manifests is set in an index only, Config
 // and Layers in a manifest only.
@@ -52,23 +51,37 @@ func (d Document) Size() (int64, error) {
 // (CVE-2021-41190).
 func Parse(kind string, body []byte) (Document, error) {
 	if !images.IsManifestType(kind) && !images.IsIndexType(kind) {
-		return Document{}, fmt.Errorf("manifest: media type %q: not an image", Clip(kind))
+		return Document{}, fmt.Errorf("manifest: media type %q: not an image", outside.Text(kind))
+	}
+	if err := CheckBounds(body); err != nil {
+		return Document{}, fmt.Errorf("manifest: %w", err)
 	}
 	if err := checkKeys(images.IsIndexType(kind), body); err != nil {
 		return Document{}, err
 	}
 	var d Document
 	if err := json.Unmarshal(body, &d); err != nil {
-		return Document{}, fmt.Errorf("manifest: %w", err)
+		return Document{}, outside.Error(fmt.Errorf("manifest: %w", err)) // it may quote a number of any length
 	}
 	if d.SchemaVersion != 2 {
 		return Document{}, fmt.Errorf("manifest: schema version %d, not 2", d.SchemaVersion)
 	}
 	if d.MediaType != "" && d.MediaType != kind {
-		return Document{}, fmt.Errorf("manifest: media type %q came as %q", Clip(d.MediaType), kind)
+		return Document{}, fmt.Errorf("manifest: media type %q came as %q", outside.Text(d.MediaType), kind)
 	}
 	d.MediaType = kind
+	if err := CheckLayers(len(d.Layers)); err != nil {
+		return Document{}, fmt.Errorf("manifest: %w", err)
+	}
 	return d, d.checkDescriptors()
+}
+
+// CheckLayers is the error of an image with more layers than a node can mount.
+func CheckLayers(count int) error {
+	if count > MaxLayers {
+		return fmt.Errorf("%w layers: %d, at most %d", ErrTooMany, count, MaxLayers)
+	}
+	return nil
 }
 
 // checkKeys refuses keys of the other kind. Go matches keys of any case, so
@@ -76,7 +89,7 @@ func Parse(kind string, body []byte) (Document, error) {
 func checkKeys(index bool, body []byte) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil {
-		return fmt.Errorf("manifest: %w", err)
+		return outside.Error(fmt.Errorf("manifest: %w", err))
 	}
 	foreign := []string{"manifests", "fsLayers"}
 	if index {
@@ -85,7 +98,7 @@ func checkKeys(index bool, body []byte) error {
 	for key := range keys {
 		same := func(name string) bool { return strings.EqualFold(name, key) }
 		if slices.ContainsFunc(foreign, same) {
-			return fmt.Errorf("manifest: ambiguous: has %q", Clip(key))
+			return fmt.Errorf("manifest: ambiguous: has %q", outside.Text(key))
 		}
 	}
 	return nil
@@ -100,19 +113,11 @@ func (d Document) checkDescriptors() error {
 	}
 	for _, each := range all {
 		if err := each.Digest.Validate(); err != nil {
-			return fmt.Errorf("manifest: digest %q: %w", Clip(each.Digest.String()), err)
+			return fmt.Errorf("manifest: digest %q: %w", outside.Text(each.Digest.String()), err)
 		}
 		if each.Size < 0 {
 			return fmt.Errorf("manifest: %s: size %d", each.Digest, each.Size)
 		}
 	}
 	return nil
-}
-
-// Clip bounds a text from outside for an error.
-func Clip(text string) string {
-	if len(text) > maxText {
-		return text[:maxText] + "..."
-	}
-	return text
 }

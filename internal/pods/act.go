@@ -43,7 +43,7 @@ func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Durat
 			return fmt.Errorf("stop container %s: %w", containerID, said(err))
 		}
 		if err := c.awaitEnded(ctx, containerID); err != nil {
-			return fmt.Errorf("stop container %s: it runs: %w", containerID, err)
+			return fmt.Errorf("stop container %s: its end is not seen: %w", containerID, err)
 		}
 		return c.remove(ctx, containerID)
 	})
@@ -61,8 +61,13 @@ func (c session) awaitEnded(ctx context.Context, containerID string) error {
 	defer again.Stop()
 	for {
 		answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
-		if err != nil || answer.GetStatus().GetState() != cri.ContainerState_CONTAINER_RUNNING {
-			return nil // who removes it next says what is wrong
+		switch {
+		case gone(err):
+			return nil
+		case err != nil: // one that may run is not removed
+			return said(err)
+		case answer.GetStatus().GetState() != cri.ContainerState_CONTAINER_RUNNING:
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -80,8 +85,11 @@ const kubeletNotices = 3 * time.Second
 // awaitNoticed waits until kubelet knows of a container that was started just now.
 func (c session) awaitNoticed(ctx context.Context, containerID string) error {
 	answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
-	if err != nil {
-		return nil // who stops it next says what is wrong
+	if gone(err) {
+		return nil
+	}
+	if err != nil { // stopped too early, it would be missed for a minute
+		return said(err)
 	}
 	age := time.Since(time.Unix(0, answer.GetStatus().GetStartedAt()))
 	wait := time.NewTimer(min(kubeletNotices-age, kubeletNotices)) // one from the future: a wrong clock

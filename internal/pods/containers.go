@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // What kubelet writes on sandboxes and containers (kubelet/pkg/types/labels.go
@@ -149,6 +150,12 @@ func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Di
 	}
 	if at := status.GetStartedAt(); at > 0 {
 		found.StartedAt = time.Unix(0, at)
+	}
+	if at := status.GetFinishedAt(); at > 0 {
+		found.FinishedAt = time.Unix(0, at)
+	}
+	if status.GetState() == cri.ContainerState_CONTAINER_EXITED {
+		found.Reason, found.Message = outside.Text(status.GetReason()), outside.Text(status.GetMessage())
 	}
 	found.Digests = known[found.Image]
 	return found

@@ -264,9 +264,13 @@ func TestStopAwaitsTheEndThatTheRuntimeTells(t *testing.T) {
 	t.Parallel()
 	looks := 0
 	f := &fakeRuntime{stop: func(context.Context, *cri.StopContainerRequest) error { return nil }}
+	ctx, end := context.WithCancel(t.Context())
 	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
 		is := cri.ContainerState_CONTAINER_RUNNING
-		if looks++; looks > 3 {
+		if looks++; looks == math.MinInt+5 {
+			end() // it ends in an observation or between two
+		}
+		if looks > 3 {
 			is = cri.ContainerState_CONTAINER_EXITED
 		}
 		return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{State: is}}, nil
@@ -282,10 +286,53 @@ func TestStopAwaitsTheEndThatTheRuntimeTells(t *testing.T) {
 	assert.Equal(t, []string{"id1"}, f.removed)
 
 	looks = math.MinInt
-	ctx, end := context.WithTimeout(t.Context(), time.Second)
-	defer end()
-	assert.ErrorContains(t, r.Stop(ctx, "id1", 0), "cri "+socket+": stop container id1: it runs: ")
+	err := r.Stop(ctx, "id1", 0)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "cri "+socket+": stop container id1: its end is not seen: ")
 	assert.Len(t, f.removed, 1)
+}
+
+// A container that the runtime tells nothing of may run: it is neither stopped before
+// kubelet knows it nor removed. One that is gone is.
+func TestStopTellsWhyAContainerIsNotSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		at    int // the observation that fails
+		with  error
+		err   string
+		calls string
+	}{
+		"before the stop":       {1, status.Error(codes.Unavailable, "busy"), "stop container id1: Unavailable: busy", ""},
+		"after it":              {2, status.Error(codes.Unavailable, "busy"), "stop container id1: its end is not seen: Unavailable: busy", "stop "},
+		"after it, out of time": {2, context.DeadlineExceeded, "stop container id1: its end is not seen: context deadline exceeded: ", "stop "},
+		"gone before the stop":  {1, status.Error(codes.NotFound, "unknown"), "", "stop remove "},
+		"gone after it":         {2, status.Error(codes.NotFound, "unknown"), "", "stop remove "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls, seen := "", 0
+			f := &fakeRuntime{
+				stop:   func(context.Context, *cri.StopContainerRequest) error { calls += "stop "; return nil },
+				remove: func() error { calls += "remove "; return nil },
+			}
+			f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
+				if seen++; seen == c.at {
+					return nil, c.with
+				}
+				return &cri.ContainerStatusResponse{}, nil
+			}
+			r, _ := serve(t, f)
+
+			err := r.Stop(t.Context(), "id1", 0)
+
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+			assert.Equal(t, c.calls, calls)
+		})
+	}
 }
 
 func TestClear(t *testing.T) {

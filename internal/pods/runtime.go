@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 const (
@@ -76,7 +77,7 @@ func (r *Runtime) with(ctx context.Context, limit time.Duration, call func(conte
 	defer cancel()
 	err := r.connected(ctx, call)
 	if err != nil {
-		return fmt.Errorf("cri %s: %w", r.socket, err)
+		return outside.Error(fmt.Errorf("cri %s: %w", r.socket, err)) // it may quote a registry
 	}
 	return nil
 }

@@ -10,6 +10,9 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // A node runs some hundred pods at most, each of some 10 KiB in the list.
@@ -28,6 +31,10 @@ type podList struct {
 }
 
 type containerStatus struct {
+	Name  string
+	State struct {
+		Waiting *struct{ Reason, Message string }
+	}
 	ContainerID string // "containerd://9a5f..."; empty while it waits
 	Ready       bool
 }
@@ -51,6 +58,30 @@ func (c *Checker) listed(ctx context.Context, namespace, name string) (map[strin
 		}
 	}
 	return seen, nil
+}
+
+// Waiting lists the containers that kubelet does not start, and why; none where
+// kubelet is not asked.
+func (c *Checker) Waiting(ctx context.Context) ([]agent.Waiting, error) {
+	if c.list == nil {
+		return nil, nil
+	}
+	list, err := c.pods(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown(c.list), err)
+	}
+	var out []agent.Waiting
+	for _, pod := range list.Items {
+		for _, s := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
+			if w := s.State.Waiting; w != nil {
+				out = append(out, agent.Waiting{
+					Namespace: pod.Metadata.Namespace, Pod: pod.Metadata.Name, Container: s.Name,
+					Reason: outside.Text(w.Reason), Message: outside.Text(w.Message),
+				})
+			}
+		}
+	}
+	return out, nil
 }
 
 func (c *Checker) pods(ctx context.Context) (podList, error) {

@@ -184,11 +184,10 @@ func TestKubeletDoesNotAnswer(t *testing.T) {
 
 func TestKubeletIsNotThere(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(nil)
-	s.Close()
-	v := ask(t, checker(t, readiness.Options{Pods: s.URL + "/pods?token=secret"}), velumAndSide())
+	url := "http://" + deadAddress(t).String()
+	v := ask(t, checker(t, readiness.Options{Pods: url + "/pods?token=secret"}), velumAndSide())
 	assert.Equal(t, agent.Verdict{Unchecked: []string{
-		"velum: exec probe, which only kubelet can run, and " + s.URL + "/pods: connect: connection refused",
+		"velum: exec probe, which only kubelet can run, and " + url + "/pods: connect: connection refused",
 	}}, v)
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -61,7 +62,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 		var err error
 		var what string
 		if p.Kind == manifests.ProbeTCP {
-			what, err = "TCP "+clipped(address), c.connect(ctx, address)
+			what, err = "TCP "+outside.Text(address), c.connect(ctx, address)
 		} else {
 			target := targetOf(p, address)
 			what, err = "GET "+shown(target), c.get(ctx, target, p.Headers)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -145,6 +146,39 @@ func TestHTTPProbeWithoutTime(t *testing.T) {
 	}
 }
 
+// A server may lead in a circle for as long as the probe has time.
+func TestHTTPProbeFollowsTenRedirects(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Redirect(w, r, "/", http.StatusFound)
+	})
+	v := ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s)))
+	assert.Contains(t, v.Unready, "more than 10 redirects")
+	assert.Equal(t, int32(10), asked.Load())
+}
+
+// A pod manifest may not keep the proof of the others waiting for longer.
+func TestProbeTimesAreBounded(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[time.Duration]time.Duration{
+		0: time.Second, 5 * time.Second: 5 * time.Second, 30 * time.Second: 30 * time.Second, time.Hour: 30 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := checker(t, readiness.Options{})
+			readiness.Dial(c, func(ctx context.Context, _, _ string) (net.Conn, error) {
+				end, ok := ctx.Deadline()
+				assert.True(t, ok)
+				assert.Equal(t, want, time.Until(end), asked) // of the bubble
+				return nil, io.ErrClosedPipe
+			})
+			v := ask(t, c, podOf(manifests.Probe{Kind: manifests.ProbeTCP, Host: "127.0.0.1", Port: 1, Timeout: asked}))
+			assert.Contains(t, v.Unready, io.ErrClosedPipe.Error(), "dialled")
+		})
+	}
+}
+
 // Each question is asked anew.
 func TestHTTPProbeTurnsReady(t *testing.T) {
 	t.Parallel()
@@ -205,7 +239,7 @@ var requests = map[string]struct {
 		http.Header{"X-A": {"1", "2"}, "User-Agent": {"own"}, "Accept": {"text/plain"}},
 		"/",
 	},
-	"long": {"/" + strings.Repeat("x", 300), nil, "/" + strings.Repeat("x", 300), http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "..."},
+	"long": {"/" + strings.Repeat("x", 300), nil, "/" + strings.Repeat("x", 300), http.Header{"User-Agent": {"agent/1"}, "Accept": {"*/*"}}, "…"},
 }
 
 func TestHTTPProbeSends(t *testing.T) {
@@ -256,7 +290,22 @@ func TestTCPProbe(t *testing.T) {
 	assert.Zero(t, n, "connected, sent nothing, and hung up")
 	require.NoError(t, conn.Close())
 	require.NoError(t, l.Close())
-	assert.Equal(t, "velum is not ready: TCP "+l.Addr().String()+": connect: connection refused", ask(t, c, pod).Unready)
+	dead := deadAddress(t)
+	p.Port = dead.Port
+	pod = podOf(p)
+	pod.Address = "127.0.0.1"
+	assert.Equal(t, "velum is not ready: TCP "+dead.String()+": connect: connection refused", ask(t, c, pod).Unready)
+}
+
+// deadAddress is where nobody listens: the near end of a connection, which nobody else is given meanwhile.
+func deadAddress(t *testing.T) *net.TCPAddr {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()); assert.NoError(t, l.Close()) })
+	return conn.LocalAddr().(*net.TCPAddr)
 }
 
 // A host is text of a pod manifest.

@@ -13,13 +13,13 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 const (
 	maxHeader    = 64 << 10
-	maxMessage   = 200 // bytes of a cause, and of a path in a message
-	maxAddresses = 32  // a host of many networks is still answered within a probe's time
+	maxAddresses = 32 // a host of many networks is still answered within a probe's time
 )
 
 // newTransport is as kubelet's, and as short-lived.
@@ -78,7 +78,7 @@ func sources(ctx context.Context) []netip.Addr {
 // shown is a URL for a message: without user and query.
 func shown(u *url.URL) string {
 	bare := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return clipped(bare.String())
+	return outside.Text(bare.String())
 }
 
 func statusError(code int) error {
@@ -102,18 +102,5 @@ func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
-	return errors.New(clipped(err.Error()))
-}
-
-// clipped is a text of bounded length, on one line.
-func clipped(s string) string {
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
+	return errors.New(outside.Text(err.Error()))
 }

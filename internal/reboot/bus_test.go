@@ -69,8 +69,8 @@ func TestRebootmgrOverDBus(t *testing.T) {
 			"rebootmgr: a reboot was requested and waits for its maintenance window",
 		},
 		"a window with control characters": {
-			map[string]any{"Status": status(2), "GetMaintenanceWindow": window("03:30\n\x1b[31m", strings.Repeat("h", 300))},
-			"rebootmgr: a reboot was requested and waits for its maintenance window (03:30  [31m, " + strings.Repeat("h", 200) + "... long)",
+			map[string]any{"Status": status(2), "GetMaintenanceWindow": window("03:30\n\x1b[31m", strings.Repeat("h", 301))},
+			"rebootmgr: a reboot was requested and waits for its maintenance window (03:30  [31m, " + strings.Repeat("h", 297) + "… long)",
 		},
 		"an error": {
 			map[string]any{"Status": func() (uint32, *dbus.Error) {
@@ -258,6 +258,7 @@ func TestAnInterruptedLook(t *testing.T) {
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(ctx)
 	require.NotEmpty(t, holds)
 	assert.Equal(t, reboot.HoldReboot, holds[0].Name)
+	assert.Contains(t, holds[0].Reason, context.Canceled.Error(), "it did not wait for the answer")
 }
 
 // All that stands against an apply is told, in the same order each time.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 const (
@@ -61,7 +61,7 @@ func describe(text string) string {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		switch key {
 		case "MODE":
-			mode = bus.Line(value)
+			mode = outside.Text(value)
 		case "USEC":
 			if usec, err := strconv.ParseInt(value, 10, 64); err == nil {
 				when = "at " + time.UnixMicro(usec).UTC().Format(time.RFC3339)

@@ -37,7 +37,7 @@ func TestScheduledShutdown(t *testing.T) {
 		"empty":           {"", "shutdown is scheduled at a time not given"},
 		"garbage":         {"\x00\x01\x02USEC=\nUSEC=soon\nMODE", " is scheduled at a time not given"},
 		"what comes late": {strings.Repeat("\n", 8<<10) + "MODE=reboot", "shutdown is scheduled at a time not given"},
-		"too much":        {"MODE=" + strings.Repeat("x", 1<<20), strings.Repeat("x", 200) + "... is scheduled at a time not given"},
+		"too much":        {"MODE=" + strings.Repeat("x", 1<<20), strings.Repeat("x", 297) + "… is scheduled at a time not given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

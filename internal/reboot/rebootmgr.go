@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // rebootmgrSocket is of rebootmgr 3.x, RM_VARLINK_SOCKET in its rebootmgr.h.
@@ -49,7 +50,7 @@ func (n Node) rebootmgr3(ctx context.Context) []agent.Hold {
 		what = "a soft reboot"
 	}
 	if s.RebootTime != "" {
-		when = "at " + bus.Line(s.RebootTime)
+		when = "at " + outside.Text(s.RebootTime)
 	}
 	return hold(HoldReboot, fmt.Sprintf("rebootmgr: %s was requested and comes %s", what, when))
 }
@@ -92,5 +93,5 @@ func (n Node) window(ctx context.Context) string {
 	if err != nil || start == "" {
 		return some
 	}
-	return fmt.Sprintf("%s (%s, %s long)", some, bus.Line(start), bus.Line(length))
+	return fmt.Sprintf("%s (%s, %s long)", some, outside.Text(start), outside.Text(length))
 }

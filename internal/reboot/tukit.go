@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // snapshot asks tukit whether the next boot is into the snapshot that runs.
@@ -33,7 +34,8 @@ func (n Node) snapshot(ctx context.Context) []agent.Hold {
 	case next == running:
 		return nil
 	}
-	return hold(HoldSnapshot, fmt.Sprintf("snapshot %s waits for a reboot, %s runs", bus.Line(next), bus.Line(running)))
+	return hold(HoldSnapshot,
+		fmt.Sprintf("snapshot %s waits for a reboot, %s runs", outside.Text(next), outside.Text(running)))
 }
 
 // marked is the number of the snapshot that has a mark.

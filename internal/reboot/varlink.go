@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // maxMessage bounds a varlink message, in bytes; rebootmgr's has 200.
@@ -54,16 +55,16 @@ func decode(message []byte, into any) error {
 		Parameters json.RawMessage
 	}
 	if err := json.Unmarshal(message, &answer); err != nil {
-		return fmt.Errorf("varlink: %w", err)
+		return outside.Error(fmt.Errorf("varlink: %w", err))
 	}
 	if answer.Error != "" {
-		return fmt.Errorf("varlink: %s", bus.Line(answer.Error))
+		return fmt.Errorf("varlink: %s", outside.Text(answer.Error))
 	}
 	if len(answer.Parameters) == 0 {
 		return errors.New("varlink: an answer without parameters")
 	}
 	if err := json.Unmarshal(answer.Parameters, into); err != nil {
-		return fmt.Errorf("varlink: %w", err)
+		return outside.Error(fmt.Errorf("varlink: %w", err))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // authorizer is containerd's, made fit for a process that lives for months:
@@ -57,11 +57,9 @@ var (
 	errForeignHost = errors.New("credentials are for the registry only: its realm is on another host")
 )
 
-// Authorize adds what the host is known to want: nothing before its first 401.
+// Authorize adds what the host is known to want: nothing before its first 401, and nothing for another host, as
+// containerd's keeps by host what it has learnt.
 func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
-	if !strings.EqualFold(req.URL.Host, a.home.Host) {
-		return nil
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	login, problem := a.find(ctx)
@@ -180,7 +178,7 @@ func (a *authorizer) withheld(challenge *http.Response) error {
 			return errForeignHost
 		}
 		if !a.may(realm) {
-			return fmt.Errorf("%w: %q", errForeignHost, ocimanifest.Clip(realm.Host))
+			return fmt.Errorf("%w: %q", errForeignHost, outside.Text(realm.Host))
 		}
 	}
 	return nil

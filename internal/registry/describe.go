@@ -13,13 +13,14 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Describe fetches what a digest is, for the node's platform: the manifest (of
 // an index the one that fits) and the image config, two or three requests.
 func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
 	if err := d.Validate(); err != nil {
-		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(d.String()), err)
+		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
 	var build agent.Build
 	err := r.each(ctx, repository, mayPull, func(e endpoint) error {

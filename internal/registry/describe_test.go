@@ -193,7 +193,7 @@ func TestDescribeReadsTheConfig(t *testing.T) {
 		Config:  config.Digest,
 		Created: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC),
 		Size:    config.Size + 1000,
-		Version: ("4.[31m0" + strings.Repeat("x", 200))[:ocimanifest.MaxVersion],
+		Version: ("4. [31m0" + strings.Repeat("x", 200))[:ocimanifest.MaxVersion-len("…")] + "…",
 	}, got)
 }
 

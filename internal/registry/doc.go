@@ -26,8 +26,11 @@
 //   - A host that asks to be left alone (429, 5xx with Retry-After) is sent nothing
 //     before that second, by whatever way: polls, pulls, tokens, the hops of
 //     redirects. Pace and Resume carry that over a restart. One that has brought no
-//     answer to three requests in a row is left alone for a minute. What was not
-//     sent is told as such (agent.SourceError.Unasked), and other hosts are asked.
+//     answer to three requests in a row is left alone for a minute; one that a
+//     redirect or realm led to, by who led there alone. What was not sent is told as
+//     such (agent.SourceError.Unasked), and other hosts are asked.
+//   - A redirect or realm leads to no address that is nearer to the node than the
+//     asked host's own, unless hosts.toml names the host.
 //   - Questions keep to a budget of requests an hour, which all requests count
 //     against. So many connections to a host are open at once, and no more.
 //   - Tag lists come from hosts with resolve, as tags are names, too.

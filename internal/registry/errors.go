@@ -14,6 +14,7 @@ import (
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // weightiest is the error to report for hosts that all gave no answer: the last
@@ -48,7 +49,9 @@ func weightiest(failed []*agent.SourceError) error {
 // one. A host that is not the endpoint's (a token server, where a redirect led
 // to) is named.
 func (e endpoint) failed(err error) *agent.SourceError {
-	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err), Err: err}
+	f := &agent.SourceError{
+		Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err), Err: outside.Error(err),
+	}
 	h, ok := errors.AsType[*held](err)
 	if !ok {
 		return f
@@ -63,7 +66,7 @@ func (e endpoint) failed(err error) *agent.SourceError {
 		f.Host, f.Mirror = "", false
 	case hostKey(&url.URL{Scheme: e.host.Scheme, Host: e.host.Host}):
 	default:
-		f.Err = fmt.Errorf("%s: %w", h.host, err)
+		f.Err = outside.Error(fmt.Errorf("%s: %w", h.host, err))
 	}
 	return f
 }
@@ -73,7 +76,7 @@ func (e endpoint) failed(err error) *agent.SourceError {
 func (e endpoint) refused(resp *http.Response, cause error, now time.Time) *agent.SourceError {
 	f := e.failed(statusError(resp.StatusCode))
 	if cause != nil {
-		f.Err = fmt.Errorf("%w: %w", f.Err, plain(cause))
+		f.Err = outside.Error(fmt.Errorf("%w: %w", f.Err, plain(cause)))
 	}
 	f.Status = resp.StatusCode
 	f.Cause = causeOfStatus(resp.StatusCode)

@@ -137,7 +137,7 @@ func TestFaultyHosts(t *testing.T) {
 			assert.Zero(t, got)
 			assert.Equal(t, h.status, source.Status)
 			assert.NotContains(t, err.Error(), "\n")
-			assert.Less(t, len(err.Error()), 500, "a person will read it")
+			assert.Less(t, len(err.Error()), 600, "a person will read it")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -87,27 +88,54 @@ func (h *hosts) of(namespace string) ([]docker.RegistryHost, error) {
 		h.kept[namespace] = set
 		return set.hosts, nil
 	}
-	configured, err := h.configure(namespace)
+	configured, err := h.read(namespace)
 	if err != nil {
 		return nil, err
 	}
+	named := map[string]bool{}
+	for _, host := range configured {
+		named[keyOf(host)] = true
+	}
 	for i := range configured {
-		h.finish(&configured[i])
+		h.finish(&configured[i], named)
 	}
 	h.kept[namespace] = hostSet{configured, stamp, roots, now.Add(hostsKept), fresh}
 	return configured, nil
 }
 
-// finish gives a host our rules for redirects and tokens.
-func (h *hosts) finish(host *docker.RegistryHost) {
+// read has containerd's parser read the directory of a namespace, if it can be read.
+func (h *hosts) read(namespace string) ([]docker.RegistryHost, error) {
+	switch dir, err := h.dir(namespace); {
+	case err == nil:
+		if err := checkHostsDir(dir); err != nil {
+			return nil, err
+		}
+	case !errdefs.IsNotFound(err):
+		return nil, err
+	}
+	return h.configure(namespace)
+}
+
+func keyOf(host docker.RegistryHost) string {
+	return hostKey(&url.URL{Scheme: host.Scheme, Host: host.Host})
+}
+
+// finish gives a host our rules for redirects and tokens. named are the hosts
+// that the namespace's hosts.toml names.
+func (h *hosts) finish(host *docker.RegistryHost, named map[string]bool) {
+	asked := &askedHost{name: keyOf(*host), named: named}
+	if server := h.tokenServers[host.Host]; server != "" {
+		asked.named = maps.Clone(named)
+		asked.named[hostKey(&url.URL{Scheme: "https", Host: server})] = true
+	}
 	home := &url.URL{Scheme: host.Scheme, Host: host.Host}
 	may := mayShow(home, h.tokenServers)
 	header := canonical(host.Header)
 	host.Header = header
 	tokens := following(&tokenTransport{
 		next: host.Client.Transport, plain: host.Scheme == "http", may: may, own: header, net: h.net,
-	}, header)
-	host.Client = following(host.Client.Transport, header)
+	}, header, asked)
+	host.Client = following(host.Client.Transport, header, asked)
 	fresh := func(l Login) docker.Authorizer {
 		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthHeader(header),
 			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))

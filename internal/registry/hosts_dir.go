@@ -55,7 +55,10 @@ var hostTable = regexp.MustCompile(`(?m)^[ \t]*(\[[ \t]*["']?host["']?[ \t]*[].]
 const nobody = "namespace.invalid"
 
 func readHostsDir(ctx context.Context, dir string) HostsDir {
-	found, heard := HostsDir{Path: dir}, new(listener)
+	found, heard := HostsDir{Path: dir, Err: checkHostsDir(dir)}, new(listener)
+	if found.Err != nil {
+		return found
+	}
 	// The context of the configuration carries the logger.
 	configure := config.ConfigureHosts(log.WithLogger(ctx, heard.logger()), config.HostOptions{
 		HostDir: func(string) (string, error) { return dir, nil },

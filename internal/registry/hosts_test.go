@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,17 +17,23 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// deadHost is a host:port where nobody listens.
+// deadHost is a host:port where nobody listens. It is held for the test: nobody else is given it meanwhile, and only
+// who asks for it may listen there.
 func deadHost(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	t.Cleanup(func() { assert.NoError(t, unix.Close(held)) })
+	require.NoError(t, unix.SetsockoptInt(held, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	require.NoError(t, unix.Bind(held, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := unix.Getsockname(held)
+	require.NoError(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*unix.SockaddrInet4).Port))
 }
 
 func TestMirrorsInFileOrder(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // ask is one question to a registry that has been set up.
@@ -222,7 +223,7 @@ func TestLimitsThatCut(t *testing.T) {
 		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) { o.Now = func() time.Time { return now } })
 		got, err := r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
 		require.NoError(t, err)
-		assert.Equal(t, version[:min(len(version), ocimanifest.MaxVersion)], got.Version)
+		assert.Equal(t, outside.Line(version, ocimanifest.MaxVersion), got.Version)
 
 		for _, value := range []string{strconv.Itoa(seconds), now.Add(time.Duration(seconds) * time.Second).Format(http.TimeFormat)} {
 			f.answer(func(w http.ResponseWriter, _ *http.Request) {

@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // acceptManifests are the kinds of manifest that containerd runs images from,
@@ -27,10 +28,10 @@ var acceptManifests = strings.Join([]string{
 func parseManifest(contentType string, body []byte) (ocimanifest.Document, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: %w", ocimanifest.Clip(contentType), err)
+		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: %w", outside.Text(contentType), err)
 	}
 	if !images.IsManifestType(kind) && !images.IsIndexType(kind) {
-		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: not an image", ocimanifest.Clip(kind))
+		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: not an image", outside.Text(kind))
 	}
 	return ocimanifest.Parse(kind, body)
 }

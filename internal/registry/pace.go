@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // When a host that brings no answers is left alone, and for how long. Three are
@@ -26,10 +26,12 @@ const (
 )
 
 // maxPaced bounds the hosts that are kept, and maxHostName a name among them:
-// redirects and realms can name any. A name in the DNS has at most 253 bytes.
+// redirects and realms can name any. A name in the DNS has at most 253 bytes. An
+// account has the names of two.
 const (
 	maxPaced    = 256
 	maxHostName = 260
+	maxAccount  = 2*maxHostName + 3
 )
 
 // pace decides whether a request may be sent now, by what the hosts have said so
@@ -39,7 +41,7 @@ type pace struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	hosts  map[string]*manner // by hostKey; those with nothing to say are not there
+	hosts  map[string]*manner // by route.account; those with nothing to say are not there
 	budget *rate.Limiter      // nil: there is none
 }
 
@@ -76,10 +78,10 @@ func hostKey(u *url.URL) string {
 
 // admit says why a request must not be sent now; nil: it may, and is taken from
 // the budget. Only the first request of a question is ever refused for that.
-func (p *pace) admit(ctx context.Context, host string) *held {
+func (p *pace) admit(ctx context.Context, to route) *held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.leaveAlone(host); h != nil {
+	if h := p.leaveAlone(to); h != nil {
 		return h
 	}
 	if p.budget == nil {
@@ -94,22 +96,24 @@ func (p *pace) admit(ctx context.Context, host string) *held {
 }
 
 // blocked is what admit says of the host alone.
-func (p *pace) blocked(host string) *held {
+func (p *pace) blocked(to route) *held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leaveAlone(host)
+	return p.leaveAlone(to)
 }
 
 // leaveAlone needs the lock.
-func (p *pace) leaveAlone(host string) *held {
-	m, now := p.hosts[host], p.now()
-	switch {
-	case m == nil:
-		return nil
-	case isWait(m.wait, now):
-		return waiting(host, m)
-	case now.Before(m.open):
-		return resting(host, m)
+func (p *pace) leaveAlone(to route) *held {
+	now := p.now()
+	for _, name := range []string{to.host, to.account()} {
+		m := p.hosts[name]
+		switch {
+		case m == nil:
+		case isWait(m.wait, now):
+			return waiting(to.host, m)
+		case now.Before(m.open):
+			return resting(to.host, m)
+		}
 	}
 	return nil
 }
@@ -121,25 +125,27 @@ func isWait(w agent.Wait, now time.Time) bool {
 }
 
 // failed notes that a host brought no answer at all.
-func (p *pace) failed(host string, err error) {
+func (p *pace) failed(to route, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count(host, 0, err.Error())
+	p.count(to, 0, err.Error())
 }
 
-// count needs the lock.
-func (p *pace) count(host string, status int, cause string) {
-	m := p.manner(host)
+// count notes a failure of a host; of one that another host led to, for requests
+// that come from there alone: whoever names a host must not keep others from it. It
+// needs the lock.
+func (p *pace) count(to route, status int, cause string) {
+	m := p.manner(to.account())
 	m.failures++
-	m.status, m.cause = status, ocimanifest.Clip(cause)
+	m.status, m.cause = status, outside.Text(cause)
 	if m.failures >= openAfter {
 		m.open = p.now().Add(openFor)
 	}
 }
 
 // heard notes an answer. A host that has to be left alone is told of by what is
-// returned; else nil.
-func (p *pace) heard(host string, resp *http.Response) *held {
+// returned; else nil. A wait is the host's own word, whoever led to it.
+func (p *pace) heard(to route, resp *http.Response) *held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	status, cause := resp.StatusCode, statusError(resp.StatusCode).Error()
@@ -147,24 +153,24 @@ func (p *pace) heard(host string, resp *http.Response) *held {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
-		p.well(host)
+		p.well(to.account())
 		return nil
 	}
 	now := p.now()
 	wish := agent.Wait{Until: retryAt(resp.Header, now), Status: status}
 	if isWait(wish, now) {
-		p.well(host)
-		p.wait(host, wish, now)
-		return &held{host: host, status: status, until: wish.Until.UTC(), text: cause}
+		p.well(to.account())
+		p.wait(to.host, wish, now)
+		return &held{host: to.host, status: status, until: wish.Until.UTC(), text: cause}
 	}
 	if status != http.StatusTooManyRequests {
-		p.count(host, status, cause)
+		p.count(to, status, cause)
 		return nil
 	}
-	m := p.manner(host)
+	m := p.manner(to.account())
 	m.failures = max(m.failures, openAfter-1)
-	p.count(host, status, cause)
-	return &held{host: host, status: status, text: cause}
+	p.count(to, status, cause)
+	return &held{host: to.host, status: status, text: cause}
 }
 
 // well notes that a host answers. What it asked for before still counts: the
@@ -199,7 +205,7 @@ func (p *pace) manner(host string) *manner {
 	if len(p.hosts) >= maxPaced {
 		p.forget()
 	}
-	if len(p.hosts) < maxPaced && len(host) <= maxHostName {
+	if len(p.hosts) < maxPaced && len(host) <= maxAccount {
 		p.hosts[host] = m
 	}
 	return m

@@ -184,17 +184,17 @@ func TestBudgetHolds(t *testing.T) {
 				p = newPace(c.now, perHour)
 				p.resume(kept)
 			case 2:
-				if h := p.admit(t.Context(), "host"); h != nil {
+				if h := p.admit(t.Context(), route{host: "host"}); h != nil {
 					t.Fatal("a pull was refused")
 				}
 			default:
-				h := p.admit(asking(t.Context()), "host")
+				h := p.admit(asking(t.Context()), route{host: "host"})
 				if h == nil {
 					sent = append(sent, c.now())
 					continue
 				}
 				c.advance(h.until.Sub(c.now()))
-				if p.admit(asking(t.Context()), "host") != nil {
+				if p.admit(asking(t.Context()), route{host: "host"}) != nil {
 					t.Fatal("refused when it was said to be possible")
 				}
 				sent = append(sent, c.now())

@@ -251,7 +251,7 @@ func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		_ = r.net.pace.heard(f.host(), &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"60"}}})
+		_ = r.net.pace.heard(route{host: f.host()}, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"60"}}})
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	source := sourceError(t, f.poll(t, r))

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
@@ -60,7 +61,7 @@ func (p resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error
 			return nil, e.told(err)
 		}
 		if seekable, ok := body.(io.ReadSeekCloser); ok {
-			return &fetched{seekable, e}, nil
+			return &fetched{seekable, e, speedometer{least: p.registry.leastSpeed}}, nil
 		}
 		return body, nil
 	}), nil
@@ -75,10 +76,15 @@ func (resolver) Pusher(context.Context, string) (remotes.Pusher, error) {
 type fetched struct {
 	io.ReadSeekCloser
 	errand *errand
+	speed  speedometer
 }
 
 func (f *fetched) Read(p []byte) (int, error) {
+	began := time.Now()
 	n, err := f.ReadSeekCloser.Read(p)
+	if err == nil {
+		err = f.speed.read(time.Since(began), n)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = f.errand.broken(err)
 	}

@@ -231,12 +231,12 @@ func TestALaterWishOfAHostCountsAnEarlierOneDoesNot(t *testing.T) {
 		seconds string
 		want    time.Duration
 	}{{"60", time.Minute}, {"30", time.Minute}, {"120", 2 * time.Minute}} {
-		h := p.heard("host", &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {wish.seconds}}})
+		h := p.heard(route{host: "host"}, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {wish.seconds}}})
 		assert.NotNil(t, h)
 		assert.Equal(t, c.now().Add(wish.want), p.kept().Waits["host"].Until)
 	}
-	assert.Nil(t, p.heard("host", &http.Response{StatusCode: http.StatusOK}))
-	assert.NotNil(t, p.blocked("host"), "the answer to an earlier request takes no wish back")
+	assert.Nil(t, p.heard(route{host: "host"}, &http.Response{StatusCode: http.StatusOK}))
+	assert.NotNil(t, p.blocked(route{host: "host"}), "the answer to an earlier request takes no wish back")
 }
 
 func TestTheOtherHostsAreAsked(t *testing.T) {

@@ -3,25 +3,31 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// following makes a client that follows redirects by our rules. own are the
-// host's headers of hosts.toml.
-func following(next http.RoundTripper, own http.Header) *http.Client {
-	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}}}
+// following makes a client for what asked answers or leads to, which follows
+// redirects by our rules. own are the host's headers of hosts.toml.
+func following(next http.RoundTripper, own http.Header, asked *askedHost) *http.Client {
+	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}, asked}}
 }
 
 // follower follows redirects below the client that asks, which so never learns
 // where they lead to: containerd puts the URL that a pull was led to into its
 // errors, and blob stores have their signature in it.
-type follower struct{ client http.Client }
+type follower struct {
+	client http.Client
+	asked  *askedHost
+}
 
 func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := f.client.Do(req)
+	resp, err := f.client.Do(req.WithContext(context.WithValue(req.Context(), askedKey{}, f.asked)))
 	if err != nil {
 		return nil, quotable(plain(err))
 	}
@@ -34,10 +40,6 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxQuoted is for the bytes of an error, which may quote a status line or all
-// names of a certificate.
-const maxQuoted = 300
-
 // quotable takes out of an error what net/http quotes there from a header: the
 // query or the user of a Location may be secret.
 func quotable(err error) error {
@@ -46,20 +48,10 @@ func quotable(err error) error {
 		return errors.New("redirected to what is no URL")
 	case strings.Contains(text, "malformed MIME header"):
 		return errors.New("malformed header")
-	case len(text) > maxQuoted:
-		return &clipped{strings.ToValidUTF8(text[:maxQuoted], "") + "...", err}
+	default: // it may quote a status line, or all names of a certificate
+		return outside.Error(err)
 	}
-	return err
 }
-
-// clipped is an error with a long text.
-type clipped struct {
-	text string
-	err  error
-}
-
-func (e *clipped) Error() string { return e.text }
-func (e *clipped) Unwrap() error { return e.err }
 
 // redirects follows up to five redirects as containerd does, but never from
 // https to http, and takes what may be secret along to no other host. Go itself

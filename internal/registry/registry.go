@@ -56,6 +56,9 @@ type Options struct {
 	// 0: 4. A connection that a layer comes through is taken until its end, so less
 	// than one more than the layers that are pulled at once leaves none for tokens.
 	ConnectionsPerHost int
+	// LeastSpeed is what a layer has to bring, in bytes a second over a minute; 0: a
+	// pull may be as slow as it is.
+	LeastSpeed int64
 	// Now is the clock for waits and for the budget; nil: time.Now.
 	Now func() time.Time
 	// Log is told of what was left out; nil: nowhere.
@@ -70,6 +73,8 @@ type Registry struct {
 	platform platforms.MatchComparer
 	now      func() time.Time
 	log      *slog.Logger
+	// leastSpeed is that of Options.
+	leastSpeed int64
 }
 
 var (
@@ -113,6 +118,8 @@ func New(o Options) *Registry {
 		platform: o.Platform,
 		now:      o.Now,
 		log:      o.Log,
+
+		leastSpeed: o.LeastSpeed,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 const digestHeader = "Docker-Content-Digest"
@@ -55,7 +55,7 @@ func (r *Registry) get(ctx context.Context, e endpoint, tag string) (agent.Resol
 
 func (e endpoint) resolved(a answer, d digest.Digest) (agent.Resolved, error) {
 	if err := d.Validate(); err != nil {
-		return agent.Resolved{}, e.failed(fmt.Errorf("digest %q: %w", ocimanifest.Clip(d.String()), err))
+		return agent.Resolved{}, e.failed(fmt.Errorf("digest %q: %w", outside.Text(d.String()), err))
 	}
 	return agent.Resolved{Digest: d, Host: e.host.Host, Mirror: e.mirror, Insecure: a.insecure}, nil
 }
@@ -63,7 +63,7 @@ func (e endpoint) resolved(a answer, d digest.Digest) (agent.Resolved, error) {
 // verify compares content with its digest.
 func verify(want digest.Digest, content []byte) error {
 	if err := want.Validate(); err != nil {
-		return fmt.Errorf("digest %q: %w", ocimanifest.Clip(want.String()), err)
+		return fmt.Errorf("digest %q: %w", outside.Text(want.String()), err)
 	}
 	if got := want.Algorithm().FromBytes(content); got != want {
 		return fmt.Errorf("content has digest %s, not %s", got, want)

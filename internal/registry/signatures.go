@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -35,7 +36,7 @@ func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string)
 	if err != nil {
 		d, need = "", mayResolve
 		if tags.Classify(tagOrDigest) == tags.ClassInvalid {
-			return "", nil, fmt.Errorf("registry: %s: %q: %w", repository, ocimanifest.Clip(tagOrDigest), tags.ErrInvalid)
+			return "", nil, fmt.Errorf("registry: %s: %q: %w", repository, outside.Text(tagOrDigest), tags.ErrInvalid)
 		}
 	}
 	var kind string
@@ -74,7 +75,7 @@ func (r *Registry) whole(ctx context.Context, e endpoint, name string, d digest.
 // its descriptor.
 func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
 	if err := desc.Digest.Validate(); err != nil {
-		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(desc.Digest.String()), err)
+		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(desc.Digest.String()), err)
 	}
 	if desc.Size < 0 || desc.Size > ocimanifest.MaxSignatureBlob {
 		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, errTooLarge, desc.Size)
@@ -101,7 +102,7 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 // lacks the signatures. The error is agent.ErrNotFound where no host names any.
 func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	if err := d.Validate(); err != nil {
-		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, ocimanifest.Clip(d.String()), err)
+		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
 	var list []ocispec.Descriptor
 	err := r.each(ctx, repository, mayResolve, func(e endpoint) error {
@@ -157,7 +158,7 @@ func (r *Registry) referrersPage(ctx context.Context, e endpoint, u *url.URL) ([
 	// What is no index comes from a server that answers anything to a path that it
 	// does not know.
 	if kind, _, err := mime.ParseMediaType(a.header.Get("Content-Type")); err != nil || !images.IsIndexType(kind) {
-		return nil, nil, e.without(fmt.Errorf("content-type %q", ocimanifest.Clip(kind)))
+		return nil, nil, e.without(fmt.Errorf("content-type %q", outside.Text(kind)))
 	}
 	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
 	if err != nil {

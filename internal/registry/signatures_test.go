@@ -209,12 +209,10 @@ func descriptors(n int) []ocispec.Descriptor {
 // Nobody knows of a signature that the host which is away may have.
 func TestReferrersOfAHostThatIsAway(t *testing.T) {
 	t.Parallel()
-	away, without := newFake(t), newFake(t)
-	away.Close()
+	away, without := deadHost(t), newFake(t)
 	image := digest.FromString("image")
-	for _, first := range []*fake{away, without} {
-		last := map[*fake]*fake{away: without, without: away}[first]
-		r, _ := newRegistry(t, certsD(t, "registry.example.com", plainHTTP(last.host())+"[host.\"http://"+first.host()+"\"]\n"))
+	for first, last := range map[string]string{away: without.host(), without.host(): away} {
+		r, _ := newRegistry(t, certsD(t, "registry.example.com", plainHTTP(last)+"[host.\"http://"+first+"\"]\n"))
 		without.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) })
 		_, err := r.Referrers(t.Context(), "registry.example.com/app", image)
 		require.ErrorContains(t, err, "connection refused")

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -97,6 +98,10 @@ type tagList struct {
 func (l *tagList) add(page []byte) error {
 	if l.bytes += len(page); l.bytes > maxTagList {
 		return fmt.Errorf("%w: over %d bytes", errTooLarge, maxTagList)
+	}
+	// Counted first: a page of the least tags has more than twice as many.
+	if _, err := (&ocimanifest.Bounds{Entries: maxTags, Members: 2 * maxTags}).Write(page); err != nil {
+		return err
 	}
 	var body struct {
 		Tags []string `json:"tags"`

@@ -5,6 +5,7 @@ package registry
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -93,16 +94,19 @@ func TestStalledLayer(t *testing.T) {
 	for _, layer := range []struct {
 		title string
 		serve func(context.Context, net.Conn)
+		least int64
 		want  error
 		after time.Duration
 	}{
-		{"slow", trickle(header, "x"), nil, 5 * time.Second * size},
-		{"stalled", stops, errStalled, stallTimeout},
+		{"slow", trickle(header, "x"), 0, nil, 5 * time.Second * size},
+		{"slow, but not too slow", trickle(header, "0123456789"), 2, nil, 5 * time.Second * size / 10},
+		{"too slow", trickle(header, "x"), 1, &slowError{1}, speedTime},
+		{"stalled", stops, 1, errStalled, stallTimeout},
 	} {
 		t.Run(layer.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const namespace = "slow.example.com"
-				r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
+				r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) { o.LeastSpeed = layer.least })
 				r.net.dial = slowHost(layer.serve)(t)
 				fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
 				require.NoError(t, err)
@@ -113,9 +117,13 @@ func TestStalledLayer(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { _ = body.Close() }()
 				data, err := io.ReadAll(body)
-				require.ErrorIs(t, err, layer.want)
-				if layer.want != nil {
-					assert.EqualError(t, err, namespace+"/app: upstream "+namespace+": "+layer.want.Error())
+				if layer.want == nil {
+					require.NoError(t, err)
+				} else {
+					require.EqualError(t, err, namespace+"/app: upstream "+namespace+": "+layer.want.Error())
+					told, ok := errors.AsType[*agent.SourceError](err)
+					require.True(t, ok)
+					assert.Equal(t, agent.CauseTimeout, told.Cause)
 				}
 				assert.Equal(t, layer.want == nil, len(data) == size)
 				assert.Equal(t, layer.after, time.Since(start))

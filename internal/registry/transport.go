@@ -50,11 +50,11 @@ func (n *network) adopt(client *http.Client) error {
 	if !ok {
 		return nil
 	}
-	dial := made.DialContext
+	t := &transport{net: n, next: n.share(made).next, dial: made.DialContext, dialLed: ledDialer.DialContext}
 	if n.dial != nil {
-		dial = n.dial
+		t.dial, t.dialLed = n.dial, n.dial
 	}
-	client.Transport = &transport{net: n, next: n.share(made).next, dial: dial}
+	client.Transport = t
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (n *network) share(made *http.Transport) *sharedTransport {
 	}
 	tr := made.Clone()
 	tr.TLSClientConfig = config
-	tr.Proxy = n.proxy
+	tr.Proxy = n.proxyOf
 	tr.DialContext = n.dialAsAsked
 	tr.TLSHandshakeTimeout = tlsTimeout
 	tr.ResponseHeaderTimeout = headerTimeout
@@ -113,8 +113,19 @@ type sendingKey struct{}
 
 // sending is a request under way.
 type sending struct {
-	dial  dialFunc // of the host that it is for
-	tried bool     // a connection to it was wanted: what went wrong since, went wrong there
+	to      route
+	dial    dialFunc // of the host that it is for
+	tried   bool     // a connection to it was wanted: what went wrong since, went wrong there
+	proxied bool     // the connection is to a proxy
+}
+
+// proxyOf chooses the proxy for a request.
+func (n *network) proxyOf(req *http.Request) (*url.URL, error) {
+	proxy, err := n.proxy(req)
+	if s, ok := req.Context().Value(sendingKey{}).(*sending); ok {
+		s.proxied = proxy != nil
+	}
+	return proxy, err
 }
 
 // dialAsAsked dials with the dialer of the host that the request is for: its
@@ -139,9 +150,10 @@ var errPlainCredentials = errors.New("credentials are not sent over plain http")
 // transport is what a host's requests pass through on their way to the shared
 // one.
 type transport struct {
-	net  *network
-	next http.RoundTripper
-	dial dialFunc
+	net     *network
+	next    http.RoundTripper
+	dial    dialFunc
+	dialLed dialFunc // of hosts that an answer led to
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -150,17 +162,20 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme == "http" && showsLogin(req) {
 		return nil, errors.Join(errPlainCredentials, closeBody(req))
 	}
-	host := hostKey(req.URL)
-	leave, err := t.net.lanes.enter(req.Context(), host)
+	to := routeOf(req)
+	if err := to.checkLiteral(req.URL); err != nil {
+		return nil, errors.Join(err, closeBody(req))
+	}
+	leave, err := t.net.lanes.enter(req.Context(), to.host)
 	if err != nil {
 		return nil, errors.Join(err, closeBody(req))
 	}
-	if h := t.net.pace.admit(req.Context(), host); h != nil {
+	if h := t.net.pace.admit(req.Context(), to); h != nil {
 		leave()
 		return nil, errors.Join(h, closeBody(req))
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	resp, err := t.send(ctx, req, host, cancel)
+	resp, err := t.send(ctx, req, to, cancel)
 	if err != nil {
 		cancel(nil)
 		leave()
@@ -177,23 +192,30 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // so that it is one on every way: for a question, a token, the hop of a redirect,
 // and in containerd's resolver, which would ask again at once.
 func (t *transport) send(
-	ctx context.Context, req *http.Request, host string, cancel context.CancelCauseFunc,
+	ctx context.Context, req *http.Request, to route, cancel context.CancelCauseFunc,
 ) (*http.Response, error) {
-	s := &sending{dial: t.dial}
-	own := req.Clone(t.watched(ctx, s, host, cancel))
+	s := &sending{to: to, dial: t.dial}
+	if to.isLed() {
+		s.dial = t.dialLed
+	}
+	own := req.Clone(t.watched(ctx, s, cancel))
 	own.Header.Set("User-Agent", t.net.userAgent)
 	resp, err := t.next.RoundTrip(own)
 	if h, ok := errors.AsType[*held](context.Cause(ctx)); ok && err != nil {
 		return nil, h
 	}
+	if inward, ok := errors.AsType[*inwardError](errors.Join(context.Cause(ctx), err)); ok {
+		t.net.pace.failed(to, inward)
+		return nil, inward
+	}
 	t.net.counters.sentFor(kindOf(ctx))
 	if err != nil {
 		if s.tried && ctx.Err() == nil { // else it did not get that far, or nobody waits any more
-			t.net.pace.failed(host, err)
+			t.net.pace.failed(to, err)
 		}
 		return nil, err
 	}
-	if h := t.net.pace.heard(host, resp); h != nil {
+	if h := t.net.pace.heard(to, resp); h != nil {
 		end(resp, cancel)
 		return nil, h
 	}
@@ -201,17 +223,24 @@ func (t *transport) send(
 }
 
 // watched lets a request look again whether it may be sent, right before it is:
-// dialling takes seconds, in which another one may have been told to wait. The
+// dialling takes seconds, in which another one may have been told to wait, and the
+// connection may be one that was dialled for a request that may go there. The
 // connection is closed because nothing else keeps http.Transport from writing.
 func (t *transport) watched(
-	ctx context.Context, s *sending, host string, cancel context.CancelCauseFunc,
+	ctx context.Context, s *sending, cancel context.CancelCauseFunc,
 ) context.Context {
 	ctx = context.WithValue(ctx, sendingKey{}, s)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { s.tried = true },
 		GotConn: func(got httptrace.GotConnInfo) {
-			if h := t.net.pace.blocked(host); h != nil {
-				cancel(h)
+			var why error
+			if h := t.net.pace.blocked(s.to); h != nil {
+				why = h
+			} else {
+				why = s.connected(got.Conn.RemoteAddr())
+			}
+			if why != nil {
+				cancel(why)
 				_ = got.Conn.Close()
 			}
 		},

@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // The names of cosign's bundles
@@ -190,7 +191,7 @@ func parseBundle(data []byte) (bundle, error) {
 	}
 	switch {
 	case b.MediaType != bundleMediaType:
-		return bundle{}, fmt.Errorf("media type %q", clip(b.MediaType))
+		return bundle{}, fmt.Errorf("media type %q", outside.Text(b.MediaType))
 	case (b.Envelope == nil) == (b.Message == nil):
 		return bundle{}, errors.New("must have either envelope or message signature")
 	case b.Envelope != nil && len(b.Envelope.Signatures) != 1:
@@ -202,7 +203,7 @@ func parseBundle(data []byte) (bundle, error) {
 // statement checks an envelope: first who has signed it, then what it says.
 func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	if b.Envelope.PayloadType != inTotoPayload {
-		return key{}, fmt.Errorf("envelope: payload type %q", clip(b.Envelope.PayloadType))
+		return key{}, fmt.Errorf("envelope: payload type %q", outside.Text(b.Envelope.PayloadType))
 	}
 	content, err := decode(b.Envelope.Payload, 2*maxBundle)
 	if err != nil {
@@ -224,7 +225,7 @@ func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	case said.PredicateType != signPredicate:
 		return key{}, errOther
 	case said.Type != inTotoStatement:
-		return key{}, fmt.Errorf("statement: type %q", clip(said.Type))
+		return key{}, fmt.Errorf("statement: type %q", outside.Text(said.Type))
 	}
 	return by, said.is(of, d)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -27,10 +28,10 @@ type owner struct {
 func (o owner) identifies(identity string, d digest.Digest) error {
 	named, err := reference.ParseNormalizedNamed(identity)
 	if err != nil || !strings.Contains(identity, "/") {
-		return fmt.Errorf("identity %q: no repository", clip(identity))
+		return fmt.Errorf("identity %q: no repository", outside.Text(identity))
 	}
 	if named.Name() != o.repository && !o.rewrittenFrom(named) {
-		return fmt.Errorf("identity %q: not %s", clip(identity), o.repository)
+		return fmt.Errorf("identity %q: not %s", outside.Text(identity), o.repository)
 	}
 	if digested, ok := named.(reference.Digested); ok && digested.Digest() != d {
 		return errors.New("identity: is of another digest")

@@ -19,8 +19,6 @@ import (
 
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/dsse"
-
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // key is a public key with the ways in which it signs.
@@ -134,5 +132,3 @@ func decode(encoded string, limit int) ([]byte, error) {
 	}
 	return data, nil
 }
-
-func clip(text string) string { return ocimanifest.Clip(text) }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // keys are the public keys of some directories, kept until a file changes.
@@ -147,7 +149,7 @@ func parseKey(data []byte) (key, error) {
 		return key{}, errors.New("no PEM")
 	}
 	if block.Type != "PUBLIC KEY" {
-		return key{}, fmt.Errorf("PEM of %q, not of %q", clip(block.Type), "PUBLIC KEY")
+		return key{}, fmt.Errorf("PEM of %q, not of %q", outside.Text(block.Type), "PUBLIC KEY")
 	}
 	if second, _ := pem.Decode(rest); second != nil {
 		return key{}, errors.New("more than one PEM block")

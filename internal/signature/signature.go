@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -185,7 +186,7 @@ func (s *search) over(ctx context.Context, d digest.Digest) (Verdict, bool) {
 // absent tells whether a thing is not there; another error is kept.
 func (s *search) absent(what string, err error) bool {
 	if err != nil && !errors.Is(err, agent.ErrNotFound) {
-		s.noWord = append(s.noWord, fmt.Errorf("%s: %w", what, err))
+		s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))
 	}
 	return err != nil
 }
@@ -196,11 +197,11 @@ func (s *search) torn(what string, err error) {
 	if errors.Is(err, agent.ErrNotFound) {
 		err = errors.New("is missing")
 	}
-	s.noWord = append(s.noWord, fmt.Errorf("%s: %w", what, err))
+	s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))
 }
 
 func (s *search) refuse(what string, err error) {
-	s.wrong = append(s.wrong, fmt.Sprintf("%s: %v", what, err))
+	s.wrong = append(s.wrong, outside.Text(fmt.Sprintf("%s: %v", what, err)))
 }
 
 // failure is the error of a search that found no valid signature.

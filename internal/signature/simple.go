@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // The names of simple signing in cosign's specification.
@@ -102,9 +103,9 @@ func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (ke
 	critical := p.Critical
 	switch signed := critical.Image.DockerManifestDigest; {
 	case critical.Type != simpleType:
-		return key{}, fmt.Errorf("payload: type %q, not %q", clip(critical.Type), simpleType)
+		return key{}, fmt.Errorf("payload: type %q, not %q", outside.Text(critical.Type), simpleType)
 	case signed != d.String():
-		return key{}, fmt.Errorf("payload: is for %q", clip(signed))
+		return key{}, fmt.Errorf("payload: is for %q", outside.Text(signed))
 	}
 	return by, of.identifies(critical.Identity.DockerReference, d)
 }

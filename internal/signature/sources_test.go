@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -149,11 +150,15 @@ func TestSources(t *testing.T) {
 func TestRegistryAway(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	host := strings.TrimPrefix(server.URL, "http://")
+	defer server.Close()
+	// Nobody listens at the near end of a connection, and nobody else is given it meanwhile.
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close()) }()
+	host := conn.LocalAddr().String()
 	r := registry.New(registry.Options{})
 	t.Cleanup(r.Close)
-	_, err := with(t, "p256").Verify(t.Context(), r, host+"/app", digest.FromString("image"), "")
+	_, err = with(t, "p256").Verify(t.Context(), r, host+"/app", digest.FromString("image"), "")
 	require.ErrorContains(t, err, "connection refused")
 	require.NotErrorIs(t, err, ErrUnsigned)
 	require.NotErrorIs(t, err, ErrWrong)

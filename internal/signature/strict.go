@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // unmarshal reads JSON that can be read in one way only: one value, and no object
@@ -52,7 +54,7 @@ func unambiguous(d *json.Decoder, depth int) error {
 			}
 			folded := strings.ToLower(strings.ToUpper(fmt.Sprint(name)))
 			if keys[folded] {
-				return fmt.Errorf("json: ambiguous: two keys %q", clip(folded))
+				return fmt.Errorf("json: ambiguous: two keys %q", outside.Text(folded))
 			}
 			keys[folded] = true
 		}

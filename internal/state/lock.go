@@ -63,6 +63,9 @@ func (s *Store) sweep(stateDir *atomicfile.Dir) error {
 func lock(path string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	file, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return lockDirectory(filepath.Dir(path)) // a full disk, and no agent was here before
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +73,21 @@ func lock(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 	}
 	return file, nil
+}
+
+// lockDirectory takes the directory for the lock file that there is no room for.
+func lockDirectory(path string) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errors.Join(fmt.Errorf("%s: %w: process unknown", path, ErrLocked), dir.Close())
+	case err != nil:
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
 }
 
 func take(file *os.File) error {
@@ -87,11 +105,10 @@ func take(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
+	// For people only: on a full disk it stays unwritten, and the lock holds.
+	_ = file.Truncate(0)
+	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return nil
 }
 
 // holder reads who has the lock; it may just be writing that.

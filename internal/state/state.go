@@ -41,9 +41,8 @@ const (
 	statusFile = "status.json"
 )
 
-// maxSize bounds each file, in bytes. A node's record has some kilobytes for each
-// repository: a thousand of them, more than any node has, stay well below.
-const maxSize = 16 << 20
+// maxSize bounds each file, in bytes.
+const maxSize = agent.MaxRecord
 
 // Store is the agent's files in their two directories. It implements
 // agent.Recorder.
@@ -144,7 +143,7 @@ func (s *Store) Save(ctx context.Context, record agent.Record) error {
 		return err
 	}
 	record.Version = agent.RecordVersion
-	if err := write(s.stateDir, recordFile, record, 0o600); err != nil {
+	if err := write(s.stateDir, recordFile, record, 0o600, agent.MaxRecord); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	return nil
@@ -161,7 +160,7 @@ func (s *Store) Publish(ctx context.Context, status agent.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := write(s.runtimeDir, statusFile, status, 0o644)
+	err := write(s.runtimeDir, statusFile, status, 0o644, agent.MaxStatus)
 	if copyErr := s.publishCopy(status); copyErr != nil {
 		err = errors.Join(err, copyErr)
 	}
@@ -178,7 +177,7 @@ func (s *Store) publishCopy(status agent.Status) error {
 	if age := status.Written.Sub(s.at); age >= 0 && age < copyEvery && reflect.DeepEqual(&lasting, s.copied) {
 		return nil
 	}
-	if err := write(s.stateDir, statusFile, status, 0o644); err != nil {
+	if err := write(s.stateDir, statusFile, status, 0o644, agent.MaxStatus); err != nil {
 		return err
 	}
 	s.copied, s.at = &lasting, status.Written
@@ -197,15 +196,15 @@ func lasting(status agent.Status) agent.Status {
 }
 
 // write makes the directory if need be, and the file as indented JSON.
-func write(dir, name string, content any, mode fs.FileMode) error {
+func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
 	data = append(data, '\n')
-	if len(data) > maxSize {
+	if len(data) > limit {
 		return fmt.Errorf("%s: %w: %d bytes, at most %d can be read again",
-			filepath.Join(dir, name), atomicfile.ErrTooLarge, len(data), maxSize)
+			filepath.Join(dir, name), atomicfile.ErrTooLarge, len(data), limit)
 	}
 	d, err := makeDir(dir)
 	if err != nil {

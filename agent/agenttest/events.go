@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// manyEvents are more than a test makes before they are heard.
+const manyEvents = 1024
+
+// Watch answers as agent.RuntimeEvents.
+func (n *Node) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
+	events := make(chan agent.RuntimeEvent, manyEvents)
+	n.mu.Lock()
+	n.hearers[events] = true
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		delete(n.hearers, events)
+		n.mu.Unlock()
+	}()
+	hear(agent.RuntimeEvent{})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-events:
+			hear(e)
+		}
+	}
+}
+
+// tell passes an event on. The caller holds the lock.
+func (n *Node) tell(e agent.RuntimeEvent) {
+	for events := range n.hearers {
+		select {
+		case events <- e:
+		default:
+		}
+	}
+}
+
+// Tell has the runtime tell of something.
+func (n *Node) Tell(e agent.RuntimeEvent) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tell(e)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// EventsUnderTest is a runtime that tells of its containers, and what makes it do so.
+// What Start, End and Other do is told of to who watches already.
+type EventsUnderTest struct {
+	Events     agent.RuntimeEvents
+	Start, End func(t *testing.T, container string)
+	// Other has something happen that is no start or end of a container: a probe of
+	// kubelet that ends. Nil: there is nothing else.
+	Other func(t *testing.T, container string)
+	// Restart has the runtime go away and come back.
+	Restart func(t *testing.T)
+}
+
+// TestRuntimeEvents is what every agent.RuntimeEvents does.
+func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, EventsUnderTest){
+		"the first event says that something may have been missed": func(t *testing.T, e EventsUnderTest) {
+			heard, _ := watch(t, e)
+			assert.Zero(t, <-heard)
+		},
+		"starts and ends are heard once, in their order": func(t *testing.T, e EventsUnderTest) {
+			heard, _ := watch(t, e)
+			assert.Zero(t, <-heard)
+			e.Start(t, "a")
+			e.Start(t, "b")
+			e.End(t, "a")
+			if e.Other != nil {
+				e.Other(t, "b")
+			}
+			e.Start(t, "c")
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "b"}, <-heard)
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "c"}, <-heard)
+		},
+		"a runtime that was away is heard again, and has perhaps told more": func(t *testing.T, e EventsUnderTest) {
+			heard, _ := watch(t, e)
+			assert.Zero(t, <-heard)
+			e.Start(t, "a")
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
+			e.Restart(t)
+			assert.Zero(t, <-heard)
+			e.End(t, "a")
+			last := <-heard
+			for last == (agent.RuntimeEvent{}) { // when it went, and when it came
+				last = <-heard
+			}
+			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, last)
+		},
+		"who does not want to hear any more hears nothing": func(t *testing.T, e EventsUnderTest) {
+			heard, stop := watch(t, e)
+			assert.Zero(t, <-heard)
+			stop()
+			assert.Empty(t, heard)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, fresh(t))
+		})
+	}
+}
+
+// watch hears events until stop, which waits for the end of Watch.
+func watch(t *testing.T, e EventsUnderTest) (heard <-chan agent.RuntimeEvent, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	events, ended := make(chan agent.RuntimeEvent, manyEvents), make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Events.Watch(ctx, func(event agent.RuntimeEvent) { events <- event })
+	}()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return events, stop
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// observed is a loop whose node tells when containers start and end, and on which
+// velum runs. Both have the bubble's clock.
+func observed(t *testing.T) *looped {
+	t.Helper()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
+	a := w.Agent()
+	a.Now, a.Events, w.Node.Now = l.now, w.Node, l.now
+	l.agent = a
+	l.Loop = agent.NewLoop(a, l.manager, 12*time.Hour, 0, "machine")
+	ctx, stop := context.WithCancel(t.Context())
+	l.stop = stop
+	go func() { l.ended <- l.Run(ctx) }()
+	s, err := l.Check(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	pass(time.Minute)
+	return l
+}
+
+func TestContainerThatEndsIsFailedWithinTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		end := l.now()
+		l.Node.SetKubelet(false)
+		l.Node.Restart("velum.yaml", "velum")
+		pass(2 * time.Second)
+		s := l.Status()
+		require.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, "velum.yaml: velum does not run (exit code 0)", s.Reason)
+		i := image(s, "velum.yaml", "velum")
+		assert.Nil(t, i.Running)
+		require.NotNil(t, i.Down)
+		assert.True(t, i.Down.Since.Equal(end))
+		assert.Equal(t, "failed", l.Grain.Last().State)
+		assert.Equal(t, s.Reason, l.Grain.Last().Reason)
+		pass(time.Hour)
+		assert.Equal(t, agent.StateFailed, l.Status().State, "as long as it is so")
+
+		l.Node.SetKubelet(true)
+		l.Node.Sync()
+		pass(2 * time.Second)
+		s = l.Status()
+		assert.Equal(t, agent.StateCurrent, s.State, "and not for ever: "+s.Reason)
+		assert.NotNil(t, image(s, "velum.yaml", "velum").Running)
+	})
+}
+
+// What kubelet starts again at once was never seen to be down.
+func TestContainerThatIsStartedAgainAtOnceIsNotFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		l.Node.Restart("velum.yaml", "velum")
+		pass(2 * time.Second)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, 2, l.Node.Starts("velum.yaml", "velum"))
+	})
+}
+
+// A pull that takes an hour keeps nobody from seeing what ends meanwhile.
+func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		pulling := make(chan struct{})
+		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error {
+			select {
+			case <-pulling:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		go func() { _, _ = l.Check(t.Context(), nil) }()
+		pass(time.Minute)
+		l.Node.SetKubelet(false)
+		l.Node.Restart("velum.yaml", "velum")
+		changed := l.Changed()
+		pass(2 * time.Second)
+		s := l.Status()
+		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.NotNil(t, image(s, "velum.yaml", "velum").Down)
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody was told")
+		}
+		close(pulling)
+		pass(time.Second)
+		assert.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		assert.NotEmpty(t, l.Status().Updates, "and the pull went on")
+	})
+}
+
+// Containers of others, and probes, cause no observation; a flood of events causes
+// one in a second.
+func TestEventsAreBoundedInTheirEffect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		pass(9 * time.Minute)
+		before := l.Status().Written
+		l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
+		l.Node.Tell(agent.RuntimeEvent{ContainerID: "other"})
+		pass(5 * time.Second)
+		assert.Equal(t, before, l.Status().Written, "nothing of ours")
+		for range 100 {
+			l.Node.Tell(agent.RuntimeEvent{})
+		}
+		pass(time.Second)
+		first := l.Status().Written
+		assert.True(t, first.After(before))
+		pass(500 * time.Millisecond)
+		assert.Equal(t, first, l.Status().Written)
+	})
+}
+
+type kubeletSays struct{ waiting []agent.Waiting }
+
+func (kubeletSays) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
+	return agent.Verdict{}, nil
+}
+
+func (k *kubeletSays) Waiting(context.Context) ([]agent.Waiting, error) { return k.waiting, nil }
+
+// A new pod is being started, until kubelet says that it cannot be, or for too long.
+func TestPodThatIsNewIsStartingAndThenFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Node.SetKubelet(false)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	says := &kubeletSays{}
+	w.restart()
+	w.agent.Readiness = says
+	s := w.check()
+	require.Equal(t, agent.StateApplying, s.State, s.Reason)
+	assert.Equal(t, "velum.yaml: velum is not started yet", s.Reason)
+	wait := agent.Waiting{Namespace: "default", Pod: "velum-node1", Container: "velum", Reason: "ContainerCreating"}
+	says.waiting = []agent.Waiting{wait}
+	w.Clock.Add(time.Minute)
+	assert.Equal(t, "velum.yaml: velum is not started yet: ContainerCreating", w.look().Reason)
+	wait.Reason, wait.Message = "ErrImagePull", "connection refused"
+	says.waiting = []agent.Waiting{wait}
+	s = w.look()
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, "velum.yaml: velum was not started: ErrImagePull: connection refused", s.Reason)
+	says.waiting = nil
+	assert.Equal(t, agent.StateApplying, w.look().State)
+	w.Clock.Add(4 * time.Minute)
+	s = w.look()
+	assert.Equal(t, agent.StateFailed, s.State, "nobody believes it any more")
+	w.Node.SetKubelet(true)
+	w.Node.Sync()
+	assert.Equal(t, agent.StateCurrent, w.look().State)
+}
+
+// The node has booted, the registry is away, and kubelet can start nothing.
+func TestPodThatIsDownAfterABootIsFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Registry.Down(errors.New("connection refused"))
+	w.Node.SetKubelet(false)
+	w.Node.Restart("velum.yaml", "velum")
+	w.restart()
+	s := w.look()
+	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, "velum.yaml: velum does not run (exit code 0)", s.Reason)
+}
+
+// What has done its work need not run.
+func TestContainersThatHaveDoneTheirWorkAreNotDown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pod   string
+		state agent.State
+	}{
+		"an init container":         {string(podYAML("p", "p="+velum+":4.0.0-rev1", "init:i="+velum+":4.0.0-rev1")), agent.StateCurrent},
+		"restartPolicy Never":       {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: Never\n", agent.StateCurrent},
+		"restartPolicy OnFailure":   {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: OnFailure\n", agent.StateCurrent},
+		"restartPolicy is Always's": {string(podYAML("p", "p="+velum+":4.0.0-rev1")), agent.StateFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Node.PutPodManifest("p.yaml", []byte(c.pod))
+			w.check()
+			if name != "an init container" {
+				w.Node.SetKubelet(false)
+				w.Node.Restart("p.yaml", "p")
+			}
+			s := w.look()
+			assert.Equal(t, c.state, s.State, s.Reason)
+		})
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Bounds of the record and of the status as indented JSON, in bytes. A node has some
+// kilobytes for each repository. What is larger would not be read again.
+const (
+	MaxRecord = 16 << 20
+	MaxStatus = 4 << 20
+)
+
+// Dropped is an entry of the record or the status that could not be written, and was
+// left out so that the rest could.
+type Dropped struct {
+	Entry  string `json:"entry"` // as in "record: releases registry.suse.com/caasp/v4/velum@sha256:..."
+	Reason string `json:"reason"`
+}
+
+// entry is one element of a map or list among the fields of a document.
+type entry struct {
+	name  string
+	size  int
+	spare bool // it is learnt again
+	err   error
+	drop  func()
+}
+
+// drop removes the entries that JSON cannot write, and then the largest until the
+// record has at most limit bytes: those first that a poll learns again.
+func (r *Record) drop(limit int) []Dropped {
+	return dropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers"})
+}
+
+// drop does the same for a status.
+func (s *Status) drop(limit int) []Dropped {
+	return dropFrom(s, "status", limit, nil)
+}
+
+func dropFrom(document any, name string, limit int, spare []string) []Dropped {
+	var out []Dropped
+	v := reflect.ValueOf(document).Elem()
+	leave := func(e entry, why string) {
+		out = append(out, Dropped{outside.Text(name + ": " + e.name), outside.Text(why)})
+		e.drop()
+	}
+	var whole []entry
+	for _, e := range entriesOf(v, spare) {
+		if e.err != nil {
+			leave(e, e.err.Error())
+		} else {
+			whole = append(whole, e)
+		}
+	}
+	compact(v)
+	text, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return out // what is wrong is no entry
+	}
+	slices.SortStableFunc(whole, func(a, b entry) int {
+		if a.spare != b.spare {
+			return cmp.Compare(rankOf(a.spare), rankOf(b.spare))
+		}
+		return cmp.Compare(b.size, a.size)
+	})
+	for total := len(text); total > limit && len(whole) > 0; whole = whole[1:] {
+		leave(whole[0], fmt.Sprintf("of %d bytes, in a %s of %d, at most %d", whole[0].size, name, total, limit))
+		total -= whole[0].size
+	}
+	compact(v)
+	return out
+}
+
+func rankOf(spare bool) int {
+	if spare {
+		return 0
+	}
+	return 1
+}
+
+// entriesOf lists the elements of the maps and lists of a struct, in a fixed order.
+func entriesOf(v reflect.Value, spare []string) []entry {
+	var out []entry
+	for field, values := range v.Fields() {
+		kind := values.Kind()
+		if kind != reflect.Map && kind != reflect.Slice {
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		for key, value := range values.Seq2() {
+			text, err := json.MarshalIndent(value.Interface(), "    ", "  ")
+			e := entry{name: name + " " + nameOf(key, value), size: len(text), err: err}
+			e.spare = slices.Contains(spare, field.Name)
+			e.drop = func() { values.SetMapIndex(key, reflect.Value{}) }
+			if kind == reflect.Slice {
+				e.drop = func() { values.Index(int(key.Int())).SetZero() } // compact takes it out
+			}
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	return out
+}
+
+// nameOf is a map's key, or what an element of a list says first of itself.
+func nameOf(key, value reflect.Value) string {
+	if key.Kind() == reflect.String {
+		return key.String()
+	}
+	if value.Kind() == reflect.Struct && value.NumField() > 0 && value.Field(0).Kind() == reflect.String {
+		return value.Field(0).String()
+	}
+	return fmt.Sprint(key.Int())
+}
+
+// compact takes the emptied elements out of the lists, which others may share.
+func compact(v reflect.Value) {
+	for _, values := range v.Fields() {
+		if values.Kind() != reflect.Slice || values.IsNil() {
+			continue
+		}
+		kept := reflect.MakeSlice(values.Type(), 0, values.Len())
+		for _, value := range values.Seq2() {
+			if !value.IsZero() {
+				kept = reflect.Append(kept, value)
+			}
+		}
+		values.Set(kept)
+	}
+}
+
+// noteDropped keeps what was dropped for the status, until the next poll.
+func (a *Agent) noteDropped(all []Dropped) {
+	for _, d := range all {
+		if !slices.Contains(a.dropped, d) {
+			a.Log.Error("entry not kept", "cycle", a.cycle, "entry", d.Entry, "reason", d.Reason)
+			a.dropped = append(a.dropped, d)
+		}
+	}
+}
+
+// tellDropped names in a status what was dropped.
+func (a *Agent) tellDropped(s *Status) {
+	if len(a.dropped) == 0 || len(s.Dropped) == len(a.dropped) {
+		return
+	}
+	s.State, s.Dropped = StateFailed, slices.Clone(a.dropped)
+	first := a.dropped[0]
+	text := fmt.Sprintf("not kept: %s: %s", first.Entry, first.Reason)
+	if more := len(a.dropped) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	s.Reason = strings.TrimSuffix(text+"; "+s.Reason, "; ")
+}

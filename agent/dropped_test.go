@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// An adapter that lets a time through which JSON cannot write costs the entry that has it: what other pods need is
+// kept, shown, applied, held and rolled back.
+func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	fatal := built("bad", time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC), "")
+	w.Registry.PublishBuild(etcd, fatal, "3.4.3-rev1", "3.4.3-rev1-build1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.3-rev1"))
+	w.check()
+	next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	for _, s := range []agent.Status{w.check(), w.look()} {
+		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Contains(t, s.Reason, "not kept: ")
+		require.NotEmpty(t, s.Dropped)
+		for _, d := range s.Dropped {
+			assert.Contains(t, d.Entry, etcd)
+			assert.Contains(t, d.Reason, "year outside of range")
+		}
+		_, err := json.Marshal(s)
+		require.NoError(t, err)
+		assert.NotEmpty(t, image(s, "velum.yaml", "velum").Offered)
+	}
+	w.hold(agent.PersonHold{}, "etcd")
+	out, _ := w.apply("velum")
+	require.Len(t, out, 1)
+	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.runs("velum.yaml", "velum", next.Digest)
+	w.restart()
+	assert.Contains(t, w.Disk.JSON(), `"holds":{"`+etcd)
+	out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+	require.NoError(t, err)
+	require.Len(t, out, 1)
+	assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+}
+
+// What is too large is left out until the rest fits: first what is learnt again.
+func TestARecordThatIsTooLargeLosesTheLargest(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 1000)
+	r := agent.Record{
+		Sources: map[string]agent.SourceRecord{"a": {Error: large}, "b": {Error: large + large}, "c": {}},
+		Holds:   map[string]agent.PersonHold{velum: {Reason: large + large + large}},
+	}
+	gone := agent.DropFromRecord(&r, 4500)
+	require.Len(t, gone, 1)
+	assert.Equal(t, "record: sources b", gone[0].Entry)
+	assert.Contains(t, gone[0].Reason, "at most 4500")
+	assert.Len(t, r.Sources, 2)
+	gone = agent.DropFromRecord(&r, 500)
+	assert.Len(t, gone, 3, "the holds last")
+	assert.Equal(t, "record: holds "+velum, gone[2].Entry)
+	assert.Empty(t, agent.DropFromRecord(&agent.Record{}, 500))
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+const dex = "registry.suse.com/caasp/v4/caasp-dex"
+
+// hanging is a source that does not answer for one repository until its caller gives up.
+type hanging struct {
+	agent.Source
+	repository string
+	asked      []string // in this order
+}
+
+func (h *hanging) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+	h.asked = append(h.asked, ref.Repository)
+	if ref.Repository == h.repository {
+		<-ctx.Done()
+		return agent.Resolved{}, ctx.Err()
+	}
+	return h.Source.Resolve(ctx, ref)
+}
+
+// neighbours is a node with three pods, one of which can be rolled back, and a loop that
+// does not poll by itself. The pull of dex goes on for as long as pull says.
+type neighbours struct {
+	*looped
+	source *hanging
+	pull   func(ctx context.Context) error
+}
+
+func neighbourhood(t *testing.T) *neighbours {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	for file, repository := range map[string]string{"velum.yaml": velum, "db.yaml": mariadb, "dex.yaml": dex} {
+		w.Registry.Release(repository, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate(file, podYAML(file[:len(file)-len(".yaml")], "main="+repository+":4.0.0"))
+	}
+	n := &neighbours{source: &hanging{Source: w.Registry}}
+	l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
+	l.Loop = agent.NewLoop(n.configured(w), l.manager, 0, 0, "machine")
+	ctx, stop := context.WithCancel(t.Context())
+	l.stop, n.looped = stop, l
+	go func() { l.ended <- l.Run(ctx) }()
+	_, err := l.Check(t.Context(), nil)
+	require.NoError(t, err)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Node.Sync()
+	_, err = l.Check(t.Context(), nil)
+	require.NoError(t, err)
+	out, err := l.Apply(t.Context(), []string{"velum.yaml"}, false, nil)
+	require.NoError(t, err)
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.Node.OnStage = func(ctx context.Context, r agent.Release) error {
+		if r.Repository == dex && n.pull != nil {
+			return n.pull(ctx)
+		}
+		return nil
+	}
+	return n
+}
+
+// configured is an agent as the configuration makes it.
+func (n *neighbours) configured(w *world) *agent.Agent {
+	a := w.Agent()
+	a.Source, a.Now = n.source, time.Now
+	return a
+}
+
+// endless is a pull that never ends by itself.
+func endless(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+// requests are what persons ask, by its word in the status.
+func (n *neighbours) requests(t *testing.T) map[string]func() error {
+	t.Helper()
+	return map[string]func() error{
+		"rollback": func() error {
+			out, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
+			if err == nil && out[0].Result != agent.ResultBack {
+				err = errors.New(out[0].Reason)
+			}
+			return err
+		},
+		"hold": func() error {
+			_, err := n.Hold(t.Context(), []string{"velum.yaml"}, false, "", time.Time{})
+			return err
+		},
+		"unhold": func() error { _, err := n.Unhold(t.Context(), nil, true); return err },
+		"reload": func() error { return n.Reconfigure(t.Context(), n.configured(n.world), 0) },
+		"apply": func() error {
+			_, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+			return err
+		},
+	}
+}
+
+// written gives the time at which a pod manifest becomes another one.
+func (n *neighbours) written(file string) chan time.Time {
+	at, was := make(chan time.Time, 1), n.Node.PodManifest(file)
+	go func() {
+		for n.Node.PodManifest(file) == was || n.Node.PodManifest(file) == "" {
+			slowly(10 * time.Millisecond)
+		}
+		at <- time.Now()
+	}()
+	return at
+}
+
+// asks starts a check that somebody waits for.
+func (n *neighbours) asks(t *testing.T) (answer chan agent.Status) {
+	t.Helper()
+	answer = make(chan agent.Status, 1)
+	go func() {
+		s, err := n.Check(t.Context(), nil)
+		assert.NoError(t, err)
+		answer <- s
+	}()
+	synctest.Wait()
+	return answer
+}
+
+// A request is done while another pod's image is being pulled from a host that never
+// gives it, and while a registry does not answer. What it interrupts goes on.
+func TestAPersonGoesFirst(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"rollback", "hold", "unhold", "reload", "apply"} {
+		for _, work := range []string{"staging", "poll"} {
+			t.Run(verb+" under a "+work, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					n := neighbourhood(t)
+					defer n.end()
+					next := n.Registry.Release(dex, "4.0.0", 1, "1.2")
+					if work == "poll" {
+						n.source.repository = dex
+					} else {
+						n.pull = endless
+					}
+					failures := n.Status().Sources
+					answer := n.asks(t)
+					pass(time.Hour) // nobody interrupts it
+					began := time.Now()
+
+					require.NoError(t, n.requests(t)[verb]())
+
+					if verb != "rollback" { // whose restart and proof take their time
+						assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+					}
+					s := n.Status()
+					require.NotNil(t, s.Interrupted)
+					assert.Equal(t, work, s.Interrupted.Work)
+					assert.Equal(t, verb, s.Interrupted.For)
+					assert.WithinDuration(t, began, s.Interrupted.At, 2*time.Second)
+					for _, source := range s.Sources {
+						assert.Zero(t, source.Failures, source.Repository)
+						assert.Empty(t, source.Error)
+					}
+					if work == "poll" {
+						assert.Len(t, s.Sources, len(failures))
+					}
+					synctest.Wait()
+					select {
+					case s := <-answer:
+						t.Fatalf("the check has ended: %s", s.Reason)
+					default:
+					}
+					n.pull, n.source.repository = nil, ""
+					_, err := n.Hold(t.Context(), []string{"db.yaml"}, false, "", time.Time{}) // it is begun anew
+					require.NoError(t, err)
+					s = <-answer
+					assert.Nil(t, s.Interrupted)
+					assert.Nil(t, n.Status().Interrupted)
+					assert.Equal(t, next.Digest, image(s, "dex.yaml", "main").Offered.Digest)
+					assert.True(t, image(s, "dex.yaml", "main").Staged)
+				})
+			})
+		}
+	}
+}
+
+// The act begins within two seconds also where the request takes longer.
+func TestARollbackBeginsUnderAnEndlessPull(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.pull = endless
+		answer := n.asks(t)
+		pass(time.Hour)
+		began := time.Now()
+		written := n.written("velum.yaml")
+
+		require.NoError(t, n.requests(t)["rollback"]())
+
+		assert.LessOrEqual(t, (<-written).Sub(began), 2*time.Second)
+		n.end()
+		<-answer
+	})
+}
+
+// Requests that follow one another without a pause let a pull go on, a second between
+// two of them at least, and a poll ask those who answer.
+func TestRequestsDoNotStarveWhatTheyInterrupt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		next := n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		left, pulls := 20*time.Second, 0
+		n.pull = func(ctx context.Context) error { // which goes on where it was
+			began := time.Now()
+			pulls++
+			select {
+			case <-time.After(left):
+				return nil
+			case <-ctx.Done():
+				left -= time.Since(began)
+				return ctx.Err()
+			}
+		}
+		n.source.repository = dex
+		answer := n.asks(t)
+		for range 3 {
+			require.NoError(t, n.requests(t)["hold"]())
+		}
+		synctest.Wait()
+		n.source.repository = ""
+		asked := map[string]int{}
+		for _, repository := range n.source.asked[len(n.source.asked)-1:] {
+			asked[repository]++
+		}
+		assert.Equal(t, map[string]int{dex: 1}, asked, "who does not answer comes last, and the others are not asked again")
+		requests := 0
+		for ; len(answer) == 0; requests++ {
+			began := time.Now()
+			require.NoError(t, n.requests(t)["hold"]())
+			assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+			require.Less(t, requests, 60)
+			synctest.Wait()
+		}
+		s := <-answer
+		assert.Equal(t, next.Digest, image(s, "dex.yaml", "main").Offered.Digest)
+		assert.True(t, image(s, "dex.yaml", "main").Staged)
+		assert.Greater(t, pulls, 5)
+	})
+}
+
+// An apply waits for what it needs itself, and for no other pod's pull; a rollback goes
+// before that too.
+func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		db := n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		n.pull = endless
+		answer := n.asks(t)
+		pass(time.Minute)
+
+		out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+
+		require.NoError(t, err)
+		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		n.runs("db.yaml", "main", db.Digest)
+		assert.Empty(t, answer, "the check goes on")
+		applied := make(chan agent.Outcome, 1)
+		go func() {
+			out, err := n.Apply(t.Context(), []string{"dex.yaml"}, false, nil)
+			assert.NoError(t, err)
+			applied <- out[0]
+		}()
+		pass(time.Minute)
+		assert.Empty(t, applied, "it pulls")
+		require.NoError(t, n.requests(t)["rollback"]())
+		n.pull = nil
+		require.NoError(t, n.requests(t)["hold"]())
+		assert.Equal(t, agent.ResultApplied, (<-applied).Result)
+		<-answer
+	})
+}
+
+// Who waits for what was interrupted is told when the daemon ends.
+func TestWhatWasInterruptedEndsWithTheLoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.pull = endless
+		ended := make(chan error, 1)
+		go func() { _, err := n.Check(t.Context(), nil); ended <- err }()
+		pass(time.Minute)
+		n.Node.SetKubelet(false) // the rollback waits for it
+		written := n.written("velum.yaml")
+		go func() { <-written; n.stop() }()
+		_, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
+		require.NoError(t, err)
+		require.ErrorIs(t, <-ended, agent.ErrEnded)
+		require.NoError(t, <-n.ended)
+	})
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// eventDelay is from an event until the node is observed: kubelet starts within a
+// second what it starts anew at once, and events come in bursts. So the node is
+// observed at most once a second for events, however many there are.
+const eventDelay = time.Second
+
+// watched is what the loop knows of the followed containers that run, and of those
+// that should.
+type watched struct {
+	mu       sync.Mutex
+	busy     bool            // a cycle runs: what it has seen may be old by its end
+	acting   bool            // the agent restarts a pod: its containers come and go
+	ids      map[string]bool // CRI's, of followed containers
+	down     bool            // some do not run
+	expected []expected
+	names    []string
+	node     string           // see Inventory.NodeName
+	seen     map[string]*Down // by file/container, seen while a cycle ran
+}
+
+// watchEvents has the node observed soon after a followed container has started or
+// ended, until stop is called.
+func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
+	if l.agent.Events == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	due := make(chan struct{}, 1)
+	events, pods := l.agent.Events, l.agent.Pods
+	var group sync.WaitGroup
+	group.Go(func() {
+		events.Watch(ctx, func(e RuntimeEvent) {
+			if l.watched.concerns(e) {
+				select {
+				case due <- struct{}{}:
+				default: // it is due already
+				}
+			}
+		})
+	})
+	group.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-due:
+			}
+			timer := time.NewTimer(eventDelay)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+			select {
+			case <-due: // seen by this observation as well
+			default:
+			}
+			l.observe(ctx, pods)
+		}
+	})
+	return func() { cancel(); group.Wait() }
+}
+
+// observe has the loop look at the node. Where a cycle runs, which may take long, the
+// status shows at once what does not run.
+func (l *Loop) observe(ctx context.Context, pods Pods) {
+	if l.watched.isBusy() {
+		l.glimpse(ctx, pods)
+	}
+	l.queue.addOnce(&task{verb: "observe", done: make(chan struct{}), do: func(ctx context.Context) error {
+		l.watched.forget()
+		l.background(ctx, PollNone)
+		return nil
+	}})
+}
+
+// glimpse looks at the containers beside a running cycle.
+func (l *Loop) glimpse(ctx context.Context, pods Pods) {
+	containers, _, err := pods.Containers(ctx)
+	if err != nil {
+		return // the next observation says so
+	}
+	if l.watched.note(containers, time.Now().Round(0)) {
+		l.mu.Lock()
+		l.status = l.watched.correct(l.status)
+		l.announceChange()
+		s := l.status
+		l.mu.Unlock()
+		l.notify.Status(Sentence(s))
+	}
+}
+
+// concerns reports whether an event may be of a followed container.
+func (w *watched) concerns(e RuntimeEvent) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.ContainerID == "":
+		return true
+	case e.Ended:
+		return w.busy || w.ids[e.ContainerID]
+	default:
+		return w.down // else nothing of ours is missed
+	}
+}
+
+func (w *watched) setBusy(busy bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = busy
+}
+
+func (w *watched) isBusy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy
+}
+
+// forget drops what was seen beside a cycle: who looks next sees it itself.
+func (w *watched) forget() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = nil
+}
+
+// restart begins the time in which the agent restarts a pod: what goes down then is
+// its own doing.
+func (w *watched) restart() (end func()) {
+	if w == nil {
+		return func() {}
+	}
+	w.setActing(true)
+	return func() { w.setActing(false) }
+}
+
+func (w *watched) setActing(acting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acting = acting
+}
+
+// update takes over what a cycle has found.
+func (w *watched) update(plan Plan, inv Inventory) {
+	ids := map[string]bool{}
+	for _, c := range inv.Containers {
+		ids[c.ID] = true
+	}
+	var all []expected
+	for _, pod := range plan.Pods {
+		for _, i := range pod.Images {
+			if i.Expected != nil {
+				all = append(all, *i.Expected)
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ids, w.down, w.expected, w.names, w.node = ids, plan.isDown(), all, plan.names, inv.NodeName
+}
+
+// note keeps which containers do not run; missed: some do not.
+func (w *watched) note(containers []Container, now time.Time) (missed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.acting {
+		return false
+	}
+	w.seen = map[string]*Down{}
+	inv := Inventory{Containers: containers, NodeName: w.node}
+	for _, e := range w.expected {
+		all := inv.podContainers(e.namespace, e.pod, w.names)
+		d := e.down(container(all, e.container), inv, w.names, now)
+		w.seen[goodKey(e.file, e.container)] = d
+		missed = missed || d != nil
+	}
+	return missed
+}
+
+// correct brings a status to what was seen beside the cycle. While a pod is applied
+// its containers come and go.
+func (w *watched) correct(s Status) Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.seen) == 0 || s.State == StateApplying {
+		return s
+	}
+	s.Images = slices.Clone(s.Images) // readers have the old ones
+	for n := range s.Images {
+		i := &s.Images[n]
+		d, known := w.seen[goodKey(i.PodManifest, i.Container)]
+		if !known || d == nil || d.Starting || i.Down != nil {
+			continue
+		}
+		i.Down, i.Running = d, nil
+		text := i.PodManifest + ": " + i.Container + " " + d.String()
+		if s.State == StateFailed {
+			text = s.Reason + "; " + text
+		} else {
+			s.State, s.Since = StateFailed, d.Since.UTC()
+		}
+		s.Reason = text
+	}
+	return s
+}
+
+// soon is the next observation, earlier where something does not run: the pauses grow
+// with the time since it ended, as kubelet's own do. What comes back is told by an
+// event; this is for what kubelet says, which nobody announces.
+func soon(look, now time.Time, s Status) time.Time {
+	const leastPause = 2 * time.Second
+	for _, i := range s.Images {
+		if i.Down == nil {
+			continue
+		}
+		look = earlier(look, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
+		if end := i.Down.Since.Add(startPatience); i.Down.Starting && end.After(now) {
+			look = earlier(look, end)
+		}
+	}
+	return look
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

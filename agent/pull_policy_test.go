@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+const apiserver = "registry.suse.com/caasp/v4/kube-apiserver"
+
+// kubeadm's pod manifest has no template: what kubelet starts without a registry stays so. A rollback, which writes
+// IfNotPresent, gives a pod manifest its Always back.
+func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
+	for _, own := range []string{"IfNotPresent", "Always"} {
+		t.Run(own, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+				text := func(tag string) string {
+					return strings.Replace(string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":"+tag)), "Always", own, 1)
+				}
+				first := w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
+				w.Node.PutPodManifest("kube-apiserver.yaml", []byte(text("1.28.0-rev1")))
+				w.Node.Sync()
+				w.check()
+				second := w.Registry.Release(apiserver, "1.28.0", 2, "1.1")
+				s := w.check()
+				assert.Equal(t, []agent.Edit{{
+					Container: "kube-apiserver", Field: "image", From: "1.28.0-rev1-build1.1", To: "1.28.0-rev2-build1.1",
+				}}, podOf(s, "kube-apiserver.yaml").Edits, own)
+
+				out, _ := w.apply()
+
+				require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				w.runs("kube-apiserver.yaml", "kube-apiserver", second.Digest)
+				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
+				out, _, err := w.agent.Rollback(t.Context(), []string{"kube-apiserver"})
+				require.NoError(t, err)
+				require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+				w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
+				out, _ = w.retry()
+				require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
+			})
+		})
+	}
+}
+
+// With the registry away the API server comes back, as kubeadm has written it.
+func TestManagedPodStartsWithoutARegistry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+		first := w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
+		text := strings.Replace(string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":1.28.0-rev1")), "Always", "IfNotPresent", 1)
+		w.Node.PutPodManifest("kube-apiserver.yaml", []byte(text))
+		w.Node.Sync()
+		w.check()
+		w.apply()
+		assert.Equal(t, text, w.Node.PodManifest("kube-apiserver.yaml"))
+		w.Registry.Down(agenttest.ErrRefused)
+		w.Node.EndPod("kube-apiserver.yaml")
+		w.Node.Sync()
+		w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
+	})
+}
+
+// Only a key changes the pull policy of such a pod manifest, and it is said before.
+func TestManagedPullPolicyIsSaidBeforeItIsWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+		w.Policy.ManagedPullPolicy = "Always"
+		w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
+		text := string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":1.28.0-rev1"))
+		w.Node.PutPodManifest("kube-apiserver.yaml", []byte(strings.Replace(text, "Always", "IfNotPresent", 1)))
+		w.Node.Sync()
+		s := w.check()
+		edits := []agent.Edit{{Container: "kube-apiserver", Field: "imagePullPolicy", From: "IfNotPresent", To: "Always"}}
+		assert.Equal(t, edits, podOf(s, "kube-apiserver.yaml").Edits)
+		assert.Equal(t, agent.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
+		out, _ := w.apply()
+		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, edits, out[0].Edits)
+		assert.Equal(t, text, w.Node.PodManifest("kube-apiserver.yaml"))
+	})
+}

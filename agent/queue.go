@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// leastStretch is how long a poll or a staging that was interrupted goes on before the
+// next request interrupts it again: requests that follow one another without a pause
+// do not keep it from ever ending. With the time that a pull needs to end it is less
+// than the two seconds within which a request begins.
+const leastStretch = time.Second
+
+// errGoesFirst ends a poll or a staging for a request of a person.
+var errGoesFirst = errors.New("a person's request goes first")
+
+// Interruption is a poll or a staging that a request of a person has interrupted. It
+// goes on after that, with the answers and the bytes that are there.
+type Interruption struct {
+	Work string    `json:"work"` // poll, staging, or cycle: between two steps of one
+	For  string    `json:"for"`  // apply, rollback, hold, unhold or reload
+	At   time.Time `json:"at"`
+
+	rest Poll // what is left to ask
+}
+
+func (i *Interruption) Error() string { return i.Work + ": " + errGoesFirst.Error() }
+
+func (i *Interruption) Unwrap() error { return errGoesFirst }
+
+// task is what somebody asks of the loop.
+type task struct {
+	verb   string
+	urgent bool                        // it goes before polls and stagings
+	do     func(context.Context) error // an Interruption: it is to be done again
+	done   chan struct{}
+	cut    bool // it was interrupted
+}
+
+// queue is what waits for the loop's goroutine. The nil queue is always empty.
+type queue struct {
+	added chan struct{} // has one element when something was added
+
+	mu      sync.Mutex
+	tasks   []*task
+	end     context.CancelCauseFunc // of the poll or staging that runs; nil: none does
+	between *time.Timer             // ends it later, for who waits already
+	free    time.Time               // until then nobody interrupts
+}
+
+func newQueue() *queue { return &queue{added: make(chan struct{}, 1)} }
+
+// add lets a task wait. An urgent one interrupts the poll or the staging that runs.
+func (q *queue) add(t *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.put(t)
+}
+
+// addOnce is add, unless a task of that verb waits already.
+func (q *queue) addOnce(t *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.ContainsFunc(q.tasks, func(other *task) bool { return other.verb == t.verb }) {
+		q.put(t)
+	}
+}
+
+func (q *queue) put(t *task) {
+	q.tasks = append(q.tasks, t)
+	if t.urgent && !t.cut {
+		q.interrupt()
+	}
+	select {
+	case q.added <- struct{}{}:
+	default:
+	}
+}
+
+// leave takes back a task; false: it has begun.
+func (q *queue) leave(t *task) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := slices.Index(q.tasks, t)
+	if n < 0 || t.cut {
+		return false
+	}
+	q.tasks = slices.Delete(q.tasks, n, n+1)
+	return true
+}
+
+// next takes out the task whose turn it is: urgent ones in their order, then the one
+// that was interrupted last, then the others; nil: there is none.
+func (q *queue) next() *task {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := slices.IndexFunc(q.tasks, isFirst)
+	for last := len(q.tasks) - 1; n < 0 && last >= 0; last-- {
+		if q.tasks[last].cut {
+			n = last
+		}
+	}
+	if n < 0 && len(q.tasks) > 0 {
+		n = 0
+	}
+	if n < 0 {
+		return nil
+	}
+	t := q.tasks[n]
+	q.tasks = slices.Delete(q.tasks, n, n+1)
+	return t
+}
+
+func isFirst(t *task) bool { return t.urgent && !t.cut }
+
+// first is the verb of the request that goes before polls and stagings; "": none waits.
+func (q *queue) first() string {
+	if q == nil {
+		return ""
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := slices.IndexFunc(q.tasks, isFirst); n >= 0 {
+		return q.tasks[n].verb
+	}
+	return ""
+}
+
+// isEmpty reports whether nobody waits, and nothing that was interrupted.
+func (q *queue) isEmpty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.tasks) == 0
+}
+
+// owesNone reports whether nothing that was interrupted waits.
+func (q *queue) owesNone() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(q.tasks, func(t *task) bool { return t.cut })
+}
+
+// resume begins the time in which work that was interrupted is left alone.
+func (q *queue) resume() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.free = time.Now().Add(leastStretch)
+}
+
+// interruptible is ctx for a poll or a staging, until its end is called: it ends for a
+// person's request, with errGoesFirst.
+func (q *queue) interruptible(ctx context.Context) (work context.Context, end func()) {
+	if q == nil {
+		return ctx, func() {}
+	}
+	work, cancel := context.WithCancelCause(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.end = cancel
+	if slices.ContainsFunc(q.tasks, isFirst) {
+		q.interrupt()
+	}
+	return work, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.between != nil {
+			q.between.Stop()
+		}
+		q.end, q.between = nil, nil
+		cancel(nil)
+	}
+}
+
+// interrupt ends what may be interrupted, at once or when it has had its time. The
+// caller holds the lock.
+func (q *queue) interrupt() {
+	end, wait := q.end, time.Until(q.free)
+	switch {
+	case end == nil || q.between != nil:
+	case wait > 0:
+		q.between = time.AfterFunc(wait, func() { end(errGoesFirst) })
+	default:
+		end(errGoesFirst)
+	}
+}
+
+// interrupted tells work that a person's request has interrupted from one that has
+// ended otherwise.
+func (a *Agent) interrupted(work context.Context, what string, rest Poll) *Interruption {
+	if !errors.Is(context.Cause(work), errGoesFirst) {
+		return nil
+	}
+	a.Log.Info("interrupted, goes on soon", "cycle", a.cycle, "work", what, "for", a.people.first())
+	return &Interruption{Work: what, For: a.people.first(), At: a.Now().UTC(), rest: rest}
+}
+
+// takeLeft is what a request has left to be done after it; nil: nothing.
+func (a *Agent) takeLeft() *Interruption {
+	left := a.unfinished
+	a.unfinished = nil
+	for release, deferred := range a.deferred {
+		if deferred && left == nil && a.errs[release] == nil {
+			left = &Interruption{}
+		}
+	}
+	return left
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// obey starts the agent anew with another rule for all repositories.
+func (w *world) obey(rule agent.Rule) {
+	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.restart()
+}
+
+func limit(t *testing.T, text string) tags.Tag {
+	t.Helper()
+	limit, err := tags.Parse(text)
+	require.NoError(t, err)
+	return limit
+}
+
+// The rules of now decide, in mode auto too, and nobody has to be asked for it.
+func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rule agent.Rule
+		by   string
+	}{
+		"updates: none":    {agent.Rule{Updates: tags.Same}, agent.RuleUpdates},
+		"updates: rebuild": {agent.Rule{Updates: tags.Rebuild}, agent.RuleUpdates},
+		"max":              {agent.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev1")}, agent.RuleMax},
+		"deny":             {agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2*"}}, agent.RuleDeny},
+		"deny a long tag":  {agent.Rule{Updates: tags.Revision, Deny: []string{"*-build7.1"}}, agent.RuleDeny},
+		"allow":            {agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1"}}, agent.RuleAllow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := follows(t, agent.Rule{Updates: tags.Revision})
+				w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build7.1")
+				require.Equal(t, agent.StateStaged, w.check().State)
+				w.Registry.Counts()
+				w.Policy.Auto = true
+				w.obey(c.rule)
+				s := w.look()
+				i := image(s, "velum.yaml", "velum")
+				assert.Nil(t, i.Offered, s.Reason)
+				assert.Equal(t, "4.0.0-rev1-build1.5", i.Running.Tag)
+				require.NotEmpty(t, i.Refused)
+				assert.Equal(t, c.by, i.Refused[0].Rule)
+				assert.Empty(t, w.Grain.Last().Updates)
+				assert.Zero(t, w.Registry.Counts())
+				out, _ := w.apply()
+				assert.Equal(t, agent.ResultNothing, out[0].Result)
+				w.idle()
+			})
+		})
+	}
+}
+
+// A rebuild behind the followed tag is an update like any other.
+func TestARebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
+	require.Equal(t, agent.StateStaged, w.check().State)
+	w.obey(agent.Rule{Updates: tags.Same})
+	i := image(w.look(), "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.Refusal{Tag: "4.0.0-rev1-build1.6", Rule: agent.RuleUpdates, Reason: "rebuild is more than none", Key: "updates: rebuild"}, i.Refused[0])
+	w.obey(agent.Rule{Updates: tags.Rebuild})
+	assert.NotNil(t, image(w.look(), "velum.yaml", "velum").Offered, "it is known, and read twice")
+	w.idle()
+}
+
+// The pod manifest still has the short tag: what its twin has risen by is asked of
+// the rules, too.
+func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	require.Equal(t, agent.ChangeConvert, image(w.check(), "velum.yaml", "velum").Change)
+	w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0", "4.0.0-rev2", "4.0.0-rev2-build1.1")
+	require.Equal(t, "revision", image(w.check(), "velum.yaml", "velum").Change)
+	w.obey(agent.Rule{Updates: tags.Rebuild})
+	i := image(w.look(), "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, agent.RuleUpdates, i.Refused[0].Rule)
+	w.idle()
+}
+
+// A rule that was loosened may allow what nobody has asked for: that is not made
+// up, but asked for soon, and each node at its own moment.
+func TestWhatARuleAllowsAnewIsAskedForSoon(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	rev := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
+	patch := w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.1-rev1", "4.0.1-rev1-build1.1")
+	i := image(w.check(), "velum.yaml", "velum")
+	require.Equal(t, rev.Digest, i.Offered.Digest)
+	w.Registry.Counts()
+
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.restart()
+	w.agent.Jitter = func() float64 { return 0.5 }
+	i = image(w.look(), "velum.yaml", "velum")
+	assert.Equal(t, rev.Digest, i.Offered.Digest, "until more is known")
+	assert.Contains(t, i.Notes, "4.0.1-rev1 may be newer, and is asked for at the next check")
+	w.Clock.Add(5*time.Minute - time.Second)
+	w.cycle(agent.PollFailed)
+	assert.Zero(t, w.Registry.Counts())
+	w.Clock.Add(time.Second)
+	i = image(w.cycle(agent.PollFailed), "velum.yaml", "velum")
+	assert.Equal(t, patch.Digest, i.Offered.Digest)
+	assert.Empty(t, i.Notes)
+	assert.Equal(t, agenttest.Counts{Heads: 3, Lists: 1, Describes: 1}, w.Registry.Counts())
+	w.Clock.Add(time.Hour)
+	w.cycle(agent.PollFailed)
+	assert.Zero(t, w.Registry.Counts(), "once")
+
+	// Where it comes back, nothing is to be asked for.
+	w.obey(agent.Rule{Updates: tags.Revision})
+	w.look()
+	w.obey(agent.Rule{Updates: tags.Patch})
+	w.look()
+	w.Clock.Add(time.Hour)
+	w.cycle(agent.PollFailed)
+	assert.Zero(t, w.Registry.Counts())
+}
+
+// The loop itself asks, after a reload.
+func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.restart()
+	w.agent.Jitter = func() float64 { return 0.5 }
+	w.look()
+	retries := w.agent.Retries()
+	require.Len(t, retries, 1)
+	assert.Equal(t, w.Clock.Now().Add(5*time.Minute), retries[0])
+	w.Registry.Down(refuses(503, time.Time{}))
+	w.Clock.Add(5 * time.Minute)
+	w.cycle(agent.PollFailed)
+	retries = w.agent.Retries()
+	require.Len(t, retries, 1, "the back-off of its source is enough")
+	assert.True(t, retries[0].After(w.Clock.Now()))
+}
+
+// What was read once and passed over is not offered when the rules change.
+func TestWhatWasReadOnceIsReadAgainBeforeItIsOffered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := follows(t, agent.Rule{Updates: tags.Revision})
+		w.Policy.ConfirmAfter = time.Second
+		w.obey(agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1-*", "4.0.0-rev2-*"}})
+		second := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
+		third := w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.0-rev3", "4.0.0-rev3-build1.1")
+		i := image(w.check(), "velum.yaml", "velum")
+		require.Equal(t, second.Digest, i.Offered.Digest)
+		require.Equal(t, agent.RuleAllow, i.Refused[0].Rule)
+		w.obey(agent.Rule{Updates: tags.Revision})
+		assert.Equal(t, second.Digest, image(w.look(), "velum.yaml", "velum").Offered.Digest)
+		assert.Equal(t, third.Digest, image(w.check(), "velum.yaml", "velum").Offered.Digest)
+		w.obey(agent.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev2")})
+		i = image(w.look(), "velum.yaml", "velum")
+		assert.Nil(t, i.Offered, "nobody has asked for it this time")
+		assert.Contains(t, i.Notes, "4.0.0-rev2 may be newer, and is asked for at the next check")
+		assert.Equal(t, second.Digest, image(w.poll(), "velum.yaml", "velum").Offered.Digest)
+	})
+}
+
+// A conversion restarts the pod like any other change.
+func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]agent.Rule{
+		"deny": {Updates: tags.Revision, Deny: []string{"4.0.0-rev1*"}},
+		"max":  {Updates: tags.Revision, Max: limit(t, "3.9")},
+	} {
+		for kind, disk := range map[string]string{"of the tag": "4.0.0", "of the pull policy": "4.0.0-rev1"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":"+disk))
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+				s := w.check()
+				require.Equal(t, agent.ChangeConvert, podOf(s, "velum.yaml").Change)
+				w.obey(rule)
+				for _, s := range []agent.Status{w.look(), w.check(), w.poll()} {
+					assert.Empty(t, podOf(s, "velum.yaml").Change)
+					assert.Empty(t, w.Grain.Last().Updates)
+					assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+					require.NotEmpty(t, image(s, "velum.yaml", "velum").Refused)
+					assert.Equal(t, name, image(s, "velum.yaml", "velum").Refused[0].Rule)
+				}
+				out, _ := w.apply()
+				assert.Equal(t, agent.ResultNothing, out[0].Result)
+				w.idle()
+				w.obey(agent.Rule{Updates: tags.Revision})
+				assert.Equal(t, agent.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
+			})
+		}
+	}
+}
+
+// The tag named another build for one poll, and names the denied one again.
+func TestWhatDidNotComeUpStaysDeniedWhileAnotherIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.bad(1, "9.9")
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Registry.Release(velum, "4.0.0", 1, "9.10")
+		require.Equal(t, agent.StateStaged, w.check().State)
+		w.Registry.Tag(velum, "4.0.0-rev1", bad.Digest)
+		w.Registry.Tag(velum, "4.0.0", bad.Digest)
+		s := w.check()
+		i := image(s, "velum.yaml", "velum")
+		assert.Nil(t, i.Offered)
+		require.NotEmpty(t, i.Refused)
+		assert.Equal(t, agent.RuleFailed, i.Refused[0].Rule)
+		assert.Equal(t, agent.StateFailed, s.State, "it is there again")
+		w.idle()
+	})
+}
+
+// The next best is found where the best did not come up.
+func TestWhatDidNotComeUpHidesNothingBelowIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+		w.bad(3, "3.1")
+		w.apply()
+		s := w.check()
+		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
+		assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
+	})
+}
+
+// Denials are few, and end long after anything named them.
+func TestDenialsAreBounded(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	r := w.record()
+	r.Denied = map[string]agent.Denial{
+		velum + "@" + first.Digest.String(): {At: w.Clock.Now().AddDate(-1, 0, 0), PodManifest: "velum.yaml"},
+	}
+	for n := range 40 {
+		r.Denied[denied(agent.Release{Repository: velum, Digest: digest.FromString(strconv.Itoa(n))})] = agent.Denial{At: w.Clock.Now().AddDate(0, 0, -n)}
+	}
+	r.Denied[denied(agent.Release{Repository: mariadb, Digest: digest.FromString("0")})] = agent.Denial{At: w.Clock.Now().AddDate(0, 0, -91)}
+	require.NoError(t, w.Disk.Save(t.Context(), r))
+	w.restart()
+	w.look()
+	r = w.record()
+	assert.Len(t, r.Denied, 33)
+	assert.Contains(t, r.Denied, velum+"@"+first.Digest.String(), "it runs")
+	assert.Contains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("31")}))
+	assert.NotContains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("32")}))
+}

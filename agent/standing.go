@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+// Standing is what an apply of a pod would come to now. Status, plan and apply all ask
+// it, so that they give one answer.
+type Standing struct {
+	// Result is empty where the offer only waits for an approval, else what an apply
+	// ends with: nothing, held or failed.
+	Result Result
+	Reason string
+	Staged bool // nothing of it is missing on the node
+	// Ours: it is not just somebody else's pod manifest that has something newer.
+	Ours bool
+}
+
+// Standing is what an apply of the pod would come to now.
+func (p *PodPlan) Standing() Standing {
+	at := Standing{Staged: true, Ours: !p.isHeld(HoldUnmanaged)}
+	switch {
+	case p.Err != nil:
+		at.Result, at.Reason = ResultFailed, p.Err.Error()
+	case p.withheld() || p.Change != "" && len(p.Holds) > 0:
+		at.Result, at.Reason = ResultHeld, p.Holds[0].Name+": "+p.Holds[0].Reason
+	case p.Change == "":
+		at.Result = ResultNothing
+	case !p.Ready:
+		at.Result, at.Reason, at.Staged = ResultHeld, "not staged yet", false
+	}
+	return at
+}

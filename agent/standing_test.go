@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Something newer is staged for a pod manifest that nobody has listed: status, plan and apply say one thing of it.
+func TestUnmanagedPodHasOneAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13"))
+	assert.Equal(t, agent.StateCurrent, w.check().State, "that it is unmanaged alone is no news")
+	w.Registry.Release(etcd, "3.4.14", 1, "1.1")
+
+	s := w.check()
+
+	const reason = "unmanaged: etcd.yaml has no template and is not listed under manage"
+	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, "etcd.yaml: "+reason, s.Reason)
+	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	require.NoError(t, err)
+	assert.Equal(t, agent.ResultHeld, plan.Pods[0].Standing().Result)
+	assert.Equal(t, reason, plan.Pods[0].Standing().Reason)
+	out, _ := w.apply()
+	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, reason, out[0].Reason)
+
+	// What can be applied beside it is not hidden by it.
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.check()
+	w.Node.Sync()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s = w.check()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "waiting for approval: velum.yaml (rebuild)", s.Reason)
+}

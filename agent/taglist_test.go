@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// longLists adds old tags to each list, and knows whether one of them is still in
+// memory when the next list is asked for.
+type longLists struct {
+	agent.Source
+
+	lists int
+	old   []weak.Pointer[byte]
+	kept  int // lists that were there when another one was asked for
+}
+
+func (l *longLists) Tags(ctx context.Context, repository string) ([]string, error) {
+	l.look()
+	l.lists++
+	names, err := l.Source.Tags(ctx, repository)
+	for n := range 1000 {
+		names = append(names, fmt.Sprintf("3.0.%d-rev1-build1.1", n))
+	}
+	l.old = append(l.old, weak.Make(unsafe.StringData(names[len(names)-500])))
+	return names, err
+}
+
+func (l *longLists) look() {
+	runtime.GC()
+	for _, old := range l.old {
+		if old.Value() != nil {
+			l.kept++
+		}
+	}
+}
+
+// A hundred thousand tags of each repository at once are hundreds of megabytes.
+func TestListsAreDroppedAfterUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const repositories = 4
+	var containers []string
+	for n := range repositories {
+		repository := fmt.Sprintf("registry.suse.com/caasp/v4/r%d", n)
+		w.Registry.Release(repository, "4.0.0", 1, "1.1")
+		w.Registry.Release(repository, "4.0.0", 2, "1.1")
+		containers = append(containers, fmt.Sprintf("c%d=%s:4.0.0-rev1", n, repository), fmt.Sprintf("d%d=%s:4.0.0", n, repository))
+	}
+	w.Node.PutTemplate("many.yaml", podYAML("many", containers...))
+	w.restart()
+	lists := &longLists{Source: w.agent.Source}
+	w.agent.Source = lists
+
+	s := w.check()
+
+	assert.Contains(t, w.Node.PodManifest("many.yaml"), "r3:4.0.0-rev2", s.Reason)
+	lists.look()
+	require.Equal(t, repositories, lists.lists)
+	assert.Zero(t, lists.kept)
+}

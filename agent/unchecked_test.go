@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// A pod that is new on a node which has polled before waits for the first poll no
+// longer than a new node does, and the others are not asked for again.
+func TestLoopPollsForANewPodSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		defer l.end()
+		pass(10 * time.Minute)
+		require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		slot := *l.Status().NextCheck
+		l.Registry.Counts()
+		l.Registry.Release(mariadb, "1.0.0", 1, "1.1")
+		l.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
+		pass(10 * time.Minute)
+		s := l.Status()
+		require.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+		assert.Equal(t, "no registry was asked yet for mariadb.yaml", s.Reason)
+		assert.Equal(t, agent.NextSlot(l.now(), 10*time.Minute, "machine"), *s.NextCheck)
+		assert.Zero(t, l.Registry.Counts(), "observing the node asks nobody")
+		pass(10 * time.Minute)
+		s = l.Status()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.NotEmpty(t, image(s, "mariadb.yaml", "mariadb").Host)
+		assert.Equal(t, slot, *s.NextCheck)
+		counts := l.Registry.Counts()
+		assert.Equal(t, 1, counts.Lists, "of mariadb alone")
+		pass(slot.Sub(l.now()) - time.Second)
+		assert.Zero(t, l.Registry.Counts())
+	})
+}
+
+// Where the clock was set back, the first poll is not as far away as it was set.
+func TestLoopPollsANewNodeSoonAfterTheClockWasSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, time.Minute)
+		defer l.end()
+		l.offset.Store(-int64(1000 * time.Hour))
+		pass(11 * time.Minute)
+		assert.Equal(t, 1, l.Registry.Counts().Lists)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+	})
+}
+
+// Never asked comes before what is staged, since there may be more; a source that
+// does not answer comes before it.
+func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.Policy.Images = []agent.Reference{{Repository: etcd, Tag: "3.4.3"}}
+	s := w.look()
+	require.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+	assert.Equal(t, "no registry was asked yet for velum.yaml, "+etcd, s.Reason)
+	assert.Equal(t, string(agent.StateUnchecked), w.Grain.Last().State, "in the grain, too")
+	w.Registry.Release(etcd, "3.4.3", 1, "1.1")
+	require.Equal(t, agent.StateCurrent, w.check().State)
+
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Registry.Release(mariadb, "1.0.0", 1, "1.1")
+	require.Equal(t, agent.StateStaged, w.check().State)
+	w.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
+	s = w.look()
+	assert.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+	assert.Len(t, s.Updates, 1, "which hides no offer")
+
+	w.check()
+	w.Registry.Down(errors.New("connection refused"))
+	require.Equal(t, agent.StateStale, w.poll().State)
+	w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+"-other:1.0.0-rev1"))
+	assert.Equal(t, agent.StateStale, w.look().State)
+}
+
+// Nothing followed is said as it is.
+func TestNothingFollowedIsSaid(t *testing.T) {
+	t.Parallel()
+	s := newWorld(t).poll()
+	assert.Equal(t, agent.StateCurrent, s.State)
+	assert.Equal(t, "no image is followed", s.Reason)
+}

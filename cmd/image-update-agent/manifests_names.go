@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// repository is one that the files of `manifests render` name.
+type repository struct{ written, rewritten string }
+
+// repositories are those of all files, each once.
+type repositories []repository
+
+// add takes the images that kubelet would pull: no text that only mentions one.
+func (r *repositories) add(images []manifests.Image, rewrites []manifests.Rewrite) {
+	for _, img := range images {
+		if img.Document > 0 || !pulled(img) {
+			continue
+		}
+		name := manifests.SplitReference(img.Reference).Name
+		if found := (repository{name, manifests.Rewritten(name, rewrites)}); name != "" && !slices.Contains(*r, found) {
+			*r = append(*r, found)
+		}
+	}
+}
+
+func pulled(img manifests.Image) bool {
+	return img.Kind != manifests.KindArgument && img.Kind != manifests.KindEnvironment
+}
+
+// setting is one --set.
+type setting struct{ key, tag string }
+
+func parseSets(all []string) ([]setting, error) {
+	var sets []setting
+	for _, s := range all {
+		key, tag, ok := strings.Cut(s, "=")
+		if !ok || key == "" || tag == "" {
+			return nil, fmt.Errorf("--set %q: want REPOSITORY=TAG", s)
+		}
+		sets = append(sets, setting{key, tag})
+	}
+	return sets, nil
+}
+
+// choose gives the tag of each repository, as it is written. Whatever fits nothing,
+// or more than was meant, is an error.
+func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[string]string, error) {
+	tags, by := map[string]string{}, map[string]string{}
+	var errs []error
+	for _, rewrite := range rewrites {
+		if !slices.ContainsFunc(r, func(r repository) bool { return r.under(rewrite.From) || r.under(rewrite.To) }) {
+			errs = append(errs, fmt.Errorf("--rewrite %s=%s: fits no image%s",
+				rewrite.From, rewrite.To, r.meant(rewrite.From, leading)))
+		}
+	}
+	for _, set := range sets {
+		found, err := r.find(set.key)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--set %s=%s: %w", set.key, set.tag, err))
+		}
+		for _, name := range found {
+			if other, twice := by[name]; twice && tags[name] != set.tag {
+				errs = append(errs, fmt.Errorf("--set %s=%s: %s has its tag from --set %s=%s",
+					set.key, set.tag, name, other, tags[name]))
+			}
+			tags[name], by[name] = set.tag, set.key
+		}
+	}
+	return tags, errors.Join(errs...)
+}
+
+// find gives the repository that a key names, in all the ways in which it is written.
+func (r repositories) find(key string) ([]string, error) {
+	for _, fits := range []func(name string) bool{
+		func(name string) bool { return name == key },
+		func(name string) bool { return strings.HasSuffix(name, "/"+key) },
+	} {
+		var written, rewritten []string
+		for _, repo := range r {
+			if fits(repo.written) || fits(repo.rewritten) {
+				written, rewritten = append(written, repo.written), append(rewritten, repo.rewritten)
+			}
+		}
+		slices.Sort(rewritten)
+		if several := slices.Compact(rewritten); len(several) > 1 {
+			return nil, fmt.Errorf("may be %s", strings.Join(several, " or "))
+		}
+		if len(written) > 0 {
+			return written, nil
+		}
+	}
+	return nil, fmt.Errorf("fits no image%s", r.meant(key, trailing))
+}
+
+func (r repository) under(prefix string) bool {
+	return r.written == prefix || strings.HasPrefix(r.written, prefix+"/")
+}
+
+// shown bounds the names in an error: a pod has a handful.
+const shown = 8
+
+// meant words what a name that fits nothing may have been meant for: the nearest of
+// the names that part cuts to its length, or all names.
+func (r repositories) meant(name string, part func(full string, components int) string) string {
+	var parts, written []string
+	namesake := ""
+	for _, repo := range r {
+		written = append(written, repo.written)
+		for _, full := range []string{repo.written, repo.rewritten} {
+			parts = append(parts, part(full, 1+strings.Count(name, "/")))
+			if path.Base(full) == path.Base(name) {
+				namesake = full
+			}
+		}
+	}
+	slices.Sort(written)
+	written = slices.Compact(written)
+	switch near := cmp.Or(config.Nearest(name, parts), namesake); {
+	case len(written) == 0:
+		return "; the files have none that can be edited"
+	case near != "":
+		return fmt.Sprintf(", did you mean %q?", near)
+	case len(written) > shown:
+		return fmt.Sprintf("; the files have %s and %d more", strings.Join(written[:shown], ", "), len(written)-shown)
+	}
+	return "; the files have " + strings.Join(written, ", ")
+}
+
+// leading and trailing cut a name to its first or last components.
+func leading(name string, components int) string {
+	parts := strings.Split(name, "/")
+	return strings.Join(parts[:min(components, len(parts))], "/")
+}
+
+func trailing(name string, components int) string {
+	parts := strings.Split(name, "/")
+	return strings.Join(parts[len(parts)-min(components, len(parts)):], "/")
+}
+
+// missingTagsError is a placeholder that no --set gives a tag.
+type missingTagsError struct {
+	error
+
+	repositories []string
+}
+
+func (e missingTagsError) Unwrap() error { return e.error }
+
+// options are the --set that are missing.
+func (e missingTagsError) options() string {
+	return "--set " + strings.Join(e.repositories, "=TAG --set ") + "=TAG"
+}
+
+// missingTags names the repositories whose placeholder is left, and can be replaced.
+func missingTags(err error) []string {
+	var names []string
+	if unresolved, ok := errors.AsType[*manifests.UnresolvedError](err); ok {
+		for _, img := range unresolved.Images {
+			if img.Editable {
+				names = append(names, manifests.SplitReference(img.Reference).Name)
+			}
+		}
+	}
+	return names
+}
+
+func withMissingTags(err error, names []string) error {
+	if len(names) == 0 {
+		return err
+	}
+	slices.Sort(names)
+	return missingTagsError{err, slices.Compact(names)}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// once calls f for each image of a status; containers of one pod often have the same.
+func once(s agent.Status, f func(i agent.ImageStatus)) {
+	seen := map[string]bool{}
+	for _, i := range s.Images {
+		key := i.PodManifest + " " + i.Image + " " + i.Follow + fmt.Sprint(i.Refused, i.NotAllowed)
+		if !seen[key] {
+			seen[key] = true
+			f(i)
+		}
+	}
+}
+
+// remedyForWaiting is what ends the wait for something newer, by its rule.
+func remedyForWaiting(no agent.Refusal) string {
+	switch no.Rule {
+	case agent.RuleSignature:
+		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check looks at once"
+	case agent.RuleOlder:
+		return "none is needed where the release was withdrawn; " + no.Key + " follows the tag"
+	case agent.RulePublishing:
+		return "wait: its floating tag follows, or it was withdrawn"
+	}
+	return ""
+}
+
+// waitedFor lists what is newer and is not offered yet.
+func (p *page) waitedFor(s agent.Status) {
+	begin := p.section("Waited for:")
+	once(s, func(i agent.ImageStatus) {
+		for _, no := range i.Refused {
+			if no.Holds {
+				begin()
+				p.item("  "+no.Rule+": ", path.Base(i.Image)+" "+no.Tag+": "+no.Reason)
+				p.item("    remedy   ", remedyForWaiting(no))
+			}
+		}
+	})
+}
+
+// isWaiting reports whether something newer is only waited for.
+func isWaiting(s agent.Status) bool {
+	waits := false
+	once(s, func(i agent.ImageStatus) {
+		for _, no := range i.Refused {
+			waits = waits || no.Holds
+		}
+	})
+	return waits
+}
+
+// notAllowed lists what the configuration keeps from being offered, and what is
+// only watched for rebuilds, with what would change it.
+func (p *page) notAllowed(s agent.Status) {
+	begin := p.section("Newer, not allowed:")
+	once(s, func(i agent.ImageStatus) {
+		for _, no := range i.NotAllowed {
+			begin()
+			p.item("  "+path.Base(i.Image)+" "+no.Tag+": ", no.Rule+": "+no.Reason)
+			p.item("    allow    ", allowing(no))
+		}
+	})
+	begin = p.section("Rebuilds only:")
+	once(s, func(i agent.ImageStatus) {
+		if i.RebuildsOnly != nil {
+			begin()
+			p.item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag is not understood, so nothing is newer than it")
+			p.item("    instead  ", understood(*i.RebuildsOnly))
+		}
+	})
+}
+
+// allowing is what to write under the image's `match`.
+func allowing(no agent.Refusal) string {
+	switch no.Rule {
+	case agent.RuleDeny:
+		return "take the pattern out of its `deny`"
+	case agent.RuleKubeadm:
+		return "kubeadm upgrade; or add " + no.Tag + " to its `allow`"
+	case agent.RuleAllow:
+		return "add " + no.Tag + " to its `allow`"
+	default:
+		return no.Key
+	}
+}
+
+func understood(r agent.RebuildsOnly) string {
+	switch {
+	case r.Dialect != "":
+		return "dialect: " + r.Dialect
+	case r.Follow != "":
+		return "follow: " + r.Follow + ", where the repository has it"
+	default:
+		return "a tag with a version, under `follow`"
+	}
+}

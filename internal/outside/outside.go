@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package outside bounds what other programs and people say before it is stored,
+// compared, logged or printed.
+//
+// An outside value is a text, an error or a time that a registry, a runtime, a
+// signature or a file of somebody else brought. The package promises that what
+// it returns can be written to the record and to the status and be read again,
+// and can be printed on a terminal: valid UTF-8, printable, of a known length;
+// times in the years 1 to 9998, which RFC 3339 can write in every time zone.
+package outside
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxText is the length in bytes to which Text cuts what it gets: a sentence with
+// a URL and a digest in it. MaxError is Error's: a pull that fails names the image
+// and a layer, each with its digest, and the cause.
+const (
+	MaxText  = 300
+	MaxError = 500
+)
+
+// ellipsis ends what was cut.
+const ellipsis = "…"
+
+// Text makes one printable line of at most MaxText bytes.
+func Text(s string) string { return Line(s, MaxText) }
+
+// Line makes one printable line of at most limit bytes: every other character
+// becomes a space, and a longer text ends with an ellipsis. A limit below the
+// ellipsis' three bytes counts as three.
+func Line(s string, limit int) string {
+	limit = max(limit, len(ellipsis))
+	var b strings.Builder
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			r = ' '
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			return cut(b.String(), limit-len(ellipsis)) + ellipsis
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// cut shortens s to at most limit bytes without splitting a character.
+func cut(s string, limit int) string {
+	limit = min(limit, len(s))
+	for limit > 0 && limit < len(s) && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+// Error returns err with a message that is one printable line of at most MaxError
+// bytes. A longer message loses its middle, because an error names the place
+// first and the cause last. errors.Is and errors.As still see err. Error of nil is
+// nil, and an err whose message is fine already is returned as it is.
+func Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	message := err.Error()
+	text := Line(message, max(len(message), MaxError)) // printable, and no shorter
+	if len(text) > MaxError {
+		text = cut(text, headOfError) + ellipsis + tail(text, MaxError-headOfError-len(ellipsis))
+	}
+	if text == message {
+		return err
+	}
+	return &boundedError{text: text, cause: err}
+}
+
+// headOfError is how many bytes stay of the beginning of an error that is too
+// long: the place and the object. The rest of MaxError is for the cause.
+const headOfError = 190
+
+// tail returns at most the last limit bytes of s without splitting a character.
+func tail(s string, limit int) string {
+	from := max(len(s)-limit, 0)
+	for from < len(s) && !utf8.RuneStart(s[from]) {
+		from++
+	}
+	return s[from:]
+}
+
+// boundedError is an error with a shortened message.
+type boundedError struct {
+	text  string
+	cause error
+}
+
+func (e *boundedError) Error() string { return e.text }
+func (e *boundedError) Unwrap() error { return e.cause }
+
+// The earliest and the latest time that Time returns: a year of distance on
+// either side, so that no time zone moves it out of the years 0 to 9999.
+var (
+	earliest = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(9998, time.December, 31, 23, 59, 59, 0, time.UTC)
+)
+
+// Time returns t in UTC, moved into the years 1 to 9998.
+func Time(t time.Time) time.Time {
+	t = t.UTC()
+	switch {
+	case t.Before(earliest):
+		return earliest
+	case t.After(latest):
+		return latest
+	default:
+		return t
+	}
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// maxHostsFile is for a hosts.toml, and maxBundle for each file that it names.
+const maxHostsFile = 1 << 20
+
+var errUnreadable = errors.New("not a regular file")
+
+// checkHostsDir refuses a directory of certs.d that has or names what cannot be
+// read to its end. containerd's parser opens whatever is named there and reads it
+// whole: a FIFO stops it for ever, and /dev/zero takes all memory. What is not there
+// is left to it.
+func checkHostsDir(dir string) error {
+	file := filepath.Join(dir, "hosts.toml")
+	if err := checkReadable(file, maxHostsFile); err != nil {
+		return err
+	}
+	for _, name := range namedFiles(file) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		if err := checkReadable(name, maxBundle); err != nil {
+			return fmt.Errorf("hosts.toml: %w", err)
+		}
+	}
+	// Without a hosts.toml, or with one that it cannot parse, it reads Docker's files.
+	for _, pattern := range []string{"*.crt", "*.cert", "*.key"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			continue // the pattern is good, but for a dir with [ in its name
+		}
+		for _, name := range found {
+			if err := checkReadable(name, maxBundle); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// namedFiles are the paths under ca and client of a hosts.toml, in any table.
+func namedFiles(file string) []string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	var tables map[string]any
+	if toml.Unmarshal(data, &tables) != nil {
+		return nil // containerd logs it, and takes none of it
+	}
+	names := slices.Concat(pathsIn(tables["ca"]), pathsIn(tables["client"]))
+	hosts, ok := tables["host"].(map[string]any)
+	if !ok {
+		return names
+	}
+	for _, host := range hosts {
+		if table, ok := host.(map[string]any); ok {
+			names = slices.Concat(names, pathsIn(table["ca"]), pathsIn(table["client"]))
+		}
+	}
+	slices.Sort(names) // the same one is told of each time
+	return names
+}
+
+// pathsIn are the texts in a value: one, or lists of them.
+func pathsIn(value any) (paths []string) {
+	switch v := value.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, each := range v {
+			paths = append(paths, pathsIn(each)...)
+		}
+	}
+	return paths
+}
+
+// checkReadable looks before anybody opens it: to open some devices is an act
+// already.
+func checkReadable(name string, limit int64) error {
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w", name, errUnreadable)
+	case info.Size() > limit:
+		return fmt.Errorf("%s: %w: %d bytes, at most %d", name, errTooLarge, info.Size(), limit)
+	}
+	return nil
+}

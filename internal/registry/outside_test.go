@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// What a host says is in the error, the status and the record: a number of four megabytes, which the parser of JSON
+// quotes whole, filled all three.
+func TestErrorsQuoteNoMoreThanALine(t *testing.T) {
+	t.Parallel()
+	digits, escapes := strings.Repeat("1", maxManifest-100), strings.Repeat(`\u001b[2J\u202e`, 10_000)
+	for name, body := range map[string]string{
+		"a number":         `{"schemaVersion": ` + digits + `}`,
+		"a number as text": `{"schemaVersion": 2, "mediaType": ` + digits + `}`,
+		"an escape":        `{"schemaVersion": 2, "mediaType": "` + escapes + `"}`,
+		"a digest":         `{"schemaVersion": 2, "config": {"digest": "` + escapes + `"}}`,
+		"a size":           `{"schemaVersion": 2, "config": {"size": ` + digits + `}}`,
+		"a key":            `{"schemaVersion": 2, "` + escapes + `": ` + digits + `, "config": ` + digits + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			desc := f.set(ocispec.MediaTypeImageManifest, []byte(body))
+			config := f.set(ocispec.MediaTypeImageConfig, []byte(`{"config": `+digits[:1<<20]+`}`))
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			_, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+			assertLine(t, err)
+			_, err = r.Describe(t.Context(), f.repository(), f.manifest(t, config, nil).Digest)
+			assertLine(t, err)
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"tags": [` + digits[:1<<19] + `]}`))
+			})
+			_, err = r.Tags(t.Context(), f.repository())
+			assertLine(t, err)
+			f.answer(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/"+digits[:1<<14])
+				w.Header().Set(digestHeader, digits[:1<<14])
+			})
+			_, err = r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			assertLine(t, err)
+		})
+	}
+}
+
+// assertLine says that an error is one printable line: of the repository, the host and a bounded cause.
+func assertLine(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	text := err.Error()
+	assert.Less(t, len(text), outside.MaxError+100)
+	assert.Equal(t, text, outside.Line(text, len(text)))
+}

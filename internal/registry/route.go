@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// askedHost is a host that hosts.toml or a namespace names, and what is known of
+// it for the requests that its answers lead to: redirects, and realms of tokens.
+type askedHost struct {
+	name  string          // by hostKey
+	named map[string]bool // by hostKey: hosts that the configuration names beside it, wherever they are
+	reach atomic.Int32    // of the address that it was last reached at; behind a proxy nobody knows it
+}
+
+type askedKey struct{}
+
+// route is the host that a request is for, and the host that was asked in the
+// first place.
+type route struct {
+	host  string     // by hostKey
+	asked *askedHost // nil: the same
+}
+
+func routeOf(req *http.Request) route {
+	asked, _ := req.Context().Value(askedKey{}).(*askedHost)
+	return route{hostKey(req.URL), asked}
+}
+
+// isLed tells that an answer of the asked host chose where the request goes.
+func (r route) isLed() bool { return r.asked != nil && r.asked.name != r.host }
+
+// account is the name under which failures count: never that of a host which
+// only another one has led to.
+func (r route) account() string {
+	if r.isLed() {
+		return r.asked.name + " > " + r.host
+	}
+	return r.host
+}
+
+// reach says from where an address is reached. The larger, the nearer to the
+// node, and the less a stranger has to say about it.
+type reach int32
+
+const (
+	reachPublic reach = iota
+	reachPrivate
+	reachLinkLocal // where clouds tell a machine its secrets
+	reachLoopback
+)
+
+func (r reach) String() string {
+	return [...]string{"a public", "a private", "a link-local", "a loopback"}[r]
+}
+
+// privateRanges are those of a site that netip does not call private: shared
+// address space (RFC 6598), benchmarks (RFC 2544), site-local (RFC 3879).
+var privateRanges = []netip.Prefix{
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("fec0::/10"),
+}
+
+// translated is where NAT64 has IPv4 addresses, in the last four bytes (RFC 6052).
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
+func reachOf(address netip.Addr) reach {
+	address = address.Unmap().WithZone("")
+	if translated.Contains(address) {
+		all := address.As16()
+		address = netip.AddrFrom4([4]byte(all[12:]))
+	}
+	switch {
+	// Linux takes the unspecified address, and the rest of 0.0.0.0/8, for this host.
+	case !address.IsValid(), address.IsLoopback(), address.IsUnspecified(), address.Is4() && address.As4()[0] == 0:
+		return reachLoopback
+	case address.IsLinkLocalUnicast(), address.IsMulticast():
+		return reachLinkLocal
+	case address.IsPrivate():
+		return reachPrivate
+	}
+	for _, private := range privateRanges {
+		if private.Contains(address) {
+			return reachPrivate
+		}
+	}
+	return reachPublic
+}
+
+// errInward ends a request that an answer led towards the node.
+var errInward = errors.New("a redirect or a realm may lead there only if hosts.toml names the host")
+
+// inwardError is a request that was not sent.
+type inwardError struct {
+	host  string
+	reach reach
+}
+
+func (e *inwardError) Error() string {
+	return fmt.Sprintf("%s has %s address: %s", outside.Line(e.host, maxHostName), e.reach, errInward)
+}
+func (e *inwardError) Unwrap() error { return errInward }
+
+// check refuses an address that is nearer to the node than that of the asked
+// host. A mirror on a private address may lead to a store on another one; no
+// public host may, and nobody but the node itself to its loopback addresses.
+func (r route) check(address netip.Addr) error {
+	at := reachOf(address)
+	if !r.isLed() || at <= reach(r.asked.reach.Load()) || r.asked.named[r.host] {
+		return nil
+	}
+	return &inwardError{r.host, at}
+}
+
+// checkLiteral is for a host that is written as an address: with a proxy, nobody
+// here would connect to it.
+func (r route) checkLiteral(u *url.URL) error {
+	if address, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return r.check(address)
+	}
+	return nil
+}
+
+// checkDial is the ControlContext of the dialer for hosts that others led to: it
+// sees what a name resolved to, before anything is sent there.
+func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error {
+	s, ok := ctx.Value(sendingKey{}).(*sending)
+	if !ok || s.proxied {
+		return nil
+	}
+	return s.to.check(addressOf(address))
+}
+
+// ledDialer has containerd's times. A dial_timeout of hosts.toml is the asked
+// host's own.
+var ledDialer = net.Dialer{
+	Timeout: dialTimeout, KeepAlive: 30 * time.Second, FallbackDelay: 300 * time.Millisecond, ControlContext: checkDial,
+}
+
+// connected is told of the connection that a request will go through, a new one
+// or one that another request has left.
+func (s *sending) connected(remote net.Addr) error {
+	address := addressOf(remote.String())
+	switch {
+	case s.proxied:
+		return nil
+	case s.to.isLed():
+		return s.to.check(address)
+	case s.to.asked != nil:
+		s.to.asked.reach.Store(int32(reachOf(address)))
+	}
+	return nil
+}
+
+// addressOf is the address before a port; the zero one, which is trusted least,
+// where there is none.
+func addressOf(hostPort string) netip.Addr {
+	at, err := netip.ParseAddrPort(hostPort)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr()
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// inner is a service of the node that counts who connects to it.
+type inner struct {
+	*httptest.Server
+	connections, requests atomic.Int32
+}
+
+func newInner(t *testing.T) *inner {
+	t.Helper()
+	in := &inner{}
+	in.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		in.requests.Add(1)
+		w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+		w.Header().Set(digestHeader, testDigest)
+	}))
+	in.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			in.connections.Add(1)
+		}
+	}
+	in.Start()
+	t.Cleanup(in.Close)
+	return in
+}
+
+// port is ":" and the port.
+func (in *inner) port() string {
+	return in.Listener.Addr().String()[strings.LastIndex(in.Listener.Addr().String(), ":"):]
+}
+
+const publicHost = "mirror.example.com"
+
+// behindProxy makes a fake the proxy for publicHost: nobody knows its address, and
+// so it counts as a public host.
+func (f *fake) behindProxy(t *testing.T) func(*Options) {
+	t.Helper()
+	proxy := mustURL(t, f.URL)
+	return func(o *Options) {
+		o.Proxy = func(req *http.Request) (*url.URL, error) {
+			if req.URL.Hostname() == publicHost {
+				return proxy, nil
+			}
+			return nil, nil
+		}
+	}
+}
+
+func resolvePublic(t *testing.T, r *guarded) error {
+	t.Helper()
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: publicHost + "/app", Tag: "1"})
+	return err
+}
+
+// A public host can have the node ask no address that only the node or its site
+// reaches: not by an address, not by a name that resolves to one, not for a token,
+// and not on a connection that is open already. What hosts.toml names is asked.
+func TestNothingLeadsInward(t *testing.T) {
+	t.Parallel()
+	redirect := func(to string) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, "http://"+to+"/latest/meta-data?X-Signature="+secret, http.StatusFound)
+		}
+	}
+	realm := func(to string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+to+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+	for title, c := range map[string]struct {
+		host   string // before the port
+		answer func(to string) http.HandlerFunc
+		open   bool // a connection to it is there already
+		named  bool
+	}{
+		"an address":                  {host: "127.0.0.1", answer: redirect},
+		"an address, written as IPv6": {host: "[::ffff:127.0.0.1]", answer: redirect},
+		"a name":                      {host: "localhost", answer: redirect},
+		"no address":                  {host: "0.0.0.0", answer: redirect},
+		"a realm":                     {host: "127.0.0.1", answer: realm},
+		"a realm with a name":         {host: "localhost", answer: realm},
+		"an open connection":          {host: "localhost", answer: redirect, open: true},
+		"a named host":                {host: "localhost", answer: redirect, named: true},
+		"a named realm":               {host: "localhost", answer: realm, named: true},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			f, in := newFake(t), newInner(t)
+			to := c.host + in.port()
+			f.answer(c.answer(to))
+			toml := plainHTTP(publicHost)
+			if c.named {
+				toml += "[host.\"http://" + to + "\"]\ncapabilities = [\"push\"]\n"
+			}
+			dir := certsD(t, publicHost, toml)
+			addNamespace(t, dir, to, plainHTTP(to))
+			r, _ := newRegistry(t, dir, f.behindProxy(t))
+			if c.open {
+				_, err := r.Resolve(t.Context(), agent.Reference{Repository: to + "/app", Tag: "1"})
+				require.NoError(t, err)
+			}
+			connections, requests := in.connections.Load(), in.requests.Load()
+			err := resolvePublic(t, r)
+			if c.named {
+				assert.Equal(t, requests+1, in.requests.Load())
+				return
+			}
+			require.ErrorIs(t, err, errInward)
+			require.ErrorContains(t, err, to+" has a loopback address")
+			assert.Equal(t, publicHost, sourceError(t, err).Host)
+			assert.Equal(t, connections, in.connections.Load())
+			assert.Equal(t, requests, in.requests.Load())
+			if c.open {
+				_, err := r.Resolve(t.Context(), agent.Reference{Repository: to + "/app", Tag: "1"})
+				require.NoError(t, err, "it is asked as ever")
+			}
+		})
+	}
+}
+
+// Where a proxy makes the connections, what is written as an address is refused
+// before the proxy is asked.
+func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"169.254.169.254", "10.0.0.1:8080", "[fe80::1%25eth0]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]"} {
+		f := newFake(t)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, "http://"+to+"/latest/meta-data", http.StatusFound)
+		})
+		proxy := mustURL(t, f.URL)
+		r, rec := newRegistry(t, certsD(t, publicHost, plainHTTP(publicHost)), func(o *Options) {
+			o.Proxy = func(*http.Request) (*url.URL, error) { return proxy, nil }
+		})
+		require.ErrorIs(t, resolvePublic(t, r), errInward, to)
+		assert.Len(t, rec.lines(), 1)
+	}
+}
+
+func TestReachOfAnAddress(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]reach{
+		"93.184.216.34": reachPublic, "2606:2800:220:1::1": reachPublic, "172.32.0.1": reachPublic, "64:ff9b::5db8:d822": reachPublic,
+		"10.1.2.3": reachPrivate, "172.16.0.1": reachPrivate, "192.168.1.1": reachPrivate, "fd00::1": reachPrivate,
+		"100.64.0.1": reachPrivate, "198.18.0.1": reachPrivate, "fec0::1": reachPrivate, "::ffff:10.0.0.1": reachPrivate,
+		"169.254.169.254": reachLinkLocal, "fe80::1": reachLinkLocal, "fe80::1%eth0": reachLinkLocal, "::ffff:169.254.169.254": reachLinkLocal,
+		"224.0.0.1": reachLinkLocal, "ff02::1": reachLinkLocal, "64:ff9b::a9fe:a9fe": reachLinkLocal,
+		"127.0.0.1": reachLoopback, "127.8.8.8": reachLoopback, "::1": reachLoopback, "0.0.0.0": reachLoopback, "0.1.2.3": reachLoopback, "::": reachLoopback,
+		"64:ff9b::7f00:1": reachLoopback,
+	} {
+		assert.Equal(t, want, reachOf(netip.MustParseAddr(text)), text)
+	}
+	assert.Equal(t, reachLoopback, reachOf(addressOf("pipe")), "what nobody knows is trusted least")
+}
+
+// What may be led to follows from where the asked host is: outwards, and never
+// nearer to the node.
+func TestAHostLeadsOutwardsOnly(t *testing.T) {
+	t.Parallel()
+	addresses := []string{"93.184.216.34", "10.0.0.9", "169.254.169.254", "127.0.0.1"}
+	for from := range addresses {
+		for to := range addresses {
+			s := &sending{to: route{"a", &askedHost{name: "a", named: map[string]bool{"named": true}}}}
+			require.NoError(t, s.connected(&net.TCPAddr{IP: net.ParseIP(addresses[from]), Port: 1}))
+			target := netip.MustParseAddr(addresses[to])
+			assert.NoError(t, route{"a", s.to.asked}.check(target), "itself")
+			assert.NoError(t, route{"named", s.to.asked}.check(target))
+			if to <= from {
+				assert.NoError(t, route{"b", s.to.asked}.check(target))
+			} else {
+				assert.ErrorIs(t, route{"b", s.to.asked}.check(target), errInward)
+			}
+		}
+	}
+}
+
+// newFakeWith is a fake with a certificate of its own: those of httptest are all
+// the same.
+func newFakeWith(t *testing.T, cert, key string) *fake {
+	t.Helper()
+	f := &fake{content: map[string]served{}}
+	f.Server = httptest.NewUnstartedServer(f)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	f.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	f.StartTLS()
+	t.Cleanup(f.Close)
+	return f
+}
+
+// What a host leads to and what fails there is that host's failure: who is led to
+// is asked as ever by everybody else, and answers.
+func TestARegistryCannotBlindAnotherOne(t *testing.T) {
+	t.Parallel()
+	torn := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for title, c := range map[string]struct {
+		ca     bool // the registry knows the authority of the other one
+		answer http.HandlerFunc
+		realm  bool
+	}{
+		"TLS":           {answer: nil},
+		"TLS, a realm":  {answer: nil, realm: true},
+		"torn":          {ca: true, answer: torn},
+		"500":           {ca: true, answer: busy(500, "")},
+		"429":           {ca: true, answer: busy(429, "")},
+		"500 to tokens": {ca: true, answer: busy(500, ""), realm: true},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			ca, cert, key := certificate(t)
+			bad, good, clock := newFakeWith(t, cert, key), newTLSFake(t), newClock()
+			good.tag("1", good.image(t, "linux", "amd64", nil))
+			good.answer(func(w http.ResponseWriter, req *http.Request) {
+				if strings.HasPrefix(req.URL.Path, "/trap") && c.answer != nil {
+					c.answer(w, req)
+				}
+			})
+			bad.answer(func(w http.ResponseWriter, req *http.Request) {
+				if c.realm {
+					w.Header().Set("WWW-Authenticate", `Bearer realm="`+good.URL+`/trap",service="x"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				http.Redirect(w, req, good.URL+"/trap", http.StatusTemporaryRedirect)
+			})
+			authorities := `"` + ca + `"`
+			if c.ca {
+				authorities += `, "` + good.ca(t) + `"`
+			}
+			dir := certsD(t, good.host(), good.tlsHost(t))
+			addNamespace(t, dir, bad.host(), "server = \""+bad.URL+"\"\nca = ["+authorities+"]\n")
+			r, _ := newRegistry(t, dir, clock.option)
+			for range openAfter {
+				require.Error(t, bad.poll(t, r))
+			}
+			source := sourceError(t, bad.poll(t, r))
+			assert.True(t, source.Unasked, "who is led there is held")
+			assert.Equal(t, bad.host(), source.Host)
+			assert.ErrorContains(t, source, good.host()+": ")
+			assert.ErrorContains(t, source, "left alone until 2026-11-21T12:01:00Z")
+			for range 2 * openAfter {
+				require.NoError(t, good.poll(t, r))
+			}
+			assert.True(t, sourceError(t, bad.poll(t, r)).Unasked, "and stays so")
+		})
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimeevents
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/api/events"
+	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a containerd that tells what a test wants.
+type server struct {
+	eventsapi.UnimplementedEventsServer
+	filters chan []string
+	send    chan *types.Envelope
+}
+
+func (s *server) Subscribe(r *eventsapi.SubscribeRequest, to eventsapi.Events_SubscribeServer) error {
+	s.filters <- r.GetFilters()
+	for {
+		select {
+		case <-to.Context().Done():
+			return nil
+		case e := <-s.send:
+			if err := to.Send(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// serve starts a containerd on a socket.
+func serve(t *testing.T, socket string) (*server, *grpc.Server) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	s := &server{filters: make(chan []string, 1), send: make(chan *types.Envelope)}
+	g := grpc.NewServer()
+	eventsapi.RegisterEventsServer(g, s)
+	go func() { _ = g.Serve(listener) }()
+	t.Cleanup(g.Stop)
+	return s, g
+}
+
+func envelope(t *testing.T, topic string, m proto.Message) *types.Envelope {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return &types.Envelope{Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{Value: data}}
+}
+
+// watch hears what a containerd tells.
+func watch(t *testing.T, socket string) <-chan agent.RuntimeEvent {
+	t.Helper()
+	e, err := New(Options{Socket: socket, Namespace: "k8s.io", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, ended := make(chan agent.RuntimeEvent, 16), make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Watch(ctx, func(e agent.RuntimeEvent) { heard <- e })
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return heard
+}
+
+func TestStartsAndEndsOfContainersAreHeard(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	s, _ := serve(t, socket)
+	heard := watch(t, socket)
+	assert.Equal(t, []string{`namespace=="k8s.io",topic=="/tasks/start"`, `namespace=="k8s.io",topic=="/tasks/exit"`}, <-s.filters)
+	assert.Zero(t, <-heard, "something may have been missed before")
+	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "a", Pid: 7})
+	assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
+	s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: "a", ID: "probe"}) // of an exec
+	s.send <- envelope(t, "/tasks/oom", &events.TaskOOM{ContainerID: "a"})
+	s.send <- &types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: []byte("no message")}}
+	s.send <- &types.Envelope{Topic: topicExit}
+	s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: "a", ID: "a", ExitStatus: 137})
+	assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
+}
+
+func TestContainerdConformsAsRuntimeEvents(t *testing.T) {
+	t.Parallel()
+	agenttest.TestRuntimeEvents(t, func(t *testing.T) agenttest.EventsUnderTest {
+		t.Helper()
+		socket := filepath.Join(t.TempDir(), "containerd.sock")
+		s, g := serve(t, socket)
+		e, err := New(Options{Socket: socket, Namespace: "k8s.io", Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		return agenttest.EventsUnderTest{
+			Events: e,
+			Start: func(t *testing.T, id string) {
+				t.Helper()
+				s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: id})
+			},
+			End: func(t *testing.T, id string) {
+				t.Helper()
+				s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: id, ID: id})
+			},
+			Other: func(t *testing.T, id string) {
+				t.Helper()
+				s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: id, ID: "probe"})
+			},
+			Restart: func(t *testing.T) {
+				t.Helper()
+				g.Stop()
+				s, g = serve(t, socket)
+			},
+		}
+	})
+}
+
+func TestContainerdThatGoesAwayIsHeardAgain(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	s, g := serve(t, socket)
+	heard := watch(t, socket)
+	<-s.filters
+	assert.Zero(t, <-heard)
+	g.Stop()
+	assert.Zero(t, <-heard, "it is gone")
+	s, _ = serve(t, socket)
+	<-s.filters
+	assert.Zero(t, <-heard, "it is back")
+	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "b"})
+	assert.Equal(t, agent.RuntimeEvent{ContainerID: "b"}, <-heard)
+}
+
+func TestSocketMustBeAbsolute(t *testing.T) {
+	t.Parallel()
+	_, err := New(Options{Socket: "containerd.sock"})
+	require.EqualError(t, err, `containerd "containerd.sock": not an absolute path`)
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// No edit of ours makes more of a change than was intended; if one does, its result is not used.
+func TestProveRefusesWhatWasNotIntended(t *testing.T) {
+	t.Parallel()
+	const template = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: a, image: 'a:1'}\n"
+	for name, c := range map[string]struct {
+		out  string
+		want string // empty: as intended
+	}{
+		"the same":            {template, ""},
+		"another style":       {template + "# a comment\n", ""},
+		"another image":       {template[:len(template)-4] + "2'}\n", errNotAsIntended.Error()},
+		"another type":        {template + "  priority: \"1\"\n", errNotAsIntended.Error()},
+		"one more key":        {template + "  hostNetwork: true\n", errNotAsIntended.Error()},
+		"one more document":   {template + "---\nkind: Pod\n", errNotAsIntended.Error()},
+		"what cannot be read": {template + "\t", "line"},
+	} {
+		f, err := load([]byte(template))
+		require.NoError(t, err)
+		_, err = (&plan{podFile: f}).prove([]byte(c.out))
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
