@@ -106,3 +106,23 @@ func TestLayersAreBounded(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// A manifest that lists another one, or an index, as one of its blobs would have that fetched and decoded beside all
+// others, and be it embedded, without being counted.
+func TestAManifestHoldsNoManifest(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{
+		ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex,
+		images.MediaTypeDockerSchema2Manifest, images.MediaTypeDockerSchema2ManifestList,
+	} {
+		for _, blobs := range [][]ocispec.Descriptor{
+			{{MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}, blob("layer", 1), {MediaType: kind}},
+			{{MediaType: kind}, {MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}},
+		} {
+			handler := (&guard{session: sessionOn(t, &fakeRecords{}), seen: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
+				func(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) { return blobs, nil }))
+			_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Size: 1})
+			assert.ErrorContains(t, err, "blob of media type \""+kind+"\"")
+		}
+	}
+}

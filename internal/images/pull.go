@@ -89,7 +89,7 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		case err != nil:
 			return nil, err
 		case images.IsManifestType(desc.MediaType):
-			if err := ocimanifest.CheckLayers(countLayers(children)); err != nil {
+			if err := ocimanifest.CheckBlobs(children); err != nil {
 				return nil, fmt.Errorf("manifest %s: %w", desc.Digest, err)
 			}
 			g.seen(children)
@@ -100,15 +100,6 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		}
 		return children, nil
 	})
-}
-
-func countLayers(blobs []ocispec.Descriptor) (n int) {
-	for _, blob := range blobs {
-		if !images.IsConfigType(blob.MediaType) {
-			n++
-		}
-	}
-	return n
 }
 
 // layer fetches a layer when its turn has come. containerd's client does not

@@ -5,6 +5,7 @@ package ocimanifest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -142,4 +143,20 @@ func TestLayersAreCounted(t *testing.T) {
 	assert.Len(t, d.Layers, MaxLayers)
 	_, err = Parse(ocispec.MediaTypeImageManifest, build(10_000))
 	require.EqualError(t, err, "manifest: too many layers: 10000, at most 500")
+}
+
+// What containerd would take for an image of its own within an image is refused before anything is pulled.
+func TestAManifestHoldsNoManifest(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {
+		const blob = `{"mediaType":"%s","digest":"sha256:%064d","size":1}`
+		within, other := fmt.Sprintf(blob, kind, 1), fmt.Sprintf(blob, ocispec.MediaTypeImageConfig, 2)
+		for _, body := range []string{
+			`{"schemaVersion":2,"config":` + other + `,"layers":[` + within + `]}`,
+			`{"schemaVersion":2,"config":` + within + `,"layers":[` + other + `]}`,
+		} {
+			_, err := Parse(ocispec.MediaTypeImageManifest, []byte(body))
+			require.EqualError(t, err, `manifest: blob of media type "`+kind+`": an image within an image`)
+		}
+	}
 }

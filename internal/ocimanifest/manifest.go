@@ -70,16 +70,20 @@ func Parse(kind string, body []byte) (Document, error) {
 		return Document{}, fmt.Errorf("manifest: media type %q came as %q", outside.Text(d.MediaType), kind)
 	}
 	d.MediaType = kind
-	if err := CheckLayers(len(d.Layers)); err != nil {
-		return Document{}, fmt.Errorf("manifest: %w", err)
-	}
 	return d, d.checkDescriptors()
 }
 
-// CheckLayers is the error of an image with more layers than a node can mount.
-func CheckLayers(count int) error {
-	if count > MaxLayers {
-		return fmt.Errorf("%w layers: %d, at most %d", ErrTooMany, count, MaxLayers)
+// CheckBlobs is for what the manifest of an image lists, config and layers. The error
+// is of more layers than a node can mount, or of an image among them: containerd would
+// fetch and decode that, too, with all that is in it.
+func CheckBlobs(blobs []ocispec.Descriptor) error {
+	if layers := len(blobs) - 1; layers > MaxLayers {
+		return fmt.Errorf("%w layers: %d, at most %d", ErrTooMany, layers, MaxLayers)
+	}
+	for _, blob := range blobs {
+		if images.IsManifestType(blob.MediaType) || images.IsIndexType(blob.MediaType) {
+			return fmt.Errorf("blob of media type %q: an image within an image", blob.MediaType)
+		}
 	}
 	return nil
 }
@@ -110,6 +114,9 @@ func (d Document) checkDescriptors() error {
 	all := slices.Concat(d.Manifests, d.Layers)
 	if !d.IsIndex() {
 		all = append(all, d.Config)
+		if err := CheckBlobs(all); err != nil {
+			return fmt.Errorf("manifest: %w", err)
+		}
 	}
 	for _, each := range all {
 		if err := each.Digest.Validate(); err != nil {
