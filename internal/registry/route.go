@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -67,9 +68,11 @@ func (r reach) String() string {
 }
 
 // privateRanges are those of a site that netip does not call private: shared
-// address space (RFC 6598), benchmarks (RFC 2544), site-local (RFC 3879).
+// address space (RFC 6598), benchmarks (RFC 2544), protocol assignments, where a
+// cloud has its metadata (RFC 6890), site-local (RFC 3879), a site's own NAT64 (RFC 8215).
 var privateRanges = []netip.Prefix{
-	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("fec0::/10"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("64:ff9b:1::/48"),
 }
 
 // translated is where NAT64 has IPv4 addresses, in the last four bytes (RFC 6052).
@@ -126,10 +129,25 @@ func (r route) check(address netip.Addr) error {
 // checkLiteral is for a host that is written as an address: with a proxy, nobody
 // here would connect to it.
 func (r route) checkLiteral(u *url.URL) error {
-	if address, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return r.check(address)
+	name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	address, err := netip.ParseAddr(name)
+	if err == nil || isNumber(lastLabel(name)) || lastLabel(name) == "localhost" {
+		return r.check(address) // the zero one, which is trusted least, is what is no IP address to us
 	}
 	return nil
+}
+
+func lastLabel(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
+// isNumber tells the end of an address as inet_aton(3) reads more of them than we do:
+// 2130706433, 127.1, 0x7f.1. No name in the DNS ends so.
+func isNumber(label string) bool {
+	digits, hex := strings.CutPrefix(label, "0x")
+	of := "0123456789"
+	if hex {
+		of += "abcdef"
+	}
+	return label != "" && strings.Trim(digits, of) == ""
 }
 
 // checkDial is the ControlContext of the dialer for hosts that others led to: it

@@ -142,7 +142,11 @@ func TestNothingLeadsInward(t *testing.T) {
 // before the proxy is asked.
 func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 	t.Parallel()
-	for _, to := range []string{"169.254.169.254", "10.0.0.1:8080", "[fe80::1%25eth0]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]"} {
+	for _, to := range []string{
+		"169.254.169.254", "10.0.0.1:8080", "[fe80::1%25eth0]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]",
+		"169.254.169.254.", "2852039166", "0xa9.254.169.254", "169.254.43518", "127.1:80", "0X7F000001", // as inet_aton(3) reads them
+		"localhost.", "a.localhost", "A.LocalHost.:8080",
+	} {
 		f := newFake(t)
 		f.answer(func(w http.ResponseWriter, req *http.Request) {
 			http.Redirect(w, req, "http://"+to+"/latest/meta-data", http.StatusFound)
@@ -156,6 +160,14 @@ func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 	}
 }
 
+// A proxy resolves names of its own, and those are asked for.
+func TestNamesLeadThroughAProxy(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"blobs.example.com", "0x.example.com", "1.2.3.4.example.com.", "localhost.example.com", "xn--p1ai", "7f"} {
+		require.NoError(t, route{to, &askedHost{name: "a"}}.checkLiteral(&url.URL{Host: to}), to)
+	}
+}
+
 func TestReachOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]reach{
@@ -165,7 +177,7 @@ func TestReachOfAnAddress(t *testing.T) {
 		"169.254.169.254": reachLinkLocal, "fe80::1": reachLinkLocal, "fe80::1%eth0": reachLinkLocal, "::ffff:169.254.169.254": reachLinkLocal,
 		"224.0.0.1": reachLinkLocal, "ff02::1": reachLinkLocal, "64:ff9b::a9fe:a9fe": reachLinkLocal,
 		"127.0.0.1": reachLoopback, "127.8.8.8": reachLoopback, "::1": reachLoopback, "0.0.0.0": reachLoopback, "0.1.2.3": reachLoopback, "::": reachLoopback,
-		"64:ff9b::7f00:1": reachLoopback,
+		"64:ff9b::7f00:1": reachLoopback, "192.0.0.192": reachPrivate, "64:ff9b:1::a9fe:a9fe": reachPrivate,
 	} {
 		assert.Equal(t, want, reachOf(netip.MustParseAddr(text)), text)
 	}
