@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -60,17 +61,26 @@ func namedFiles(file string) []string {
 	if toml.Unmarshal(data, &tables) != nil {
 		return nil // containerd logs it, and takes none of it
 	}
-	names := slices.Concat(pathsIn(tables["ca"]), pathsIn(tables["client"]))
-	hosts, ok := tables["host"].(map[string]any)
-	if !ok {
-		return names
-	}
-	for _, host := range hosts {
-		if table, ok := host.(map[string]any); ok {
-			names = slices.Concat(names, pathsIn(table["ca"]), pathsIn(table["client"]))
+	names := filesOf(tables)
+	slices.Sort(names) // the same one is told of each time
+	return names
+}
+
+// filesOf are those of a table and of the hosts in it. Keys are taken in any letters,
+// as containerd's parser does.
+func filesOf(table map[string]any) (names []string) {
+	for key, value := range table {
+		switch strings.ToLower(key) {
+		case "ca", "client":
+			names = append(names, pathsIn(value)...)
+		case "host":
+			hosts, _ := value.(map[string]any)
+			for _, host := range hosts {
+				of, _ := host.(map[string]any)
+				names = append(names, filesOf(of)...)
+			}
 		}
 	}
-	slices.Sort(names) // the same one is told of each time
 	return names
 }
 

@@ -36,6 +36,8 @@ func TestFilesThatHostsTOMLNames(t *testing.T) {
 		"a link to a device":         {toml: "ca = \"x.pem\"\n", name: "x.pem", make: device, want: "x.pem: not a regular file"},
 		"a FIFO":                     {toml: "ca = \"x.pem\"\n", name: "x.pem", make: fifo, want: "x.pem: not a regular file"},
 		"a directory":                {toml: "ca = \"..\"\n", want: "not a regular file"},
+		"a key in other letters":     {toml: "Ca = \"..\"\n", want: "not a regular file"}, // as containerd's parser takes it
+		"of a host, other letters":   {toml: "[host.\"https://m1\"]\ncLIENT = \"..\"\n", want: "not a regular file"},
 		"a FIFO for a certificate":   {toml: "client = \"x.pem\"\n", name: "x.pem", make: fifo, want: "x.pem: not a regular file"},
 		"in a list of certificates":  {toml: "client = [\"CA\", \"x.pem\"]\n", name: "x.pem", make: fifo, want: "x.pem: not a regular file"},
 		"a device for a key":         {toml: "[host.\"https://m1\"]\nclient = [[\"CA\", \"x.pem\"]]\n", name: "x.pem", make: device, want: "x.pem: not a regular file"},
