@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -150,7 +151,8 @@ func moment(text string) error {
 const firstYear = 2000
 
 // ParseTime reads a moment as people write it: RFC 3339, or the date alone,
-// which is the midnight at its beginning where the node is.
+// which is the midnight at its beginning where the node is. One that is too late to
+// be written in UTC is the latest that can be.
 func ParseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -158,6 +160,9 @@ func ParseTime(text string) (time.Time, error) {
 	}
 	if err != nil || t.Year() < firstYear {
 		return time.Time{}, errors.New("want a time such as 2026-12-24T18:00:00+01:00, or a date such as 2026-12-24")
+	}
+	if writable := outside.Time(t); !writable.Equal(t) {
+		return writable, nil
 	}
 	return t, nil
 }

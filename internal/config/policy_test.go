@@ -135,6 +135,19 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
+// A hold's end and a freeze are written to the status, which has years of four digits in UTC.
+func TestTimeOfThePolicyCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"9999-12-31T23:59:59-12:00", "9999-12-31", "2026-12-24"} {
+		got, err := ParseTime(text)
+		require.NoError(t, err, text)
+		for _, hours := range []int{-14, 0, 14} {
+			_, err = got.In(time.FixedZone("", hours*3600)).MarshalJSON()
+			assert.NoError(t, err, "%s at %+d", text, hours)
+		}
+	}
+}
+
 // TestAPatternThatIsTakenMatchesWithoutError: what path.Match would call
 // malformed is refused with its line, for whatever tag it meets first.
 func TestAPatternThatIsTakenMatchesWithoutError(t *testing.T) {
