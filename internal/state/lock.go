@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,8 +22,9 @@ import (
 // text names its process.
 var ErrLocked = errors.New("locked by another agent")
 
-// lockFile is locked with flock(2), which ends with the process that holds it.
-// The file stays; its content is the holder's process id, for people.
+// lockFile is locked with flock(2), and so is its directory, for which a full disk
+// needs no room. Both locks end with the process that holds them. The file stays; its
+// content is the holder's process id, for people.
 const lockFile = "lock"
 
 // Lock keeps a second agent out until unlock is called or the process ends. It
@@ -37,18 +39,15 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
-	file, err := lock(filepath.Join(s.stateDir, lockFile))
+	unlock, err = lock(filepath.Join(s.stateDir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	if err := s.sweep(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("state: %w", err), file.Close())
+		unlock()
+		return nil, fmt.Errorf("state: %w", err)
 	}
-	return func() {
-		// Both are for the next one's convenience: the lock ends with the handle.
-		_ = file.Truncate(0)
-		_ = file.Close()
-	}, nil
+	return unlock, nil
 }
 
 func (s *Store) sweep(stateDir *atomicfile.Dir) error {
@@ -60,54 +59,57 @@ func (s *Store) sweep(stateDir *atomicfile.Dir) error {
 	return errors.Join(stateDir.Sweep(), runtimeDir.Sweep())
 }
 
-func lock(path string) (*os.File, error) {
+func lock(path string) (unlock func(), err error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
 	file, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return lockDirectory(filepath.Dir(path)) // a full disk, and no agent was here before
+		file, err = nil, nil // a full disk, and no agent was here before
+	}
+	if err == nil {
+		err = take(dir, file)
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := take(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
-	}
-	return file, nil
-}
-
-// lockDirectory takes the directory for the lock file that there is no room for.
-func lockDirectory(path string) (*os.File, error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return nil, errors.Join(fmt.Errorf("%s: %w: process unknown", path, ErrLocked), dir.Close())
-	case err != nil:
-		return nil, errors.Join(err, dir.Close())
-	}
-	return dir, nil
-}
-
-func take(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: not a regular file", atomicfile.ErrUnsafe)
-	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("%w: process %s", ErrLocked, holder(file))
-	}
-	if err != nil {
-		return err
+		_, _ = dir.Close(), file.Close()
+		return nil, fmt.Errorf("%s: %w", path, plain(err))
 	}
 	// For people only: on a full disk it stays unwritten, and the lock holds.
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return func() {
+		// All are for the next one's convenience: the locks end with the handles.
+		_, _, _ = file.Truncate(0), file.Close(), dir.Close()
+	}, nil
+}
+
+// plain is an error without the path that is said anyway.
+func plain(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
+// take locks the directory and the file. Either is nil where there is none.
+func take(dir, file *os.File) error {
+	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: not a regular file", atomicfile.ErrUnsafe)
+	}
+	for _, each := range []*os.File{dir, file} {
+		if each == nil {
+			continue
+		}
+		err := unix.Flock(int(each.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%w: process %s", ErrLocked, holder(file))
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -3,22 +3,47 @@
 package state
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Where a full disk has no room for the lock file, the directory is locked, by one
-// agent alone.
-func TestADirectoryIsLockedOnce(t *testing.T) {
+// Where a full disk has no room for the lock file, the directory alone is locked. It keeps out who comes when there is
+// room again, and makes a file of its own.
+func TestWithoutALockFileTheDirectoryIsLocked(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	first, err := lockDirectory(dir)
+	s := New(filepath.Join(t.TempDir(), "lib"), filepath.Join(t.TempDir(), "run"), slog.New(slog.DiscardHandler))
+	require.NoError(t, os.Mkdir(s.stateDir, 0o755))
+	dir, err := os.Open(s.stateDir)
 	require.NoError(t, err)
-	_, err = lockDirectory(dir)
+	require.NoError(t, take(dir, nil))
+	_, err = s.Lock(t.Context())
 	require.ErrorIs(t, err, ErrLocked)
-	require.NoError(t, first.Close())
-	again, err := lockDirectory(dir)
+	require.ErrorContains(t, err, "process unknown")
+	require.NoError(t, dir.Close())
+	unlock, err := s.Lock(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, again.Close())
+	require.NoError(t, os.Remove(filepath.Join(s.stateDir, lockFile)))
+	_, err = s.Lock(t.Context())
+	require.ErrorIs(t, err, ErrLocked, "whatever becomes of the file")
+	unlock()
+}
+
+// An agent before this one locks the file alone.
+func TestALockedFileKeepsOut(t *testing.T) {
+	t.Parallel()
+	s := New(filepath.Join(t.TempDir(), "lib"), filepath.Join(t.TempDir(), "run"), slog.New(slog.DiscardHandler))
+	require.NoError(t, os.Mkdir(s.stateDir, 0o755))
+	file, err := os.Create(filepath.Join(s.stateDir, lockFile))
+	require.NoError(t, err)
+	require.NoError(t, take(nil, file))
+	_, err = s.Lock(t.Context())
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, file.Close())
+	unlock, err := s.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
 }
