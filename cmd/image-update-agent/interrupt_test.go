@@ -90,6 +90,26 @@ func TestAnInterruptEndsWhatCannotBeWoken(t *testing.T) {
 	})
 }
 
+// Both streams are one terminal, or one full pipe, where nothing can be said either.
+func TestAnInterruptEndsWhereNothingCanBeSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		terminal := make(stuck)
+		defer close(terminal)
+		code := make(chan int, 1)
+		go func() { code <- execute(ctx, []string{"version"}, streams{in: terminal, out: terminal, err: terminal}) }()
+		synctest.Wait()
+		interrupt()
+		select {
+		case got := <-code:
+			assert.Equal(t, exitFailed, got)
+		case <-time.After(10 * grace):
+			assert.Fail(t, "it waits for the terminal")
+		}
+	})
+}
+
 // What acts on the node ends by itself: half of it is not left.
 func TestAnInterruptWaitsForWhatActs(t *testing.T) {
 	t.Parallel()

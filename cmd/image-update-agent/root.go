@@ -72,9 +72,17 @@ func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
 	case code := <-ended:
 		return code
 	case <-time.After(grace):
-		fmt.Fprintf(a.err, "image-update-agent: error: %v\n", context.Cause(ctx))
-		return exitFailed
 	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintf(a.err, "image-update-agent: error: %v\n", context.Cause(ctx))
+	}()
+	select {
+	case <-said:
+	case <-time.After(grace): // nobody takes that either
+	}
+	return exitFailed
 }
 
 // grace is how long an interrupted verb has to end by itself, which takes
