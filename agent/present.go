@@ -116,7 +116,11 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	if i.Change != "" && !p.withheld() {
 		s.Offered, s.Size = named(i.Target.Name(), i.Target.Digest), i.Target.Size
 	}
-	if err := errors.Join(i.Offer.Err, a.errs[key]); err != nil {
+	err := i.Offer.Err
+	if !i.isThere() {
+		err = errors.Join(err, a.errs[key])
+	}
+	if err != nil {
 		s.Error = err.Error()
 	}
 	return s

@@ -180,12 +180,16 @@ func (d *decider) alive(v podView) bool {
 func (p *PodPlan) needs() []string {
 	var out []string
 	for _, i := range p.Images {
-		if i.Target.Digest != "" {
+		if i.Target.Digest != "" && !i.isThere() {
 			out = append(out, releaseKey(i.Target.Repository, i.Target.Digest))
 		}
 	}
 	return out
 }
+
+// isThere reports whether an image runs what it is to run, and the node has it: whether
+// it may be staged for another pod does not matter.
+func (i ImagePlan) isThere() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
 
 // needsIfNew: a new pod starts as soon as it is written, so its images come
 // first; rewriting a comment needs none.
