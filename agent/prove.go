@@ -35,7 +35,7 @@ func (a *Agent) prove(ctx context.Context, step Step, help *rescue) error {
 		v.see(is, err)
 		switch {
 		case err != nil:
-		case is.moved != "" && !is.before:
+		case is.moved != "" && (!is.before || step.Do == StepProve): // which has put nothing back
 			return a.movedOn(is)
 		case is.missing == "" && time.Since(v.since) >= a.Policy.Settle:
 			a.unchecked(step.File, is.unchecked)

@@ -294,3 +294,31 @@ func TestTagThatGoesBackUnderAnApplyDeniesNothing(t *testing.T) {
 		assert.Empty(t, w.record().Failed)
 	})
 }
+
+// After a boot the runtime shows a container of an earlier pod alone, until kubelet starts what was proved before: the
+// proof that waits for the earlier one ends with that, and a pod that runs well is not brought back.
+func TestProofEndsWhereKubeletStartsWhatRanWellBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		old, _ := w.Node.Container("velum.yaml", "velum")
+		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.Node.Restart("velum.yaml", "velum")
+		w.look()
+		require.Equal(t, second.Digest, w.record().Good["velum.yaml/velum"].Running)
+		old.Running, old.ExitCode, old.FinishedAt = false, 255, time.Now()
+		old.Image, old.Digests = first.Config, []digest.Digest{first.Digest}
+		until := time.Now().Add(10 * time.Second)
+		w.agent.Pods = late{w.Node, old, &until}
+		began := time.Now()
+
+		w.look()
+
+		assert.LessOrEqual(t, time.Since(began), 11*time.Second)
+		s := w.look()
+		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, second.Digest, w.record().Good["velum.yaml/velum"].Running)
+		assert.Empty(t, w.record().Denied)
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
