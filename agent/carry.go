@@ -31,19 +31,39 @@ func (a *Agent) carry(ctx context.Context, e errand, steps []Step) *Interruption
 		if verb := a.people.first(); verb != "" && !e.person {
 			return &Interruption{Work: "cycle", For: verb, At: a.Now().UTC()}
 		}
-		a.do(ctx, step)
+		if step.Do == StepProve && e.person && !a.isAwaited(step.File) {
+			a.deferred[step.key()] = true // it runs anyway, and a proof takes its time
+			continue
+		}
+		if cut := a.do(ctx, step); cut != nil {
+			return cut
+		}
 	}
 	return nil
 }
 
+// isAwaited reports whether a person waits for the proof of a pod.
+func (a *Agent) isAwaited(file string) bool {
+	_, approved := a.record.Approved[file]
+	return approved || a.applied[file]
+}
+
 // do carries out a step. Its failure is noted where it belongs and leaves the
-// node as it was before the step.
-func (a *Agent) do(ctx context.Context, s Step) {
+// node as it was before the step. A person's request interrupts a proof of what
+// runs anyway: it only looks.
+func (a *Agent) do(ctx context.Context, s Step) *Interruption {
 	if need := a.lacks(s); need != "" {
 		a.Log.Info("step waits for an image", "cycle", a.cycle, "step", s.String(), "image", need)
-		return
+		return nil
 	}
+	if s.Do != StepProve {
+		a.note(ctx, s, a.carryOut(ctx, s))
+		return nil
+	}
+	ctx, end := a.people.interruptible(ctx)
+	defer end()
 	a.note(ctx, s, a.carryOut(ctx, s))
+	return a.interrupted(ctx, "proof", PollNone)
 }
 
 // lacks is a release that a step needs and that was not staged in this cycle.

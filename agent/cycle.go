@@ -61,7 +61,7 @@ type Agent struct {
 	people     *queue           // the loop's: whose requests go first; nil: nobody's
 	half       *inquiry         // a poll that was interrupted: what it has heard
 	unfinished *Interruption    // what an apply could not wait for
-	deferred   map[string]bool  // releases that this cycle leaves to the next to stage
+	deferred   map[string]bool  // what this cycle leaves to the next: to stage releases, to prove pod manifests
 	unstaged   map[string]error // why releases could not be staged when that was tried last
 
 	watch   stopwatch  // of the restart under way

@@ -191,6 +191,32 @@ func TestAPersonGoesFirst(t *testing.T) {
 	}
 }
 
+// A proof of what kubelet took by itself only looks: a request goes before it, and it begins anew.
+func TestAPersonGoesBeforeAProof(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		n.Policy.Settle = 10 * time.Minute
+		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 0))
+		next := n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		<-n.asks(t)
+		n.Node.Restart("dex.yaml", "main")
+		answer := n.asks(t)
+		pass(time.Minute)
+		began := time.Now()
+
+		require.NoError(t, n.requests(t)["hold"]())
+
+		assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+		require.NotNil(t, n.Status().Interrupted)
+		assert.Equal(t, "proof", n.Status().Interrupted.Work)
+		s := <-answer
+		assert.Equal(t, next.Digest, image(s, "dex.yaml", "main").LastGood.Digest)
+		assert.True(t, image(s, "dex.yaml", "main").Adopted)
+		assert.GreaterOrEqual(t, time.Since(began), 10*time.Minute)
+	})
+}
+
 // The act begins within two seconds also where the request takes longer.
 func TestARollbackBeginsUnderAnEndlessPull(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -19,10 +19,11 @@ const leastStretch = time.Second
 // errGoesFirst ends a poll or a staging for a request of a person.
 var errGoesFirst = errors.New("a person's request goes first")
 
-// Interruption is a poll or a staging that a request of a person has interrupted. It
-// goes on after that, with the answers and the bytes that are there.
+// Interruption is a poll, a staging or a proof that a request of a person has
+// interrupted. It goes on after that, with the answers and the bytes that are there; a
+// proof begins anew.
 type Interruption struct {
-	Work string    `json:"work"` // poll, staging, or cycle: between two steps of one
+	Work string    `json:"work"` // poll, staging, proof, or cycle: between two steps of one
 	For  string    `json:"for"`  // apply, rollback, hold, unhold or reload
 	At   time.Time `json:"at"`
 
@@ -203,8 +204,8 @@ func (a *Agent) interrupted(work context.Context, what string, rest Poll) *Inter
 func (a *Agent) takeLeft() *Interruption {
 	left := a.unfinished
 	a.unfinished = nil
-	for release, deferred := range a.deferred {
-		if deferred && left == nil && a.errs[release] == nil {
+	for key, deferred := range a.deferred {
+		if deferred && left == nil && a.errs[key] == nil {
 			left = &Interruption{}
 		}
 	}
