@@ -42,6 +42,9 @@ type Agent struct {
 
 	record Record
 	loaded bool
+	// nextObservation is the loop's: when the node is observed next, if nothing causes
+	// that earlier; nil: nobody observes it.
+	nextObservation func(Status) time.Time
 	// schedule is the loop's: when it polls next; nil: nobody polls. unasked is what
 	// it is told: something is followed for which no source was asked yet.
 	schedule func(retries []time.Time, unasked bool) time.Time

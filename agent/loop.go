@@ -55,6 +55,7 @@ type Loop struct {
 	machineID  string
 	slot       time.Time // the next poll of everything; zero: polling is off
 	first      time.Time // the poll for what was never asked; zero: there is no such thing
+	look       time.Time // the next observation; zero: lookInterval after the cycle that runs
 	rested     time.Time // no retry before
 	owed       *Poll     // a cycle to do at once: one that was interrupted, or what a request has left
 	cut        *Interruption
@@ -75,7 +76,7 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 func (l *Loop) adopt(a *Agent, interval time.Duration) {
 	a.Progress = l.progress
 	a.watched = &l.watched
-	a.schedule, a.people = l.schedule, l.queue
+	a.schedule, a.nextObservation, a.people = l.schedule, l.nextObservation, l.queue
 	if l.agent != nil {
 		a.missing = l.agent.missing // what was not started in time is not believed anew
 	}
@@ -93,34 +94,30 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
 	}
 	l.next(l.now())
-	look := time.Time{} // at once: the node may have changed while we were off
+	l.look = l.now() // the node may have changed while we were off
 	for {
 		now := l.now()
 		switch {
 		case !l.queue.isEmpty(): // persons come before the clock
 		case l.owed != nil:
 			l.queue.resume()
-			l.background(ctx, PollNone)
-			look = l.now().Add(lookInterval)
+			l.byClock(ctx, PollNone)
 		case !l.slot.IsZero() && !now.Before(l.slot):
 			l.slot = NextSlot(now, l.interval, l.machineID)
-			l.background(ctx, PollDue)
-			look = l.now().Add(lookInterval)
+			l.byClock(ctx, PollDue)
 		case !l.slot.IsZero() && !now.Before(l.due(l.agent.retries())):
-			l.background(ctx, PollFailed)
-			look = l.now().Add(lookInterval)
+			l.byClock(ctx, PollFailed)
 			l.rested = l.now().Add(restInterval)
-		case !now.Before(look):
-			l.background(ctx, PollNone)
-			look = l.now().Add(lookInterval)
+		case !now.Before(l.look):
+			l.byClock(ctx, PollNone)
 		}
-		look = soon(l.opening(look), l.now(), l.Status())
-		if !l.wait(ctx, look) {
+		l.nextObservation(l.Status())
+		if !l.wait(ctx) {
 			return nil
 		}
 		if then := l.now(); then.Before(now) {
 			l.next(then) // the clock was set back
-			look, l.first = then, time.Time{}
+			l.look, l.first = then, time.Time{}
 		}
 	}
 }
@@ -159,21 +156,9 @@ func (l *Loop) due(retries []time.Time) time.Time {
 	return earliest(l.slot, retries)
 }
 
-// opening is the next look, earlier where a maintenance window opens before it.
-func (l *Loop) opening(look time.Time) time.Time {
-	p := l.agent.Policy
-	if !p.Auto {
-		return look // the windows are for that mode alone
-	}
-	if open, change := p.open(l.now()); !open && change.Before(look) {
-		return change
-	}
-	return look
-}
-
 // wait does what somebody asks, or sleeps until something is due or somebody does;
 // false: the end.
-func (l *Loop) wait(ctx context.Context, look time.Time) bool {
+func (l *Loop) wait(ctx context.Context) bool {
 	l.notify.Turned()
 	if ctx.Err() != nil {
 		return false
@@ -186,7 +171,7 @@ func (l *Loop) wait(ctx context.Context, look time.Time) bool {
 		return true
 	}
 	now := l.now()
-	d := look.Sub(now)
+	d := l.look.Sub(now)
 	if due := l.due(l.agent.retries()); !due.IsZero() {
 		d = min(d, due.Sub(now))
 	}

@@ -216,6 +216,28 @@ func (w *watched) correct(s Status) Status {
 	return s
 }
 
+// nextObservation decides when the node is observed next if no event, poll or person
+// causes a cycle before. s is the node as it is now.
+func (l *Loop) nextObservation(s Status) time.Time {
+	if l.look.IsZero() {
+		l.look = l.now().Add(lookInterval)
+	}
+	l.look = soon(l.opening(l.look), l.now(), s)
+	return l.look
+}
+
+// opening is the next look, earlier where a maintenance window opens before it.
+func (l *Loop) opening(look time.Time) time.Time {
+	p := l.agent.Policy
+	if !p.Auto {
+		return look // the windows are for that mode alone
+	}
+	if open, change := p.open(l.now()); !open && change.Before(look) {
+		return change
+	}
+	return look
+}
+
 // soon is the next observation, earlier where something does not run: the pauses grow
 // with the time since it ended, as kubelet's own do. What comes back is told by an
 // event; this is for what kubelet says, which nobody announces.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // background does a cycle that nobody waits for, and with it what is owed.
@@ -19,6 +20,13 @@ func (l *Loop) background(ctx context.Context, poll Poll) {
 		l.owe(cut.rest)
 		l.interrupted(cut)
 	}
+}
+
+// byClock does a cycle that no event has caused. The pause before the next observation
+// begins with its end.
+func (l *Loop) byClock(ctx context.Context, poll Poll) {
+	l.look = time.Time{}
+	l.background(ctx, poll)
 }
 
 func (l *Loop) owe(poll Poll) {

@@ -45,6 +45,11 @@ func (p Plan) byFile() map[string]*PodPlan {
 	return pods
 }
 
+// stages reports whether a plan stages a release (repository@digest).
+func (p Plan) stages(release string) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == StepStage && s.key() == release })
+}
+
 // PodPlan is one pod manifest: what is to become of it.
 type PodPlan struct {
 	File   string

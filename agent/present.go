@@ -85,6 +85,48 @@ func (a *Agent) podStatus(p PodPlan) PodStatus {
 	return s
 }
 
+// addImages adds the images of a plan, which is that of the next cycle, to a status.
+func (a *Agent) addImages(s *Status, plan Plan) {
+	unstaged := map[int]error{}
+	add := func(p PodPlan, i ImagePlan) {
+		key := releaseKey(i.Target.Repository, i.Target.Digest)
+		if err := a.errs[key]; err != nil && plan.stages(key) {
+			unstaged[len(s.Images)] = err
+		}
+		s.Images = append(s.Images, a.imageStatus(p, i))
+	}
+	for _, p := range plan.Pods {
+		for _, i := range p.Images {
+			if i.Want.Ask.Repository != "" {
+				add(p, i)
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		add(PodPlan{}, i)
+	}
+	for n, err := range unstaged {
+		s.Images[n].RetryAt = a.stagedAgain(*s, err)
+	}
+}
+
+// stagedAgain is when a release that could not be staged is tried again: in the next
+// cycle that comes by itself, unless its host asked to be left alone for longer. nil:
+// no cycle comes by itself.
+func (a *Agent) stagedAgain(s Status, err error) *time.Time {
+	if a.nextObservation == nil {
+		return nil
+	}
+	at := a.nextObservation(s)
+	if s.NextCheck != nil {
+		at = earlier(at, *s.NextCheck)
+	}
+	if se, ok := errors.AsType[*SourceError](err); ok && se.RetryAt.After(at) {
+		at = se.RetryAt
+	}
+	return when(at)
+}
+
 func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	repository := i.Want.Ask.Repository
 	if repository == "" {

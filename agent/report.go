@@ -34,15 +34,8 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 	s.Sources, s.Updates, s.NotAllowed = sourceStatus(a.record), updates, plan.notAllowed()
 	for _, p := range plan.Pods {
 		s.PodManifests = append(s.PodManifests, a.podStatus(p))
-		for _, i := range p.Images {
-			if i.Want.Ask.Repository != "" {
-				s.Images = append(s.Images, a.imageStatus(p, i))
-			}
-		}
 	}
-	for _, i := range plan.Tracked {
-		s.Images = append(s.Images, a.imageStatus(PodPlan{}, i))
-	}
+	a.addImages(&s, plan)
 	err := a.save(ctx)
 	if err != nil {
 		// What is not kept is forgotten at the next start: holds, approvals, waits.

@@ -94,6 +94,7 @@ type ImageStatus struct {
 	Size        int64      `json:"size"` // of what is offered, compressed, in bytes; 0: nothing is, or it is not known
 	Staged      bool       `json:"staged"`
 	StageFrom   time.Time  `json:"stageFrom,omitzero"` // of what waits to be staged
+	RetryAt     *time.Time `json:"retryAt"`            // of what could not be staged: when it is tried again; else null
 	SignedBy    string     `json:"signedBy"`           // the key's fingerprint; "": not looked for, or not signed
 	Adopted     bool       `json:"adopted"`
 	Holds       []Hold     `json:"holds"`

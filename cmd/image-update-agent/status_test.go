@@ -97,6 +97,8 @@ func pages() map[string]agent.Status {
 	year := time.Date(2027, time.January, 7, 0, 0, 0, 0, time.UTC)
 	const away = "mirror m1.example.com:5000: 503 Service Unavailable (upstream registry.suse.com: dial tcp " +
 		"203.0.113.5:443: connect: connection refused)"
+	const slow = "stage: " + caasp + "velum: mirror m1.example.com:5000: body: less than 1024 bytes a second over 1m0s " +
+		"(staging.leastSpeed)"
 	return map[string]agent.Status{
 		"current": node(agent.StateCurrent, "every followed image is the newest that policy allows", nothingOffered),
 		"staged":  node(agent.StateStaged, "waiting for approval: velum.yaml (revision)", nil),
@@ -144,6 +146,12 @@ func pages() map[string]agent.Status {
 		"failed-step": node(agent.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *agent.Status) {
 			s.PodManifests[0].Error = "apply: pod etcd: cri: connection refused"
 			s.PodManifests[1].Error = "line 7: not valid YAML"
+		}),
+		"failed-slow": node(agent.StateFailed, caasp+"velum@sha256:4711: "+slow, func(s *agent.Status) {
+			for n := 1; n < 3; n++ { // of one pod manifest: told once
+				s.Images[n].Staged, s.Images[n].RetryAt, s.Images[n].Error = false, before(-9*time.Minute), slow
+			}
+			s.Images = append(s.Images, agent.ImageStatus{Image: caasp + "pause", RetryAt: before(time.Second)})
 		}),
 		"applying": node(agent.StateApplying, "applying what was approved", func(s *agent.Status) {
 			s.Since = noon.Add(-12 * time.Second)
@@ -260,6 +268,7 @@ func TestStatusPages(t *testing.T) {
 	}
 	check("held-50-columns", pageOf(t, pages()["held"], 50, noon, false))
 	check("staged-60-columns", pageOf(t, pages()["staged"], 60, noon, false))
+	check("failed-slow-daemon-away", pageOf(t, pages()["failed-slow"], 80, noon, true))
 	check("stale-no-terminal", pageOf(t, pages()["stale"], 0, noon, false))
 	check("staged-daemon-away", pageOf(t, pages()["staged"], 80, noon, true))
 	there, err := filepath.Glob("testdata/status/*.txt")

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 // trouble lists what stands in the way, each once and with what ends it.
 func (p *page) trouble(s agent.Status) {
 	p.errors(s)
+	p.unstaged(s)
 	p.down(s.Images)
 	p.rolledBack(s)
 	p.holds(s)
@@ -45,6 +47,22 @@ func (p *page) errors(s agent.Status) {
 			p.item("  "+pod.PodManifest+": ", pod.Error)
 		}
 	}
+}
+
+// unstaged lists what could not be staged, and when that is tried again.
+func (p *page) unstaged(s agent.Status) {
+	begin := p.section("Not staged:")
+	once(s, func(i agent.ImageStatus) {
+		if i.RetryAt == nil || p.away {
+			return
+		}
+		begin()
+		release := path.Base(i.Image)
+		if i.Offered != nil {
+			release += " " + name(i.Offered)
+		}
+		p.item("  "+cmp.Or(i.PodManifest, "(configuration)")+": ", release+": tried again at "+p.at(*i.RetryAt))
+	})
 }
 
 // down lists the containers that do not run.
