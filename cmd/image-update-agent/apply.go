@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -20,11 +23,11 @@ func (a *app) applyCommand() *cobra.Command {
 		Short: "Approve what is staged and bring it into use",
 		Long: `apply approves what is staged for the named images, or for all, and waits until
 the container runtime shows it running and ready, and it has stayed so for a
-while. It says what changes before a pod is restarted, with --diff line by line;
-"plan --diff" shows the same and applies nothing. What does not come up is rolled
-back to the release that ran well before, and is not offered again until a newer
-one is there, or --retry is given. An IMAGE
-is a repository, the end of one (velum for registry.suse.com/caasp/v4/velum), or a
+while. It says what changes before a pod is restarted, with --diff line by line
+(in the JSON the field diff of each pod manifest); "plan --diff" shows the same and
+applies nothing. What does not come up is rolled back to the release that ran well
+before, and is not offered again until a newer one is there, or --retry is given. An
+IMAGE is a repository, the end of one (velum for registry.suse.com/caasp/v4/velum), or a
 pod manifest's file name.
 
 Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
@@ -35,13 +38,16 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
   image-update-agent apply private.yaml --output json`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.outcomesOf("nothing is staged", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
+			return a.outcomesOf("nothing is staged", func(c *api.Client, hear func(agent.Progress)) ([]outcomeView, error) {
+				var diffs map[string]string
 				if diff {
-					if err := a.diffBefore(cmd.Context(), c, args); err != nil {
+					var err error
+					if diffs, err = a.diffBefore(cmd.Context(), c, args); err != nil {
 						return nil, err
 					}
 				}
-				return c.Apply(cmd.Context(), args, retry, hear)
+				out, err := c.Apply(cmd.Context(), args, retry, hear)
+				return viewsOf(out, diffs), err
 			})
 		},
 	}
@@ -51,17 +57,41 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 	return cmd
 }
 
-// diffBefore shows what an apply is about to write. With JSON there is nothing to see.
-func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) error {
+// diffBefore is what an apply is about to write, by pod manifest. It is shown at once;
+// JSON has it among the outcomes.
+func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) (map[string]string, error) {
 	settings, err := a.settings()
-	if err != nil || a.output == "json" {
-		return err
+	if err != nil {
+		return nil, err
 	}
 	status, err := c.Status(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.printWaiting(settings, status, names)
+	diffs, err := a.waitingDiffs(settings, status, names)
+	if err != nil || a.output == "json" {
+		return diffs, err
+	}
+	for _, file := range slices.Sorted(maps.Keys(diffs)) {
+		if _, err := io.WriteString(a.out, diffs[file]); err != nil {
+			return nil, err
+		}
+	}
+	return diffs, nil
+}
+
+// outcomeView is one of the list that `apply` and `rollback` print for programs.
+type outcomeView struct {
+	agent.Outcome
+	Diff string `json:"diff"` // with --diff
+}
+
+func viewsOf(out []agent.Outcome, diffs map[string]string) []outcomeView {
+	views := make([]outcomeView, 0, len(out))
+	for _, o := range out {
+		views = append(views, outcomeView{o, diffs[o.PodManifest]})
+	}
+	return views
 }
 
 func (a *app) rollbackCommand() *cobra.Command {
@@ -83,8 +113,9 @@ to return to, 4 held (the reason is shown).`,
 		Args:              imagesOrAll(&all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.outcomesOf("nothing to return to", func(c *api.Client, hear func(agent.Progress)) ([]agent.Outcome, error) {
-				return c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, hear)
+			return a.outcomesOf("nothing to return to", func(c *api.Client, hear func(agent.Progress)) ([]outcomeView, error) {
+				out, err := c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, hear)
+				return viewsOf(out, nil), err
 			})
 		},
 	}
@@ -96,7 +127,7 @@ to return to, 4 held (the reason is shown).`,
 // outcomesOf has the daemon do what restarts pods, with its progress shown, and
 // prints what became of each.
 func (a *app) outcomesOf(
-	none string, do func(*api.Client, func(agent.Progress)) ([]agent.Outcome, error),
+	none string, do func(*api.Client, func(agent.Progress)) ([]outcomeView, error),
 ) error {
 	settings, err := a.settings()
 	if err != nil {
@@ -117,7 +148,7 @@ func (a *app) outcomesOf(
 	return nil
 }
 
-func (a *app) printOutcomes(out []agent.Outcome, none string) error {
+func (a *app) printOutcomes(out []outcomeView, none string) error {
 	if a.output == "json" {
 		return a.printJSON(out)
 	}
@@ -139,7 +170,7 @@ func (a *app) printOutcomes(out []agent.Outcome, none string) error {
 
 // outcomeCode is the worst of the results: a failure, a hold, then success;
 // "nothing" only where there was nothing at all.
-func outcomeCode(out []agent.Outcome) int {
+func outcomeCode(out []outcomeView) int {
 	seen := map[agent.Result]bool{}
 	for _, o := range out {
 		seen[o.Result] = true

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -14,21 +13,21 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// printDiff shows what becomes of a pod manifest, line by line. One that is not there is
-// new; what is the same shows nothing.
-func (a *app) printDiff(s settings, file string, wanted []byte) error {
+// diff is what becomes of a pod manifest, line by line. One that is not there is new;
+// what is the same has none.
+func (a *app) diff(s settings, file string, wanted []byte) (string, error) {
 	path := filepath.Join(s.PodManifests, file)
 	disk, err := a.readFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return "", err
 	}
-	_, err = io.WriteString(a.out, manifests.Diff(path, path+" (wanted)", disk, wanted))
-	return err
+	return manifests.Diff(path, path+" (wanted)", disk, wanted), nil
 }
 
-// printWaiting shows the differences of the rendered files that wait for an approval of
-// the named images, or of all.
-func (a *app) printWaiting(s settings, status agent.Status, names []string) error {
+// waitingDiffs are the differences of the rendered files that wait for an approval of
+// the named images, or of all, by pod manifest.
+func (a *app) waitingDiffs(s settings, status agent.Status, names []string) (map[string]string, error) {
+	diffs := map[string]string{}
 	for _, pod := range status.PodManifests {
 		isNamed := func(name string) bool { return isOf(status, pod, name) }
 		if !pod.Waiting || len(names) > 0 && !slices.ContainsFunc(names, isNamed) {
@@ -39,13 +38,13 @@ func (a *app) printWaiting(s settings, status agent.Status, names []string) erro
 			continue // not staged yet
 		}
 		if err == nil {
-			err = a.printDiff(s, pod.PodManifest, wanted)
+			diffs[pod.PodManifest], err = a.diff(s, pod.PodManifest, wanted)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return diffs, nil
 }
 
 // isOf reports whether a person's name of an image, or of a file, is that of a pod manifest.

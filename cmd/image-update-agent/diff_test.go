@@ -4,14 +4,22 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 )
 
@@ -36,11 +44,11 @@ func TestDiffShowsWhatAnApplyChanges(t *testing.T) {
 		},
 	}
 	shown := func(names ...string) string {
-		var out bytes.Buffer
-		a := newApp(streams{out: &out, err: &out})
+		a := newApp(streams{out: io.Discard, err: io.Discard})
 		s := settings{Settings: config.Settings{PodManifests: disk, Rendered: rendered}}
-		require.NoError(t, a.printWaiting(s, status, names))
-		return out.String()
+		diffs, err := a.waitingDiffs(s, status, names)
+		require.NoError(t, err)
+		return strings.Join(slices.Collect(maps.Values(diffs)), "")
 	}
 	velum := shown("velum")
 	for _, line := range []string{
@@ -52,4 +60,118 @@ func TestDiffShowsWhatAnApplyChanges(t *testing.T) {
 	assert.NotContains(t, velum, "r/new")
 	assert.Contains(t, shown(), "+image: r/new:1.0.0-rev1\n", "a new file is all new")
 	assert.NotContains(t, shown(), "etcd")
+}
+
+const (
+	runningImage = "image: r/velum:1.0.0-rev1\n"
+	offeredImage = "image: r/velum:1.0.0-rev2\n"
+)
+
+// writer is a daemon whose apply writes velum.yaml.
+type writer struct {
+	hostileDaemon
+	disk string
+}
+
+func (w writer) Status() agent.Status {
+	return agent.Status{SchemaVersion: agent.StatusSchemaVersion, PodManifests: []agent.PodStatus{
+		{PodManifest: "etcd.yaml"}, {PodManifest: "velum.yaml", Waiting: true},
+	}}
+}
+
+func (w writer) Apply(context.Context, []string, bool, func(agent.Progress)) ([]agent.Outcome, error) {
+	err := os.WriteFile(w.disk, []byte(offeredImage), 0o600)
+	return []agent.Outcome{
+		{PodManifest: "etcd.yaml", Result: agent.ResultNothing},
+		{PodManifest: "velum.yaml", Change: "revision", Result: agent.ResultApplied},
+	}, err
+}
+
+func (w writer) Rollback(context.Context, []string, func(agent.Progress)) ([]agent.Outcome, error) {
+	return []agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultBack}}, nil
+}
+
+// waitingNode is a node with a daemon on which velum.yaml waits for an approval.
+func waitingNode(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	s, err := (&app{root: root}).settings()
+	require.NoError(t, err)
+	disk := filepath.Join(s.PodManifests, "velum.yaml")
+	for file, text := range map[string]string{disk: runningImage, filepath.Join(s.Rendered, "velum.yaml"): offeredImage} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	for name, readOnly := range map[string]bool{"agent.sock": false, "status.sock": true} {
+		socket := s.socket(name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
+		server, err := api.Listen(t.Context(), socket, readOnly, writer{disk: disk}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve() }()
+		t.Cleanup(func() {
+			assert.NoError(t, server.Close())
+			assert.NoError(t, <-served)
+		})
+	}
+	return root
+}
+
+// The difference is that of before the apply, and standard output one value.
+func TestApplyHasItsDifferenceInTheJSON(t *testing.T) {
+	t.Parallel()
+	apply := func(args ...string) string {
+		var out []struct {
+			Result string
+			Diff   *string
+		}
+		text := does(t, append([]string{"apply", "--root", waitingNode(t)}, args...)...)
+		require.NoError(t, json.Unmarshal([]byte(text), &out), text)
+		require.Len(t, out, 2)
+		require.NotNil(t, out[0].Diff)
+		assert.Empty(t, *out[0].Diff, "etcd.yaml stays as it is")
+		assert.Equal(t, "applied", out[1].Result)
+		return *out[1].Diff
+	}
+	diff := apply("--diff", "--output", "json")
+	assert.Contains(t, diff, "-"+runningImage+"+"+offeredImage)
+	assert.Empty(t, apply("--output", "json"))
+}
+
+func TestApplyShowsItsDifferenceFirst(t *testing.T) {
+	t.Parallel()
+	text := does(t, "apply", "--root", waitingNode(t), "--diff")
+	diff, outcome, found := strings.Cut(text, "+"+offeredImage)
+	assert.True(t, found, text)
+	assert.Contains(t, diff, "-"+runningImage)
+	assert.Contains(t, outcome, "velum.yaml  revision  applied")
+	assert.NotContains(t, does(t, "apply", "--root", waitingNode(t)), offeredImage)
+}
+
+func TestRollbackHasNoDifference(t *testing.T) {
+	t.Parallel()
+	assert.Contains(t, does(t, "rollback", "velum", "--root", waitingNode(t), "--output", "json"), `"diff": ""`)
+}
+
+func TestPlanHasItsDifferences(t *testing.T) {
+	t.Parallel()
+	root := waitingNode(t)
+	plan := agent.Plan{Pods: []agent.PodPlan{{File: "etcd.yaml"}, {File: "velum.yaml", Wanted: []byte(offeredImage)}}}
+	shown := func(output string) string {
+		var out bytes.Buffer
+		a := newApp(streams{out: &out, err: &out})
+		a.root, a.output = root, output
+		s, err := a.settings()
+		require.NoError(t, err)
+		v := viewOf(plan)
+		require.NoError(t, a.addDiffs(s, plan, v))
+		require.NoError(t, a.printPlan(v))
+		return out.String()
+	}
+	const diff = "-" + runningImage + "+" + offeredImage
+	var v planView
+	require.NoError(t, json.Unmarshal([]byte(shown("json")), &v))
+	assert.Empty(t, v.Pods[0].Diff)
+	assert.Contains(t, v.Pods[1].Diff, diff)
+	assert.Contains(t, shown("text"), diff)
 }

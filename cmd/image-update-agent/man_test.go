@@ -232,7 +232,7 @@ func constants(t *testing.T, word string, rooms ...string) []string {
 var views = map[string][]any{
 	"status, check, run --once": {agent.Status{}},
 	"plan":                      {planView{}},
-	"apply, rollback":           {agent.Outcome{}},
+	"apply, rollback":           {outcomeView{}},
 	"hold, unhold":              {heldView{}, unheldView{}},
 	"doctor":                    {finding{}},
 	"config show":               {config.Entry{}},

@@ -46,18 +46,13 @@ offered, with the rule that refuses it. It changes nothing.`,
 			if err != nil {
 				return err
 			}
-			if err := a.printPlan(plan); err != nil || !diff || a.output == "json" {
-				return err
-			}
-			for _, pod := range plan.Pods {
-				if pod.Wanted == nil {
-					continue
-				}
-				if err := a.printDiff(settings, pod.File, pod.Wanted); err != nil {
+			v := viewOf(plan)
+			if diff {
+				if err := a.addDiffs(settings, plan, v); err != nil {
 					return err
 				}
 			}
-			return nil
+			return a.printPlan(v)
 		},
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
@@ -83,6 +78,7 @@ type podView struct {
 	Left        []agent.Left `json:"left"`
 	Holds       []agent.Hold `json:"holds"`
 	Error       string       `json:"error"`
+	Diff        string       `json:"diff"` // with --diff
 
 	standing agent.Standing
 }
@@ -101,8 +97,7 @@ type imageView struct {
 	Error   string          `json:"error"`
 }
 
-func (a *app) printPlan(p agent.Plan) error {
-	v := viewOf(p)
+func (a *app) printPlan(v planView) error {
 	if a.output == "json" {
 		return a.printJSON(v)
 	}
@@ -111,7 +106,26 @@ func (a *app) printPlan(p agent.Plan) error {
 		return err
 	}
 	_, err := io.WriteString(a.out, inZone(text.String(), a.zone))
+	for _, p := range v.Pods {
+		if err == nil {
+			_, err = io.WriteString(a.out, p.Diff)
+		}
+	}
 	return err
+}
+
+// addDiffs adds what becomes of each pod manifest to the view of a plan.
+func (a *app) addDiffs(s settings, p agent.Plan, v planView) error {
+	for n, pod := range p.Pods {
+		if pod.Wanted == nil {
+			continue
+		}
+		var err error
+		if v.Pods[n].Diff, err = a.diff(s, pod.File, pod.Wanted); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func viewOf(p agent.Plan) planView {

@@ -51,12 +51,12 @@ func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
 	const until, shown = "velum: tests, until 2027-01-07T00:00:00Z", "velum: tests, until 2027-01-07 05:30:00 IST"
 	verbs := map[string]func(*app) error{
 		"plan": func(a *app) error {
-			return a.printPlan(agent.Plan{Pods: []agent.PodPlan{{
+			return a.printPlan(viewOf(agent.Plan{Pods: []agent.PodPlan{{
 				File: "velum.yaml", Holds: []agent.Hold{{Name: agent.HoldAsked, Reason: until}},
-			}}})
+			}}}))
 		},
 		"apply": func(a *app) error {
-			return a.printOutcomes([]agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultHeld, Reason: until}}, "")
+			return a.printOutcomes(viewsOf([]agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultHeld, Reason: until}}, nil), "")
 		},
 		"render": func(a *app) error {
 			return a.printBoot([]agent.BootStep{{Step: agent.Step{File: "velum.yaml"}, Reason: until}})
