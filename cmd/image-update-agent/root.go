@@ -215,6 +215,9 @@ func strict(cmd *cobra.Command) {
 		case "completion":
 			verb.Args = noArgs
 			verb.RunE = func(verb *cobra.Command, _ []string) error { return verb.Help() }
+			for _, shell := range verb.Commands() {
+				shell.Args = noArgs
+			}
 		}
 	}
 }
