@@ -23,7 +23,7 @@ const maxTagLine = 4 << 10
 func (a *app) tagsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tags",
-		Short: "Parse, sort and compare image tags of SUSE's three-tag scheme",
+		Short: "Parse and sort image tags of SUSE's three-tag scheme, and find the newest",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -96,7 +96,7 @@ func (a *app) printParsed(names []string, d tags.Dialect) error {
 		row("TAG", "FORM", "APP", "REV", "BUILD", "REASON")
 	}
 	for _, p := range parsed {
-		row(printable(p.Tag), p.Form, dash(p.App), dash(p.Rev), dash(p.Build), dash(printable(p.Reason)))
+		row(printable(p.Tag), p.Form, dash(p.App), dash(p.Rev), dash(p.Build), dash(p.Reason))
 	}
 	return table.Flush()
 }
