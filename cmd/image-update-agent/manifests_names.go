@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // repository is one that the files of `manifests render` name.
@@ -47,6 +48,9 @@ func parseSets(all []string) ([]setting, error) {
 		if !ok || key == "" || tag == "" {
 			return nil, fmt.Errorf("--set %q: want REPOSITORY=TAG", s)
 		}
+		if _, err := tags.Parse(tag); errors.Is(err, tags.ErrInvalid) {
+			return nil, fmt.Errorf("--set %q: %w: %s", s, tags.ErrInvalid, tags.Reason(err))
+		}
 		sets = append(sets, setting{key, tag})
 	}
 	return sets, nil
@@ -55,7 +59,7 @@ func parseSets(all []string) ([]setting, error) {
 // choose gives the tag of each repository, as it is written. Whatever fits nothing,
 // or more than was meant, is an error.
 func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[string]string, error) {
-	tags, by := map[string]string{}, map[string]string{}
+	tagOf, by := map[string]string{}, map[string]string{}
 	var errs []error
 	for _, rewrite := range rewrites {
 		if !slices.ContainsFunc(r, func(r repository) bool { return r.under(rewrite.From) || r.under(rewrite.To) }) {
@@ -69,14 +73,14 @@ func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[
 			errs = append(errs, fmt.Errorf("--set %s=%s: %w", set.key, set.tag, err))
 		}
 		for _, name := range found {
-			if other, twice := by[name]; twice && tags[name] != set.tag {
+			if other, twice := by[name]; twice && tagOf[name] != set.tag {
 				errs = append(errs, fmt.Errorf("--set %s=%s: %s has its tag from --set %s=%s",
-					set.key, set.tag, name, other, tags[name]))
+					set.key, set.tag, name, other, tagOf[name]))
 			}
-			tags[name], by[name] = set.tag, set.key
+			tagOf[name], by[name] = set.tag, set.key
 		}
 	}
-	return tags, errors.Join(errs...)
+	return tagOf, errors.Join(errs...)
 }
 
 // find gives the repository that a key names, in all the ways in which it is written.

@@ -55,7 +55,7 @@ the files is an error, and nothing is rendered then.`,
 	f.StringArrayVar(&o.rewrite, "rewrite", nil, "replace a repository or its leading path, as FROM=TO; can be repeated")
 	f.StringVar(&o.policy, "pull-policy", "", "write this pull policy: Always or IfNotPresent; empty leaves it alone")
 	f.BoolVar(&o.diff, "diff", false, "show the difference to the input")
-	f.StringVar(&o.to, "to", "", "write the results into this directory")
+	f.StringVar(&o.to, "to", "", "write the results into this directory, which is made where it is not there")
 	values(cmd, "pull-policy", "Always", "IfNotPresent")
 	_ = cmd.MarkFlagDirname("to") // it was just defined
 	a.outputFlag(cmd)
@@ -235,6 +235,9 @@ func (o renderOptions) overrides() (manifests.Overrides, error) {
 }
 
 func writeTo(dir, name string, data []byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	d, err := atomicfile.OpenDir(dir)
 	if err != nil {
 		return err
