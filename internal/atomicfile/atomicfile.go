@@ -86,11 +86,11 @@ type Dir struct {
 func OpenDir(path string) (*Dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fmt.Errorf("open directory: %w", err)
+		return nil, err
 	}
 	self, err := root.Open(".")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open directory: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), root.Close())
 	}
 	d := &Dir{root: root, self: self}
 	info, err := self.Stat()
@@ -98,7 +98,7 @@ func OpenDir(path string) (*Dir, error) {
 		err = checkOwner(info)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open directory: %s: %w", path, err), d.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), d.Close())
 	}
 	return d, nil
 }

@@ -94,7 +94,7 @@ func (f *Files) Templates(ctx context.Context) ([]agent.PodFile, error) {
 func (f *Files) PodManifests(ctx context.Context) ([]agent.PodFile, error) {
 	files, err := list(ctx, f.dirs.PodManifests, all)
 	if err != nil {
-		return nil, fmt.Errorf("podfiles: pod manifests: %w", err)
+		return nil, fmt.Errorf("podfiles: %w", err)
 	}
 	return files, nil
 }
