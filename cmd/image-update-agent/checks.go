@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,6 +30,25 @@ func (s settings) checkDirectory(check, path, verdict, remedy string) finding {
 		return ok(check, path)
 	}
 	return finding{Check: check, Verdict: verdict, Detail: err.Error(), Remedy: remedy}
+}
+
+// packagedTemplates is the default of templates.
+const packagedTemplates = "usr/share/caasp-container-manifests/manifests"
+
+// checkTemplates misses the templates, unless the admin names pod manifests that need
+// none: nodes of kubeadm have none.
+func (s settings) checkTemplates() finding {
+	_, err := os.Stat(s.Templates)
+	byDefault := s.Templates == filepath.Join(s.root, packagedTemplates)
+	if errors.Is(err, fs.ErrNotExist) && byDefault && len(s.Manage) > 0 {
+		return ok("templates", "none; the pod manifests under manage are changed without one")
+	}
+	remedy := "correct templates"
+	if byDefault {
+		remedy = "install the package with the pod manifest templates, " +
+			"or name under manage the pod manifests that may be changed"
+	}
+	return s.checkDirectory("templates", s.Templates, verdictWarn, remedy)
 }
 
 // checkStray names files that kubelet runs as pods although nobody means it:

@@ -81,8 +81,7 @@ func (a *app) examine(ctx context.Context) []finding {
 	if err != nil {
 		return append(findings, fail("configuration", err, "see --root"))
 	}
-	findings = append(findings, s.checkDirectory("templates", s.Templates, verdictWarn,
-		"install the package with the pod manifest templates, or set templates"))
+	findings = append(findings, s.checkTemplates())
 	findings = append(findings, s.checkDirectory("pod manifests", s.PodManifests, verdictFail,
 		"join the node to a cluster, which makes it; or set podManifests to kubelet's staticPodPath"))
 	findings = append(findings, s.checkStray()...)
