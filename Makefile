@@ -68,7 +68,7 @@ demo: root node ## the whole job, shown on a real node that exists for it only; 
 
 test: root node hosts ## the whole truth: all tests under the race detector, those on the real node too; needs root
 	@export CGO_ENABLED=1; code=0; \
-	$(call say,'tests of the rooms'); \
+	$(call say,'tests of the packages'); \
 	go test -race ./... || code=$$?; \
 	$(call say,'stories on the real node'); \
 	go -C e2e test -race -timeout 30m -parallel $(STORIES) ./... || code=$$?; \
