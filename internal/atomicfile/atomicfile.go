@@ -84,6 +84,7 @@ type Dir struct {
 // directory that others than root or the effective user own or may write to
 // is ErrUnsafe, since there every name can be swapped at any time.
 func OpenDir(path string) (*Dir, error) {
+	learnToFork()
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
@@ -101,6 +102,14 @@ func OpenDir(path string) (*Dir, error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), d.Close())
 	}
 	return d, nil
+}
+
+// learnToFork has Go find out how it starts processes. It clones itself for that once,
+// without syscall.ForkLock: the child would have a file open that is being written.
+func learnToFork() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Release()
+	}
 }
 
 // Close releases the directory.

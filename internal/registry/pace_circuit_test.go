@@ -177,6 +177,16 @@ func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
 	})
 }
 
+// assertKept asserts that so many connections serve all requests, or one or two more: on a slow machine http.Transport
+// gives up a connection when it does not know 50 ms after the answer that the request was written.
+// TestConnectionsAreBounded counts them in memory, and so exactly.
+func assertKept(t *testing.T, r *guarded, want uint64) {
+	t.Helper()
+	got := r.Counts().Connections
+	assert.True(t, want <= got && got <= want+2 && got < r.Counts().Requests, "%d connections for %d requests, want %d",
+		got, r.Counts().Requests, want)
+}
+
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, bound := range []int{0, 1, 2, 7} {
@@ -186,38 +196,46 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(bound), func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t)
-			f.tag("1", f.image(t, "linux", "amd64", nil))
-			full := make(chan struct{}) // closed when as many as may be are under way
-			var under, most, begun atomic.Int32
-			f.answer(func(http.ResponseWriter, *http.Request) {
-				defer under.Add(-1)
-				if n := under.Add(1); n > most.Load() {
-					most.Store(n)
-				}
-				if begun.Add(1) == int32(want) {
-					close(full)
-				}
-				<-full
-			})
-			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) { o.ConnectionsPerHost = bound })
-			for range 2 {
-				var group errgroup.Group
-				for range 30 {
-					group.Go(func() error { return f.poll(t, r) })
-				}
-				require.NoError(t, group.Wait())
-			}
-			assert.Equal(t, uint64(want), r.Counts().Connections, "opened once, and kept")
-			assert.LessOrEqual(t, most.Load(), int32(want))
-			assert.Equal(t, uint64(60), r.Counts().Requests)
-			assert.Eventually(t, func() bool {
-				r.net.lanes.mu.Lock()
-				defer r.net.lanes.mu.Unlock()
-				return len(r.net.lanes.hosts) == 0
-			}, time.Minute, time.Millisecond, "nothing is left of the lanes")
+			synctest.Test(t, func(t *testing.T) { connectionsAreBounded(t, bound, want) })
 		})
 	}
+}
+
+func connectionsAreBounded(t *testing.T, bound, want int) {
+	const namespace = "bounded.example.com"
+	f := &fake{content: map[string]served{}}
+	f.tag("1", f.image(t, "linux", "amd64", nil))
+	full := make(chan struct{}) // closed when as many as may be are under way
+	var under, most, begun atomic.Int32
+	f.answer(func(http.ResponseWriter, *http.Request) {
+		defer under.Add(-1)
+		if n := under.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		if begun.Add(1) == int32(want) {
+			close(full)
+		}
+		<-full
+	})
+	r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) { o.ConnectionsPerHost = bound })
+	r.net.dial = inMemory(t, f)
+	for range 2 {
+		var group errgroup.Group
+		for range 30 {
+			group.Go(func() error {
+				_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+				return err
+			})
+		}
+		require.NoError(t, group.Wait())
+	}
+	assert.Equal(t, uint64(want), r.Counts().Connections, "opened once, and kept")
+	assert.LessOrEqual(t, most.Load(), int32(want))
+	assert.Equal(t, uint64(60), r.Counts().Requests)
+	synctest.Wait()
+	r.net.lanes.mu.Lock()
+	defer r.net.lanes.mu.Unlock()
+	assert.Empty(t, r.net.lanes.hosts, "nothing is left of the lanes")
 }
 
 // All that was under way when the host said so has been sent; nothing that waited
@@ -277,5 +295,5 @@ func TestARefusalCostsNoConnection(t *testing.T) {
 		assert.False(t, sourceError(t, err).Unasked)
 		c.advance(time.Second)
 	}
-	assert.Equal(t, uint64(1), r.Counts().Connections)
+	assertKept(t, r, 1)
 }

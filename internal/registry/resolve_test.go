@@ -141,7 +141,7 @@ func TestResolverPullsFromTheSameHosts(t *testing.T) {
 		assert.Equal(t, []string{"image-update-agent/1.2.3"}, req.Header["User-Agent"])
 	}
 	assert.Len(t, rec.sent, 3, "two HEADs and the manifest")
-	assert.Equal(t, uint64(1), r.Counts().Connections)
+	assertKept(t, r, 1)
 }
 
 // A pull's big blob must not fall under the bound of metadata requests.

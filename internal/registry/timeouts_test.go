@@ -37,6 +37,35 @@ func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) dialFunc {
 	}
 }
 
+// inMemory serves HTTP to whoever dials, in the fake time of a bubble, until the test ends.
+func inMemory(t *testing.T, handler http.Handler) dialFunc {
+	t.Helper()
+	conns := make(pipes)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(conns) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, conn := net.Pipe()
+		conns <- conn
+		return client, nil
+	}
+}
+
+// pipes listens for connections that come through it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error { close(p); return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "in memory"} }
+
 // trickle writes start, and then a byte of filler every five seconds.
 func trickle(start, filler string) func(context.Context, net.Conn) {
 	return func(ctx context.Context, conn net.Conn) {
