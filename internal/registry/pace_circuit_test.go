@@ -238,28 +238,47 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 	assert.Empty(t, r.net.lanes.hosts, "nothing is left of the lanes")
 }
 
-// All that was under way when the host said so has been sent; nothing that waited
-// for its turn is.
+// All that was under way when the host said so has been sent; nothing that waited for its turn is, though the
+// connection is free before the answer is read.
 func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
 	t.Parallel()
-	f := newFake(t)
-	full := make(chan struct{})
-	var begun atomic.Int32
-	f.answer(func(w http.ResponseWriter, req *http.Request) {
-		if begun.Add(1) == connectionsPerHost {
-			close(full)
+	synctest.Test(t, func(t *testing.T) {
+		const namespace = "busy.example.com"
+		f := &fake{content: map[string]served{}}
+		full := make(chan struct{})
+		var begun atomic.Int32
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if begun.Add(1) == connectionsPerHost {
+				close(full)
+			}
+			<-full
+			busy(http.StatusTooManyRequests, "60")(w, req)
+		})
+		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) {
+			wrap := o.Wrap
+			o.Wrap = func(next http.RoundTripper) http.RoundTripper { return readsLate{wrap(next)} }
+		})
+		r.net.dial = inMemory(t, f)
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() {
+				_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+				assert.Error(t, err)
+			})
 		}
-		<-full
-		busy(http.StatusTooManyRequests, "60")(w, req)
+		group.Wait()
+		assert.Len(t, f.log(), connectionsPerHost)
+		assert.Equal(t, uint64(connectionsPerHost), r.Counts().Requests)
 	})
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	var group sync.WaitGroup
-	for range 50 {
-		group.Go(func() { assert.Error(t, f.poll(t, r)) })
-	}
-	group.Wait()
-	assert.Len(t, f.log(), connectionsPerHost)
-	assert.Equal(t, uint64(connectionsPerHost), r.Counts().Requests)
+}
+
+// readsLate hands on an answer a second after it came.
+type readsLate struct{ next http.RoundTripper }
+
+func (l readsLate) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	time.Sleep(time.Second) // of the bubble
+	return resp, err
 }
 
 // A connection may take seconds, in which the host says to another one that it
