@@ -129,10 +129,19 @@ func (r route) check(address netip.Addr) error {
 // checkLiteral is for a host that is written as an address: with a proxy, nobody
 // here would connect to it.
 func (r route) checkLiteral(u *url.URL) error {
-	name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
-	address, err := netip.ParseAddr(name)
-	if err == nil || isNumber(lastLabel(name)) || lastLabel(name) == "localhost" {
-		return r.check(address) // the zero one, which is trusted least, is what is no IP address to us
+	if address, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return r.check(address)
+	}
+	return nil
+}
+
+// checkProxied is for a name that a proxy will look up. Where it is none in the DNS,
+// as 2130706433 and a.localhost, the proxy would find what only it takes for an
+// address. That is trusted least.
+func (r route) checkProxied(u *url.URL) error {
+	last := lastLabel(strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")))
+	if isNumber(last) || last == "localhost" {
+		return r.check(netip.Addr{})
 	}
 	return nil
 }

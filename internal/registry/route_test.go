@@ -152,11 +152,11 @@ func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 			http.Redirect(w, req, "http://"+to+"/latest/meta-data", http.StatusFound)
 		})
 		proxy := mustURL(t, f.URL)
-		r, rec := newRegistry(t, certsD(t, publicHost, plainHTTP(publicHost)), func(o *Options) {
+		r, _ := newRegistry(t, certsD(t, publicHost, plainHTTP(publicHost)), func(o *Options) {
 			o.Proxy = func(*http.Request) (*url.URL, error) { return proxy, nil }
 		})
 		require.ErrorIs(t, resolvePublic(t, r), errInward, to)
-		assert.Len(t, rec.lines(), 1)
+		assert.Len(t, f.log(), 1, to)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 func TestNamesLeadThroughAProxy(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"blobs.example.com", "0x.example.com", "1.2.3.4.example.com.", "localhost.example.com", "xn--p1ai", "7f"} {
-		require.NoError(t, route{to, &askedHost{name: "a"}}.checkLiteral(&url.URL{Host: to}), to)
+		require.NoError(t, route{to, &askedHost{name: "a"}}.checkProxied(&url.URL{Host: to}), to)
 	}
 }
 
@@ -203,6 +203,19 @@ func TestAHostLeadsOutwardsOnly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A token server that the configuration names is where it is.
+func TestATokenServerMayBeInward(t *testing.T) {
+	t.Parallel()
+	r, _ := newRegistry(t, certsD(t, publicHost, plainHTTP(publicHost)), func(o *Options) {
+		o.TokenServers = map[string]string{publicHost: "tokens.example.com:443"}
+	})
+	hosts, err := r.hosts.of(publicHost)
+	require.NoError(t, err)
+	asked := hosts[0].Client.Transport.(*follower).asked
+	require.NoError(t, route{"tokens.example.com", asked}.check(netip.MustParseAddr("127.0.0.1")))
+	require.ErrorIs(t, route{"other.example.com", asked}.check(netip.MustParseAddr("127.0.0.1")), errInward)
 }
 
 // newFakeWith is a fake with a certificate of its own: those of httptest are all

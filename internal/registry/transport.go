@@ -122,8 +122,8 @@ type sending struct {
 // proxyOf chooses the proxy for a request.
 func (n *network) proxyOf(req *http.Request) (*url.URL, error) {
 	proxy, err := n.proxy(req)
-	if s, ok := req.Context().Value(sendingKey{}).(*sending); ok {
-		s.proxied = proxy != nil
+	if s, ok := req.Context().Value(sendingKey{}).(*sending); ok && err == nil && proxy != nil {
+		s.proxied, err = true, s.to.checkProxied(req.URL)
 	}
 	return proxy, err
 }
