@@ -5,8 +5,10 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // A containerd that ends in the middle and does not come back is waited for,
@@ -114,4 +117,13 @@ func TestKeeps(t *testing.T) {
 		j.bring(is.brought)
 		assert.Equal(t, is.want, j.keeps(is.err), name)
 	}
+}
+
+// containerd quotes what a registry has sent, of any length.
+func TestErrorsOfContainerdAreOneLine(t *testing.T) {
+	t.Parallel()
+	c := sessionOn(t, &fakeRecords{})
+	err := c.placed(fmt.Errorf("%s\x1b: %w", strings.Repeat("x", 1<<20), errBroken))
+	require.ErrorIs(t, err, errBroken)
+	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
 }

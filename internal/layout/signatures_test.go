@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // artifact writes a manifest with one blob; subject: what it refers to. It gives
@@ -154,4 +155,18 @@ func TestSignaturesEndWithTheContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = l.Blob(ctx, velum, ocispec.Descriptor{Digest: image, Size: 1})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A manifest of a stick is counted before it is decoded, as one of a registry is.
+func TestArtifactsAreCounted(t *testing.T) {
+	t.Parallel()
+	dir, image := one(t)
+	nothing := strings.Repeat("{},", ocimanifest.MaxEntries) + "{}"
+	large := raw(t, dir, ocispec.MediaTypeImageManifest, `{"schemaVersion":2,"layers":[`+nothing+`]}`)
+	edit(t, dir, func(index *ocispec.Index) { index.Manifests[len(index.Manifests)-1].ArtifactType = "a/b" })
+	l := opened(t, dir)
+	_, _, err := l.Manifest(t.Context(), velum, large.String())
+	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
+	_, err = l.Referrers(t.Context(), velum, image)
+	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }

@@ -22,6 +22,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -399,4 +400,18 @@ func TestNewRefuses(t *testing.T) {
 	assert.EqualError(t, err, `cri "cri.sock": not an absolute path`)
 	_, err = New(Options{Socket: "/cri.sock", Pull: -1})
 	assert.EqualError(t, err, "cri /cri.sock: negative time")
+}
+
+// The runtime quotes registries and programs, in texts of any length.
+func TestWordsOfTheRuntimeAreOneLine(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x\n", 1<<15)
+	r, _ := serve(t, &fakeRuntime{pull: func() (*cri.PullImageResponse, error) { return nil, status.Error(codes.Unknown, long) }})
+	_, err := r.Pull(t.Context(), agent.Reference{Repository: "registry.suse.com/a", Tag: "1"})
+	require.Error(t, err)
+	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
+	found := describe(&cri.Container{}, &cri.ContainerStatus{
+		State: cri.ContainerState_CONTAINER_EXITED, Reason: long, Message: long,
+	}, nil)
+	assert.Equal(t, []string{outside.Text(long), outside.Text(long)}, []string{found.Reason, found.Message})
 }

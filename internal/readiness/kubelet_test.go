@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -217,4 +218,26 @@ func TestNewRefuses(t *testing.T) {
 		_, err := readiness.New(readiness.Options{Pods: pods})
 		require.EqualError(t, err, want)
 	}
+}
+
+// What kubelet does not start, in which pod, and why, in bounded words; without kubelet's list nobody knows.
+func TestKubeletSaysWhatWaits(t *testing.T) {
+	t.Parallel()
+	const waits = `{"name":%q,"state":{"waiting":{"reason":%q,"message":%q}}}`
+	long := strings.Repeat("x", 1000)
+	pod := podJSON("kube-system", "velum-node1", "["+fmt.Sprintf(waits, "velum", "ImagePullBackOff", "Back-off")+","+sideReady+"]")
+	first := `{"metadata":{"name":"b","namespace":"a"},"status":{"initContainerStatuses":[` + fmt.Sprintf(waits, "init", long, long) + `]}}`
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, listJSON(pod, first)) })
+	got, err := checker(t, readiness.Options{Pods: s.URL + "/pods"}).Waiting(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []agent.Waiting{
+		{Namespace: "kube-system", Pod: "velum-node1", Container: "velum", Reason: "ImagePullBackOff", Message: "Back-off"},
+		{Namespace: "a", Pod: "b", Container: "init", Reason: outside.Text(long), Message: outside.Text(long)},
+	}, got)
+	got, err = checker(t, readiness.Options{}).Waiting(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	_, err = checker(t, readiness.Options{Pods: "http://" + deadAddress(t).String() + "/pods?token=secret"}).Waiting(t.Context())
+	require.ErrorContains(t, err, "/pods: connect: connection refused")
+	assert.NotContains(t, err.Error(), "secret")
 }

@@ -3,10 +3,13 @@
 package reboot
 
 import (
+	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // What a file of systemd's says becomes one line for people, whatever it says.
@@ -27,10 +30,14 @@ func FuzzScheduled(f *testing.F) {
 func FuzzVarlink(f *testing.F) {
 	f.Add([]byte(`{"parameters":{"RebootStatus":2,"RequestedMethod":2,"RebootTime":"now","RebootDisabled":false}}`))
 	f.Add([]byte(`{"error":"org.varlink.service.MethodNotFound","parameters":{}}`))
+	f.Add([]byte(`{"parameters":{"RebootStatus":` + strings.Repeat("1", 1000) + `}}`))
+	f.Add([]byte(`{"error":"` + strings.Repeat("x", 1000) + `"}`))
+	f.Add([]byte(`{"error":` + strings.Repeat("1", 1000) + `}`))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var s rebootStatus
 		if err := decode(message, &s); err != nil {
 			assert.NotEmpty(t, err.Error())
+			assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
 		}
 	})
 }

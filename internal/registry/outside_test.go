@@ -3,9 +3,12 @@
 package registry
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
@@ -61,4 +64,23 @@ func assertLine(t *testing.T, err error) {
 	text := err.Error()
 	assert.Less(t, len(text), outside.MaxError+100)
 	assert.Equal(t, text, outside.Line(text, len(text)))
+}
+
+// The last to word an error of a host bounds it, whatever it is made of.
+func TestErrorsOfAHostAreOneLine(t *testing.T) {
+	t.Parallel()
+	long := errors.New(strings.Repeat("x\n", 1<<10))
+	for _, f := range []*agent.SourceError{
+		endpoint{}.failed(long), endpoint{}.refused(&http.Response{StatusCode: http.StatusUnauthorized}, long, time.Now()),
+		endpoint{}.failed(fmt.Errorf("%w: %w", &held{host: "elsewhere"}, long)),
+	} {
+		assert.Equal(t, outside.Line(f.Err.Error(), outside.MaxError), f.Err.Error())
+	}
+	err := quotable(long)
+	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
+	p := newPace(time.Now, 0)
+	for range openAfter {
+		p.failed(route{host: "a"}, long)
+	}
+	assert.LessOrEqual(t, len(p.blocked(route{host: "a"}).Error()), outside.MaxText+200)
 }

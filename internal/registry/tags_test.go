@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // pages serves a tag list of count pages with one tag each; link words the Link
@@ -332,4 +333,16 @@ func FuzzLink(f *testing.F) {
 		assert.Nil(t, again.User)
 		assert.Empty(t, again.Fragment)
 	})
+}
+
+// A page is counted before it is decoded: its size allows three times the tags of a whole list.
+func TestAPageIsCountedBeforeItIsDecoded(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"tags":["a"%s]}`, strings.Repeat(`,""`, maxTags))
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	_, err := r.Tags(t.Context(), f.host()+"/app")
+	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
@@ -143,6 +146,57 @@ func TestContainerdThatGoesAwayIsHeardAgain(t *testing.T) {
 	assert.Zero(t, <-heard, "it is back")
 	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "b"})
 	assert.Equal(t, agent.RuntimeEvent{ContainerID: "b"}, <-heard)
+}
+
+// What is no event of containers ends the subscription, and another one is made.
+func TestAnEventThatIsTooLargeIsNotRead(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	s, _ := serve(t, socket)
+	heard := watch(t, socket)
+	<-s.filters
+	assert.Zero(t, <-heard)
+	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: strings.Repeat("x", maxMessage)})
+	assert.Zero(t, <-heard, "something may have been missed")
+	<-s.filters
+	assert.Zero(t, <-heard, "another subscription")
+}
+
+// pauses hears of each pause between two subscriptions.
+type pauses struct {
+	slog.Handler
+	heard chan<- time.Duration
+}
+
+func (p pauses) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p pauses) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "again" {
+			p.heard <- a.Value.Duration()
+		}
+		return true
+	})
+	return nil
+}
+
+// A node without containerd is not asked for it all the time.
+func TestPausesGrow(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	synctest.Test(t, func(t *testing.T) {
+		heard := make(chan time.Duration, 16)
+		e, err := New(Options{Socket: socket, Namespace: "k8s.io", Log: slog.New(pauses{slog.DiscardHandler, heard})})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go e.Watch(ctx, func(agent.RuntimeEvent) {})
+		for want := firstPause; want < longestPause; want *= 2 {
+			assert.Equal(t, want, <-heard)
+		}
+		assert.Equal(t, longestPause, <-heard)
+		assert.Equal(t, longestPause, <-heard)
+	})
 }
 
 func TestSocketMustBeAbsolute(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // signer signs what no cosign would.
@@ -431,5 +432,18 @@ func TestSpoiltManifests(t *testing.T) {
 		_, err = s.verify(t, by.verifier(t))
 		require.ErrorIs(t, err, ErrWrong)
 		require.ErrorContains(t, err, "not of one layer")
+	}
+}
+
+// What a source or a signature says is kept in bounded words.
+func TestWordsOfSignaturesAreOneLine(t *testing.T) {
+	t.Parallel()
+	long := errors.New(strings.Repeat("x\n", 1<<10))
+	s := &search{}
+	s.torn("bundle", long)
+	assert.True(t, s.absent("tag", long))
+	s.refuse("simple signing", long)
+	for _, text := range []string{s.noWord[0].Error(), s.noWord[1].Error(), s.wrong[0]} {
+		assert.Equal(t, outside.Line(text, outside.MaxError), text)
 	}
 }

@@ -223,6 +223,23 @@ func TestARecordThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	assert.Equal(t, record(), got)
 }
 
+// Who reads a status takes so much and no more. The last one that could be read stays, in both places.
+func TestAStatusThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	good := status(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
+	require.NoError(t, s.Publish(t.Context(), good))
+	huge := good
+	huge.Written, huge.Reason = good.Written.Add(time.Hour), strings.Repeat("x", agent.MaxStatus)
+	err := s.Publish(t.Context(), huge)
+	for _, dir := range []string{s.runtimeDir, s.stateDir} {
+		require.ErrorContains(t, err, filepath.Join(dir, statusFile)+": too large")
+	}
+	got, err := ReadStatus(s.stateDir, s.runtimeDir)
+	require.NoError(t, err)
+	assert.Equal(t, good, got)
+}
+
 func TestAnEndedContextDoesNothing(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
