@@ -26,6 +26,7 @@ type inquiry struct {
 	heads  map[Reference]head
 	listed map[string]bool       // repositories whose list was asked for in this round
 	full   map[string][]tags.Tag // and what was listed: whole while the repository is asked about
+	counts map[string]TagList    // and when, and what was left out
 	last   Resolved              // who answered last
 	late   map[string]bool       // repositories that were being asked when the poll was interrupted
 	began  time.Time
@@ -41,7 +42,8 @@ func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
 	held, _ := inv.held()
 	return &inquiry{
 		agent: a, poll: poll,
-		heads: map[Reference]head{}, listed: map[string]bool{}, full: map[string][]tags.Tag{},
+		heads: map[Reference]head{}, listed: map[string]bool{},
+		full: map[string][]tags.Tag{}, counts: map[string]TagList{},
 		results: map[Question]result{}, held: held, runs: inv.runs(), changed: map[string]bool{},
 		late: map[string]bool{}, began: a.Now(),
 	}
@@ -56,7 +58,7 @@ func (i *inquiry) takeUp(half *inquiry) {
 	if half == nil || half.poll != i.poll || i.began.Sub(half.began).Abs() > halfLife {
 		return
 	}
-	i.heads, i.listed, i.full = half.heads, half.listed, half.full
+	i.heads, i.listed, i.full, i.counts = half.heads, half.listed, half.full, half.counts
 	i.late, i.began, i.again = half.late, half.began, half.again
 }
 

@@ -35,7 +35,7 @@ func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]ta
 			delete(i.listed, repository)
 			return nil, err
 		case err == nil:
-			i.full[repository] = a.keepList(repository, names)
+			i.full[repository], i.counts[repository] = a.sortOut(repository, names)
 		case ok && kept.Refused == "":
 			a.Log.Warn("tag list is old", "cycle", a.cycle, "repository", repository, "since", kept.At, "err", err)
 		case servesNone(err):
@@ -66,15 +66,14 @@ func servesNone(err error) bool {
 	return ok && (se.Status == 401 || se.Status == 403 || se.Status == 405)
 }
 
-// keepList sorts out a list, and records that it was asked for. What of it is
-// kept shows at the end of the round (keepTags).
-func (a *Agent) keepList(repository string, names []string) []tags.Tag {
+// sortOut parses a list. The record keeps the one of before until the end of the round
+// (keepTags): a poll that is interrupted may never come to it.
+func (a *Agent) sortOut(repository string, names []string) ([]tags.Tag, TagList) {
 	list, foreign, malformed := parseAll(names, a.Policy.rule(repository).Dialect)
 	if malformed > 0 {
 		a.Log.Info("malformed tags in the list", "cycle", a.cycle, "repository", repository, "count", malformed)
 	}
-	a.record.keepList(repository, TagList{At: a.Now(), Foreign: foreign, Malformed: malformed})
-	return list
+	return list, TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
 }
 
 // shorten drops what nobody needs any more of the list of a repository, whose
@@ -109,12 +108,11 @@ func (i *inquiry) keepTags(offers map[Question]Offer) {
 		}
 	}
 	for repository, list := range i.full {
-		kept := i.agent.record.Lists[repository]
-		kept.Tags = nil
+		kept := i.counts[repository]
 		for _, t := range worthKeeping(list, follows[repository]) {
 			kept.Tags = append(kept.Tags, t.String())
 		}
-		i.agent.record.Lists[repository] = kept
+		i.agent.record.keepList(repository, kept)
 	}
 }
 
