@@ -115,6 +115,7 @@ func (a *Agent) cycleFor(ctx context.Context, e errand) (Status, error) {
 	}
 	offers, cut := a.ask(ctx, inv, e)
 	if cut != nil {
+		a.saveSoon(ctx, "") // a reload goes on with another agent
 		return Status{}, cut
 	}
 	plan := a.decide(ctx, inv, offers)

@@ -3,12 +3,17 @@
 package agent_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // A poll that was interrupted has listed only a part, and what it has heard goes with the
@@ -36,5 +41,47 @@ func TestReloadInAPollTakesNoOfferBack(t *testing.T) {
 		i := image(n.Status(), "velum.yaml", "main")
 		require.NotNil(t, i.Offered, n.Status().Reason)
 		assert.Equal(t, second.Digest, i.Offered.Digest)
+	})
+}
+
+// slowVerifier gives no answer until its caller gives up.
+type slowVerifier struct {
+	agent.Verifier
+	away bool
+}
+
+func (v *slowVerifier) Verify(ctx context.Context, r agent.Release) (string, error) {
+	if v.away {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return v.Verifier.Verify(ctx, r)
+}
+
+// The registries have answered when signatures are looked for again: a check that goes on
+// after a reload does not ask for that anew, and has it from the agent before.
+func TestReloadWhileSignaturesAreLookedForKeepsWhatWasAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		v := &slowVerifier{Verifier: agenttest.NewVerifier("sha256:ours")}
+		n.Verifier = v
+		n.Policy.Rule = func(string) agent.Rule {
+			return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesWarn}
+		}
+		require.NoError(t, n.requests(t)["reload"]())
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2") // unsigned
+		_, err := n.Check(t.Context(), nil)
+		require.NoError(t, err)
+		next := n.Registry.Release(velum, "4.0.0", 2, "1.1")
+		v.away = true
+		answer := n.asks(t)
+		require.NoError(t, n.requests(t)["reload"]())
+		synctest.Wait()
+		v.away = false
+		require.NoError(t, n.requests(t)["reload"]())
+		i := image(<-answer, "velum.yaml", "main")
+		require.NotNil(t, i.Offered)
+		assert.Equal(t, next.Digest, i.Offered.Digest)
 	})
 }
