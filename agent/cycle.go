@@ -138,9 +138,9 @@ func (a *Agent) cycleFor(ctx context.Context, e errand) (Status, error) {
 	return a.report(last, inv, offers, plan)
 }
 
-// isNext reports whether a step can be done in this cycle still: what was staged
-// in it is applied without anybody's yes, and what a pod that was rolled back is
-// offered is staged, and kept.
+// isNext reports whether a step can be done in this cycle still: what was staged in it
+// is applied without anybody's yes, what a pod that was rolled back is offered is
+// staged, and kept, and what the node was too busy for is written.
 func (a *Agent) isNext(s Step) bool {
 	switch {
 	case a.errs[s.key()] != nil || a.lacks(s) != "":

@@ -209,3 +209,18 @@ func TestBrokenFilesStopNoOtherAndDropNoPin(t *testing.T) {
 		})
 	}
 }
+
+// What may be written after the first steps of a cycle is written in it, also where that
+// is all there is to do: a new pod waits for no observation ten minutes later.
+func TestNewPodIsWrittenWhenTheNodeIsFreeAfterItsPull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Grain.SetBusy("update_in_progress is true")
+	w.Node.OnStage = func(context.Context, agent.Release) error { w.Grain.SetBusy(""); return nil }
+	s := w.check()
+	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	w.idle()
+}
