@@ -74,8 +74,9 @@ func (d *decider) expects(v podView, w Want) (expected, bool) {
 	}, is
 }
 
-// down tells why a container does not run; nil: it does, or has done its work.
-func (e expected) down(c *Container, inv Inventory, names []string, now time.Time) *Down {
+// down tells why the container does not run; nil: it does, or has done its work.
+func (e expected) down(inv Inventory, names []string, now time.Time) *Down {
+	c := container(inv.podContainers(e.namespace, e.pod, names), e.container)
 	var out Down
 	switch {
 	case c == nil && e.init, c != nil && c.Running:

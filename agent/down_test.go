@@ -218,3 +218,20 @@ func TestContainersThatHaveDoneTheirWorkAreNotDown(t *testing.T) {
 		})
 	}
 }
+
+// A template that renames its pod, or puts it elsewhere, waits for approval: until then
+// kubelet runs the pod by the name that it had.
+func TestPodThatItsTemplateRenamesIsNotDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Node.PutTemplate("velum.yaml", podYAML("dashboard", "velum="+velum+":4.0.0"))
+	s := w.look()
+	assert.Nil(t, image(s, "velum.yaml", "velum").Down)
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	w.Clock.Add(agent.ApprovalAge)
+	s = w.look()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+}

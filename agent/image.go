@@ -29,7 +29,7 @@ func (d *decider) image(v podView, w Want, containers []Container) ImagePlan {
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
 	if e, is := d.expects(v, w); is {
 		i.Expected = &e
-		i.Down = e.down(c, d.inv, d.names, d.now)
+		i.Down = e.down(d.inv, d.names, d.now)
 	}
 	if c != nil {
 		i.Flaps = d.flaps(*c)

@@ -181,8 +181,7 @@ func (w *watched) note(containers []Container, now time.Time) (missed bool) {
 	w.seen = map[string]*Down{}
 	inv := Inventory{Containers: containers, NodeName: w.node}
 	for _, e := range w.expected {
-		all := inv.podContainers(e.namespace, e.pod, w.names)
-		d := e.down(container(all, e.container), inv, w.names, now)
+		d := e.down(inv, w.names, now)
 		w.seen[goodKey(e.file, e.container)] = d
 		missed = missed || d != nil
 	}
