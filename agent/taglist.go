@@ -12,9 +12,9 @@ import (
 )
 
 // keptTags bounds the tags that the record keeps of one repository: the highest
-// of each form, and for each followed tag the highest that may come next, so
-// that many new ones do not hide the older line that a policy stays on. It makes
-// two kilobytes of a list, however long.
+// of each form, and for each followed tag the highest that may come next, and its
+// own revisions and builds, so that many new ones do not hide the older line that a
+// policy stays on. It makes two kilobytes of a list, however long.
 const keptTags = 16
 
 // list gives a repository's SUSE tags, newest first. A list is asked for when
@@ -124,7 +124,7 @@ type followed struct {
 
 // worthKeeping chooses from a list, newest first, what the answers of later
 // polls come from: the highest of each form, what a followed tag may go to, and
-// the builds of its revision.
+// the builds and revisions of it.
 func worthKeeping(list []tags.Tag, follows []followed) []tags.Tag {
 	keep := map[string]bool{}
 	choose := func(fits func(tags.Tag) bool) {
@@ -148,7 +148,9 @@ func worthKeeping(list []tags.Tag, follows []followed) []tags.Tag {
 			_, refused := from.rule.refusesTag(t, change)
 			return tags.SamePrecision(from.Tag, t) && change > tags.Same && !refused
 		})
-		choose(func(t tags.Tag) bool { return t.Form() == tags.Long && sameFloor(t, from.Tag) })
+		for _, form := range []tags.Form{tags.Intermediate, tags.Long} {
+			choose(func(t tags.Tag) bool { return t.Form() == form && sameFloor(t, from.Tag) })
+		}
 	}
 	out := make([]tags.Tag, 0, len(keep))
 	for _, t := range list {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 	"weak"
 
@@ -69,4 +70,26 @@ func TestListsAreDroppedAfterUse(t *testing.T) {
 	lists.look()
 	require.Equal(t, repositories, lists.lists)
 	assert.Zero(t, lists.kept)
+}
+
+// What is kept of a list after use answers its questions again, when a tag has moved
+// between two readings: also on a line above which there are many others.
+func TestWhatIsKeptOfAListStillHasTheTwinOfAShortTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.ConfirmAfter = 30 * time.Second
+		for n := range 20 {
+			w.Registry.Release(velum, "5.0.0", n+1, "1.1")
+		}
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		w.restart()
+		w.meanwhile(func(n int) {
+			if n == 1 {
+				w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			}
+		})
+		s := w.check()
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.0-rev1\n", s.Reason)
+	})
 }
