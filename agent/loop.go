@@ -117,7 +117,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		if then := l.now(); then.Before(now) {
 			l.next(then) // the clock was set back
-			l.look, l.first = then, time.Time{}
+			l.look, l.first, l.rested = then, time.Time{}, time.Time{}
 		}
 	}
 }

@@ -329,3 +329,18 @@ func TestLoopShowsWhyItCannotLook(t *testing.T) {
 		assert.Equal(t, agent.StateCurrent, s.State)
 	})
 }
+
+// The least time between two retries is not counted by a clock that was wrong.
+func TestLoopRetriesAfterTheClockWasSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, time.Minute)
+		defer l.end()
+		l.Registry.Down(assert.AnError)
+		pass(time.Hour)
+		require.NotZero(t, l.Status().Sources[0].Failures)
+		l.offset.Store(-int64(1000 * time.Hour))
+		l.Registry.Down(nil)
+		pass(5 * time.Minute)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+	})
+}
