@@ -52,6 +52,13 @@ func (a *Agent) attend() (end func()) {
 	return func() { close(done); telling.Wait() }
 }
 
+// forgetTold begins a cycle: nobody is told again of the one before.
+func (a *Agent) forgetTold() {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	a.told = Progress{}
+}
+
 // during is attended work on a pod. Mostly it is short, and nobody has to be told.
 func (a *Agent) during(pod string, work func() error) error {
 	a.telling.Lock()

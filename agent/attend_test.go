@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,5 +103,41 @@ func TestWhatIsCanceledElsewhereIsTold(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, agent.StateFailed, l.Status().State)
 		assert.NotEmpty(t, l.Status().Reason)
+	})
+}
+
+// slowRuntime are pods whose runtime takes its time to list them.
+type slowRuntime struct {
+	*agenttest.Node
+	slow atomic.Bool
+}
+
+func (s *slowRuntime) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+	if s.slow.Load() {
+		slowly(time.Minute)
+	}
+	return s.Node.Containers(ctx)
+}
+
+// What an apply told last is not told again in an observation, however long that takes:
+// nothing is applied then.
+func TestSlowObservationAfterAnApplyIsNoApply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		runtime := &slowRuntime{Node: l.Node}
+		l.agent.Pods = runtime
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = l.Apply(t.Context(), []string{"velum"}, false, nil)
+		require.NoError(t, err)
+		pass(10 * time.Second)
+		require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		runtime.slow.Store(true)
+		for range 20 * 60 {
+			pass(time.Second)
+			require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		}
 	})
 }

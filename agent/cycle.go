@@ -204,6 +204,7 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 		a.wanting = map[string]Need{} // what came meanwhile may be shared: asked anew
 	}
 	a.Policy.memory.turn()
+	a.forgetTold()
 	if err := a.load(ctx); err != nil {
 		return err
 	}

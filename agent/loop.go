@@ -258,8 +258,13 @@ func (l *Loop) Listen(f func(Progress)) (stop func()) {
 	}
 }
 
-// progress keeps how far the work is and passes it on.
+// progress keeps how far the work is and passes it on. The zero Progress says only that
+// the loop lives.
 func (l *Loop) progress(p Progress) {
+	defer l.notify.Turned()
+	if p.Phase == "" {
+		return
+	}
 	l.mu.Lock()
 	l.status.Progress = &p
 	l.status.Pulls = Pulling(l.status.Pulls, p)
@@ -272,7 +277,6 @@ func (l *Loop) progress(p Progress) {
 		f(p)
 	}
 	l.hearing.Unlock()
-	l.notify.Turned()
 }
 
 // Sentence is a status in one line, its times as in all texts of a status.
