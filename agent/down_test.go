@@ -235,3 +235,22 @@ func TestPodThatItsTemplateRenamesIsNotDown(t *testing.T) {
 	s = w.look()
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 }
+
+// A node on which containers end all the time, and that is slow to be observed, is polled
+// in its slot all the same.
+func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		runtime := &slowRuntime{Node: l.Node}
+		runtime.slow.Store(true)
+		l.agent.Pods = runtime
+		l.Registry.Counts()
+		for slot := *l.Status().NextCheck; l.now().Before(slot.Add(10 * time.Minute)); {
+			l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
+			l.Node.Tell(agent.RuntimeEvent{})
+			pass(10 * time.Second)
+		}
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+	})
+}

@@ -98,7 +98,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		now := l.now()
 		switch {
-		case !l.queue.isEmpty(): // persons come before the clock
+		case l.queue.hasRequests(): // persons come before the clock
 		case l.owed != nil:
 			l.queue.resume()
 			l.byClock(ctx, PollNone)

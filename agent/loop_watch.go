@@ -77,7 +77,7 @@ func (l *Loop) observe(ctx context.Context, pods Pods) {
 	if l.watched.isBusy() {
 		l.glimpse(ctx, pods)
 	}
-	l.queue.addOnce(&task{verb: "observe", done: make(chan struct{}), do: func(ctx context.Context) error {
+	l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
 		l.watched.forget()
 		l.background(ctx, PollNone)
 		return nil

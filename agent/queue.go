@@ -34,6 +34,9 @@ func (i *Interruption) Error() string { return i.Work + ": " + errGoesFirst.Erro
 
 func (i *Interruption) Unwrap() error { return errGoesFirst }
 
+// verbObserve is the verb of the one task that no person asks for.
+const verbObserve = "observe"
+
 // task is what somebody asks of the loop.
 type task struct {
 	verb   string
@@ -132,11 +135,12 @@ func (q *queue) first() string {
 	return ""
 }
 
-// isEmpty reports whether nobody waits, and nothing that was interrupted.
-func (q *queue) isEmpty() bool {
+// hasRequests reports whether a person's request waits, for the first time or after it
+// was interrupted. Observations are none: there may always be one.
+func (q *queue) hasRequests() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.tasks) == 0
+	return slices.ContainsFunc(q.tasks, func(t *task) bool { return t.verb != verbObserve })
 }
 
 // owesNone reports whether nothing that was interrupted waits.
