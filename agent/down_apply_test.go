@@ -121,3 +121,29 @@ func TestDownIsToldAlikeByWhoReadsTheStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, "was not started", image(read, "velum.yaml", "velum").Down.String())
 }
+
+// What ends or starts elsewhere while a person waits for an apply does not end its state.
+func TestEventsInAnApplyLeaveItsState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		_, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		l.Node.SetKubelet(false)
+		go func() {
+			for range 5 {
+				slowly(3 * time.Second)
+				assert.Equal(t, agent.StateApplying, l.Status().State, l.Status().Reason)
+				l.Node.Tell(agent.RuntimeEvent{})
+			}
+			l.Node.SetKubelet(true)
+			l.Node.Sync()
+		}()
+		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
+		require.NoError(t, err)
+		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		pass(10 * time.Second)
+		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+	})
+}

@@ -254,3 +254,35 @@ func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
 		assert.Equal(t, 1, l.Registry.Counts().Heads)
 	})
 }
+
+// Nor does it keep anybody from seeing that it is back.
+func TestContainerThatComesBackInAPullIsNotFailedAnyMore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error { <-ctx.Done(); return ctx.Err() }
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		go func() { _, _ = l.Check(t.Context(), nil) }()
+		pass(time.Minute)
+		before := l.Status()
+		l.Node.SetKubelet(false)
+		l.Node.Restart("velum.yaml", "velum")
+		pass(2 * time.Second)
+		require.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		changed := l.Changed()
+		l.Node.SetKubelet(true)
+		l.Node.Sync()
+		pass(2 * time.Second)
+		s := l.Status()
+		assert.Equal(t, before.State, s.State, s.Reason)
+		assert.Equal(t, before.Reason, s.Reason)
+		assert.Nil(t, image(s, "velum.yaml", "velum").Down)
+		assert.NotNil(t, image(s, "velum.yaml", "velum").Running)
+		assert.NotEmpty(t, s.Progress, "the pull goes on")
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody was told")
+		}
+		l.end()
+	})
+}

@@ -40,8 +40,9 @@ type Loop struct {
 	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
 	queue   *queue
 	ended   chan struct{} // closed when Run returns
-	mu      sync.Mutex    // guards status and changed
+	mu      sync.Mutex    // guards status, found and changed
 	status  Status
+	found   Status        // by the last cycle; the loop's goroutine alone changes it
 	changed chan struct{} // closed, and another one made, when the status changes
 	hearing sync.Mutex    // guards hearers, also while they hear
 	hearers map[int]func(Progress)
@@ -69,7 +70,8 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 		hearers: map[int]func(Progress){}, machineID: machineID, changed: make(chan struct{}),
 	}
 	l.adopt(a, interval)
-	l.status = a.blank(StateUnchecked, "starting")
+	l.found = a.blank(StateUnchecked, "starting")
+	l.status = l.found
 	return l
 }
 
@@ -212,6 +214,7 @@ func (l *Loop) keep(s Status) {
 		l.agent.Meter.Turned()
 	}
 	l.mu.Lock()
+	l.found = s
 	s = l.watched.correct(s)
 	l.status = s
 	l.announceChange()

@@ -56,7 +56,6 @@ func (l *Loop) restart(
 	var out []Outcome
 	var err error
 	e := l.run(ctx, hear, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
-		before := l.Status()
 		l.say(what)
 		var s Status
 		out, s, err = f(ctx)
@@ -64,7 +63,7 @@ func (l *Loop) restart(
 			s, _ = l.agent.cycleFor(ctx, errand{person: true}) // nothing was done: say again what is
 		}
 		if s.SchemaVersion == 0 { // it was interrupted, or the daemon ends
-			s = before
+			s = l.found
 		}
 		l.keep(s)
 		return err

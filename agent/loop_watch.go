@@ -15,7 +15,7 @@ import (
 const eventDelay = time.Second
 
 // watched is what the loop knows of the followed containers that run, and of those
-// that should.
+// that should. The nil one is of an agent without a loop: it knows nothing.
 type watched struct {
 	mu       sync.Mutex
 	busy     bool            // a cycle runs: what it has seen may be old by its end
@@ -78,7 +78,6 @@ func (l *Loop) observe(ctx context.Context, pods Pods) {
 		l.glimpse(ctx, pods)
 	}
 	l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
-		l.watched.forget()
 		l.background(ctx, PollNone)
 		return nil
 	}})
@@ -90,12 +89,17 @@ func (l *Loop) glimpse(ctx context.Context, pods Pods) {
 	if err != nil {
 		return // the next observation says so
 	}
-	if l.watched.note(containers, time.Now().Round(0)) {
-		l.mu.Lock()
-		l.status = l.watched.correct(l.status)
+	l.watched.note(containers, time.Now().Round(0))
+	l.mu.Lock()
+	s := l.watched.correct(l.found)
+	changed := l.status.State != StateApplying && (s.State != l.status.State || s.Reason != l.status.Reason)
+	if changed {
+		s.Progress, s.Pulls, s.Interrupted = l.status.Progress, l.status.Pulls, l.status.Interrupted
+		l.status = s
 		l.announceChange()
-		s := l.status
-		l.mu.Unlock()
+	}
+	l.mu.Unlock()
+	if changed {
 		l.notify.Status(Sentence(s))
 	}
 }
@@ -154,6 +158,9 @@ func (w *watched) setActing(acting bool) {
 
 // update takes over what a cycle has found.
 func (w *watched) update(plan Plan, inv Inventory) {
+	if w == nil {
+		return
+	}
 	ids := map[string]bool{}
 	for _, c := range inv.Containers {
 		ids[c.ID] = true
@@ -171,24 +178,23 @@ func (w *watched) update(plan Plan, inv Inventory) {
 	w.ids, w.down, w.expected, w.names, w.node = ids, plan.isDown(), all, plan.names, inv.NodeName
 }
 
-// note keeps which containers do not run; missed: some do not.
-func (w *watched) note(containers []Container, now time.Time) (missed bool) {
+// note keeps which containers do not run.
+func (w *watched) note(containers []Container, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.acting {
-		return false
+		return
 	}
 	w.seen = map[string]*Down{}
 	inv := Inventory{Containers: containers, NodeName: w.node}
 	for _, e := range w.expected {
 		d := e.down(inv, w.names, now)
 		w.seen[goodKey(e.file, e.container)] = d
-		missed = missed || d != nil
+		w.down = w.down || d != nil // its start is to be heard
 	}
-	return missed
 }
 
-// correct brings a status to what was seen beside the cycle. While a pod is applied
+// correct is the status of a cycle with what was seen beside one. While a pod is applied
 // its containers come and go.
 func (w *watched) correct(s Status) Status {
 	w.mu.Lock()

@@ -27,9 +27,7 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 	}
 	state, reason := a.judge(plan)
 	a.unasked, a.missing = len(plan.unasked()) > 0, plan.missing()
-	if a.watched != nil {
-		a.watched.update(plan, inv)
-	}
+	a.watched.update(plan, inv)
 	s := a.blank(state, reason)
 	s.Sources, s.Updates, s.NotAllowed = sourceStatus(a.record), updates, plan.notAllowed()
 	for _, p := range plan.Pods {
