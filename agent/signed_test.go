@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,4 +248,46 @@ func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 	s = w.check()
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "sha256:third", image(s, "velum.yaml", "velum").SignedBy)
+}
+
+// What runs is not staged any more, and nothing waits for it: an unsigned build that
+// kubelet has taken for one container, and that another one is refused, keeps no rendered
+// file from being stored.
+func TestRenderedFileWaitsForNothingThatRuns(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	sign := func(r agent.Release) { v.Sign(r.Digest, "sha256:ours") }
+	sign(w.Registry.Release(mariadb, "10.0", 1, "1.1"))
+	containers := []string{"velum=" + velum + ":4.0.0", "db=" + mariadb + ":10.0", "init:setup=" + velum + ":4.0.0"}
+	w.Node.PutTemplate("two.yaml", podYAML("two", containers...))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	sign(w.Registry.Release(mariadb, "10.0", 1, "1.2"))
+	w.Node.Restart("two.yaml", "velum")
+	other := strings.Replace(string(podYAML("two", containers...)), "spec:", "spec:\n  priority: 1", 1)
+	w.Node.PutTemplate("two.yaml", []byte(other))
+	w.check()
+	assert.Contains(t, w.Node.WaitingFile("two.yaml"), "priority")
+	w.idle()
+}
+
+// What kubelet has taken by itself runs, signed or not: the offer of its neighbour brings
+// no look for its signature.
+func TestWhatRunsIsNotAskedForItsSignature(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, agent.SignaturesRequire)
+	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	v.Sign(db.Digest, "sha256:ours")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	w.check()
+	out, _ := w.apply()
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	db = w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	v.Sign(db.Digest, "sha256:ours")
+	w.Node.Restart("velum.yaml", "velum")
+	v.Asked()
+	s := w.check()
+	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, 1, v.Asked())
 }
