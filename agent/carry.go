@@ -31,8 +31,8 @@ func (a *Agent) carry(ctx context.Context, e errand, steps []Step) *Interruption
 		if verb := a.people.first(); verb != "" && !e.person {
 			return &Interruption{Work: "cycle", For: verb, At: a.Now().UTC()}
 		}
-		if step.Do == StepProve && e.person && !a.isAwaited(step.File) {
-			a.deferred[step.key()] = true // it runs anyway, and a proof takes its time
+		if e.person && !a.isAwaited(step) {
+			a.deferred[step.key()] = true
 			continue
 		}
 		if cut := a.do(ctx, step); cut != nil {
@@ -42,10 +42,11 @@ func (a *Agent) carry(ctx context.Context, e errand, steps []Step) *Interruption
 	return nil
 }
 
-// isAwaited reports whether a person waits for the proof of a pod.
-func (a *Agent) isAwaited(file string) bool {
-	_, approved := a.record.Approved[file]
-	return approved || a.applied[file]
+// isAwaited reports whether a person waits for a step, but for what takes its time and
+// nobody has asked for: to apply what mode auto has found, and to prove what runs anyway.
+func (a *Agent) isAwaited(s Step) bool {
+	_, approved := a.record.Approved[s.File]
+	return !s.Apply.Auto && (s.Do != StepProve || approved || a.applied[s.File])
 }
 
 // do carries out a step. Its failure is noted where it belongs and leaves the

@@ -64,7 +64,7 @@ type Agent struct {
 	people     *queue           // the loop's: whose requests go first; nil: nobody's
 	half       *inquiry         // a poll that was interrupted: what it has heard
 	unfinished *Interruption    // what an apply could not wait for
-	deferred   map[string]bool  // what this cycle leaves to the next: to stage releases, to prove pod manifests
+	deferred   map[string]bool  // what this cycle leaves to the next: releases to stage, pod manifests to apply or prove
 	unstaged   map[string]error // why releases could not be staged when that was tried last
 
 	watch   stopwatch  // of the restart under way
@@ -145,7 +145,7 @@ func (a *Agent) isNext(s Step) bool {
 	switch {
 	case a.errs[s.key()] != nil || a.lacks(s) != "":
 		return false
-	case s.Do == StepStage && a.deferred[s.key()]:
+	case (s.Do == StepStage || s.Do == StepApply) && a.deferred[s.key()]:
 		return false
 	case s.Do == StepApply:
 		return s.Apply.Auto && !a.applied[s.File]

@@ -335,3 +335,28 @@ func TestWhatWasInterruptedEndsWithTheLoop(t *testing.T) {
 		require.NoError(t, <-n.ended)
 	})
 }
+
+// Nobody waits for the apply of a pod that mode auto has chosen: a reload answers, and so
+// does what somebody asks after it.
+func TestAPersonWaitsForNoApplyThatNobodyAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		db, next := n.Registry.Release(mariadb, "4.0.0", 1, "1.2"), n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		_, err := n.Check(t.Context(), nil)
+		require.NoError(t, err)
+		n.Policy.Auto, n.Policy.Settle = true, time.Minute
+		began := time.Now()
+		require.NoError(t, n.requests(t)["reload"]())
+		assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+		pass(30 * time.Second)
+		assert.Equal(t, agent.StateApplying, n.Status().State)
+		began = time.Now()
+		require.NoError(t, n.requests(t)["unhold"]())
+		assert.LessOrEqual(t, time.Since(began), 32*time.Second, "for the pod that is being restarted, and no other")
+		pass(3 * time.Minute)
+		n.runs("db.yaml", "main", db.Digest)
+		n.runs("dex.yaml", "main", next.Digest)
+		assert.Equal(t, agent.StateCurrent, n.Status().State, n.Status().Reason)
+	})
+}
