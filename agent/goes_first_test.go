@@ -360,3 +360,27 @@ func TestAPersonWaitsForNoApplyThatNobodyAskedFor(t *testing.T) {
 		assert.Equal(t, agent.StateCurrent, n.Status().State, n.Status().Reason)
 	})
 }
+
+// Who does not want to wait any more interrupts nothing.
+func TestARequestThatIsTakenBackInterruptsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		pulls := 0
+		n.pull = func(ctx context.Context) error { pulls++; return endless(ctx) }
+		answer := n.asks(t)
+		require.NoError(t, n.requests(t)["hold"]())
+		synctest.Wait()
+		require.Equal(t, 2, pulls, "it goes on, and is left alone for a second")
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := n.Unhold(ctx, nil, true)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		pass(time.Minute)
+		assert.Equal(t, 2, pulls)
+		require.NotNil(t, n.Status().Interrupted)
+		assert.Equal(t, "hold", n.Status().Interrupted.For)
+		n.end()
+		<-answer
+	})
+}

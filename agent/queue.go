@@ -86,7 +86,7 @@ func (q *queue) put(t *task) {
 	}
 }
 
-// leave takes back a task; false: it has begun.
+// leave takes back a task, which interrupts nothing any more; false: it has begun.
 func (q *queue) leave(t *task) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,6 +95,10 @@ func (q *queue) leave(t *task) bool {
 		return false
 	}
 	q.tasks = slices.Delete(q.tasks, n, n+1)
+	if q.between != nil && !slices.ContainsFunc(q.tasks, isFirst) {
+		q.between.Stop()
+		q.between = nil
+	}
 	return true
 }
 
