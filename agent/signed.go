@@ -140,7 +140,7 @@ func (a *Agent) verifyAgain(ctx context.Context, poll Poll) {
 		if !known || ctx.Err() != nil || wait > 0 && wait <= backoffMost { // else the clock was wrong
 			continue
 		}
-		if err := a.verify(ctx, rel); err == nil {
+		if err := a.verify(ctx, rel); err == nil && a.record.Signed[key] != "" {
 			a.Log.Info("verified", "cycle", a.cycle, "release", key)
 		}
 	}

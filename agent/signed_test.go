@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -290,4 +291,23 @@ func TestWhatRunsIsNotAskedForItsSignature(t *testing.T) {
 	s := w.check()
 	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 1, v.Asked())
+}
+
+// The log says "verified" of what is, and not of what is let through all the same.
+func TestWhatIsNotVerifiedIsNotSaidToBe(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []agent.Signatures{agent.SignaturesWarn, agent.SignaturesOff} {
+		w, v := signing(t, agent.SignaturesWarn)
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		w.obey(agent.Rule{Updates: tags.Revision, Signatures: policy})
+		var log strings.Builder
+		w.agent.Log = slog.New(slog.NewTextHandler(&log, nil))
+		w.Clock.Add(24 * time.Hour)
+		w.look()
+		assert.NotContains(t, log.String(), "msg=verified", policy)
+		v.Sign(next.Digest, "sha256:ours")
+		w.check()
+		assert.Equal(t, policy == agent.SignaturesWarn, strings.Contains(log.String(), "msg=verified"), policy)
+	}
 }
