@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,13 +22,34 @@ const dex = "registry.suse.com/caasp/v4/caasp-dex"
 // hanging is a source that does not answer for one repository until its caller gives up.
 type hanging struct {
 	agent.Source
+	mu         sync.Mutex
 	repository string
 	asked      []string // in this order
 }
 
+func (h *hanging) hangs(repository string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.repository = repository
+}
+
+// last is who was asked last.
+func (h *hanging) last() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked[len(h.asked)-1]
+}
+
+// ask keeps a question; true: it gets no answer.
+func (h *hanging) ask(repository string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, repository)
+	return repository == h.repository
+}
+
 func (h *hanging) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
-	h.asked = append(h.asked, ref.Repository)
-	if ref.Repository == h.repository {
+	if h.ask(ref.Repository) {
 		<-ctx.Done()
 		return agent.Resolved{}, ctx.Err()
 	}
@@ -39,7 +61,14 @@ func (h *hanging) Resolve(ctx context.Context, ref agent.Reference) (agent.Resol
 type neighbours struct {
 	*looped
 	source *hanging
+	mu     sync.Mutex
 	pull   func(ctx context.Context) error
+}
+
+func (n *neighbours) pulls(pull func(ctx context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pull = pull
 }
 
 func neighbourhood(t *testing.T) *neighbours {
@@ -66,8 +95,11 @@ func neighbourhood(t *testing.T) *neighbours {
 	require.NoError(t, err)
 	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
 	w.Node.OnStage = func(ctx context.Context, r agent.Release) error {
-		if r.Repository == dex && n.pull != nil {
-			return n.pull(ctx)
+		n.mu.Lock()
+		pull := n.pull
+		n.mu.Unlock()
+		if r.Repository == dex && pull != nil {
+			return pull(ctx)
 		}
 		return nil
 	}
@@ -145,9 +177,9 @@ func TestAPersonGoesFirst(t *testing.T) {
 					defer n.end()
 					next := n.Registry.Release(dex, "4.0.0", 1, "1.2")
 					if work == "poll" {
-						n.source.repository = dex
+						n.source.hangs(dex)
 					} else {
-						n.pull = endless
+						n.pulls(endless)
 					}
 					failures := n.Status().Sources
 					answer := n.asks(t)
@@ -177,7 +209,8 @@ func TestAPersonGoesFirst(t *testing.T) {
 						t.Fatalf("the check has ended: %s", s.Reason)
 					default:
 					}
-					n.pull, n.source.repository = nil, ""
+					n.pulls(nil)
+					n.source.hangs("")
 					_, err := n.Hold(t.Context(), []string{"db.yaml"}, false, "", time.Time{}) // it is begun anew
 					require.NoError(t, err)
 					s = <-answer
@@ -222,7 +255,7 @@ func TestARollbackBeginsUnderAnEndlessPull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
-		n.pull = endless
+		n.pulls(endless)
 		answer := n.asks(t)
 		pass(time.Hour)
 		began := time.Now()
@@ -245,7 +278,7 @@ func TestRequestsDoNotStarveWhatTheyInterrupt(t *testing.T) {
 		next := n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
 		left, pulls := 20*time.Second, 0
-		n.pull = func(ctx context.Context) error { // which goes on where it was
+		n.pulls(func(ctx context.Context) error { // which goes on where it was
 			began := time.Now()
 			pulls++
 			select {
@@ -255,19 +288,15 @@ func TestRequestsDoNotStarveWhatTheyInterrupt(t *testing.T) {
 				left -= time.Since(began)
 				return ctx.Err()
 			}
-		}
-		n.source.repository = dex
+		})
+		n.source.hangs(dex)
 		answer := n.asks(t)
 		for range 3 {
 			require.NoError(t, n.requests(t)["hold"]())
 		}
 		synctest.Wait()
-		n.source.repository = ""
-		asked := map[string]int{}
-		for _, repository := range n.source.asked[len(n.source.asked)-1:] {
-			asked[repository]++
-		}
-		assert.Equal(t, map[string]int{dex: 1}, asked, "who does not answer comes last, and the others are not asked again")
+		n.source.hangs("")
+		assert.Equal(t, dex, n.source.last(), "who does not answer comes last, and the others are not asked again")
 		requests := 0
 		for ; len(answer) == 0; requests++ {
 			began := time.Now()
@@ -291,7 +320,7 @@ func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
 		defer n.end()
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		db := n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
-		n.pull = endless
+		n.pulls(endless)
 		answer := n.asks(t)
 		pass(time.Minute)
 
@@ -310,7 +339,7 @@ func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
 		pass(time.Minute)
 		assert.Empty(t, applied, "it pulls")
 		require.NoError(t, n.requests(t)["rollback"]())
-		n.pull = nil
+		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
 		assert.Equal(t, agent.ResultApplied, (<-applied).Result)
 		<-answer
@@ -322,7 +351,7 @@ func TestWhatWasInterruptedEndsWithTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
-		n.pull = endless
+		n.pulls(endless)
 		ended := make(chan error, 1)
 		go func() { _, err := n.Check(t.Context(), nil); ended <- err }()
 		pass(time.Minute)

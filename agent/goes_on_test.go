@@ -19,7 +19,7 @@ func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing
 		n := neighbourhood(t)
 		defer n.end()
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
-		n.pull = endless
+		n.pulls(endless)
 		answer := n.asks(t)
 		applied := make(chan []agent.Outcome, 1)
 		go func() {
@@ -30,7 +30,7 @@ func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing
 		pass(time.Minute)
 		require.NoError(t, n.requests(t)["rollback"]())
 		before, _ := n.Node.Container("velum.yaml", "main")
-		n.pull = nil
+		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
 		require.NoError(t, n.requests(t)["unhold"]())
 		<-applied

