@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // nightly is open from two to four, UTC.
@@ -240,4 +242,25 @@ func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
 		l.runs("velum.yaml", "velum", second.Digest)
 	})
+}
+
+// A rendered file that is not wanted any more is dropped in the cycle that finds it, also
+// where the apply of its pod was held in it.
+func TestRenderedFileThatIsNotWantedGoesAtOnceAfterAnApplyThatWasHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Verifier = agenttest.NewVerifier("sha256:ours")
+	w.Registry.Release(velum, "4.0.0", 1, "1.1") // unsigned
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, agent.StateCurrent, w.check().State)
+	other := strings.Replace(string(podYAML("velum", "velum="+velum+":4.0.0")), "spec:", "spec:\n  priority: 1", 1)
+	w.Node.PutTemplate("velum.yaml", []byte(other))
+	require.Equal(t, agent.StateStaged, w.look().State)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2") // nobody has asked for it
+	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
+	w.Policy.Auto = true
+	w.obey(agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire})
+	s := w.look()
+	assert.Contains(t, s.Reason, "has moved on")
+	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 }

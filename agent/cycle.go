@@ -143,6 +143,8 @@ func (a *Agent) cycleFor(ctx context.Context, e errand) (Status, error) {
 // staged, and kept, and what the node was too busy for is written.
 func (a *Agent) isNext(s Step) bool {
 	switch {
+	case s.Do == StepDrop:
+		return true // also where the pod manifest's other steps have failed
 	case a.errs[s.key()] != nil || a.lacks(s) != "":
 		return false
 	case (s.Do == StepStage || s.Do == StepApply) && a.deferred[s.key()]:
@@ -152,7 +154,7 @@ func (a *Agent) isNext(s Step) bool {
 	case s.Do == StepProve:
 		return a.applied[s.File] // what an apply that was cut short had left to prove
 	}
-	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepDrop || s.Do == StepWrite
+	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepWrite
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll
