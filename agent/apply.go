@@ -43,8 +43,12 @@ func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
 	return errors.Join(err, a.save(ctx))
 }
 
-// fresh refuses what has just not come up in another pod of the same plan.
+// fresh refuses what has just not come up in another pod of the same plan, and a client
+// of an API server that has stayed as it was.
 func (a *Agent) fresh(p Apply) error {
+	if a.lags && isClient(p.Pod) && isMinor(p.Change) {
+		return fmt.Errorf("%w: %s was not applied, and %s must not be newer", ErrHeld, podAPIServer, p.Pod)
+	}
 	for _, e := range p.Expect {
 		if key := releaseKey(e.Ref.Repository, e.Digest); a.fell[key] && !e.OnNode {
 			return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, a.record.Denied[key].PodManifest)

@@ -87,6 +87,7 @@ func (a *Agent) note(ctx context.Context, s Step, err error) {
 	default:
 		a.Log.Warn("step did not work", "cycle", a.cycle, "step", s.String(), "err", err)
 		a.errs[s.key()] = fmt.Errorf("%s: %w", s.Do, err)
+		a.lags = a.lags || s.Do == StepApply && s.Apply.Pod == podAPIServer
 		if s.Do == StepStage {
 			a.unstaged[s.key()] = a.errs[s.key()]
 		}

@@ -55,6 +55,7 @@ type Agent struct {
 	count    uint64               // of cycles since the start
 	applied  map[string]bool      // pod manifests applied in this cycle
 	fell     map[string]bool      // releases that did not come up in this cycle
+	lags     bool                 // the API server was to be applied in this cycle, and was not
 	slow     bool                 // the pod that was taken down did not go in time
 	moved    bool                 // a tag has moved on under what was to be applied
 	doubts   map[string]string    // containers whose readiness nobody could check, by pod manifest
@@ -197,7 +198,7 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	a.cycle = strconv.FormatUint(a.count, 10)
 	a.applied, a.errs = map[string]bool{}, map[string]error{}
 	a.fell, a.deferred = map[string]bool{}, map[string]bool{}
-	a.moved, a.doubts = false, map[string]string{}
+	a.lags, a.moved, a.doubts = false, false, map[string]string{}
 	a.coming = map[string]Need{}
 	if poll != PollNone {
 		a.dropped = nil

@@ -63,6 +63,7 @@ func (d *decider) plan(views []podView) Plan {
 	for _, v := range views {
 		plan.Pods = append(plan.Pods, d.pod(v))
 	}
+	d.skew(plan.Pods)
 	for _, r := range d.policy.Images {
 		plan.Tracked = append(plan.Tracked, d.tracked(d.offers[Question{Repository: r.Repository, Tag: r.Tag}]))
 	}

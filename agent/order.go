@@ -34,6 +34,51 @@ func (d *decider) waitsFor(p *PodPlan) {
 	}
 }
 
+// skew has a client of the API server wait that would be newer than that is by a minor
+// version: its apply without a person's yes, for a person may apply both, in their order.
+func (d *decider) skew(pods []PodPlan) {
+	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == podAPIServer })
+	if at < 0 || !d.policy.Auto {
+		return
+	}
+	for n := range pods {
+		client := &pods[n]
+		if isClient(client.Pod) && client.Change != "" && d.isAhead(client, &pods[at]) {
+			client.Waits = append(client.Waits, Hold{
+				Name: HoldControlPlane, Reason: client.Pod + " must not be newer than " + podAPIServer + ", which is applied first",
+			})
+		}
+	}
+}
+
+// isAhead reports whether a client is to be of a higher minor version than the API server
+// is of.
+func (d *decider) isAhead(client, server *PodPlan) bool {
+	to, from := client.component(), server.component()
+	if to == nil || from == nil {
+		return false
+	}
+	is, errIs := d.policy.rule(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
+	next, errNext := d.policy.rule(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
+	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
+}
+
+// component is the image that a pod of the control plane is named after; nil: none is.
+func (p *PodPlan) component() *ImagePlan {
+	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
+		return i.Want.Image.Container == p.Pod || lastPart(i.Want.Ask.Repository) == p.Pod
+	})
+	if n < 0 {
+		return nil
+	}
+	return &p.Images[n]
+}
+
+func isClient(pod string) bool { return pod == podControllerManager || pod == podScheduler }
+
+// isMinor reports whether a change is a minor version's at least.
+func isMinor(change string) bool { return changeRank[change] >= changeRank[tags.Minor.String()] }
+
 // open reports whether an apply may begin by itself, and when that changes.
 func (p Policy) open(now time.Time) (open bool, change time.Time) {
 	if p.Window == nil {
@@ -48,17 +93,15 @@ func (p Policy) open(now time.Time) (open bool, change time.Time) {
 // must not be newer (Kubernetes' version skew policy).
 func (p Policy) inOrder(applies []Step) {
 	skews := slices.ContainsFunc(applies, func(s Step) bool {
-		return s.Apply.Pod == podAPIServer && changeRank[s.Apply.Change] >= changeRank[tags.Minor.String()]
+		return s.Apply.Pod == podAPIServer && isMinor(s.Apply.Change)
 	})
 	rank := func(s Step) int {
-		switch s.Apply.Pod {
-		case podAPIServer:
+		switch pod := s.Apply.Pod; {
+		case pod == podAPIServer:
 			return len(p.Order) + 1
-		case podControllerManager, podScheduler:
-			if skews {
-				return len(p.Order) + 2
-			}
-		case podEtcd:
+		case isClient(pod) && skews:
+			return len(p.Order) + 2
+		case pod == podEtcd:
 			return len(p.Order) + 3
 		}
 		at := slices.IndexFunc(p.Order, func(pattern string) bool {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// controlPlane is a node that runs an API server of 1.34, two clients of it and something
+// else. It is offered the next minor version of all but one of the clients.
+func controlPlane(t *testing.T, auto bool) (*world, map[string]agent.Release) {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Minor} }
+	w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+	w.Policy.Auto = auto
+	versions := map[string]string{
+		"kube-apiserver": "1.35.0", "kube-controller-manager": "1.34.1", "kube-scheduler": "1.35.0", "mariadb": "1.35.0",
+	}
+	for name := range versions {
+		repository := "registry.suse.com/caasp/v4/" + name
+		w.Registry.Release(repository, "1.34.0", 1, "1.1")
+		w.Node.PutTemplate(name+".yaml", podYAML(name, "beside="+velum+":4.0.0-rev1", "main="+repository+":1.34.0"))
+		w.Node.PutPodManifest(name+".yaml", rendered(name, "beside="+velum+":4.0.0-rev1", "main="+repository+":1.34.0-rev1"))
+	}
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.Sync()
+	s := w.check()
+	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	next := map[string]agent.Release{}
+	for name, version := range versions {
+		next[name] = w.Registry.Release("registry.suse.com/caasp/v4/"+name, version, 1, "1.1")
+	}
+	return w, next
+}
+
+// A client must not be newer than the API server by a minor version, and that waits for
+// a person.
+func TestClientOfTheAPIServerIsNotAppliedBeforeItByItself(t *testing.T) {
+	t.Parallel()
+	w, next := controlPlane(t, true)
+	s := w.check()
+	w.runs("kube-controller-manager.yaml", "main", next["kube-controller-manager"].Digest)
+	w.runs("mariadb.yaml", "main", next["mariadb"].Digest)
+	assert.Equal(t, 1, w.Node.Starts("kube-scheduler.yaml", "main"))
+	assert.Contains(t, s.Reason, "kube-scheduler must not be newer than kube-apiserver, which is applied first")
+	out, _ := w.apply("kube-apiserver.yaml")
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	s = w.look()
+	w.runs("kube-scheduler.yaml", "main", next["kube-scheduler"].Digest)
+	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+}
+
+// A person may have it so, and is told no more of it.
+func TestClientThatIsNewerThanTheAPIServerWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	w, _ := controlPlane(t, true)
+	w.check()
+	out, s := w.apply("kube-scheduler.yaml")
+	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Empty(t, podOf(s, "kube-scheduler.yaml").Holds)
+}
+
+// Nor is it applied after one that did not come up. What else did not come up does not
+// matter.
+func TestClientOfTheAPIServerIsNotAppliedWhereThatDidNotComeUp(t *testing.T) {
+	t.Parallel()
+	all := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "mariadb"}
+	for fails, held := range map[string]string{"kube-apiserver": "kube-scheduler", "mariadb": ""} {
+		t.Run(fails, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, next := controlPlane(t, false)
+				s := w.check()
+				require.Equal(t, agent.StateStaged, s.State, s.Reason)
+				w.Node.Crash(next[fails].Digest, true)
+				out, _ := w.apply()
+				want := []agent.Result{}
+				for _, name := range all {
+					switch name {
+					case fails:
+						want = append(want, agent.ResultFailed)
+					case held:
+						want = append(want, agent.ResultHeld)
+					default:
+						want = append(want, agent.ResultApplied)
+					}
+				}
+				got := []agent.Result{}
+				for _, o := range out {
+					got = append(got, o.Result)
+				}
+				assert.Equal(t, want, got)
+			})
+		})
+	}
+}
