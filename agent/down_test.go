@@ -286,3 +286,23 @@ func TestContainerThatComesBackInAPullIsNotFailedAnyMore(t *testing.T) {
 		l.end()
 	})
 }
+
+// However often something ends in a long cycle, the node is observed once after it.
+func TestEventsInALongCycleCauseOneObservation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := observed(t)
+		defer l.end()
+		pulling := make(chan struct{})
+		l.Node.OnStage = func(context.Context, agent.Release) error { <-pulling; return nil }
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		go func() { _, _ = l.Check(t.Context(), nil) }()
+		for range 100 {
+			l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
+			pass(2 * time.Second)
+		}
+		l.Disk.Saves()
+		close(pulling)
+		pass(time.Minute)
+		assert.LessOrEqual(t, l.Disk.Saves(), 2, "the check, and one observation")
+	})
+}

@@ -77,7 +77,7 @@ func (q *queue) addOnce(t *task) {
 
 func (q *queue) put(t *task) {
 	q.tasks = append(q.tasks, t)
-	if t.urgent && !t.cut {
+	if t.urgent {
 		q.interrupt()
 	}
 	select {

@@ -211,6 +211,15 @@ func (d *Disk) Fail(err error) {
 	d.fail = err
 }
 
+// Saves counts how often the record was written since the last call.
+func (d *Disk) Saves() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.saves
+	d.saves = 0
+	return n
+}
+
 // JSON is the record as it stands on the disk.
 func (d *Disk) JSON() string {
 	d.mu.Lock()
