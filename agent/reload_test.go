@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,5 +84,68 @@ func TestReloadWhileSignaturesAreLookedForKeepsWhatWasAnswered(t *testing.T) {
 		i := image(<-answer, "velum.yaml", "main")
 		require.NotNil(t, i.Offered)
 		assert.Equal(t, next.Digest, i.Offered.Digest)
+	})
+}
+
+// heardAgain is what a check asks anew after what has interrupted it.
+func (n *neighbours) heardAgain(t *testing.T, interrupt func()) []string {
+	t.Helper()
+	n.source.repository = dex
+	answer := n.asks(t)
+	require.NoError(t, n.requests(t)["hold"]()) // who does not answer comes last then
+	pass(2 * time.Second)
+	n.source.asked = nil
+	interrupt()
+	synctest.Wait()
+	n.source.repository = ""
+	require.NoError(t, n.requests(t)["unhold"]())
+	<-answer
+	return n.source.asked
+}
+
+// Answers of a poll that was interrupted count for ten minutes.
+func TestAnswersOfAnInterruptedPollCountForAWhile(t *testing.T) {
+	t.Parallel()
+	for pull, again := range map[time.Duration]bool{time.Minute: false, 11 * time.Minute: true} {
+		t.Run(pull.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n := neighbourhood(t)
+				defer n.end()
+				n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+				n.Node.OnStage = func(context.Context, agent.Release) error { return agent.ErrHeld }
+				_, err := n.Check(t.Context(), nil)
+				require.NoError(t, err)
+				n.Node.OnStage = func(context.Context, agent.Release) error { slowly(pull); return nil }
+				asked := n.heardAgain(t, func() {
+					out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+					require.NoError(t, err)
+					require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				})
+				assert.Equal(t, again, slices.Contains(asked, velum), asked)
+			})
+		})
+	}
+}
+
+// A person who checks has all asked, also what a poll in its slot had heard just before.
+func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		n.source.repository = dex
+		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
+		pass(13 * time.Hour)
+		for range 2 {
+			require.NoError(t, n.requests(t)["hold"]())
+			pass(2 * time.Second)
+		}
+		n.source.asked = nil
+		answer := n.asks(t)
+		assert.Empty(t, n.source.asked)
+		n.source.repository = ""
+		require.NoError(t, n.requests(t)["unhold"]())
+		<-answer
+		pass(time.Minute)
+		assert.ElementsMatch(t, []string{dex, mariadb, velum}, n.source.asked, "once: the poll is done with it")
 	})
 }

@@ -272,3 +272,33 @@ func TestDenialsAreBounded(t *testing.T) {
 	assert.Contains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("31")}))
 	assert.NotContains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("32")}))
 }
+
+// A list of which only the highest tags are kept is asked for anew when the rules allow
+// what may stand below them.
+func TestWhatARuleAllowsAnewIsListedAnew(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Rebuild})
+	for n := range 20 {
+		w.Registry.Publish(velum, "5.0."+strconv.Itoa(n)+"-rev1")
+	}
+	want := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
+	require.Nil(t, image(w.check(), "velum.yaml", "velum").Offered)
+	w.obey(agent.Rule{Updates: tags.Revision})
+	w.look()
+	w.Clock.Add(10 * time.Minute)
+	i := image(w.cycle(agent.PollFailed), "velum.yaml", "velum")
+	require.NotNil(t, i.Offered)
+	assert.Equal(t, want.Digest, i.Offered.Digest)
+}
+
+// Rules that have changed under a wrong clock are asked for soon.
+func TestWhatARuleAllowsAnewIsAskedForSoonAlsoWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	w := follows(t, agent.Rule{Updates: tags.Rebuild})
+	w.Clock.Add(1000 * time.Hour)
+	w.obey(agent.Rule{Updates: tags.Revision})
+	w.look()
+	w.Clock.Add(-1000 * time.Hour)
+	require.Len(t, w.agent.Retries(), 1)
+	assert.Equal(t, w.Clock.Now(), w.agent.Retries()[0])
+}

@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -91,4 +92,18 @@ func TestNothingFollowedIsSaid(t *testing.T) {
 	s := newWorld(t).poll()
 	assert.Equal(t, agent.StateCurrent, s.State)
 	assert.Equal(t, "no image is followed", s.Reason)
+}
+
+// A poll that the daemon's end has cut short was no check.
+func TestPollThatEndsWithTheDaemonIsNoCheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.restart()
+	ctx, stop := context.WithCancel(t.Context())
+	w.Registry.OnAsk = func(string, string) { stop() }
+	s, _ := w.agent.Cycle(ctx, agent.PollAll)
+	assert.Nil(t, s.LastCheck)
+	assert.NotContains(t, w.Disk.JSON(), "lastCheck")
 }
