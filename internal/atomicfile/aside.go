@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,9 @@ import (
 // asideEnd ends the dot-name of a file that is set aside: `.NAME` and this. It
 // is none of the temporary names, so Sweep leaves it.
 const asideEnd = ".image-update-agent-aside"
+
+// asidePatience is how long a lock of somebody else keeps SetAside and PutBack waiting.
+const asidePatience = 10 * time.Second
 
 // SetAside hides the file under a dot-name of the same directory, if it still
 // is that one, else ErrConflict. It is renamed, so mode, owner, labels and
@@ -39,6 +43,7 @@ func (d *Dir) setAside(name string, expect File) error {
 	if len(hidden) > maxName {
 		return fmt.Errorf("%.64q: %w: its dot-name has more than %d bytes", name, ErrName, maxName)
 	}
+	defer d.lockAside()()
 	if err := d.safe(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", hidden, err)
 	}
@@ -73,6 +78,10 @@ func (d *Dir) PutBack() (back []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("put back %s: %w", d.root.Name(), err)
 	}
+	if len(aside) == 0 {
+		return nil, nil
+	}
+	defer d.lockAside()()
 	var errs []error
 	for _, hidden := range aside {
 		name := setAsideName(hidden)
@@ -84,11 +93,36 @@ func (d *Dir) PutBack() (back []string, err error) {
 			back = append(back, name)
 		}
 	}
-	if len(aside) > 0 {
-		errs = append(errs, d.self.Sync())
-	}
+	errs = append(errs, d.self.Sync())
 	slices.Sort(back)
 	return back, errors.Join(errs...)
+}
+
+// lockAside keeps other processes from setting aside and putting back in this
+// directory until unlock is called: a copy that one of them is about to put back may
+// have become the older one of two. Whoever can read the directory can take the lock,
+// so nobody waits for it longer than asidePatience. A file system without locks has
+// none.
+func (d *Dir) lockAside() (unlock func()) {
+	d.aside.Lock()
+	flock := func(how int) error {
+		_, err := control(d.self, func(dir int) (int, error) { return 0, unix.Flock(dir, how) })
+		return err
+	}
+	again, enough := time.NewTicker(5*time.Millisecond), time.NewTimer(asidePatience)
+	defer again.Stop()
+	defer enough.Stop()
+	for waits := true; waits && errors.Is(flock(unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK); {
+		select {
+		case <-again.C:
+		case <-enough.C:
+			waits = false
+		}
+	}
+	return func() {
+		_ = flock(unix.LOCK_UN) // without the lock it does nothing
+		d.aside.Unlock()
+	}
 }
 
 // putBack tells whether the file has come back. A dot-name that is gone was

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -315,6 +317,35 @@ func TestAFileSystemThatOnlyLinksKeepsWhatIsThere(t *testing.T) {
 		_, err := d.PutBack()
 		require.ErrorIs(t, err, unix.EIO)
 		require.Equal(t, map[string]string{hiddenFile: "old"}, contents(t, dir))
+	})
+}
+
+// Who puts back waits for another process that does, as the older of two copies might come back, and not for ever: any
+// reader of the directory may hold its lock.
+func TestPuttingBackWaitsForAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, hiddenFile), "old")
+		unlock := openDir(t, dir).lockAside()
+		d, back := openDir(t, dir), make(chan []string, 1)
+		putBack := func() {
+			names, err := d.PutBack()
+			assert.NoError(t, err)
+			back <- names
+		}
+		go putBack()
+		<-time.After(asidePatience / 2) // of the bubble
+		assert.Empty(t, back)
+		unlock()
+		assert.Equal(t, []string{"file"}, <-back)
+
+		defer openDir(t, dir).lockAside()()
+		require.NoError(t, setAside(d, "file"))
+		began := time.Now()
+		putBack()
+		assert.Equal(t, []string{"file"}, <-back)
+		assert.Equal(t, asidePatience, time.Since(began))
 	})
 }
 

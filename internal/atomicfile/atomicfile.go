@@ -75,9 +75,10 @@ var temporary = regexp.MustCompile(`^\..*\.image-update-agent-[0-9a-f]{16}$`)
 // another one takes its path: open it anew each cycle. Its methods may be
 // called by several goroutines.
 type Dir struct {
-	root *os.Root
-	self *os.File   // the directory itself, for openat(2) and fsync(2)
-	swap sync.Mutex // between the comparison and the rename: our own goroutines exclude each other
+	root  *os.Root
+	self  *os.File   // the directory itself, for openat(2) and fsync(2)
+	aside sync.Mutex // see lockAside
+	swap  sync.Mutex // between the comparison and the rename: our own goroutines exclude each other
 }
 
 // OpenDir opens the directory at path; symlinks in path are followed. A
