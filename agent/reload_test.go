@@ -28,7 +28,7 @@ func TestReloadInAPollTakesNoOfferBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, second.Digest, image(s, "velum.yaml", "main").Offered.Digest)
 		n.Policy.ListEvery = time.Hour
-		n.source.repository = dex
+		n.source.hangs(dex)
 		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
 		pass(13 * time.Hour)
 		for range 3 { // who does not answer comes last then
@@ -36,7 +36,7 @@ func TestReloadInAPollTakesNoOfferBack(t *testing.T) {
 			synctest.Wait()
 		}
 		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
-		n.source.repository = ""
+		n.source.hangs("")
 		require.NoError(t, n.requests(t)["unhold"]()) // the poll is begun anew
 		pass(time.Minute)
 		i := image(n.Status(), "velum.yaml", "main")
@@ -90,14 +90,14 @@ func TestReloadWhileSignaturesAreLookedForKeepsWhatWasAnswered(t *testing.T) {
 // heardAgain is what a check asks anew after what has interrupted it.
 func (n *neighbours) heardAgain(t *testing.T, interrupt func()) []string {
 	t.Helper()
-	n.source.repository = dex
+	n.source.hangs(dex)
 	answer := n.asks(t)
 	require.NoError(t, n.requests(t)["hold"]()) // who does not answer comes last then
 	pass(2 * time.Second)
 	n.source.asked = nil
 	interrupt()
 	synctest.Wait()
-	n.source.repository = ""
+	n.source.hangs("")
 	require.NoError(t, n.requests(t)["unhold"]())
 	<-answer
 	return n.source.asked
@@ -132,7 +132,7 @@ func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
-		n.source.repository = dex
+		n.source.hangs(dex)
 		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
 		pass(13 * time.Hour)
 		for range 2 {
@@ -142,7 +142,7 @@ func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
 		n.source.asked = nil
 		answer := n.asks(t)
 		assert.Empty(t, n.source.asked)
-		n.source.repository = ""
+		n.source.hangs("")
 		require.NoError(t, n.requests(t)["unhold"]())
 		<-answer
 		pass(time.Minute)

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,23 @@ func tooSlow(wish time.Time) error {
 // each after a minute.
 type slowPull struct {
 	*looped
+	mu    sync.Mutex
 	err   error
-	tried int
+	count int
+}
+
+// tried is how often the staging was begun.
+func (l *slowPull) tried() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count
+}
+
+// endsWith has the next staging end so.
+func (l *slowPull) endsWith(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
 }
 
 func pullSlowly(t *testing.T) *slowPull {
@@ -38,8 +54,12 @@ func pullSlowly(t *testing.T) *slowPull {
 	pass(10 * time.Minute) // the first poll of a new node
 	l.Registry.Release(velum, "4.0.0", 1, "1.2")
 	l.Node.OnStage = func(context.Context, agent.Release) error {
-		l.tried++
-		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+		l.mu.Lock()
+		l.count++
+		l.mu.Unlock()
+		<-time.After(time.Minute) // of the bubble
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		return l.err
 	}
 	return l
@@ -53,11 +73,11 @@ func (l *slowPull) triedAt(at time.Time) {
 	l.t.Helper()
 	require.NotNil(l.t, l.again())
 	require.Equal(l.t, at.UTC(), *l.again())
-	before := l.tried
+	before := l.tried()
 	pass(at.Sub(l.now()) - time.Second)
-	assert.Equal(l.t, before, l.tried)
+	assert.Equal(l.t, before, l.tried())
 	pass(2 * time.Second)
-	assert.Equal(l.t, before+1, l.tried)
+	assert.Equal(l.t, before+1, l.tried())
 }
 
 func (l *slowPull) check() {
@@ -72,7 +92,7 @@ func (l *slowPull) observe() {
 	l.check()
 	require.NotNil(l.t, l.again())
 	pass(max(l.again().Sub(l.now()), 0) + time.Minute)
-	require.Equal(l.t, 2, l.tried)
+	require.Equal(l.t, 2, l.tried())
 }
 
 func TestStatusSaysWhenAStagingThatWasTooSlowIsTriedAgain(t *testing.T) {
@@ -84,7 +104,7 @@ func TestStatusSaysWhenAStagingThatWasTooSlowIsTriedAgain(t *testing.T) {
 		assert.Equal(t, agent.StateFailed, l.Status().State)
 		l.triedAt(l.now().Add(10 * time.Minute))
 
-		l.err = nil
+		l.endsWith(nil)
 		pass(time.Minute)
 		assert.Equal(t, agent.StateStaged, l.Status().State, l.Status().Reason)
 		assert.Nil(t, l.again())
@@ -108,11 +128,11 @@ func TestARequestDoesNotChangeWhenAStagingIsTriedAgain(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
 		l.observe()
-		again, tried := l.now().Add(10*time.Minute), l.tried
+		again, tried := l.now().Add(10*time.Minute), l.tried()
 		pass(5 * time.Minute)
 		_, err := l.Hold(t.Context(), []string{"velum"}, false, "", time.Time{})
 		require.NoError(t, err)
-		assert.Equal(t, tried, l.tried)
+		assert.Equal(t, tried, l.tried())
 		l.triedAt(again)
 	})
 }
@@ -122,7 +142,7 @@ func TestAStagingIsNotTriedAgainBeforeTheHostsWish(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
 		wish := l.now().Add(time.Hour)
-		l.err = tooSlow(wish)
+		l.endsWith(tooSlow(wish))
 		l.check()
 		require.NotNil(t, l.again())
 		assert.Equal(t, wish.UTC(), *l.again())
@@ -149,10 +169,10 @@ func TestAStagingThatWaitsForRoomHasNoNextTry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
-		l.err = agent.ErrNoSpace
+		l.endsWith(agent.ErrNoSpace)
 		l.Node.SetDisk(10*gib, mib)
 		l.check()
-		assert.Equal(t, 1, l.tried)
+		assert.Equal(t, 1, l.tried())
 		assert.NotEmpty(t, podOf(l.Status(), "velum.yaml").Holds)
 		assert.Nil(t, l.again())
 	})
