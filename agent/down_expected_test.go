@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Only a followed container that kubelet has been told of has to run.
+func TestContainersThatNeedNotRun(t *testing.T) {
+	t.Parallel()
+	pinned := velum + "@sha256:" + strings.Repeat("0", 64)
+	for name, c := range map[string]struct {
+		change func(w *world)
+		state  agent.State
+	}{
+		"one that its template adds": {func(w *world) {
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "new="+velum+":4.0.0"))
+		}, agent.StateStaged},
+		"one that follows nothing": {func(w *world) {
+			w.Node.SetKubelet(false)
+			w.Node.PutPodManifest("other.yaml", rendered("other", "other="+pinned))
+		}, agent.StateCurrent},
+		"one that its template pins": {func(w *world) {
+			w.Node.SetKubelet(false)
+			w.Node.Restart("velum.yaml", "velum")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+pinned))
+		}, agent.StateStaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+			require.Equal(t, agent.StateCurrent, w.check().State)
+			c.change(w)
+			w.check()
+			w.Clock.Add(time.Hour)
+			s := w.look()
+			assert.Equal(t, c.state, s.State, s.Reason)
+		})
+	}
+}
+
+// notStarted is a node on which kubelet does not start velum.
+func notStarted(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.Node.SetKubelet(false)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, agent.StateApplying, w.check().State)
+	return w
+}
+
+// What is missed since a moment of a wrong clock is missed since now.
+func TestContainerIsMissedSinceNowWhereTheClockWasWrong(t *testing.T) {
+	t.Parallel()
+	w := notStarted(t)
+	w.Clock.Add(-1000 * time.Hour)
+	s := w.look()
+	assert.Equal(t, w.Clock.Now(), image(s, "velum.yaml", "velum").Down.Since)
+	assert.Equal(t, agent.StateApplying, s.State, s.Reason)
+}
+
+// What kubelet says of another pod's container of the same name is of that.
+func TestKubeletsWordIsOfItsPodAlone(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]agent.Waiting{
+		"another pod":       {Namespace: "default", Pod: "other-node1"},
+		"another namespace": {Namespace: "kube-system", Pod: "velum-node1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := notStarted(t)
+			wait.Container, wait.Reason = "velum", "ErrImagePull"
+			w.agent.Readiness = &kubeletSays{waiting: []agent.Waiting{wait}}
+			s := w.look()
+			assert.Equal(t, agent.StateApplying, s.State, s.Reason)
+		})
+	}
+}
