@@ -49,6 +49,10 @@ func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, out, 1)
 	assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+
+	w.check()
+	w.Registry.Release(etcd, "3.4.3", 1, "1.2")
+	assert.Empty(t, w.check().Dropped, "it is told until the next poll has nothing to drop")
 }
 
 // What is too large is left out until the rest fits: first what is learnt again.

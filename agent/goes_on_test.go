@@ -3,7 +3,9 @@
 package agent_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,5 +39,91 @@ func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing
 		<-answer
 		n.runs("velum.yaml", "main", before.Digests[0])
 		assert.NotNil(t, podOf(n.Status(), "velum.yaml").RolledBack)
+	})
+}
+
+// What has begun goes on where its caller hangs up while another request is done.
+func TestWhatWasInterruptedGoesOnWithoutItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.source.repository = dex
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = n.Check(ctx, nil) }()
+		synctest.Wait()
+		n.Node.SetKubelet(false)
+		written := n.written("velum.yaml")
+		go func() {
+			<-written
+			cancel()
+			n.source.repository = ""
+			n.Node.SetKubelet(true)
+			n.Node.Sync()
+		}()
+		require.NoError(t, n.requests(t)["rollback"]())
+		pass(time.Second)
+		assert.True(t, image(n.Status(), "dex.yaml", "main").Staged)
+		assert.NotEmpty(t, n.Status().Updates)
+	})
+}
+
+// What was interrupted last goes on first: an apply that a rollback has interrupted does
+// not wait for the check that it has interrupted itself.
+func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		n.Policy.Together = 1
+		n.Node.OnStage = func(ctx context.Context, r agent.Release) error {
+			if r.Repository == dex {
+				return endless(ctx)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+			return ctx.Err()
+		}
+		require.NoError(t, n.requests(t)["reload"]())
+		answer := n.asks(t)
+		applied := make(chan []agent.Outcome, 1)
+		go func() {
+			out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+			assert.NoError(t, err)
+			applied <- out
+		}()
+		pass(5 * time.Second)
+		require.NoError(t, n.requests(t)["hold"]())
+		pass(time.Minute)
+		require.Len(t, applied, 1)
+		assert.Equal(t, agent.ResultApplied, (<-applied)[0].Result)
+		n.end()
+		<-answer
+	})
+}
+
+// A request that restarts pods is done as one, whoever else waits.
+func TestARollbackOfManyIsNotInterrupted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		<-n.asks(t)
+		require.NoError(t, n.requests(t)["apply"]())
+		n.Policy.Settle = 10 * time.Second
+		require.NoError(t, n.requests(t)["reload"]())
+		results := make(chan []agent.Outcome, 1)
+		go func() {
+			out, err := n.Rollback(t.Context(), []string{"velum.yaml", "db.yaml"}, nil)
+			assert.NoError(t, err)
+			results <- out
+		}()
+		pass(5 * time.Second)
+		require.NoError(t, n.requests(t)["hold"]())
+		for _, o := range <-results {
+			assert.Equal(t, agent.ResultBack, o.Result, o.PodManifest)
+		}
 	})
 }

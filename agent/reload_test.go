@@ -149,3 +149,27 @@ func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
 		assert.ElementsMatch(t, []string{dex, mariadb, velum}, n.source.asked, "once: the poll is done with it")
 	})
 }
+
+// What a request has left to be staged does not take the place of the poll that it has
+// interrupted.
+func TestWhatARequestLeavesDoesNotEndAPoll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		defer n.end()
+		db := n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		<-n.asks(t)
+		n.source.repository = dex
+		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
+		pass(13 * time.Hour)
+		n.Node.Lose(db.Digest)
+		next := n.Registry.Release(velum, "4.0.0", 1, "1.3")
+		require.NoError(t, n.requests(t)["hold"]())
+		synctest.Wait()
+		n.source.repository = ""
+		require.NoError(t, n.requests(t)["unhold"]())
+		pass(time.Minute)
+		assert.True(t, image(n.Status(), "db.yaml", "main").Staged)
+		require.NotNil(t, image(n.Status(), "velum.yaml", "main").Offered)
+		assert.Equal(t, next.Digest, image(n.Status(), "velum.yaml", "main").Offered.Digest)
+	})
+}

@@ -229,3 +229,17 @@ func TestRecordThatIsNotKeptIsAnAlarm(t *testing.T) {
 	w.Disk.Fail(nil)
 	assert.Equal(t, agent.StateCurrent, w.look().State)
 }
+
+// A person does not wait for a pull, and no pod is written whose image that would have
+// brought.
+func TestNewPodIsNotWrittenBeforeTheImageThatARequestLeaves(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Node.Lose(first.Digest)
+	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
+	_, _, err := w.agent.Unhold(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Empty(t, w.Node.PodManifest("new.yaml"))
+	w.look()
+	assert.NotEmpty(t, w.Node.PodManifest("new.yaml"))
+}

@@ -217,6 +217,35 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 	}
 }
 
+// What its neighbour is refused is not offered of the other images either.
+func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutPodManifest("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
+	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
+	require.Equal(t, agent.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
+	w.obey(agent.Rule{Updates: tags.Revision, Deny: []string{"10.0-rev1"}})
+	s := w.look()
+	assert.Empty(t, podOf(s, "two.yaml").Change)
+	assert.Nil(t, image(s, "two.yaml", "velum").Offered)
+}
+
+// A container that follows nothing is none that a rule could refuse.
+func TestConversionIsNotRefusedForWhatFollowsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) agent.Rule {
+		return agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0*"}}
+	}
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	pinned := "beside=" + mariadb + "@" + digest.FromString("pinned").String()
+	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
+	assert.Equal(t, agent.ChangeConvert, podOf(w.check(), "velum.yaml").Change)
+}
+
 // The tag named another build for one poll, and names the denied one again.
 func TestWhatDidNotComeUpStaysDeniedWhileAnotherIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
