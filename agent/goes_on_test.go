@@ -48,7 +48,7 @@ func TestWhatWasInterruptedGoesOnWithoutItsCaller(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
-		n.source.repository = dex
+		n.source.hangs(dex)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = n.Check(ctx, nil) }()
 		synctest.Wait()
@@ -57,7 +57,7 @@ func TestWhatWasInterruptedGoesOnWithoutItsCaller(t *testing.T) {
 		go func() {
 			<-written
 			cancel()
-			n.source.repository = ""
+			n.source.hangs("")
 			n.Node.SetKubelet(true)
 			n.Node.Sync()
 		}()

@@ -94,13 +94,13 @@ func (n *neighbours) heardAgain(t *testing.T, interrupt func()) []string {
 	answer := n.asks(t)
 	require.NoError(t, n.requests(t)["hold"]()) // who does not answer comes last then
 	pass(2 * time.Second)
-	n.source.asked = nil
+	n.source.questions()
 	interrupt()
 	synctest.Wait()
 	n.source.hangs("")
 	require.NoError(t, n.requests(t)["unhold"]())
 	<-answer
-	return n.source.asked
+	return n.source.questions()
 }
 
 // Answers of a poll that was interrupted count for ten minutes.
@@ -139,14 +139,14 @@ func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
 			require.NoError(t, n.requests(t)["hold"]())
 			pass(2 * time.Second)
 		}
-		n.source.asked = nil
+		n.source.questions()
 		answer := n.asks(t)
-		assert.Empty(t, n.source.asked)
+		assert.Empty(t, n.source.questions())
 		n.source.hangs("")
 		require.NoError(t, n.requests(t)["unhold"]())
 		<-answer
 		pass(time.Minute)
-		assert.ElementsMatch(t, []string{dex, mariadb, velum}, n.source.asked, "once: the poll is done with it")
+		assert.ElementsMatch(t, []string{dex, mariadb, velum}, n.source.questions(), "once: the poll is done with it")
 	})
 }
 
@@ -158,14 +158,14 @@ func TestWhatARequestLeavesDoesNotEndAPoll(t *testing.T) {
 		defer n.end()
 		db := n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
 		<-n.asks(t)
-		n.source.repository = dex
+		n.source.hangs(dex)
 		require.NoError(t, n.Reconfigure(t.Context(), n.configured(n.world), 12*time.Hour))
 		pass(13 * time.Hour)
 		n.Node.Lose(db.Digest)
 		next := n.Registry.Release(velum, "4.0.0", 1, "1.3")
 		require.NoError(t, n.requests(t)["hold"]())
 		synctest.Wait()
-		n.source.repository = ""
+		n.source.hangs("")
 		require.NoError(t, n.requests(t)["unhold"]())
 		pass(time.Minute)
 		assert.True(t, image(n.Status(), "db.yaml", "main").Staged)
