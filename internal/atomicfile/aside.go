@@ -151,7 +151,7 @@ func (d *Dir) discard(hidden, name string) (bool, error) {
 		err = checkKind(info)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("in its place: %w", plain(err))
+		return false, fmt.Errorf("in its place: %w", Plain(err))
 	}
 	// Under a name of our own first: the dot-name may become that of the only
 	// copy at any moment, since the file may be set aside anew.
@@ -193,7 +193,7 @@ func (d *Dir) renameNew(from, to string) error {
 func (d *Dir) safe(name string) error {
 	info, err := d.root.Lstat(name)
 	if err != nil {
-		return plain(err)
+		return Plain(err)
 	}
 	if err := checkKind(info); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (d *Dir) open(name string) (*os.File, File, error) {
 	// A device must not even be opened: that alone may act.
 	info, err := d.root.Lstat(name)
 	if err != nil {
-		return nil, File{}, plain(err)
+		return nil, File{}, Plain(err)
 	}
 	if err := checkKind(info); err != nil {
 		return nil, File{}, err
@@ -141,7 +141,7 @@ func (f *File) load(handle *os.File, limit int64) error {
 	for range rereads {
 		data, err := io.ReadAll(io.NewSectionReader(handle, 0, limit+1))
 		if err != nil {
-			return plain(err)
+			return Plain(err)
 		}
 		after, err := attributes(handle)
 		if err != nil {
@@ -236,9 +236,9 @@ func control(f *os.File, call func(fd int) (int, error)) (int, error) {
 	return result, errors.Join(err, callErr)
 }
 
-// plain drops the path that package os puts before the cause; the caller
+// Plain drops the path that package os puts before the cause; the caller
 // names the file once.
-func plain(err error) error {
+func Plain(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}

@@ -114,14 +114,14 @@ func (d *Dir) writeTemporary(name string, data []byte, old File) (string, error)
 	// O_EXCL never follows a symlink; closed to others until it is whole.
 	handle, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", plain(err)
+		return "", Plain(err)
 	}
 	err = fill(handle, data, old)
 	if closeErr := handle.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return "", errors.Join(plain(err), d.root.Remove(temp))
+		return "", errors.Join(Plain(err), d.root.Remove(temp))
 	}
 	return temp, nil
 }
@@ -139,7 +139,7 @@ func fill(handle *os.File, data []byte, old File) error {
 	// given: there the refusal is what is wanted, or the file would change hands.
 	if now.UID != old.UID || old.GID >= 0 && now.GID != old.GID || old.GID == unknownGroup {
 		if err := handle.Chown(old.UID, old.GID); err != nil {
-			return fmt.Errorf("keep owner %d:%d: %w", old.UID, old.GID, plain(err))
+			return fmt.Errorf("keep owner %d:%d: %w", old.UID, old.GID, Plain(err))
 		}
 	}
 	if err := writeLabels(handle, old.labels); err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -74,7 +73,7 @@ func lock(path string) (unlock func(), err error) {
 	}
 	if err != nil {
 		_, _ = dir.Close(), file.Close()
-		return nil, fmt.Errorf("%s: %w", path, plain(err))
+		return nil, fmt.Errorf("%s: %w", path, atomicfile.Plain(err))
 	}
 	// For people only: on a full disk it stays unwritten, and the lock holds.
 	_ = file.Truncate(0)
@@ -83,14 +82,6 @@ func lock(path string) (unlock func(), err error) {
 		// All are for the next one's convenience: the locks end with the handles.
 		_, _, _ = file.Truncate(0), file.Close(), dir.Close()
 	}, nil
-}
-
-// plain is an error without the path that is said anyway.
-func plain(err error) error {
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		return at.Err
-	}
-	return err
 }
 
 // take locks the directory and the file. Either is nil where there is none.
