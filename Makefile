@@ -85,12 +85,12 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 		$(MAKE) root node hosts && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
 
-fleet: ## draw docs/fleet*.svg and the tables of docs/performance.md from the simulation
-	@go -C e2e run ./cmd/fleet ../docs
+fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/performance.md from the simulation
+	@go -C e2e run ./cmd/fleet ../docs/dev
 
-pictures: ## draw docs/*.svg anew from docs/*.dot; a test knows when that was forgotten
+pictures: ## draw the pictures of docs anew from their *.dot; a test knows when that was forgotten
 	@tools/setup graphviz
-	@for source in docs/*.dot; do \
+	@for source in docs/*.dot docs/dev/*.dot; do \
 		sum="$$(sha256sum "$$source" | cut -d ' ' -f 1)"; \
 		neato -n2 -Tsvg "$$source" | \
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \

@@ -34,7 +34,7 @@ var (
 func pages(t *testing.T, fsys fs.FS) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/dev/decisions/*.md"} {
 		names, err := fs.Glob(fsys, pattern)
 		require.NoError(t, err)
 		for _, name := range names {
@@ -105,20 +105,20 @@ func TestAnchors(t *testing.T) {
 
 func TestLeads(t *testing.T) {
 	t.Parallel()
-	all := map[string]string{"docs/design.md": "## The house\n", "README.md": "# Here\n"}
+	all := map[string]string{"docs/dev/design.md": "## The house\n", "README.md": "# Here\n"}
 	for target, want := range map[string]string{
 		"design.md":                "",
 		"design.md#the-house":      "",
 		"#the-house":               "",
-		"../README.md#here":        "",
-		"../agent":                 "",
+		"../../README.md#here":     "",
+		"../../agent":              "",
 		"https://example.com/none": "",
 		"none.md":                  "there is no such file",
-		"../../elsewhere":          "there is no such file",
+		"../../../elsewhere":       "there is no such file",
 		"design.md#none":           "there is no such heading",
-		"../README.md#none":        "there is no such heading",
+		"../../README.md#none":     "there is no such heading",
 	} {
-		assert.Equal(t, want, leads(all, "docs/design.md", target), target)
+		assert.Equal(t, want, leads(all, "docs/dev/design.md", target), target)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestEveryTestThatThePagesNameIsThere(t *testing.T) {
 	t.Parallel()
 	all := pages(t, os.DirFS("."))
 	for name, text := range all {
-		if strings.HasPrefix(name, "docs/decisions/") {
+		if strings.HasPrefix(name, "docs/dev/decisions/") {
 			continue // they tell of their day
 		}
 		for _, found := range named.FindAllStringSubmatch(text, -1) {
@@ -158,12 +158,13 @@ func TestEveryThreatHasItsProof(t *testing.T) {
 	}
 }
 
+// Users' pages and developers' pages have an index each.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	t.Parallel()
 	all := pages(t, os.DirFS("."))
 	for name := range all {
-		if dir, base := path.Split(name); dir == "docs/" && base != "README.md" {
-			assert.Regexp(t, `(?m)^\| \[`+regexp.QuoteMeta(base)+`\]\(`+regexp.QuoteMeta(base)+`\) \| .{10,} \|$`, all["docs/README.md"])
+		if dir, base := path.Split(name); (dir == "docs/" || dir == "docs/dev/") && base != "README.md" {
+			assert.Regexp(t, `(?m)^\| \[`+regexp.QuoteMeta(base)+`\]\(`+regexp.QuoteMeta(base)+`\) \| .{10,} \|$`, all[dir+"README.md"])
 		}
 	}
 }
@@ -186,9 +187,12 @@ func TestThePagesShowTheStatusThatIsPrinted(t *testing.T) {
 // A picture is drawn by a program that tests need not have; that it was forgotten is seen without it.
 func TestEveryPictureIsDrawnFromItsSource(t *testing.T) {
 	t.Parallel()
-	sources, err := filepath.Glob("docs/*.dot")
+	users, err := filepath.Glob("docs/*.dot")
 	require.NoError(t, err)
-	require.NotEmpty(t, sources)
+	developers, err := filepath.Glob("docs/dev/*.dot")
+	require.NoError(t, err)
+	sources := slices.Concat(users, developers)
+	assert.Len(t, sources, 2, "the walk must see the sources")
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
 		require.NoError(t, err)

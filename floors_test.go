@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package house holds no code: it is the test that the module is built as "The house" in docs/design.md says.
+// Package house holds no code: it is the test that the module is built as "The house" in docs/dev/design.md says.
 //
 // Words: a room is a package directory; its floor is the number beside it in the table; a guest is a package of
 // another module.
@@ -38,7 +38,7 @@ const (
 	maxTestLines = 500
 )
 
-// guests lists, by module, who may import it outside of tests. A new one also wants a file in docs/decisions.
+// guests lists, by module, who may import it outside of tests. A new one also wants a file in docs/dev/decisions.
 var guests = map[string][]string{
 	"github.com/containerd/containerd/api": {"internal/runtimeevents"},
 	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
@@ -93,7 +93,7 @@ func (s source) isBeside() bool {
 
 func TestTheHouseIsBuiltAsItsDesignSays(t *testing.T) {
 	t.Parallel()
-	design, err := os.ReadFile("docs/design.md")
+	design, err := os.ReadFile("docs/dev/design.md")
 	require.NoError(t, err)
 	floors, err := floorsOf(string(design))
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestTheHouseIsBuiltAsItsDesignSays(t *testing.T) {
 func floorsOf(design string) (map[string]int, error) {
 	_, rest, found := strings.Cut(design, "\n## The house\n")
 	if !found {
-		return nil, fmt.Errorf("docs/design.md: no section %q", "The house")
+		return nil, fmt.Errorf("docs/dev/design.md: no section %q", "The house")
 	}
 	house, _, _ := strings.Cut(rest, "\n## ")
 	floors := map[string]int{}
@@ -120,7 +120,7 @@ func floorsOf(design string) (map[string]int, error) {
 		floors[line[1]] = int(line[2][0] - '0')
 	}
 	if len(floors) == 0 {
-		return nil, fmt.Errorf("docs/design.md: %q names no rooms", "The house")
+		return nil, fmt.Errorf("docs/dev/design.md: %q names no rooms", "The house")
 	}
 	return floors, nil
 }
@@ -202,7 +202,7 @@ func describes(f *ast.File) bool {
 // inspectImports checks who imports whom.
 func inspectImports(floors map[string]int, f source, parsed *ast.File, report func(string, ...any)) {
 	if _, known := floors[f.room()]; !known {
-		report("%s: the house has no such room: name it with its floor in docs/design.md", f.room())
+		report("%s: the house has no such room: name it with its floor in docs/dev/design.md", f.room())
 		return
 	}
 	for _, spec := range parsed.Imports {

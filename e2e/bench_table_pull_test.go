@@ -48,7 +48,7 @@ func (p *pulls) print(out io.Writer, pairs int) {
 	}
 }
 
-// goals are those of docs/performance.md, each with the figure of this series.
+// goals are those of docs/dev/performance.md, each with the figure of this series.
 func (p *pulls) goals(out io.Writer, k pullKey) {
 	say := func(what string, figure, goal float64) {
 		verdict := "missed"

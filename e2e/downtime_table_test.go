@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// print writes the table, and below it what was found by the goals of docs/performance.md.
+// print writes the table, and below it what was found by the goals of docs/dev/performance.md.
 func (d *downtimes) print(out io.Writer) {
 	fmt.Fprintf(out, "\nDowntime, containerd %s: seconds from the last old answer to the first new one. "+
 		"Requests and MB (10^6 bytes) are the most in one change, while the pod was down.\n\n", d.server)

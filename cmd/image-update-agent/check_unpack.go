@@ -15,10 +15,10 @@ import (
 // (containerd's core/snapshots.RebaseCap, 2.2).
 const rebase = "rebase"
 
-// What faster unpacking brings; docs/performance.md has how it was measured.
+// What faster unpacking brings; docs/dev/performance.md has how it was measured.
 const (
-	gainDecompress = "with igzip a large image was staged in 3.7 s instead of 4.5 (docs/performance.md)"
-	gainParallel   = "it matters for what was not staged, as at a node's first start (docs/performance.md)"
+	gainDecompress = "with igzip a large image was staged in 3.7 s instead of 4.5"
+	gainParallel   = "it matters for what was not staged, as at a node's first start"
 )
 
 // decompressors are the programs that containerd uses for gzip where they are on

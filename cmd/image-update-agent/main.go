@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command image-update-agent keeps the container images of a node's static pods
-// current without a reboot. See docs/design.md for the words it uses.
+// current without a reboot. See docs/dev/design.md for the words it uses.
 package main
 
 import (

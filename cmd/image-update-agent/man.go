@@ -13,7 +13,7 @@ import (
 )
 
 // manCommand is for `make install`, and hidden: it makes the man pages, which say of verbs and settings what --help and
-// the shipped configuration say. See docs/decisions/0056-man-pages-by-the-binary.md.
+// the shipped configuration say. See docs/dev/decisions/0056-man-pages-by-the-binary.md.
 func (a *app) manCommand() *cobra.Command {
 	var settings string
 	cmd := &cobra.Command{

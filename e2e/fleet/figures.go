@@ -13,7 +13,7 @@ import (
 // Sizes are the fleets of the figures.
 func Sizes() []int { return []int{100, 1_000, 10_000} }
 
-// Document is what docs/performance.md shows: the figures by file name, and the
+// Document is what docs/dev/performance.md shows: the figures by file name, and the
 // tables between its marks.
 type Document struct {
 	Figures map[string][]byte
@@ -200,7 +200,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// The marks around the tables in docs/performance.md.
+// The marks around the tables in docs/dev/performance.md.
 const (
 	begin = "<!-- made by e2e/cmd/fleet: begin -->\n"
 	end   = "<!-- made by e2e/cmd/fleet: end -->\n"

@@ -49,7 +49,7 @@ type Scenario struct {
 	Shown, Judged Span
 }
 
-// Scenarios are those of docs/performance.md.
+// Scenarios are those of docs/dev/performance.md.
 func Scenarios() []Scenario {
 	const h = time.Hour
 	cut := Span{11*h + 30*time.Minute, 12*h + 30*time.Minute}

@@ -15,7 +15,7 @@ import (
 )
 
 // docs is the directory of the page that shows the figures.
-const docs = "../../docs"
+const docs = "../../docs/dev"
 
 // TestThePageShowsWhatTheSimulationGives: run `make fleet` when it does not.
 func TestThePageShowsWhatTheSimulationGives(t *testing.T) {

@@ -38,7 +38,7 @@ type BusOptions struct {
 }
 
 // Bus serves the daemon on the system bus. Everybody may read there; who acts is
-// root, or polkit allows it (see docs/decisions/0068).
+// root, or polkit allows it (see docs/dev/decisions/0068).
 type Bus struct {
 	BusOptions
 	authority authority

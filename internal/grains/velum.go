@@ -18,7 +18,7 @@ import (
 // admin node sets it to false at each boot. So whose it is stands beside it, in the
 // same file, written in the same instant: what a rollback of the system, Salt or a
 // restored backup does to one of them, it does to both
-// (docs/decisions/0070).
+// (docs/dev/decisions/0070).
 const (
 	keyReboot = "tx_update_reboot_needed"
 	// keyAsked lists the updates for which we have set keyReboot. While it is there,

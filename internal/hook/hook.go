@@ -13,7 +13,7 @@
 // unit sees that file and starts the hook's own service, which takes it away first
 // and reads the announcement afterwards. So whatever comes while a hook runs makes
 // one more run of it, with the newest, and a hook that is slow or hangs is nobody
-// else's trouble (docs/decisions/0071).
+// else's trouble (docs/dev/decisions/0071).
 //
 // What a hook has been told is kept. The next change is counted from there: nothing
 // is left out because two changes came in one, or because a hook has failed.

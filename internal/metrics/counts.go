@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// restartBuckets are where restarts differ (docs/performance.md, Downtime): a
+// restartBuckets are where restarts differ (docs/dev/performance.md, Downtime): a
 // rebuild takes 1 s, a revision 2, a rollback 2 to 3, a pod with init containers 4
 // to 6, one that loses its registry 4 to 7, a manifest that kubelet meets
 // too early 10 to 15. A pod is looked at twice a second, so finer ones would lie.

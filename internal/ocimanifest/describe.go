@@ -28,7 +28,7 @@ type Content struct {
 }
 
 // Describe tells what a manifest is, or the one that an index has for a platform:
-// the very one that containerd would pull (docs/platforms.md). The error is
+// the very one that containerd would pull (docs/dev/platforms.md). The error is
 // ErrPlatform where that does not run there.
 func (c Content) Describe(top ocispec.Descriptor, platform platforms.MatchComparer) (Build, error) {
 	desc := top
