@@ -44,7 +44,7 @@ func (d *decider) wayBack(v podView, to func(container string, g Good) Pin) (Ove
 	if !v.managed {
 		return Override{}, fmt.Errorf("%s", v.unmanaged())
 	}
-	was, err := v.override.undone(d.policy, *v.disk)
+	was, err := v.override.undone(*v.disk)
 	if err != nil {
 		return Override{}, err
 	}
@@ -80,7 +80,7 @@ func (d *decider) rollBack(v podView) (Step, bool) {
 	if !o.Pending || v.err != nil || d.inv.Busy != "" { // one without a file is not pending
 		return Step{}, false
 	}
-	pod, err := d.policy.memory.parse([]byte(o.Data))
+	pod, err := manifests.Parse([]byte(o.Data))
 	if err != nil {
 		return Step{}, false
 	}
@@ -110,7 +110,7 @@ func (d *decider) strayed(v *podView) bool {
 	return slices.ContainsFunc(v.was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[placeOf(i)]
 		c := container(containers, i.Container)
-		ref, _ := d.policy.memory.reference(i.Reference)
+		ref, _ := ParseReference(i.Reference)
 		_, denied := d.rec.denies(d.lastSeen(ref))
 		return ours && denied && pulled(i) && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
@@ -124,7 +124,7 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	}
 	s := Step{Do: StepProve, File: v.file, Was: *v.disk, Apply: d.about(v, v.pod)}
 	s.Apply.Offer = p.ID
-	if pod, err := d.policy.memory.parse(v.disk.Data); err == nil {
+	if pod, err := v.disk.Parse(); err == nil {
 		s.Apply.asRuns(pod)
 	}
 	containers := d.inv.podContainers(v.pod.Namespace, v.pod.Name, d.names)

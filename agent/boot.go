@@ -151,7 +151,7 @@ func (d *decider) atBoot(v podView, s *BootStep) {
 // template takes away, or takes from elsewhere.
 func (d *decider) heldAtBoot(v podView, p PodPlan, s *BootStep) {
 	for _, img := range v.was.Images {
-		if ref, err := d.policy.memory.reference(img.Reference); err == nil {
+		if ref, err := ParseReference(img.Reference); err == nil {
 			p.Images = append(p.Images, ImagePlan{Want: Want{Ask: Question{Repository: ref.Repository}}})
 		}
 	}

@@ -42,6 +42,7 @@ type Agent struct {
 
 	record Record
 	loaded bool
+	parsed parsedPods // of the last observation
 	// nextObservation is the loop's: when the node is observed next, if nothing causes
 	// that earlier; nil: nobody observes it.
 	nextObservation func(Status) time.Time
@@ -168,7 +169,8 @@ func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	offers := a.offers(ctx, newInquiry(a, inv, poll), questions(survey(inv, a.Policy), a.Policy), false)
+	views := survey(inv, a.record.Overrides, a.Policy)
+	offers := a.offers(ctx, newInquiry(a, inv, views, poll), questions(views, a.Policy), false)
 	return a.decide(ctx, inv, offers), nil
 }
 
@@ -206,7 +208,6 @@ func (a *Agent) begin(ctx context.Context, poll Poll) error {
 	if a.wanting == nil || poll != PollNone {
 		a.wanting = map[string]Need{} // what came meanwhile may be shared: asked anew
 	}
-	a.Policy.memory.turn()
 	a.forgetTold()
 	if err := a.load(ctx); err != nil {
 		return err

@@ -41,8 +41,7 @@ func Decide(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now 
 }
 
 func newDecider(inv Inventory, offers map[Question]Offer, rec Record, p Policy, now time.Time) (*decider, []podView) {
-	inv.Overrides = rec.Overrides
-	views := slices.Clone(survey(inv, p))
+	views := survey(inv, rec.Overrides, p)
 	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
 	for _, v := range views {
 		if v.err == nil {
@@ -170,17 +169,17 @@ func (d *decider) render(v podView, p *PodPlan) {
 			tags = append(tags, tagAt{i.Want.Image.Path, i.Target.Tag})
 		}
 	}
-	w := wish{
+	w := renderInput{
 		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: v.pullPolicy(d.policy)},
 		tags:      tags,
 	}
 	places, all := v.standing(p)
-	if all && v.template != nil && v.override.says(d.policy, p) {
+	if all && v.template != nil && v.override.says(p) {
 		w.text = v.override.Data
 	} else {
 		w.pins = v.override.pins(places)
 	}
-	out, err := d.policy.memory.render(v.source().Data, v.disk, w)
+	out, err := render(v.source().Data, v.disk, w)
 	if out.wanted != nil {
 		p.Wanted, p.Left = out.wanted, out.left
 	}

@@ -47,7 +47,7 @@ func (d *decider) edits(v podView, p PodPlan) []Edit {
 	if v.disk == nil || !p.Waiting {
 		return out
 	}
-	return append(out, d.policyEdits(v.disk.Data, p.Wanted)...)
+	return append(out, policyEdits(*v.disk, p.Wanted)...)
 }
 
 func withDigest(tag string, d digest.Digest) string {
@@ -59,9 +59,9 @@ func withDigest(tag string, d digest.Digest) string {
 
 // policyEdits are the pull policies that differ between two pod manifests. A place that
 // only one of them has is new, or gone.
-func (d *decider) policyEdits(disk, wanted []byte) []Edit {
-	was, errWas := d.policy.memory.parse(disk)
-	is, errIs := d.policy.memory.parse(wanted)
+func policyEdits(disk PodFile, wanted []byte) []Edit {
+	was, errWas := disk.Parse()
+	is, errIs := manifests.Parse(wanted)
 	if errWas != nil || errIs != nil {
 		return nil // who renders says so
 	}

@@ -50,7 +50,7 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 	}
 	if p.Waiting {
 		s.Data = p.Wanted
-	} else if pod, err := d.policy.memory.parse(v.disk.Data); err == nil {
+	} else if pod, err := v.disk.Parse(); err == nil {
 		s.Apply.asRuns(pod)
 	}
 	d.expect(v, p, &s)

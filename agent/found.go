@@ -16,11 +16,11 @@ func (v *podView) found(p Policy) Override {
 	if v.template == nil || v.disk == nil || len(v.override.Images) > 0 {
 		return v.override
 	}
-	template, err := p.memory.parse(v.template.Data)
+	template, err := v.template.Parse()
 	if err != nil {
 		return v.override
 	}
-	disk, err := p.memory.parse(v.disk.Data)
+	disk, err := v.disk.Parse()
 	if err != nil {
 		return v.override
 	}
@@ -31,7 +31,7 @@ func (v *podView) found(p Policy) Override {
 	o := Override{Reason: "the record does not say why", Images: map[string]Overridden{}}
 	for _, img := range disk.Images {
 		ref := manifests.SplitReference(img.Reference)
-		repository, err := p.memory.repository(ref.Name)
+		repository, err := NormalizeRepository(ref.Name)
 		if err == nil && img.Document == 0 && ref.Digest != "" && follows[placeOf(img)] {
 			o.Images[placeOf(img)] = Overridden{
 				Pin: Pin{repository, digest.Digest(ref.Digest)}, Tag: ref.Tag,

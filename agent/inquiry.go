@@ -38,13 +38,13 @@ type inquiry struct {
 	changed map[string]bool              // repositories whose rule is another one than at the last answer
 }
 
-func newInquiry(a *Agent, inv Inventory, poll Poll) *inquiry {
+func newInquiry(a *Agent, inv Inventory, views []podView, poll Poll) *inquiry {
 	held, _ := inv.held()
 	return &inquiry{
 		agent: a, poll: poll,
 		heads: map[Reference]head{}, listed: map[string]bool{},
 		full: map[string][]tags.Tag{}, counts: map[string]TagList{},
-		results: map[Question]result{}, held: held, runs: inv.runs(), changed: map[string]bool{},
+		results: map[Question]result{}, held: held, runs: running(inv, views), changed: map[string]bool{},
 		late: map[string]bool{}, began: a.Now(),
 	}
 }

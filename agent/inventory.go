@@ -33,11 +33,6 @@ type Inventory struct {
 	// show; Unstarted, what kubelet says of those that it does not start.
 	Missing   map[string]time.Time
 	Unstarted []Waiting
-	// Overrides are the record's: what they name in a pod manifest follows a tag all
-	// the same.
-	Overrides map[string]Override
-
-	views []podView // the files as survey reads them, once for the whole cycle
 }
 
 // inventory looks at the node. It either sees everything or errs: a plan made
@@ -78,8 +73,8 @@ func (a *Agent) files(ctx context.Context) (Inventory, error) {
 	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
 	}
-	inv.Overrides, inv.Missing = a.record.Overrides, a.missing
-	inv.views = survey(inv, a.Policy)
+	inv.Missing = a.missing
+	a.parsed = inv.parse(a.parsed)
 	return inv, nil
 }
 
@@ -161,17 +156,17 @@ func container(all []Container, name string) *Container {
 	return best
 }
 
-// runs is what each question's images run, where a digest is known of them: two
+// running is what each question's images run, where a digest is known of them: two
 // containers of one tag may have started before and after it moved.
-func (inv Inventory) runs() map[Question][]digest.Digest {
+func running(inv Inventory, views []podView) map[Question][]digest.Digest {
 	var names []string
-	for _, v := range inv.views {
+	for _, v := range views {
 		if v.err == nil {
 			names = append(names, v.pod.Name)
 		}
 	}
 	out := map[Question][]digest.Digest{}
-	for _, v := range inv.views {
+	for _, v := range views {
 		if v.err != nil {
 			continue
 		}

@@ -94,8 +94,8 @@ func (o Override) names(i manifests.Image) (Overridden, bool) {
 
 // undone is a pod manifest with the tags that it followed before: where there is
 // no template, it says what is wanted.
-func (o Override) undone(p Policy, file PodFile) (PodFile, error) {
-	pod, err := p.memory.parse(file.Data)
+func (o Override) undone(file PodFile) (PodFile, error) {
+	pod, err := file.Parse()
 	if err != nil {
 		return file, nil //nolint:nilerr // who reads the file next says so
 	}
@@ -111,6 +111,7 @@ func (o Override) undone(p Policy, file PodFile) (PodFile, error) {
 			})
 		}
 	}
+	file.parsed = nil
 	for _, policy := range slices.Sorted(maps.Keys(pins)) {
 		if file.Data, err = manifests.Unpin(file.Data, pins[policy], policy); err != nil {
 			return file, err
@@ -143,8 +144,8 @@ func (v *podView) standing(p *PodPlan) (places []string, all bool) {
 
 // says reports whether the text of an override, which has one, is what a pod is to be
 // still: an image that it does not name by digest may follow another tag by now.
-func (o Override) says(p Policy, pod *PodPlan) bool {
-	text, err := p.memory.parse([]byte(o.Data))
+func (o Override) says(pod *PodPlan) bool {
+	text, err := manifests.Parse([]byte(o.Data))
 	if err != nil || o.Data == "" {
 		return false
 	}

@@ -59,8 +59,6 @@ type Policy struct {
 	// ApplyTimeout bounds the wait for CRI to show the applied digest, and Settle is
 	// how long it must stay so.
 	ApplyTimeout, Settle time.Duration
-
-	memory memory // the agent's; see there
 }
 
 // Prune says how many old releases stay.
@@ -101,8 +99,7 @@ func (p Policy) rule(repository string) Rule {
 	if p.Rule == nil {
 		return Rule{Updates: tags.Revision}
 	}
-	r, _ := p.memory.rules.get(repository, func() (Rule, error) { return p.Rule(repository), nil })
-	return r
+	return p.Rule(repository)
 }
 
 // ruleOf gives the rule that a question's answers go by.

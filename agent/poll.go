@@ -30,7 +30,8 @@ const (
 // interrupts both; then what was answered is not asked again, and who was being asked
 // comes last.
 func (a *Agent) ask(ctx context.Context, inv Inventory, e errand) (map[Question]Offer, *Interruption) {
-	asked, qs := newInquiry(a, inv, e.poll), questions(survey(inv, a.Policy), a.Policy)
+	views := survey(inv, a.record.Overrides, a.Policy)
+	asked, qs := newInquiry(a, inv, views, e.poll), questions(views, a.Policy)
 	if e.person {
 		return a.offers(ctx, asked, qs, true), nil
 	}

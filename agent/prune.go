@@ -88,7 +88,7 @@ func (d *decider) old(h HeldImage, followed map[string]bool) (repository string,
 	if h.Staged || !d.policy.Prune.Foreign {
 		return h.Repository, h.Staged
 	}
-	ref, err := d.policy.memory.reference(h.Name)
+	ref, err := ParseReference(h.Name)
 	if err != nil {
 		return "", false
 	}

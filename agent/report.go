@@ -51,7 +51,7 @@ func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]O
 // on to another tag: what was just applied is then the last answer for it.
 func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]Offer {
 	out := map[Question]Offer{}
-	for _, q := range questions(survey(inv, a.Policy), a.Policy) {
+	for _, q := range questions(survey(inv, a.record.Overrides, a.Policy), a.Policy) {
 		o, ok := asked[q]
 		if !ok {
 			o = a.remembered(q, errNotAsked)

@@ -105,7 +105,7 @@ func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error
 	if r.step.Data != nil {
 		text = r.step.Data // it may not be written yet
 	}
-	was, err := before.undone(a.Policy, PodFile{Name: file, Data: text})
+	was, err := before.undone(PodFile{Name: file, Data: text})
 	if err != nil {
 		return nil, err
 	}

@@ -75,19 +75,16 @@ type podView struct {
 }
 
 // survey reads the inventory's files and finds what each asks for. Pure.
-func survey(inv Inventory, p Policy) []podView {
-	if inv.views != nil {
-		return inv.views
-	}
+func survey(inv Inventory, overrides map[string]Override, p Policy) []podView {
 	var views []podView
 	for _, file := range fileNames(inv) {
 		v := podView{
 			file: file, template: find(inv.Templates, file),
 			disk: find(inv.PodManifests, file), waiting: find(inv.Waiting, file),
-			override: inv.Overrides[file],
+			override: overrides[file],
 		}
 		if v.override.Pending && (v.disk == nil || !v.override.fits(*v.disk)) {
-			v.override = Override{} // somebody has another idea
+			v.override = Override{} // edited by hand
 		}
 		v.wants, v.err = v.read(p)
 		views = append(views, v)
@@ -137,11 +134,11 @@ func (v *podView) read(p Policy) ([]Want, error) {
 		}
 	}
 	v.override = v.found(p)
-	onDisk, err := v.readDisk(p)
+	onDisk, err := v.readDisk()
 	if err != nil {
 		return nil, err
 	}
-	pod, err := p.memory.parse(v.source().Data)
+	pod, err := v.source().Parse()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.role(), err)
 	}
@@ -151,7 +148,7 @@ func (v *podView) read(p Policy) ([]Want, error) {
 	for _, img := range pod.Images {
 		w := Want{Image: img}
 		if d, ok := onDisk[placeOf(img)]; ok {
-			w.OnDisk, _ = p.memory.reference(d)
+			w.OnDisk, _ = ParseReference(d)
 		}
 		w.PullPolicy = pullPolicyOf(img)
 		if write := v.pullPolicy(p); write != "" && img.Editable && w.PullPolicy != pullNever {
@@ -180,11 +177,11 @@ func placeOf(i manifests.Image) string { return string(i.Kind) + " " + i.Contain
 
 // readDisk gives the references of kubelet's file by place. It must be readable
 // even where a template exists: what cannot be read cannot be compared.
-func (v *podView) readDisk(p Policy) (map[string]string, error) {
+func (v *podView) readDisk() (map[string]string, error) {
 	if v.disk == nil {
 		return nil, nil
 	}
-	pod, err := p.memory.parse(v.disk.Data)
+	pod, err := v.disk.Parse()
 	if err != nil {
 		return nil, fmt.Errorf("pod manifest: %w", err)
 	}
@@ -202,7 +199,7 @@ func (v *podView) readDisk(p Policy) (map[string]string, error) {
 		}
 	}
 	if v.template == nil && len(v.named) > 0 {
-		undone, err := v.override.undone(p, *v.disk)
+		undone, err := v.override.undone(*v.disk)
 		if err != nil {
 			return nil, fmt.Errorf("pod manifest: %w", err)
 		}
@@ -223,7 +220,7 @@ func (w *Want) ask(p Policy, managed bool) error {
 	if editable {
 		name = manifests.Rewritten(ref.Name, p.Rewrites)
 	}
-	repository, err := p.memory.repository(name)
+	repository, err := NormalizeRepository(name)
 	if err != nil {
 		return err
 	}

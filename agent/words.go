@@ -138,14 +138,6 @@ type HeldImage struct {
 	Config   digest.Digest // of the node's platform; empty where the content is not there
 }
 
-// PodFile is one file of a directory of pod manifests or templates. A file that
-// must not be used (a symlink, a FIFO, world-writable) has Err and no Data.
-type PodFile struct {
-	Name string
-	Data []byte
-	Err  error
-}
-
 // Progress is how far long work has come. Total is zero while it is unknown.
 type Progress struct {
 	Reference string `json:"reference"`

@@ -48,7 +48,7 @@ func annotated(comment, image string) []byte {
 	return append(podYAML("db", "db="+image), "# "+comment+"\n"...)
 }
 
-func TestWhatMovedIsNotRemembered(t *testing.T) {
+func TestEveryChangeIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, move := range moves {
 		t.Run(name, func(t *testing.T) {
@@ -69,15 +69,15 @@ func TestWhatMovedIsNotRemembered(t *testing.T) {
 	}
 }
 
-// plans are the plan by memory, and worked out from nothing.
-func (w *world) plans() (remembered, anew agent.Plan) {
+// plans are the plan by what is parsed already, and worked out from nothing.
+func (w *world) plans() (cached, anew agent.Plan) {
 	w.t.Helper()
-	remembered, anew, err := w.agent.PlanBothWays(w.t.Context())
+	cached, anew, err := w.agent.PlanBothWays(w.t.Context())
 	require.NoError(w.t, err)
-	return remembered, anew
+	return cached, anew
 }
 
-func TestWhatIsGoneIsForgotten(t *testing.T) {
+func TestParsedPodsOfGoneFilesAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(mariadb, "4.0.0", 1, "1.1")
@@ -85,19 +85,19 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 	w.check()
 	w.look()
 	w.look()
-	one := w.agent.Remembered()
+	one := w.agent.ParsedPods()
 	for n := range 5 {
 		w.Node.PutTemplate("db.yaml", annotated(fmt.Sprint("edit", n), mariadb+":4.0.0-rev1"))
 		w.look()
 	}
 	w.look()
 	w.look()
-	assert.Equal(t, one, w.agent.Remembered(), "what five edits left")
+	assert.Equal(t, one, w.agent.ParsedPods(), "what five edits left")
 	w.Node.PutTemplate("db.yaml", nil)
 	w.Node.PutPodManifest("db.yaml", nil)
 	w.look()
 	w.look()
-	assert.Zero(t, w.agent.Remembered())
+	assert.Zero(t, w.agent.ParsedPods())
 }
 
 // BenchmarkSteadyCycle is a poll of twenty images on a node on which nothing

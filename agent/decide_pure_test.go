@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// Two cycles, or a cycle and a person's plan, may decide with the same arguments at
+// once. The race detector fails this test where Decide or AtBoot writes to them.
+func TestDecideIsPure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Node.SetKubelet(true)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":4.0.0"))
+	w.Node.PutPodManifest("db.yaml", podYAML("db", "db="+mariadb+":4.0.0-rev1"))
+	w.check()
+	w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	w.check()
+	inv, offers, rec, policy := w.agent.Arguments(t.Context())
+	want := agent.Decide(inv, offers, rec, policy, w.Clock.Now())
+	require.NotEmpty(t, want.Pods)
+	atBoot := agent.AtBoot(inv, rec, policy, w.Clock.Now())
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			assert.Equal(t, want, agent.Decide(inv, offers, rec, policy, w.Clock.Now()))
+			assert.Equal(t, atBoot, agent.AtBoot(inv, rec, policy, w.Clock.Now()))
+		})
+	}
+	group.Wait()
+}
