@@ -11,6 +11,9 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // archive is a place in an uncompressed tar file: a table of where the members
@@ -40,7 +43,7 @@ func openArchive(file *os.File) (*archive, error) {
 			return nil, fmt.Errorf("tar: %w", err)
 		}
 		if seen == maxEntries {
-			return nil, fmt.Errorf("tar: %w: over %d members", errTooLarge, maxEntries)
+			return nil, fmt.Errorf("tar: %w: over %d members", outside.ErrTooLarge, maxEntries)
 		}
 		if err := a.add(header); err != nil {
 			return nil, fmt.Errorf("tar: %s: %w", shown(header.Name), err)
@@ -59,7 +62,7 @@ func (a *archive) add(header *tar.Header) error {
 	}
 	offset, err := a.file.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return plain(err)
+		return atomicfile.Plain(err)
 	}
 	if _, twice := a.members[name]; twice {
 		return errors.New("stands there twice")

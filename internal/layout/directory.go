@@ -10,6 +10,9 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // directory is a place below a directory, which nothing leads out of.
@@ -20,7 +23,7 @@ type directory struct{ root *os.Root }
 func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	file, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, 0, plain(err)
+		return nil, 0, atomicfile.Plain(err)
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -28,7 +31,7 @@ func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, 0, plain(err)
+		return nil, 0, atomicfile.Plain(err)
 	}
 	return file, info.Size(), nil
 }
@@ -40,10 +43,10 @@ func (d *directory) layouts() ([]string, error) {
 	seen := 0
 	err := fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fmt.Errorf("%s: %w", shown(name), plain(err))
+			return fmt.Errorf("%s: %w", shown(name), atomicfile.Plain(err))
 		}
 		if seen++; seen > maxEntries {
-			return fmt.Errorf("%w: over %d files", errTooLarge, maxEntries)
+			return fmt.Errorf("%w: over %d files", outside.ErrTooLarge, maxEntries)
 		}
 		if !entry.IsDir() {
 			return nil

@@ -3,9 +3,6 @@
 package layout
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -30,20 +27,6 @@ const (
 	maxEntries = 100_000 // members of a tar file, or files and directories beside the blobs
 	maxDepth   = 16      // directories above an oci-layout
 )
-
-var errTooLarge = errors.New("too large")
-
-// readAtMost reads r to its end, or fails after limit bytes.
-func readAtMost(r io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%w: over %d bytes", errTooLarge, limit)
-	}
-	return data, nil
-}
 
 // shown is a file name from outside for an error: quoted where a terminal would
 // act on it.

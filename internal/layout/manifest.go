@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -43,16 +44,16 @@ func (l *Layout) blob(at home, desc ocispec.Descriptor) (io.ReadCloser, error) {
 // document reads a small blob and compares it with its digest.
 func (l *Layout) document(at home, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size > limit {
-		return nil, fmt.Errorf("%s: %w: %d bytes", desc.Digest, errTooLarge, desc.Size)
+		return nil, fmt.Errorf("%s: %w: %d bytes", desc.Digest, outside.ErrTooLarge, desc.Size)
 	}
 	file, err := l.blob(at, desc)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := readAtMost(file, limit)
+	data, err := outside.ReadAll(file, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", desc.Digest, plain(err))
+		return nil, fmt.Errorf("%s: %w", desc.Digest, atomicfile.Plain(err))
 	}
 	if err := verify(desc.Digest, desc.Digest.Algorithm().FromBytes(data)); err != nil {
 		return nil, err

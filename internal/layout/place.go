@@ -10,6 +10,9 @@ import (
 	"os"
 	"path"
 	"slices"
+
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // What Open may find instead of a layout.
@@ -53,11 +56,11 @@ func openPlace(name string) (place, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, plain(err)
+		return nil, atomicfile.Plain(err)
 	case info.IsDir():
 		root, err := os.OpenRoot(name)
 		if err != nil {
-			return nil, plain(err)
+			return nil, atomicfile.Plain(err)
 		}
 		return &directory{root}, nil
 	case !info.Mode().IsRegular():
@@ -65,7 +68,7 @@ func openPlace(name string) (place, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, plain(err)
+		return nil, atomicfile.Plain(err)
 	}
 	archive, err := openArchive(file)
 	if err != nil {
@@ -97,9 +100,9 @@ func read(p place, name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", shown(name), err)
 	}
 	defer file.Close()
-	data, err := readAtMost(file, limit)
+	data, err := outside.ReadAll(file, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", shown(name), plain(err))
+		return nil, fmt.Errorf("%s: %w", shown(name), atomicfile.Plain(err))
 	}
 	return data, nil
 }
@@ -123,12 +126,4 @@ func parents(dir string) []string {
 		above = append(above, dir)
 	}
 	return above
-}
-
-// plain takes the path out of an error: the caller has said it.
-func plain(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
-		return at.Err
-	}
-	return err
 }

@@ -15,6 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -117,7 +118,7 @@ func (v *verified) Read(p []byte) (int, error) {
 			return n, v.failed(wrong)
 		}
 	case err != nil:
-		return n, v.failed(fmt.Errorf("%s: %w", v.want, plain(err)))
+		return n, v.failed(fmt.Errorf("%s: %w", v.want, atomicfile.Plain(err)))
 	}
 	return n, err
 }

@@ -91,3 +91,13 @@ func TestTimeCanBeWrittenInEveryZone(t *testing.T) {
 	assert.Equal(t, time.UTC, outside.Time(now).Location())
 	assert.True(t, outside.Time(time.Time{}).IsZero(), "no time stays no time")
 }
+
+func TestReadAllIsBounded(t *testing.T) {
+	t.Parallel()
+	got, err := outside.ReadAll(strings.NewReader("12345"), 5)
+	require.NoError(t, err)
+	assert.Equal(t, "12345", string(got))
+	_, err = outside.ReadAll(strings.NewReader("123456"), 5)
+	require.ErrorIs(t, err, outside.ErrTooLarge)
+	require.EqualError(t, err, "too large: over 5 bytes")
+}

@@ -71,8 +71,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := readAtMost(resp.Body, maxToken)
-	err = errors.Join(err, resp.Body.Close())
+	data, err := readBody(resp, maxToken)
 	if err != nil {
 		return nil, err
 	}

@@ -5,12 +5,11 @@ package registry
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // Login is what a host may be shown.
@@ -49,8 +48,8 @@ const (
 // kubelet have: the first file with a login for a repository wins, and in it the
 // longest key. Files are read again when they change.
 type Credentials struct {
-	files []*watched[authFile]
-	scc   *watched[Login]
+	files []*trustedfile.File[authFile]
+	scc   *trustedfile.File[Login]
 	log   *slog.Logger
 }
 
@@ -79,15 +78,14 @@ func NewCredentials(o CredentialOptions) *Credentials {
 			c.files = append(c.files, authFileAt(filepath.Join("/", o.Root, path)))
 		}
 	}
-	c.scc = &watched[Login]{
-		path:  filepath.Join("/", o.Root, "/etc/zypp/credentials.d/SCCcredentials"),
-		limit: maxSCCFile, check: trusted, parse: parseSCC,
+	c.scc = &trustedfile.File[Login]{
+		Path: filepath.Join("/", o.Root, "/etc/zypp/credentials.d/SCCcredentials"), Limit: maxSCCFile, Parse: parseSCC,
 	}
 	return c
 }
 
-func authFileAt(path string) *watched[authFile] {
-	return &watched[authFile]{path: path, limit: maxAuthFile, check: trusted, parse: parseAuthFile}
+func authFileAt(path string) *trustedfile.File[authFile] {
+	return &trustedfile.File[authFile]{Path: path, Limit: maxAuthFile, Parse: parseAuthFile}
 }
 
 // For gives the login for a repository on a host (with its port, where it has
@@ -95,20 +93,20 @@ func authFileAt(path string) *watched[authFile] {
 func (c *Credentials) For(host, repository string) (Login, error) {
 	var problems []error
 	for _, file := range c.files {
-		logins, changed, err := file.get()
+		logins, changed, err := file.Get()
 		if err == nil {
 			var login Login
 			if login, err = logins.find(host, repository); login != (Login{}) {
 				return login, nil
 			}
 			if err != nil {
-				err = fmt.Errorf("%s: %w", file.path, err)
+				err = fmt.Errorf("%s: %w", file.Path, err)
 			}
 		}
 		problems = append(problems, c.told(changed, err))
 	}
 	if host == sccHost {
-		login, changed, err := c.scc.get()
+		login, changed, err := c.scc.Get()
 		if login != (Login{}) {
 			return login, nil
 		}
@@ -126,17 +124,4 @@ func (c *Credentials) told(changed bool, err error) error {
 		c.log.Warn("credentials not used", "err", err)
 	}
 	return err
-}
-
-// trusted refuses a file that somebody else than root and we could have
-// written. It may be readable: that is its owner's risk.
-func trusted(info fs.FileInfo) error {
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("mode %#o: others may write", info.Mode().Perm())
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("owned by user %d, want root", stat.Uid)
-	}
-	return nil
 }

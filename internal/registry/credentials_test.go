@@ -227,31 +227,40 @@ func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// owned is a file of a user.
-type owned struct {
-	fs.FileInfo
-	uid uint32
-}
-
-func (o owned) Sys() any { return &syscall.Stat_t{Uid: o.uid} }
-
 // Who could have written a file could have put a password there that is sent
 // to a host of his.
 func TestOwnersOfCredentials(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	put(t, root, "auth.json", "{}")
-	info, err := os.Stat(filepath.Join(root, "auth.json"))
-	require.NoError(t, err)
-	me := uint32(os.Geteuid())
-	require.NoError(t, trusted(owned{info, 0}))
-	require.NoError(t, trusted(owned{info, me}))
-	require.ErrorContains(t, trusted(owned{info, me + 1000}), fmt.Sprintf("owned by user %d, want root", me+1000))
-	for mode, fine := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o440: true, 0o620: false, 0o602: false, 0o666: false} {
-		require.NoError(t, os.Chmod(filepath.Join(root, "auth.json"), mode))
-		info, err := os.Stat(filepath.Join(root, "auth.json"))
-		require.NoError(t, err)
-		assert.Equal(t, fine, trusted(info) == nil, "%#o", mode)
+	require.Zero(t, os.Geteuid(), "files are given to others")
+	for path, content := range map[string]string{
+		"root/.docker/config.json": authJSONOf(sccHost, "u"), sccPath: "username=u\npassword=" + secret + "\n",
+	} {
+		root := t.TempDir()
+		put(t, root, path, content)
+		c := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()})
+		for _, is := range []struct {
+			mode fs.FileMode
+			uid  int
+			want string // empty: it is used
+		}{
+			{0o600, 0, ""},
+			{0o644, 0, ""},
+			{0o620, 0, "mode 0620: others may write"},
+			{0o602, 0, "mode 0602: others may write"},
+			{0o600, 4711, "owned by user 4711, want root"},
+			{0o440, 0, ""},
+		} {
+			require.NoError(t, os.Chmod(filepath.Join(root, path), is.mode))
+			require.NoError(t, os.Chown(filepath.Join(root, path), is.uid, 0))
+			login, err := c.For(sccHost, "app")
+			if is.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, "u", login.User)
+				continue
+			}
+			require.ErrorContains(t, err, is.want)
+			assert.Equal(t, Login{}, login)
+		}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // endpoint is one repository on one host.
@@ -96,7 +98,7 @@ func (r *Registry) exchange(ctx context.Context, e endpoint, q question) (answer
 		discard(resp)
 		return answer{}, e.refused(resp, nil, r.now())
 	}
-	body, err := readBody(resp, q)
+	body, err := readBody(resp, q.limit)
 	if err != nil {
 		return answer{}, e.failed(err)
 	}
@@ -127,12 +129,12 @@ func (e endpoint) send(ctx context.Context, q question) (*http.Response, error) 
 
 // readBody reads and closes the body. What is over the limit is not drained:
 // closing ends the connection.
-func readBody(resp *http.Response, q question) (body []byte, err error) {
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
-	if q.method == http.MethodHead {
-		return nil, nil
+func readBody(resp *http.Response, limit int64) ([]byte, error) {
+	data, err := outside.ReadAll(resp.Body, limit)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, fmt.Errorf("body: %w", err)
 	}
-	return readAtMost(resp.Body, q.limit)
+	return data, nil
 }
 
 // discard reads the little that a refusal has to say, so that the connection

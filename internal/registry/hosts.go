@@ -21,6 +21,8 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/errdefs"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // hostsKept is how long a namespace's hosts are kept although nothing in their
@@ -200,7 +202,7 @@ func (h *hosts) stamp(namespace string) (string, error) {
 		if !info.Mode().IsRegular() && !info.IsDir() {
 			return "", fmt.Errorf("%s: not a regular file", filepath.Join(dir, entry.Name())) // a FIFO would block for ever
 		}
-		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), identity(info))
+		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), trustedfile.Stamp(info))
 	}
 	return stamp.String(), nil
 }

@@ -3,21 +3,19 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // maxHostsFile is for a hosts.toml, and maxBundle for each file that it names.
 const maxHostsFile = 1 << 20
-
-var errUnreadable = errors.New("not a regular file")
 
 // checkHostsDir refuses a directory of certs.d that has or names what cannot be
 // read to its end. containerd's parser opens whatever is named there and reads it
@@ -25,14 +23,14 @@ var errUnreadable = errors.New("not a regular file")
 // is left to it.
 func checkHostsDir(dir string) error {
 	file := filepath.Join(dir, "hosts.toml")
-	if err := checkReadable(file, maxHostsFile); err != nil {
+	if err := trustedfile.Check(file, maxHostsFile); err != nil {
 		return err
 	}
 	for _, name := range namedFiles(file) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		if err := checkReadable(name, maxBundle); err != nil {
+		if err := trustedfile.Check(name, maxBundle); err != nil {
 			return fmt.Errorf("hosts.toml: %w", err)
 		}
 	}
@@ -43,7 +41,7 @@ func checkHostsDir(dir string) error {
 			continue // the pattern is good, but for a dir with [ in its name
 		}
 		for _, name := range found {
-			if err := checkReadable(name, maxBundle); err != nil {
+			if err := trustedfile.Check(name, maxBundle); err != nil {
 				return err
 			}
 		}
@@ -95,21 +93,4 @@ func pathsIn(value any) (paths []string) {
 		}
 	}
 	return paths
-}
-
-// checkReadable looks before anybody opens it: to open some devices is an act
-// already.
-func checkReadable(name string, limit int64) error {
-	info, err := os.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: %w", name, errUnreadable)
-	case info.Size() > limit:
-		return fmt.Errorf("%s: %w: %d bytes, at most %d", name, errTooLarge, info.Size(), limit)
-	}
-	return nil
 }

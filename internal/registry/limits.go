@@ -2,12 +2,7 @@
 
 package registry
 
-import (
-	"errors"
-	"fmt"
-	"io"
-	"time"
-)
+import "time"
 
 // Times for slow hosts. containerd waits 30 s for a dial and without end for a
 // body; a poll has other hosts to ask and no reason to wait so long.
@@ -38,17 +33,3 @@ const (
 // maxRetryAfter is how long a host may silence the agent; more is cut, so that
 // one bad answer cannot end all polling.
 const maxRetryAfter = 24 * time.Hour
-
-var errTooLarge = errors.New("too large")
-
-// readAtMost reads r to its end, or fails after limit bytes.
-func readAtMost(r io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("body: %w: over %d bytes", errTooLarge, limit)
-	}
-	return data, nil
-}

@@ -207,7 +207,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 	}
 }
 
-func isTooLarge(err error) bool { return strings.Contains(err.Error(), errTooLarge.Error()) }
+func isTooLarge(err error) bool { return strings.Contains(err.Error(), outside.ErrTooLarge.Error()) }
 
 // What is cut at its limit, and not refused.
 func TestLimitsThatCut(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // maxProxyFile is for a file of settings: SUSE's has 3 kB, most of it comments.
@@ -23,15 +25,12 @@ var errNoProxyURL = errors.New("want the URL of a proxy: http://proxy.example.co
 // environment, else by /etc/sysconfig/proxy, which is read again when it
 // changes. In both, a PROXY_ENABLED that is not "yes" turns the rest off.
 type Proxies struct {
-	environment proxySettings
-	file        *watched[proxySettings]
+	environment chooseProxy
+	file        *trustedfile.File[chooseProxy]
 }
 
-// proxySettings are what one place says. The zero value: no proxy.
-type proxySettings struct {
-	choose func(*url.URL) (*url.URL, error) // nil: the place says nothing
-	err    error                            // it says what nobody can follow
-}
+// chooseProxy is what one place says; nil: nothing.
+type chooseProxy func(*url.URL) (*url.URL, error)
 
 // NewProxies takes what the environment says now; the file below root is read
 // when it is needed.
@@ -42,11 +41,15 @@ func NewProxies(root string, getenv func(string) string) *Proxies {
 		}
 		return getenv(strings.ToLower(name))
 	}
-	p := &Proxies{file: &watched[proxySettings]{
-		path: filepath.Join("/", root, "/etc/sysconfig/proxy"), limit: maxProxyFile, parse: parseProxyFile,
+	p := &Proxies{file: &trustedfile.File[chooseProxy]{
+		Path: filepath.Join("/", root, "/etc/sysconfig/proxy"), Limit: maxProxyFile, AnyOwner: true, Parse: parseProxyFile,
 	}}
 	if enabled := getenv("PROXY_ENABLED"); enabled == "" || isYes(enabled) {
-		p.environment = proxiesOf("environment", either)
+		choose, err := proxiesOf(either)
+		if err != nil {
+			choose = func(*url.URL) (*url.URL, error) { return nil, fmt.Errorf("proxy: environment: %w", err) }
+		}
+		p.environment = choose
 	}
 	return p
 }
@@ -55,36 +58,33 @@ func NewProxies(root string, getenv func(string) string) *Proxies {
 // proxy which nobody can make out does not go at all: past it, it might tell
 // what it must not, or wait for long.
 func (p *Proxies) For(req *http.Request) (*url.URL, error) {
-	settings := p.environment
-	if settings.choose == nil && settings.err == nil {
+	choose := p.environment
+	if choose == nil {
 		var err error
-		if settings, _, err = p.file.get(); err != nil {
+		if choose, _, err = p.file.Get(); err != nil {
 			return nil, fmt.Errorf("proxy: %w", err)
 		}
 	}
-	if settings.err != nil {
-		return nil, fmt.Errorf("proxy: %w", settings.err)
-	}
-	if settings.choose == nil {
+	if choose == nil {
 		return nil, nil
 	}
-	return settings.choose(req.URL)
+	return choose(req.URL)
 }
 
 // proxiesOf makes the choice from variables. Their values stay out of errors: a
 // proxy may want a password.
-func proxiesOf(place string, value func(string) string) proxySettings {
+func proxiesOf(value func(string) string) (chooseProxy, error) {
 	c := httpproxy.Config{HTTPProxy: value("HTTP_PROXY"), HTTPSProxy: value("HTTPS_PROXY"), NoProxy: value("NO_PROXY")}
 	if c.HTTPProxy == "" && c.HTTPSProxy == "" {
-		return proxySettings{}
+		return nil, nil
 	}
 	// httpproxy takes one that it cannot read for none.
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 		if text := value(name); text != "" && !isProxy(text) {
-			return proxySettings{err: fmt.Errorf("%s: %s: %w", place, name, errNoProxyURL)}
+			return nil, fmt.Errorf("%s: %w", name, errNoProxyURL)
 		}
 	}
-	return proxySettings{choose: c.ProxyFunc()}
+	return c.ProxyFunc(), nil
 }
 
 // isProxy is what httpproxy and http.Transport understand: a URL, or host:port.
@@ -100,7 +100,7 @@ func isYes(text string) bool { return strings.EqualFold(strings.TrimSpace(text),
 
 // parseProxyFile reads NAME="value" as a shell would, without anything that a
 // shell would run or replace.
-func parseProxyFile(data []byte) (proxySettings, error) {
+func parseProxyFile(data []byte) (chooseProxy, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "export ")
@@ -110,10 +110,9 @@ func parseProxyFile(data []byte) (proxySettings, error) {
 		}
 	}
 	if !isYes(values["PROXY_ENABLED"]) {
-		return proxySettings{}, nil
+		return nil, nil
 	}
-	settings := proxiesOf("/etc/sysconfig/proxy", func(name string) string { return values[name] })
-	return settings, nil
+	return proxiesOf(func(name string) string { return values[name] })
 }
 
 // unquote takes the first word of a value, out of its quotes.

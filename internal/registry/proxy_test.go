@@ -97,13 +97,15 @@ func FuzzProxyFile(f *testing.F) {
 	f.Add([]byte("PROXY_ENABLED=\"yes\"\nHTTP_PROXY=\"http://a:1\"\nNO_PROXY='b, c'\n"))
 	f.Add([]byte("export HTTPS_PROXY=\"\nPROXY_ENABLED=yes\n="))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		settings, err := parseProxyFile(data)
-		require.NoError(t, err)
-		if settings.choose == nil {
+		choose, err := parseProxyFile(data)
+		if err != nil {
+			require.ErrorIs(t, err, errNoProxyURL)
+		}
+		if choose == nil {
 			return
 		}
 		assert.Contains(t, strings.ToLower(string(data)), "yes", "nothing else turns it on")
-		_, err = settings.choose(mustURL(t, "https://registry.suse.com/"))
+		_, err = choose(mustURL(t, "https://registry.suse.com/"))
 		require.NoError(t, err)
 	})
 }

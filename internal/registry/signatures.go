@@ -78,7 +78,7 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(desc.Digest.String()), err)
 	}
 	if desc.Size < 0 || desc.Size > ocimanifest.MaxSignatureBlob {
-		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, errTooLarge, desc.Size)
+		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, outside.ErrTooLarge, desc.Size)
 	}
 	var body []byte
 	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
@@ -134,7 +134,7 @@ func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) (
 		}
 		list = append(list, found...)
 		if len(list) > maxReferrers {
-			return nil, e.failed(fmt.Errorf("referrers: %w: over %d", errTooLarge, maxReferrers))
+			return nil, e.failed(fmt.Errorf("referrers: %w: over %d", outside.ErrTooLarge, maxReferrers))
 		}
 		if u = next; u != nil {
 			u = e.withNamespace(u)

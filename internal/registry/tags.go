@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -97,7 +98,7 @@ type tagList struct {
 // is a host that goes in circles.
 func (l *tagList) add(page []byte) error {
 	if l.bytes += len(page); l.bytes > maxTagList {
-		return fmt.Errorf("%w: over %d bytes", errTooLarge, maxTagList)
+		return fmt.Errorf("%w: over %d bytes", outside.ErrTooLarge, maxTagList)
 	}
 	// Counted first: a page of the least tags has more than twice as many.
 	if _, err := (&ocimanifest.Bounds{Entries: maxTags, Members: 2 * maxTags}).Write(page); err != nil {
@@ -117,7 +118,7 @@ func (l *tagList) add(page []byte) error {
 		case l.seen[tag]:
 			known++
 		case len(l.tags) == maxTags:
-			return fmt.Errorf("%w: over %d tags", errTooLarge, maxTags)
+			return fmt.Errorf("%w: over %d tags", outside.ErrTooLarge, maxTags)
 		default:
 			l.seen[tag] = true
 			l.tags = append(l.tags, tag)

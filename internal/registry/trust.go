@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // maxBundle is for the authorities of a system. SUSE's bundle has 230 kB.
@@ -19,7 +21,7 @@ var errNoCertificates = errors.New("no certificates")
 // or removes one. Go reads them once for the life of a process, and this one
 // lives for months.
 type Trust struct {
-	bundles []*watched[*x509.CertPool]
+	bundles []*trustedfile.File[*x509.CertPool]
 	log     *slog.Logger
 
 	mu   sync.Mutex
@@ -47,8 +49,8 @@ func NewTrust(root string, getenv func(string) string, log *slog.Logger) *Trust 
 	}
 	t := &Trust{log: log}
 	for _, place := range places {
-		t.bundles = append(t.bundles, &watched[*x509.CertPool]{
-			path: filepath.Join("/", root, place), limit: maxBundle, parse: parseBundle,
+		t.bundles = append(t.bundles, &trustedfile.File[*x509.CertPool]{
+			Path: filepath.Join("/", root, place), Limit: maxBundle, AnyOwner: true, Parse: parseBundle,
 		})
 	}
 	return t
@@ -62,7 +64,7 @@ func (t *Trust) Roots() *x509.CertPool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, bundle := range t.bundles {
-		pool, changed, err := bundle.get()
+		pool, changed, err := bundle.Get()
 		if changed && err != nil {
 			t.log.Warn("certificate authorities not used", "err", err)
 		}

@@ -7,16 +7,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // keys are the public keys of some directories, kept until a file changes.
@@ -56,24 +54,16 @@ func (k *keys) look() (files []string, stamp string) {
 			name := filepath.Join(dir, entry.Name())
 			if filepath.Ext(name) == ".pem" {
 				files = append(files, name)
-				fmt.Fprintf(stamps, "%s %s\n", name, identity(name))
+				stamp := ""
+				info, err := os.Stat(name)
+				if err == nil {
+					stamp = trustedfile.Stamp(info)
+				}
+				fmt.Fprintf(stamps, "%s %s %v\n", name, stamp, err)
 			}
 		}
 	}
 	return files, stamps.String()
-}
-
-// identity changes with a file's content: the time of its last change of any kind
-// cannot be set back.
-func identity(name string) string {
-	info, err := os.Stat(name)
-	if err != nil {
-		return err.Error()
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return fmt.Sprint(stat.Dev, stat.Ino, stat.Mode, stat.Uid, stat.Size, stat.Mtim, stat.Ctim)
-	}
-	return fmt.Sprint(info.Mode(), info.Size(), info.ModTime().UnixNano())
 }
 
 // read reads the keys of the files. One that is broken costs only itself.
@@ -90,7 +80,11 @@ func (k *keys) read(ctx context.Context, files []string) ring {
 	}
 	var found ring
 	for _, file := range files {
-		one, err := readKey(file)
+		data, err := trustedfile.Read(file, maxKeyFile)
+		var one key
+		if err == nil {
+			one, err = parseKey(data)
+		}
 		if err != nil {
 			k.log.WarnContext(ctx, "signature key does not count", "file", file, "error", err)
 			continue
@@ -99,46 +93,6 @@ func (k *keys) read(ctx context.Context, files []string) ring {
 		found = append(found, one)
 	}
 	return found
-}
-
-// readKey reads a file with one public key. Without O_NONBLOCK, a FIFO would be
-// waited for without end.
-func readKey(name string) (key, error) {
-	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return key{}, plain(err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return key{}, plain(err)
-	}
-	if !info.Mode().IsRegular() {
-		return key{}, fmt.Errorf("not a regular file: %s", info.Mode().Type())
-	}
-	if err := trusted(info); err != nil {
-		return key{}, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
-	if err != nil {
-		return key{}, plain(err)
-	}
-	if len(data) > maxKeyFile {
-		return key{}, fmt.Errorf("too large: over %d bytes", maxKeyFile)
-	}
-	return parseKey(data)
-}
-
-// trusted refuses a file that somebody else than root and we could have written:
-// whose key counts would be their decision.
-func trusted(info fs.FileInfo) error {
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("mode %#o: others may write", info.Mode().Perm())
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("owned by user %d, want root", stat.Uid)
-	}
-	return nil
 }
 
 // parseKey reads the one public key of a PEM file. With a second one, it would
@@ -155,12 +109,4 @@ func parseKey(data []byte) (key, error) {
 		return key{}, errors.New("more than one PEM block")
 	}
 	return newKey(block.Bytes)
-}
-
-// plain takes the path out of an error: the log has it.
-func plain(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
-		return at.Err
-	}
-	return err
 }
