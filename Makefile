@@ -51,7 +51,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet pictures soak fuzz mutants signatures lint format install tarball rpm clean packages node hosts root
+.PHONY: help build demo test quick bench fleet pictures soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,7 +141,7 @@ format: ## rewrite all Go files as `make lint` wants them
 	@tools/setup lint
 	@for module in $(MODULES); do (cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" fmt); done
 
-install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
+install: $(BINARY) installdocs ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
 	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
@@ -156,9 +156,15 @@ install: $(BINARY) ## into DESTDIR, below PREFIX (/usr)
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
 	$(BINARY) man docs/man/image-update-agent.8.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
 	$(BINARY) man --settings packaging/config.yaml docs/man/image-update-agent.yaml.5.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
-	install -d '$(DESTDIR)$(DOCDIR)'
-	install -m644 docs/*.md docs/*.svg packaging/prometheus/image-update-agent.rules.yml '$(DESTDIR)$(DOCDIR)'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
+
+# On a node there are neither sources nor developers' pages: of a link to them the words stay.
+installdocs:
+	install -d '$(DESTDIR)$(DOCDIR)'
+	for page in docs/*.md; do \
+		sed -E 's#\[([^]]*)\]\((\.\./|dev/|man/)[^)]*\)#\1#g' "$$page" | install -m644 /dev/stdin "$(DESTDIR)$(DOCDIR)/$${page##*/}"; \
+	done
+	install -m644 docs/*.svg packaging/prometheus/image-update-agent.rules.yml '$(DESTDIR)$(DOCDIR)'
 
 tarball: ## dist/: sources and vendor.tar.gz of HEAD, the same bytes each time, with spec and .changes
 	@tools/package tarball dist

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -119,6 +120,29 @@ func TestLeads(t *testing.T) {
 		"../../README.md#none":     "there is no such heading",
 	} {
 		assert.Equal(t, want, leads(all, "docs/dev/design.md", target), target)
+	}
+}
+
+// The pages that a package installs lead to one another, and nowhere else.
+func TestInstalledPagesHaveNoDeadLinks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	install := exec.CommandContext(t.Context(), "make", "installdocs", "DESTDIR="+root, "DOCDIR=/doc")
+	out, err := install.CombinedOutput()
+	require.NoError(t, err, string(out))
+	names, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.Greater(t, len(names), 8, "the walk must see the pages")
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(root, "doc", filepath.Base(name)))
+		require.NoError(t, err)
+		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			target, _, _ := strings.Cut(found[1], "#")
+			if target == "" || strings.HasPrefix(target, "https://") {
+				continue
+			}
+			assert.FileExists(t, filepath.Join(root, "doc", target), "%s: %s", name, found[1])
+		}
 	}
 }
 
