@@ -23,7 +23,9 @@ func TestGuardsAreThoseOfThePage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
 	require.NoError(t, err)
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| ([TN]\d+) \|.*\|$`).FindAllStringSubmatch(string(page), -1) {
+	_, folded, found := strings.Cut(string(page), "\n<details>\n")
+	require.True(t, found)
+	for _, row := range regexp.MustCompile(`(?m)^\| ([TN]\d+) \|.*\|$`).FindAllStringSubmatch(folded, -1) {
 		rows[row[1]] = row[0]
 	}
 	guarded := map[string]bool{}
