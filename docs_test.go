@@ -207,7 +207,7 @@ func TestThePagesShowTheStatusThatIsPrinted(t *testing.T) {
 	t.Parallel()
 	all := pages(t, os.DirFS("."))
 	for page, shown := range map[string]string{"README.md": "staged", "docs/operations.md": "failed"} {
-		printed, err := os.ReadFile("cmd/image-update-agent/testdata/status/" + shown + ".txt")
+		printed, err := os.ReadFile("internal/statuspage/testdata/" + shown + ".txt")
 		require.NoError(t, err)
 		_, rest, found := strings.Cut(all[page], "    $ image-update-agent status\n")
 		require.True(t, found, page)

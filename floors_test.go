@@ -60,7 +60,7 @@ var guests = map[string][]string{
 	"golang.org/x/net/netutil":             {"internal/api", "internal/metrics"},
 	"golang.org/x/sync":                    {"agent", "cmd/image-update-agent", "internal/images"},
 	"golang.org/x/sys":                     {"cmd/image-update-agent", "internal/atomicfile", "internal/pods", "internal/state", "systemd"},
-	"golang.org/x/term":                    {"cmd/image-update-agent"},
+	"golang.org/x/term":                    {"internal/terminal"},
 	"golang.org/x/time":                    {"internal/images", "internal/registry"},
 	"google.golang.org/grpc":               {"internal/images", "internal/pods", "internal/runtimeevents"},
 	"google.golang.org/protobuf":           {"internal/runtimeevents"},

@@ -4,16 +4,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) applyCommand() *cobra.Command {
@@ -38,7 +37,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
   image-update-agent apply private.yaml --output json`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.outcomesOf("nothing is staged", func(c *api.Client, hear func(agent.Progress)) ([]outcomeView, error) {
+			do := func(c *api.Client, hear func(agent.Progress)) ([]statuspage.Outcome, error) {
 				var diffs map[string]string
 				if diff {
 					var err error
@@ -47,8 +46,9 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 					}
 				}
 				out, err := c.Apply(cmd.Context(), args, retry, hear)
-				return viewsOf(out, diffs), err
-			})
+				return statuspage.Outcomes(out, diffs), err
+			}
+			return a.outcomesOf("nothing is staged", do)
 		},
 	}
 	cmd.Flags().BoolVar(&retry, "retry", false, "apply also what did not come up before, or was rolled back")
@@ -80,20 +80,6 @@ func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) (ma
 	return diffs, nil
 }
 
-// outcomeView is one of the list that `apply` and `rollback` print for programs.
-type outcomeView struct {
-	agent.Outcome
-	Diff string `json:"diff"` // with --diff
-}
-
-func viewsOf(out []agent.Outcome, diffs map[string]string) []outcomeView {
-	views := make([]outcomeView, 0, len(out))
-	for _, o := range out {
-		views = append(views, outcomeView{o, diffs[o.PodManifest]})
-	}
-	return views
-}
-
 func (a *app) rollbackCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -113,10 +99,11 @@ to return to, 4 held (the reason is shown).`,
 		Args:              imagesOrAll(&all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.outcomesOf("nothing to return to", func(c *api.Client, hear func(agent.Progress)) ([]outcomeView, error) {
+			do := func(c *api.Client, hear func(agent.Progress)) ([]statuspage.Outcome, error) {
 				out, err := c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, hear)
-				return viewsOf(out, nil), err
-			})
+				return statuspage.Outcomes(out, nil), err
+			}
+			return a.outcomesOf("nothing to return to", do)
 		},
 	}
 	allFlag(cmd, &all, "return every image, also those of the control plane")
@@ -127,62 +114,39 @@ to return to, 4 held (the reason is shown).`,
 // outcomesOf has the daemon do what restarts pods, with its progress shown, and
 // prints what became of each.
 func (a *app) outcomesOf(
-	none string, do func(*api.Client, func(agent.Progress)) ([]outcomeView, error),
+	none string, do func(*api.Client, func(agent.Progress)) ([]statuspage.Outcome, error),
 ) error {
 	settings, err := a.settings()
 	if err != nil {
 		return err
 	}
-	bar := newProgress(a.files.err)
-	out, err := do(api.NewClient(settings.socket("agent.sock")), bar.show)
-	bar.end()
+	bar := statuspage.NewProgress(a.files.err)
+	out, err := do(api.NewClient(settings.socket("agent.sock")), bar.Show)
+	bar.End()
 	if err != nil {
 		return err
 	}
 	if err := a.printOutcomes(out, none); err != nil {
 		return err
 	}
-	if code := outcomeCode(out); code != exitDone {
-		return exitError{code}
-	}
-	return nil
+	return endOfOutcomes(out)
 }
 
-func (a *app) printOutcomes(out []outcomeView, none string) error {
-	if a.output == "json" {
-		return a.printJSON(out)
-	}
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, o := range out {
-		if o.Result != agent.ResultNothing {
-			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, dash(o.Change), o.Result)
-			if o.Reason != "" {
-				line += "\t" + oneLine(inZone(o.Reason, a.zone))
-			}
-			fmt.Fprintln(table, line)
-		}
-	}
-	if outcomeCode(out) == exitNothing {
-		fmt.Fprintln(table, none)
-	}
-	return table.Flush()
-}
-
-// outcomeCode is the worst of the results: a failure, a hold, then success;
-// "nothing" only where there was nothing at all.
-func outcomeCode(out []outcomeView) int {
-	seen := map[agent.Result]bool{}
-	for _, o := range out {
-		seen[o.Result] = true
-	}
-	switch {
-	case seen[agent.ResultFailed]:
-		return exitFailed
-	case seen[agent.ResultHeld]:
-		return exitHeld
-	case seen[agent.ResultApplied], seen[agent.ResultBack]:
-		return exitDone
+// endOfOutcomes is the worst of the results: a failure, a hold, then success; "nothing" only where there was nothing at
+// all.
+func endOfOutcomes(out []statuspage.Outcome) error {
+	switch statuspage.Worst(out) {
+	case agent.ResultFailed:
+		return exitError{exitFailed}
+	case agent.ResultHeld:
+		return exitError{exitHeld}
+	case agent.ResultNothing:
+		return exitError{exitNothing}
 	default:
-		return exitNothing
+		return nil
 	}
+}
+
+func (a *app) printOutcomes(out []statuspage.Outcome, none string) error {
+	return a.show(out, func() error { return statuspage.WriteOutcomes(a.out, out, none, a.zone) })
 }

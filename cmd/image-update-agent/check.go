@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -26,9 +27,9 @@ or unchecked, 4 held. What it found is shown all the same.`,
 			if err != nil {
 				return err
 			}
-			bar := newProgress(a.files.err)
-			s, err := api.NewClient(settings.socket("agent.sock")).Check(cmd.Context(), bar.show)
-			bar.end()
+			bar := statuspage.NewProgress(a.files.err)
+			s, err := api.NewClient(settings.socket("agent.sock")).Check(cmd.Context(), bar.Show)
+			bar.End()
 			if s.SchemaVersion != 0 {
 				if perr := a.printStatus(s); perr != nil {
 					return perr

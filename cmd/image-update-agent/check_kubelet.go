@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -33,7 +35,7 @@ func (s settings) checkKubelet(ctx context.Context) []finding {
 				"works as well")}
 	}
 	if len(out) == 0 {
-		out = append(out, ok(check, orText(reads, "its configuration names no directory: podManifests is "+s.PodManifests)))
+		out = append(out, ok(check, cmp.Or(reads, "its configuration names no directory: podManifests is "+s.PodManifests)))
 	}
 	return out
 }
@@ -62,6 +64,6 @@ func profileFinding(label string) finding {
 	if label == "" || label == "unconfined" {
 		return ok(check, "the daemon is not confined by a profile")
 	}
-	return advise(check, "a profile confines the daemon that the package does not have: "+printable(label),
+	return advise(check, "a profile confines the daemon that the package does not have: "+terminal.Quoted(label),
 		"journalctl -k --grep=apparmor.*DENIED shows what it denies")
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func serviceFinding(unit systemd.State, daemon *agent.Status) finding {
 		return advise(check, fmt.Sprintf("it had to be started again %d times", unit.Restarts),
 			"journalctl -u image-update-agent says why")
 	}
-	detail := unit.Active + ", " + orText(unit.File, "no unit file")
+	detail := unit.Active + ", " + cmp.Or(unit.File, "no unit file")
 	if len(unit.DropIns) > 0 {
 		detail += "; drop-ins: " + strings.Join(unit.DropIns, ", ")
 	}

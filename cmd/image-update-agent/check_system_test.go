@@ -25,6 +25,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -130,9 +132,9 @@ func TestCheckDaemon(t *testing.T) {
 	} {
 		found(t, daemonFinding(agent.Status{State: state, Reason: "because"}), verdict, string(state)+": because")
 	}
-	soon := agent.Status{State: agent.StateUnchecked, Reason: "because", NextCheck: before(-time.Minute)}
+	soon := agent.Status{State: agent.StateUnchecked, Reason: "because", NextCheck: new(time.Now())}
 	found(t, daemonFinding(soon), verdictOK, "unchecked: because; next check ")
-	found(t, daemonFinding(agent.Status{State: agent.StateUnchecked, Reason: starting}), verdictOK)
+	found(t, daemonFinding(agent.Status{State: agent.StateUnchecked, Reason: statuspage.Starting}), verdictOK)
 }
 
 func TestCheckVersion(t *testing.T) {
@@ -349,7 +351,7 @@ func TestFindingsForPeople(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	a := newApp(streams{out: &out})
-	require.NoError(t, a.page().findings([]finding{
+	require.NoError(t, a.printFindings([]finding{
 		ok("disk", "/var: 3 GB free"), warn("daemon", "it does not run", "systemctl enable --now image-update-agent"), ok("clock", "x\x1b[2J"),
 	}))
 	assert.Equal(t, `ok       disk: /var: 3 GB free
@@ -364,9 +366,9 @@ ok       clock: x�[2J
 func TestColoursOfVerdicts(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := newPage(&out, noon, false)
-	p.colour = true
-	require.NoError(t, p.findings([]finding{
+	p := terminal.NewPage(&out, time.Now())
+	p.Colour = true
+	require.NoError(t, writeFindings(p, []finding{
 		ok("disk", "free"), fail("cri", errors.New("away"), "x"), warn("a", "b", "c"), warn("d", "e", "f"), advise("g", "h", "i"),
 	}))
 	assert.Contains(t, out.String(), "ok       disk: free\n\x1b[1;31mfailed\x1b[0m   cri: away\n")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,7 +42,7 @@ func (s settings) checkWritable() []finding {
 		return out
 	}
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
-	return []finding{ok(check, orText(strings.Join(dirs, ", "), "nothing of it is there yet"))}
+	return []finding{ok(check, cmp.Or(strings.Join(dirs, ", "), "nothing of it is there yet"))}
 }
 
 func readOnlyFinding(dir string) []finding {

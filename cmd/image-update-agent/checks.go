@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (s settings) checkDirectory(check, path, verdict, remedy string) finding {
@@ -108,7 +110,7 @@ func daemonFinding(status agent.Status) finding {
 	case agent.StateStale:
 		return warn(check, agent.Sentence(status), "the lines of the registries below say what is wrong on the way there")
 	case agent.StateUnchecked:
-		if status.NextCheck == nil && status.Reason != starting {
+		if status.NextCheck == nil && status.Reason != statuspage.Starting {
 			return warn(check, agent.Sentence(status)+"; polling is off", "image-update-agent check")
 		}
 		return ok(check, agent.Sentence(status))
@@ -154,11 +156,11 @@ func podFindings(p agent.PodPlan) []finding {
 	}
 	for _, h := range slices.Concat(p.Holds, p.Waits) {
 		if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
-			out = append(out, warn(p.File, h.Name+": "+h.Reason, remedyFor(h)))
+			out = append(out, warn(p.File, h.Name+": "+h.Reason, statuspage.Remedy(h)))
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, ok(p.File, orText(p.Change, "nothing to change")))
+		out = append(out, ok(p.File, cmp.Or(p.Change, "nothing to change")))
 	}
 	return out
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func TestDiffShowsWhatAnApplyChanges(t *testing.T) {
@@ -163,13 +164,13 @@ func TestPlanHasItsDifferences(t *testing.T) {
 		a.root, a.output = root, output
 		s, err := a.settings()
 		require.NoError(t, err)
-		v := viewOf(plan)
+		v := statuspage.ViewOf(plan)
 		require.NoError(t, a.addDiffs(s, plan, v))
 		require.NoError(t, a.printPlan(v))
 		return out.String()
 	}
 	const diff = "-" + runningImage + "+" + offeredImage
-	var v planView
+	var v statuspage.PlanView
 	require.NoError(t, json.Unmarshal([]byte(shown("json")), &v))
 	assert.Empty(t, v.Pods[0].Diff)
 	assert.Contains(t, v.Pods[1].Diff, diff)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // Verdicts of a check.
@@ -42,11 +43,7 @@ nothing. Exit status 1 if a check failed; warnings and advice do not count.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
-			write := a.page().findings
-			if a.output == "json" {
-				write = func(all []finding) error { return a.printJSON(all) }
-			}
-			if err := write(findings); err != nil {
+			if err := a.printFindings(findings); err != nil {
 				return err
 			}
 			for _, f := range findings {
@@ -107,29 +104,34 @@ func (s settings) checkSystem(ctx context.Context) []finding {
 	return append(findings, s.checkSELinux(), s.checkAppArmor(ctx))
 }
 
-// findings writes each check, its remedy below it, and at last how many there are of
+func (a *app) printFindings(all []finding) error {
+	return a.show(all, func() error { return writeFindings(a.page(), all) })
+}
+
+// writeFindings writes each check, its remedy below it, and at last how many there are of
 // each verdict.
-func (p *page) findings(all []finding) error {
+func writeFindings(p *terminal.Page, all []finding) error {
 	count := map[string]int{}
 	for _, f := range all {
 		count[f.Verdict]++
-		p.verdict(f.Verdict)
-		p.item(strings.Repeat(" ", len("warning  ")-len(f.Verdict)), f.Check+": "+f.Detail)
+		colour := map[string]terminal.Colour{verdictFail: terminal.Red, verdictWarn: terminal.Yellow}[f.Verdict]
+		p.Painted(colour, f.Verdict)
+		p.Item(strings.Repeat(" ", len("warning  ")-len(f.Verdict)), f.Check+": "+f.Detail)
 		if f.Remedy != "" {
-			p.item("         -> ", f.Remedy)
+			p.Item("         -> ", f.Remedy)
 		}
 	}
 	var sum []string
 	for _, verdict := range []string{verdictFail, verdictWarn, verdictAdvice, verdictOK} {
 		switch n := count[verdict]; {
-		case n > 1 && verdict == verdictWarn:
-			sum = append(sum, plural(n, verdict))
+		case verdict == verdictWarn && n > 0:
+			sum = append(sum, terminal.Plural(n, verdict))
 		case n > 0:
 			sum = append(sum, fmt.Sprintf("%d %s", n, verdict))
 		}
 	}
-	p.line("\n" + strings.Join(sum, ", "))
-	return p.w.Flush()
+	p.Line("\n" + strings.Join(sum, ", "))
+	return p.Flush()
 }
 
 func ok(check, detail string) finding {

@@ -14,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // The exit codes are an interface, documented in the man page.
@@ -63,7 +64,7 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	}
 	text := err.Error()
 	if !isUsage(err) { // what a person has written is shown as it was
-		text = inZone(text, a.zone)
+		text = terminal.InZone(text, a.zone)
 	}
 	fmt.Fprintf(a.err, "image-update-agent: error: %s\n", text)
 	if h := hint(verb, err); h != "" {

@@ -9,6 +9,7 @@ import (
 	"runtime/metrics"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -38,7 +39,7 @@ func newFrugal(n *systemd.Notifier) *frugal {
 
 // Status is called at the end of each cycle, by the loop alone.
 func (f *frugal) Status(text string) {
-	f.Notifier.Status(inZone(text, time.Local))
+	f.Notifier.Status(localTime(text))
 	f.rest.Reset(restsAfter)
 	rare := time.Since(f.ended) > restsAfter // then it costs what it would cost a minute later
 	f.ended = time.Now()
@@ -47,6 +48,9 @@ func (f *frugal) Status(text string) {
 		f.kept = heapInMemory()
 	}
 }
+
+// localTime is a text of the daemon for people, whom systemctl status shows it.
+func localTime(text string) string { return terminal.InZone(text, time.Local) }
 
 // oneProcessor has Go run one thing at a time, unless the environment says
 // otherwise. A poll is one question after the other; with more processors their

@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 func (a *app) holdCommand() *cobra.Command {
@@ -176,7 +177,7 @@ func (a *app) printHeld(held []string, req api.HoldRequest) error {
 	}
 	until := "until unhold"
 	if !req.Until.IsZero() {
-		until = "until " + clock(req.Until, a.zone)
+		until = "until " + terminal.Clock(req.Until, a.zone)
 	}
 	for _, h := range held {
 		fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))

@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // The pages as `make install` makes them.
@@ -197,6 +198,16 @@ func TestTheSettingsOfOperationsAreValid(t *testing.T) {
 	assert.Greater(t, checked, 5)
 }
 
+// Each hold has its remedy on the page.
+func TestEveryHoldHasARemedy(t *testing.T) {
+	t.Parallel()
+	holds := holdsOfTheCode(t)
+	assert.ElementsMatch(t, holds, statuspage.Holds())
+	for _, hold := range holds {
+		assert.Greater(t, len(statuspage.Remedy(agent.Hold{Name: hold})), 10, hold)
+	}
+}
+
 // agentRoom has the words of the interface.
 const agentRoom = "../../agent"
 
@@ -231,8 +242,8 @@ func constants(t *testing.T, word string, rooms ...string) []string {
 // views are what each verb prints for programs.
 var views = map[string][]any{
 	"status, check, run --once": {agent.Status{}},
-	"plan":                      {planView{}},
-	"apply, rollback":           {outcomeView{}},
+	"plan":                      {statuspage.PlanView{}},
+	"apply, rollback":           {statuspage.Outcome{}},
 	"hold, unhold":              {heldView{}, unheldView{}},
 	"doctor":                    {finding{}},
 	"config show":               {config.Entry{}},

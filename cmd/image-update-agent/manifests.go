@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -88,7 +90,7 @@ func (a *app) printImages(lines []imageLine) error {
 			editable = "no: " + l.Reason
 		}
 		fmt.Fprintf(table, "%s:%d:%d\t%s\t%s\t%s\t%s\t%s\n", l.File, l.Line, l.Column,
-			dash(l.Container), l.Kind, dash(printable(l.Reference)), dash(l.PullPolicy), editable)
+			cmp.Or(l.Container, "-"), l.Kind, cmp.Or(terminal.Quoted(l.Reference), "-"), cmp.Or(l.PullPolicy, "-"), editable)
 	}
 	return table.Flush()
 }

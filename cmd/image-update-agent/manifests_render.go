@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -193,7 +194,7 @@ func (a *app) printRendered(o renderOptions, files []renderedFile) error {
 	var out bytes.Buffer
 	for _, f := range files {
 		for _, l := range f.Left {
-			fmt.Fprintf(a.err, "%s:%d: left alone: %s (%s)\n", f.File, l.Line, printable(l.Reference), l.Reason)
+			fmt.Fprintf(a.err, "%s:%d: left alone: %s (%s)\n", f.File, l.Line, terminal.Quoted(l.Reference), l.Reason)
 		}
 		if f.Rendered != "" && out.Len() > 0 {
 			separate(&out, f.result)

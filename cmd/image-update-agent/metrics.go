@@ -11,9 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/metrics"
-	"github.com/kubic-project/image-update-agent/internal/reboot"
 	"github.com/kubic-project/image-update-agent/internal/registry"
-	"github.com/kubic-project/image-update-agent/systemd"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // metricsOf serves the numbers of the wiring that is in force, which a reload
@@ -26,7 +25,7 @@ func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metric
 		Pace:     func() agent.Pace { return current.Load().registry.Pace() },
 		PerHour:  func() int { return current.Load().perHour },
 		Status:   loop.Status,
-		Holds:    allHolds(),
+		Holds:    statuspage.Holds(),
 		Now:      time.Now,
 	}, counts)
 }
@@ -54,15 +53,6 @@ func taking(current *atomic.Pointer[wiring], port *metrics.Port) func(*wiring) {
 		current.Store(next)
 		port.Listen(next.listen)
 		last.close()
-	}
-}
-
-// allHolds are the names of all holds there are.
-func allHolds() []string {
-	return []string{
-		agent.HoldWithheld, agent.HoldBusy, agent.HoldUnmanaged, agent.HoldEdited, agent.HoldRefused, agent.HoldAsked,
-		agent.HoldDisk, agent.HoldFreeze, agent.HoldWindow, agent.HoldControlPlane, agent.HoldFailed,
-		reboot.HoldReboot, reboot.HoldSnapshot, systemd.HoldKubelet,
 	}
 }
 

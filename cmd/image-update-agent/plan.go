@@ -3,15 +3,10 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-	"text/tabwriter"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -46,7 +41,7 @@ offered, with the rule that refuses it. It changes nothing.`,
 			if err != nil {
 				return err
 			}
-			v := viewOf(plan)
+			v := statuspage.ViewOf(plan)
 			if diff {
 				if err := a.addDiffs(settings, plan, v); err != nil {
 					return err
@@ -62,60 +57,8 @@ offered, with the rule that refuses it. It changes nothing.`,
 	return cmd
 }
 
-// planView is `plan --output json`.
-type planView struct {
-	Steps  []string    `json:"steps"`
-	Pods   []podView   `json:"podManifests"`
-	Images []imageView `json:"images"` // of the configuration
-}
-
-type podView struct {
-	PodManifest string       `json:"podManifest"`
-	Change      string       `json:"change"`
-	Ready       bool         `json:"ready"`
-	Edits       []agent.Edit `json:"edits"` // what an apply changes
-	Images      []imageView  `json:"images"`
-	Left        []agent.Left `json:"left"`
-	Holds       []agent.Hold `json:"holds"`
-	Error       string       `json:"error"`
-	Diff        string       `json:"diff"` // with --diff
-
-	standing agent.Standing
-}
-
-type imageView struct {
-	Image   string          `json:"image"`
-	Host    string          `json:"host"` // that answered
-	Mirror  bool            `json:"mirror"`
-	From    string          `json:"from"`
-	To      string          `json:"to"`
-	Digest  string          `json:"digest"`
-	Change  string          `json:"change"`
-	Staged  bool            `json:"staged"`
-	Refused []agent.Refusal `json:"refused"`
-	Notes   []string        `json:"notes"`
-	Error   string          `json:"error"`
-}
-
-func (a *app) printPlan(v planView) error {
-	if a.output == "json" {
-		return a.printJSON(v)
-	}
-	var text strings.Builder
-	if err := writePlan(&text, v); err != nil {
-		return err
-	}
-	_, err := io.WriteString(a.out, inZone(text.String(), a.zone))
-	for _, p := range v.Pods {
-		if err == nil {
-			_, err = io.WriteString(a.out, p.Diff)
-		}
-	}
-	return err
-}
-
 // addDiffs adds what becomes of each pod manifest to the view of a plan.
-func (a *app) addDiffs(s settings, p agent.Plan, v planView) error {
+func (a *app) addDiffs(s settings, p agent.Plan, v statuspage.PlanView) error {
 	for n, pod := range p.Pods {
 		if pod.Wanted == nil {
 			continue
@@ -128,155 +71,6 @@ func (a *app) addDiffs(s settings, p agent.Plan, v planView) error {
 	return nil
 }
 
-func viewOf(p agent.Plan) planView {
-	v := planView{Steps: []string{}, Pods: []podView{}, Images: []imageView{}}
-	for _, s := range p.Steps {
-		v.Steps = append(v.Steps, s.String())
-	}
-	for _, pod := range p.Pods {
-		pv := podView{
-			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []imageView{},
-			Edits: append([]agent.Edit{}, pod.Edits...), standing: pod.Standing(),
-			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err),
-			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
-		}
-		for _, i := range pod.Images {
-			if i.Want.Ask.Repository != "" {
-				pv.Images = append(pv.Images, viewOfImage(i.Want.Ask.Repository, i))
-			}
-		}
-		v.Pods = append(v.Pods, pv)
-	}
-	for _, i := range p.Tracked {
-		v.Images = append(v.Images, viewOfImage(i.Offer.Repository, i))
-	}
-	return v
-}
-
-func viewOfImage(repository string, i agent.ImagePlan) imageView {
-	return imageView{
-		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
-		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
-		Refused: append([]agent.Refusal{}, i.Offer.Refused...),
-		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
-	}
-}
-
-func writePlan(w io.Writer, v planView) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, p := range v.Pods {
-		writePlannedPod(table, p)
-	}
-	if len(v.Images) > 0 {
-		fmt.Fprintln(table, "configuration\timages beside the pod manifests")
-	}
-	for _, i := range v.Images {
-		writePlannedImage(table, i)
-	}
-	v.writeSteps(table)
-	return table.Flush()
-}
-
-// writeSteps ends a plan: what the next cycle does, what it leaves to a person, and
-// why it does nothing.
-func (v planView) writeSteps(w io.Writer) {
-	var waiting []string
-	for _, p := range v.Pods {
-		if p.standing.Result == "" {
-			waiting = append(waiting, p.PodManifest)
-		}
-	}
-	switch {
-	case len(v.Steps) > 0:
-		fmt.Fprintln(w, "\nSteps:")
-	case len(waiting) > 0:
-		fmt.Fprintln(w, "\nNo steps by itself.")
-	case v.obstructed():
-		fmt.Fprintln(w, "\nNo steps: what stands in the way is named above.")
-	default:
-		fmt.Fprintln(w, "\nNo steps: the node is as it should be.")
-	}
-	for n, s := range v.Steps {
-		fmt.Fprintf(w, "  %d. %s\n", n+1, oneLine(s))
-	}
-	if len(waiting) > 0 {
-		fmt.Fprintf(w, "Waiting for `image-update-agent apply`: %s\n", strings.Join(waiting, ", "))
-	}
-}
-
-// obstructed reports that something keeps the plan from being what it should be. That
-// a pod manifest is nobody's to change is none where nothing is newer.
-func (v planView) obstructed() bool {
-	failed := func(i imageView) bool { return i.Error != "" }
-	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p podView) bool {
-		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == agent.ResultHeld ||
-			slices.ContainsFunc(p.Holds, func(h agent.Hold) bool { return h.Name != agent.HoldUnmanaged })
-	})
-}
-
-func writePlannedPod(w io.Writer, p podView) {
-	none := "nothing to change"
-	if p.Error != "" {
-		none = "not known"
-	}
-	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, orText(p.Change, none))
-	for _, i := range p.Images {
-		writePlannedImage(w, i)
-	}
-	for _, e := range p.Edits {
-		if e.Field == agent.EditPullPolicy { // the images stand above
-			fmt.Fprintf(w, "  changes\t%s\n", editText(e))
-		}
-	}
-	for _, h := range p.Holds {
-		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, oneLine(h.Reason))
-	}
-	for _, l := range p.Left {
-		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, printable(l.Reference), l.Reason)
-	}
-	if p.Error != "" {
-		fmt.Fprintf(w, "  error\t%s\n", oneLine(p.Error))
-	}
-}
-
-func writePlannedImage(w io.Writer, i imageView) {
-	what := "current: " + dash(i.To)
-	if i.Change != "" {
-		what = fmt.Sprintf("%s: %s -> %s", i.Change, dash(i.From), i.To)
-	}
-	if i.Host != "" {
-		what += ", from " + hostName(i.Host, i.Mirror)
-	}
-	fmt.Fprintf(w, "  %s\t%s\n", i.Image, what)
-	for _, r := range i.Refused {
-		fmt.Fprintf(w, "  \t%s\trefused by %s: %s\n", oneLine(r.Tag), r.Rule, oneLine(r.Reason))
-	}
-	for _, n := range i.Notes {
-		fmt.Fprintf(w, "  \t%s\n", oneLine(n))
-	}
-	if i.Error != "" {
-		fmt.Fprintf(w, "  \terror: %s\n", oneLine(i.Error))
-	}
-}
-
-// hostName says who answered: two hosts have the images of one name.
-func hostName(host string, mirror bool) string {
-	if mirror {
-		return "mirror " + host
-	}
-	return "upstream " + host
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-func orText(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+func (a *app) printPlan(v statuspage.PlanView) error {
+	return a.show(v, func() error { return v.Write(a.out, a.zone) })
 }

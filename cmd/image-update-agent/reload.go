@@ -84,7 +84,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			log.Info("configuration reloaded")
 			r.take(next)
 		}
-		n.Ready(sentence(loop.Status()))
+		n.Ready(localTime(agent.Sentence(loop.Status())))
 		tell(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
 	}
 }

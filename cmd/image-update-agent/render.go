@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -96,7 +97,7 @@ func (a *app) printBoot(steps []agent.BootStep) error {
 		if v.Result == bootUnchanged {
 			v.Result = "stays as it is"
 		}
-		fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, inZone(v.Reason, a.zone))
+		fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, terminal.InZone(v.Reason, a.zone))
 	}
 	return nil
 }

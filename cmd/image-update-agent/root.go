@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // streams are the program's three files; tests give their own.
@@ -119,17 +118,11 @@ func newApp(s streams) *app {
 // document writes a file that was asked for: to the byte, but to a terminal as text.
 func (a *app) document(data []byte) error {
 	w := a.files.out
-	if isTerminal(w) {
+	if terminal.Is(w) {
 		w = a.out
 	}
 	_, err := w.Write(data)
 	return err
-}
-
-// isTerminal reports that somebody sits at the other end.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (a *app) command() *cobra.Command {

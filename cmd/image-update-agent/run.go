@@ -21,6 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -87,10 +88,10 @@ func (a *app) once(ctx context.Context, s settings, source string) error {
 	if err := s.sweep(ctx, w.files, quietLog()); err != nil {
 		return err
 	}
-	bar := newProgress(a.files.err)
-	w.agent.Progress = bar.show
+	bar := statuspage.NewProgress(a.files.err)
+	w.agent.Progress = bar.Show
 	status, err := w.agent.Cycle(ctx, agent.PollAll)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return errors.Join(reading.Drain(drainPatience), acting.Close())
 	})
 	log.Info("started", "version", version, "interval", s.Interval)
-	notify.Ready(sentence(loop.Status()))
+	notify.Ready(localTime(agent.Sentence(loop.Status())))
 	return group.Wait()
 }
 

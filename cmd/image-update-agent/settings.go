@@ -87,6 +87,14 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// show writes a value for programs, or as text for people.
+func (a *app) show(v any, text func() error) error {
+	if a.output == "json" {
+		return a.printJSON(v)
+	}
+	return text()
+}
+
 // printLines writes one JSON value a line.
 func printLines[T any](enc *json.Encoder, lines []T) error {
 	for _, line := range lines {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -96,7 +98,11 @@ func (a *app) printParsed(names []string, d tags.Dialect) error {
 		row("TAG", "FORM", "APP", "REV", "BUILD", "REASON")
 	}
 	for _, p := range parsed {
-		row(printable(p.Tag), p.Form, dash(p.App), dash(p.Rev), dash(p.Build), dash(p.Reason))
+		cells := []string{terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Reason}
+		for n := range cells {
+			cells[n] = cmp.Or(cells[n], "-")
+		}
+		row(cells...)
 	}
 	return table.Flush()
 }
@@ -265,19 +271,4 @@ func linesOf(in io.Reader) ([]string, error) {
 		return nil, fmt.Errorf("line %d: %w", len(out)+1, err)
 	}
 	return out, nil
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// printable keeps control characters of foreign text off the terminal.
-func printable(s string) string {
-	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` {
-		return q
-	}
-	return s
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // hostile is what a certificate, a label or a registry may say: it clears the screen, changes the title, turns what
@@ -161,10 +162,10 @@ func TestJSONKeepsTextFromOutside(t *testing.T) {
 
 func TestAPlanPrintsNothingThatATerminalActsOn(t *testing.T) {
 	t.Parallel()
-	var v planView
+	var v statuspage.PlanView
 	fill(reflect.ValueOf(&v).Elem())
 	var out bytes.Buffer
-	require.NoError(t, writePlan(newApp(streams{out: &out}).out, v))
+	require.NoError(t, v.Write(newApp(streams{out: &out}).out, time.UTC))
 	assertShown(t, out.String(), "plan")
 	assert.Contains(t, out.String(), "error")
 }

@@ -4,140 +4,20 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 const caasp = "registry.suse.com/caasp/v4/"
-
-// planned is a plan with an offer, refusals, notes and an image of the
-// configuration.
-func planned() agent.Plan {
-	release := func(name, tag string) agent.Release {
-		return agent.Release{Repository: caasp + name, Tag: tag, Long: tag + "-build1.1", Digest: digest.FromString(name + tag)}
-	}
-	ask := func(name, tag string) agent.Want {
-		return agent.Want{Ask: agent.Question{Repository: caasp + name, Tag: tag}}
-	}
-	return agent.Plan{
-		Pods: []agent.PodPlan{
-			{File: "velum.yaml", Change: "revision", Images: []agent.ImagePlan{
-				{
-					Want: ask("velum", "4.0.0-rev1"), Target: release("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
-					Change: "revision", Offer: agent.Offer{
-						Host: "m1:5000", Mirror: true, Refused: []agent.Refusal{
-							{Tag: "4.1.0-rev1", Rule: agent.RuleUpdates, Reason: "minor is more than revision"},
-							{Tag: "4.0.0-rev3-build1.1", Rule: agent.RuleDeny, Reason: "matches *-rev3*"},
-						},
-					},
-				},
-				{},
-			}},
-			{File: "etcd.yaml", Images: []agent.ImagePlan{{
-				Want: ask("etcd", "3.4"), Target: release("etcd", "3.4"), Staged: true,
-				Offer: agent.Offer{Host: "registry.suse.com", Notes: []string{"its label says \x1b[2J"}, Err: errors.New("remembered")},
-			}}},
-		},
-		Tracked: []agent.ImagePlan{{
-			Offer: agent.Offer{Question: agent.Question{Repository: caasp + "pause"}}, Target: release("pause", "3.2"),
-		}},
-		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
-	}
-}
-
-const plannedText = `velum.yaml                          revision
-  registry.suse.com/caasp/v4/velum  revision: 4.0.0-rev1-build1.1 -> 4.0.0-rev2-build1.1, from mirror m1:5000
-                                    4.1.0-rev1           refused by updates: minor is more than revision
-                                    4.0.0-rev3-build1.1  refused by deny: matches *-rev3*
-etcd.yaml                           nothing to change
-  registry.suse.com/caasp/v4/etcd   current: 3.4-build1.1, from upstream registry.suse.com
-                                    its label says �[2J
-                                    error: remembered
-configuration                       images beside the pod manifests
-  registry.suse.com/caasp/v4/pause  current: 3.2-build1.1
-
-Steps:
-  1. keep velum.yaml
-`
-
-func TestPlanForPeople(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, writePlan(&out, viewOf(planned())))
-	assert.Equal(t, plannedText, out.String())
-}
-
-// lastLines are what a plan ends with, by what it knows.
-var lastLines = map[string]agent.Plan{
-	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Holds: []agent.Hold{
-		{Name: agent.HoldUnmanaged, Reason: "not listed"},
-	}}}},
-	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{
-		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "not listed"}},
-	}}},
-	"\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{File: "velum.yaml", Holds: []agent.Hold{
-		{Name: agent.HoldWithheld, Reason: "not asked yet"},
-	}}}},
-	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []agent.PodPlan{
-		{File: "etcd.yaml", Change: "rebuild", Ready: true}, {File: "velum.yaml", Change: "revision", Ready: true},
-	}},
-	"\nSteps:\n  1. keep velum.yaml\nWaiting for `image-update-agent apply`: velum.yaml\n": {
-		Pods:  []agent.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
-		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
-	},
-	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{
-		{File: "velum.yaml", Err: errors.New("line 7")},
-	}},
-}
-
-func TestHowAPlanEnds(t *testing.T) {
-	t.Parallel()
-	for want, p := range lastLines {
-		var out bytes.Buffer
-		require.NoError(t, writePlan(&out, viewOf(p)))
-		assert.True(t, strings.HasSuffix(out.String(), want), "%s\nwant at its end:\n%s", out.String(), want)
-	}
-}
-
-func TestPlanForPrograms(t *testing.T) {
-	t.Parallel()
-	data, err := json.Marshal(viewOf(planned()))
-	require.NoError(t, err)
-	var got struct {
-		PodManifests []struct{ Images []map[string]any }
-		Images       []map[string]any
-	}
-	require.NoError(t, json.Unmarshal(data, &got))
-	velum, etcd := got.PodManifests[0].Images, got.PodManifests[1].Images
-	require.Len(t, velum, 1, "what is left alone is no image of the plan")
-	assert.Equal(t, "m1:5000", velum[0]["host"])
-	assert.Equal(t, true, velum[0]["mirror"])
-	assert.Equal(t, map[string]any{
-		"tag": "4.1.0-rev1", "rule": "updates", "reason": "minor is more than revision",
-	}, velum[0]["refused"].([]any)[0])
-	assert.Equal(t, false, etcd[0]["mirror"])
-	assert.Equal(t, []any{}, etcd[0]["refused"], "none is an empty list")
-	require.Len(t, got.Images, 1)
-	assert.Equal(t, caasp+"pause", got.Images[0]["image"])
-	assert.Contains(t, string(must(json.Marshal(viewOf(agent.Plan{})))), `"images":[]`)
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
 
 // A script sees by the exit code of a check how the node is.
 func TestHowACheckEnds(t *testing.T) {
@@ -150,54 +30,58 @@ func TestHowACheckEnds(t *testing.T) {
 	}
 }
 
-// lineOf are the lines of a status for people that begin so.
-func lineOf(t *testing.T, s agent.Status, begin string) []string {
-	t.Helper()
-	var found []string
-	for line := range strings.Lines(pageOf(t, s, 0, time.Unix(0, 0), false)) {
-		if text, ok := strings.CutPrefix(line, begin); ok {
-			found = append(found, strings.TrimSpace(text))
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// kolkata is half an hour beside the zones that a mistake would give.
+func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
+
+// What the other verbs print for people; programs get it as it was.
+func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
+	t.Parallel()
+	const until, shown = "velum: tests, until 2027-01-07T00:00:00Z", "velum: tests, until 2027-01-07 05:30:00 IST"
+	verbs := map[string]func(*app) error{
+		"plan": func(a *app) error {
+			return a.printPlan(statuspage.ViewOf(agent.Plan{Pods: []agent.PodPlan{{
+				File: "velum.yaml", Holds: []agent.Hold{{Name: agent.HoldAsked, Reason: until}},
+			}}}))
+		},
+		"apply": func(a *app) error {
+			return a.printOutcomes(statuspage.Outcomes([]agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultHeld, Reason: until}}, nil), "")
+		},
+		"render": func(a *app) error {
+			return a.printBoot([]agent.BootStep{{Step: agent.Step{File: "velum.yaml"}, Reason: until}})
+		},
+		"doctor": func(a *app) error {
+			return a.printFindings([]finding{warn("daemon", until, "")})
+		},
+		"status": func(a *app) error {
+			return a.printStatus(agent.Status{State: agent.StateFailed, Since: time.Unix(0, 0), Reason: until})
+		},
+	}
+	for verb, show := range verbs {
+		for output, want := range map[string]string{"text": shown, "json": until} {
+			var out bytes.Buffer
+			a := newApp(streams{out: &out, err: &out})
+			a.zone, a.output = kolkata(), output
+			require.NoError(t, show(a), verb)
+			assert.Contains(t, out.String(), want, "%s, %s", verb, output)
 		}
 	}
-	return found
-}
-
-func TestStatusSaysWhoAnswered(t *testing.T) {
-	t.Parallel()
-	s := agent.Status{Images: []agent.ImageStatus{
-		{Image: "a", Host: "m1:5000", Mirror: true},
-		{Image: "a", Host: "m1:5000", Mirror: true, Container: "second"},
-		{Image: "b", Host: "m1:5000", Mirror: true},
-		{Image: "c", Host: "registry.suse.com"},
-		{Image: "d"},
-	}}
-	assert.Equal(t, []string{"mirror m1:5000 (2 images), upstream registry.suse.com (1 image)"}, lineOf(t, s, "Answered by:"))
-	assert.Empty(t, lineOf(t, agent.Status{Images: []agent.ImageStatus{{Image: "d"}}}, "Answered by:"))
-}
-
-// budgets are what is left of 100 requests, and whether a person is told.
-var budgets = map[int]bool{100: false, 10: false, 9: true, 0: true}
-
-func TestStatusTellsOfABudgetThatIsNearlySpent(t *testing.T) {
-	t.Parallel()
-	for left, told := range budgets {
-		got := lineOf(t, agent.Status{Budget: &agent.BudgetStatus{PerHour: 100, Left: left}}, "Requests:")
-		assert.Equal(t, told, len(got) == 1, "%d left: %v", left, got)
+	for err, want := range map[error]string{
+		errors.New(until):             shown,
+		usageError{errors.New(until)}: until, // as it was written
+	} {
+		var out bytes.Buffer
+		a := newApp(streams{out: &out, err: &out})
+		a.zone = kolkata()
+		a.explain(&cobra.Command{Use: "hold"}, err)
+		assert.Contains(t, out.String(), "error: "+want+"\n")
 	}
-	s := agent.Status{Budget: &agent.BudgetStatus{PerHour: 3600, Left: 12}}
-	assert.Equal(t, []string{"12 of 3600 left in this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
-}
-
-func TestStatusHasEachNoteOnce(t *testing.T) {
-	t.Parallel()
-	both := []string{"x is newer by name than y", "its label says\x07 z"}
-	s := agent.Status{Images: []agent.ImageStatus{
-		{PodManifest: "a.yaml", Notes: both, Error: "away"},
-		{PodManifest: "a.yaml", Container: "second", Notes: both[:1]},
-		{PodManifest: "b.yaml", Notes: both[:1]},
-	}}
-	assert.Equal(t, []string{"away", both[0], "its label says� z"}, lineOf(t, s, "  a.yaml:"))
-	assert.Equal(t, []string{both[0]}, lineOf(t, s, "  b.yaml:"))
 }
 
 // ends are values of --until on 20 November 2026, 12:00, and when each hold

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package statuspage
 
 import (
 	"fmt"
@@ -35,14 +35,14 @@ func remedyForWaiting(no agent.Refusal) string {
 }
 
 // waitedFor lists what is newer and is not offered yet.
-func (p *page) waitedFor(s agent.Status) {
-	begin := p.section("Waited for:")
-	once(s, func(i agent.ImageStatus) {
+func (p *page) waitedFor() {
+	begin := p.Section("Waited for:")
+	once(p.s, func(i agent.ImageStatus) {
 		for _, no := range i.Refused {
 			if no.Holds {
 				begin()
-				p.item("  "+no.Rule+": ", path.Base(i.Image)+" "+no.Tag+": "+no.Reason)
-				p.item("    remedy   ", remedyForWaiting(no))
+				p.Item("  "+no.Rule+": ", path.Base(i.Image)+" "+no.Tag+": "+no.Reason)
+				p.Item("    remedy   ", remedyForWaiting(no))
 			}
 		}
 	})
@@ -61,21 +61,21 @@ func isWaiting(s agent.Status) bool {
 
 // notAllowed lists what the configuration keeps from being offered, and what is
 // only watched for rebuilds, with what would change it.
-func (p *page) notAllowed(s agent.Status) {
-	begin := p.section("Newer, not allowed:")
-	once(s, func(i agent.ImageStatus) {
+func (p *page) notAllowed() {
+	begin := p.Section("Newer, not allowed:")
+	once(p.s, func(i agent.ImageStatus) {
 		for _, no := range i.NotAllowed {
 			begin()
-			p.item("  "+path.Base(i.Image)+" "+no.Tag+": ", no.Rule+": "+no.Reason)
-			p.item("    allow    ", allowing(no))
+			p.Item("  "+path.Base(i.Image)+" "+no.Tag+": ", no.Rule+": "+no.Reason)
+			p.Item("    allow    ", allowing(no))
 		}
 	})
-	begin = p.section("Rebuilds only:")
-	once(s, func(i agent.ImageStatus) {
+	begin = p.Section("Rebuilds only:")
+	once(p.s, func(i agent.ImageStatus) {
 		if i.RebuildsOnly != nil {
 			begin()
-			p.item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag is not understood, so nothing is newer than it")
-			p.item("    instead  ", understood(*i.RebuildsOnly))
+			p.Item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag is not understood, so nothing is newer than it")
+			p.Item("    instead  ", understood(*i.RebuildsOnly))
 		}
 	})
 }

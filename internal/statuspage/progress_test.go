@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package statuspage
 
 import (
 	"strings"
@@ -22,12 +22,12 @@ var twoPulls = []agent.Progress{
 func TestProgressOnATerminalIsOneLine(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	p := newProgress(&out)
-	p.terminal = true
+	p := NewProgress(&out)
+	p.isTerminal = true
 	for _, e := range twoPulls {
-		p.show(e)
+		p.Show(e)
 	}
-	p.end()
+	p.End()
 	assert.Equal(t, []string{
 		"",
 		"resolving   r/velum:1-rev1-build1.1",
@@ -42,12 +42,12 @@ func TestProgressOnATerminalIsOneLine(t *testing.T) {
 func TestProgressElsewhereIsALinePerPhase(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	p := newProgress(&out)
+	p := NewProgress(&out)
 	for _, e := range twoPulls {
-		p.show(e)
-		p.show(e)
+		p.Show(e)
+		p.Show(e)
 	}
-	p.end()
+	p.End()
 	assert.Equal(t, `resolving r/velum:1-rev1-build1.1
 downloading r/db@sha256:abc
 downloading r/velum:1-rev1-build1.1

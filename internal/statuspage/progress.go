@@ -1,61 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package statuspage
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// progress shows how far long work is: one line that is written over on a
+// Progress shows how far long work is: one line that is written over on a
 // terminal, one line per phase of each image elsewhere.
-type progress struct {
-	w        *outside.Writer
-	terminal bool
-	shown    bool
-	pulls    []agent.Progress  // under way
-	said     map[string]string // the last phase, by reference
+type Progress struct {
+	w          *outside.Writer
+	isTerminal bool
+	shown      bool
+	pulls      []agent.Progress  // under way
+	said       map[string]string // the last phase, by reference
 }
 
 // wipe empties the line that the cursor is in (ECMA-48, EL).
 const wipe = "\r\x1b[K"
 
-func newProgress(w io.Writer) *progress {
-	return &progress{w: outside.NewWriter(w), terminal: isTerminal(w), said: map[string]string{}}
+// NewProgress shows progress on w.
+func NewProgress(w io.Writer) *Progress {
+	return &Progress{w: outside.NewWriter(w), isTerminal: terminal.Is(w), said: map[string]string{}}
 }
 
-func (p *progress) show(e agent.Progress) {
+// Show takes an event.
+func (p *Progress) Show(e agent.Progress) {
 	if len(e.Edits) > 0 { // said for good, and once
 		if text := editsLine(e.Edits); p.said[e.Reference] != text {
-			p.end()
+			p.End()
 			fmt.Fprintf(p.w, "%s %s: %s\n", e.Phase, e.Reference, text)
 			p.said[e.Reference], p.shown = text, false
 		}
 		return
 	}
 	p.pulls = agent.Pulling(p.pulls, e)
-	if p.terminal {
+	if p.isTerminal {
 		line := progressLine(e)
 		if len(p.pulls) > 1 {
 			line = pullsLine(p.pulls)
 		}
 		p.w.Control(wipe)
-		fmt.Fprint(p.w, oneLine(line))
+		fmt.Fprint(p.w, terminal.OneLine(line))
 		p.shown = true
 		return
 	}
 	if p.said[e.Reference] != e.Phase {
-		fmt.Fprintln(p.w, oneLine(e.Phase+" "+e.Reference))
+		fmt.Fprintln(p.w, terminal.OneLine(e.Phase+" "+e.Reference))
 		p.said[e.Reference] = e.Phase
 	}
 }
 
-// end leaves the line to what comes next.
-func (p *progress) end() {
+// End leaves the line to what comes next.
+func (p *Progress) End() {
 	if p.shown {
 		p.w.Control(wipe)
 	}
@@ -71,11 +75,11 @@ func editsLine(edits []agent.Edit) string {
 }
 
 func editText(e agent.Edit) string {
+	text := fmt.Sprintf("%s %s -> %s", e.Container, cmp.Or(e.From, "-"), e.To)
 	if e.Field == agent.EditPullPolicy {
-		from := orText(oneLine(e.From), "not written")
-		return fmt.Sprintf("pull policy of %s %s -> %s", oneLine(e.Container), from, oneLine(e.To))
+		text = fmt.Sprintf("pull policy of %s %s -> %s", e.Container, cmp.Or(e.From, "not written"), e.To)
 	}
-	return fmt.Sprintf("%s %s -> %s", oneLine(e.Container), dash(oneLine(e.From)), oneLine(e.To))
+	return terminal.OneLine(text)
 }
 
 func progressLine(e agent.Progress) string {

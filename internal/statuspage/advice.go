@@ -1,43 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package statuspage
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/reboot"
-	"github.com/kubic-project/image-update-agent/systemd"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
-
-// starting is the reason of a daemon that has not looked at the node yet.
-const starting = "starting"
 
 // reason is why the node is in its state. Where holds and sources are listed below,
 // it is not said twice.
-func (p *page) reason(s agent.Status) string {
+func (p *page) reason() string {
+	s := p.s
 	held, silent := holdBacks(s), silentSources(s.Sources)
 	switch {
 	case s.State == agent.StateHeld && len(held) == 0 && isWaiting(s):
 		return "something newer is there, and is only waited for, see below"
 	case s.State == agent.StateHeld && len(held) == 1 && !isWaiting(s):
-		return held[0].Name + ": " + held[0].Reason + " (" + few(held[0].of) + ")"
+		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")"
 	case s.State == agent.StateHeld && len(held) > 1:
-		return "there is something to do, and a reason not to: " + plural(len(held), "hold") + ", see below"
+		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below"
 	case s.State == agent.StateStale && silent > 0:
 		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
-			plural(silent, "repository"))
+			terminal.Plural(silent, "repository"))
 	default:
 		return s.Reason
 	}
 }
 
 // advice is the next thing a person can do.
-func (p *page) advice(s agent.Status) string {
+func (p *page) advice() string {
+	s := p.s
 	switch {
 	case p.away:
 		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
@@ -55,12 +52,12 @@ func (p *page) advice(s agent.Status) string {
 		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
 	case s.State == agent.StateStaged:
 		return "image-update-agent apply, when the pods may restart for some seconds"
-	case s.Reason == starting:
+	case s.Reason == Starting:
 		return "wait a moment: the node is being looked at"
 	case s.State == agent.StateUnchecked && s.NextCheck == nil:
 		return "image-update-agent check: polling is off, so nothing is asked before"
 	case s.State == agent.StateUnchecked:
-		return "wait for the first poll, at " + p.at(*s.NextCheck) + "; or now: image-update-agent check"
+		return "wait for the first poll, at " + p.Next(*s.NextCheck) + "; or now: image-update-agent check"
 	default:
 		return "nothing"
 	}
@@ -105,74 +102,8 @@ func heldAdvice(s agent.Status) string {
 		// The apply itself was held.
 		return "when that is over, image-update-agent apply: the yes of before is used up"
 	case 1:
-		return remedyFor(held[0].Hold)
+		return Remedy(held[0].Hold)
 	default:
 		return "see the remedy of each hold, below"
 	}
-}
-
-// cures are what ends each hold, in short; docs/operations.md has more.
-func cures() map[string]string {
-	return map[string]string{
-		agent.HoldWithheld: "the registry has to answer for all its images: image-update-agent doctor",
-		agent.HoldBusy:     "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey NAME",
-		agent.HoldAsked:    "image-update-agent unhold IMAGE; or wait for its end",
-		agent.HoldFreeze:   "wait for the date; or another apply.freeze and a reload",
-		agent.HoldRefused:  "another release, or another rule: image-update-agent plan names it",
-		agent.HoldDisk:     "make room where the images are; or a smaller disk.reserve or prune.keep",
-		agent.HoldUnmanaged: "none is needed; to have it applied list it under `manage`, " +
-			"and systemctl reload image-update-agent",
-		agent.HoldEdited:       "remove the file, or list it under `manage`",
-		agent.HoldWindow:       "wait for the window; or by hand, at any time: image-update-agent apply",
-		agent.HoldControlPlane: "a person, node by node: image-update-agent apply",
-		agent.HoldFailed:       "wait for a newer release; or image-update-agent apply --retry when the cause is gone",
-		reboot.HoldReboot:      "wait for the reboot; or shutdown -c, rebootmgrctl cancel",
-		reboot.HoldSnapshot:    "reboot into the other snapshot",
-		systemd.HoldKubelet:    "wait a minute; else systemctl status kubelet",
-	}
-}
-
-// remedyFor is a hold's cure, with the names that its reason has.
-func remedyFor(h agent.Hold) string {
-	switch h.Name {
-	case agent.HoldBusy:
-		grain, _, found := strings.Cut(strings.TrimPrefix(h.Reason, "the grain "), " is true")
-		if !found {
-			return "repair the file: without it nobody can tell who owns the node"
-		}
-		return strings.Replace(cures()[h.Name], "NAME", grain, 1)
-	case agent.HoldAsked:
-		return remedyForAsked(h)
-	default:
-		return cures()[h.Name]
-	}
-}
-
-// remedyForAsked names what somebody wants held, which its reason begins with.
-func remedyForAsked(h agent.Hold) string {
-	cure := cures()[agent.HoldAsked]
-	if h.Until.IsZero() {
-		cure, _, _ = strings.Cut(cure, ";")
-	}
-	if strings.Contains(h.Reason, "(configuration)") {
-		return "take its `hold` out of the configuration, and systemctl reload image-update-agent"
-	}
-	of, _, _ := strings.Cut(h.Reason, " ")
-	of = strings.TrimRight(of, ":,")
-	if of == "everything" {
-		return strings.Replace(cure, "IMAGE", "--all", 1)
-	}
-	return strings.Replace(cure, "IMAGE", path.Base(of), 1)
-}
-
-// maxNames is how many are named of those that are alike.
-const maxNames = 3
-
-// few names the first, and counts the others.
-func few(names []string) string {
-	text := strings.Join(names[:min(len(names), maxNames)], ", ")
-	if more := len(names) - maxNames; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package statuspage
 
 import (
 	"cmp"
@@ -12,47 +12,24 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// trouble lists what stands in the way, each once and with what ends it.
-func (p *page) trouble(s agent.Status) {
-	p.errors(s)
-	p.unstaged(s)
-	p.down(s.Images)
-	p.rolledBack(s)
-	p.holds(s)
-	p.waitedFor(s)
-	p.notAllowed(s)
-	p.sources(s.Sources)
-	p.notes(s)
-}
-
-// section begins a part of the page, before its first entry.
-func (p *page) section(title string) func() {
-	begun := false
-	return func() {
-		if !begun {
-			begun = true
-			p.line("\n" + title)
-		}
-	}
-}
-
 // errors are those of pod manifests, as far as the head has not said them.
-func (p *page) errors(s agent.Status) {
-	begin := p.section("Did not work:")
-	for _, pod := range s.PodManifests {
-		if pod.Error != "" && !strings.Contains(p.reason(s), pod.Error) {
+func (p *page) errors() {
+	begin := p.Section("Did not work:")
+	for _, pod := range p.s.PodManifests {
+		if pod.Error != "" && !strings.Contains(p.reason(), pod.Error) {
 			begin()
-			p.item("  "+pod.PodManifest+": ", pod.Error)
+			p.Item("  "+pod.PodManifest+": ", pod.Error)
 		}
 	}
 }
 
 // unstaged lists what could not be staged, and when that is tried again.
-func (p *page) unstaged(s agent.Status) {
-	begin := p.section("Not staged:")
-	once(s, func(i agent.ImageStatus) {
+func (p *page) unstaged() {
+	begin := p.Section("Not staged:")
+	once(p.s, func(i agent.ImageStatus) {
 		if i.RetryAt == nil || p.away {
 			return
 		}
@@ -61,39 +38,39 @@ func (p *page) unstaged(s agent.Status) {
 		if i.Offered != nil {
 			release += " " + name(i.Offered)
 		}
-		p.item("  "+cmp.Or(i.PodManifest, "(configuration)")+": ", release+": tried again at "+p.at(*i.RetryAt))
+		p.Item("  "+fileOf(i)+": ", release+": tried again at "+p.Next(*i.RetryAt))
 	})
 }
 
 // down lists the containers that do not run.
-func (p *page) down(images []agent.ImageStatus) {
-	begin := p.section("Does not run:")
-	for _, i := range images {
+func (p *page) down() {
+	begin := p.Section("Does not run:")
+	for _, i := range p.s.Images {
 		if i.Down == nil {
 			continue
 		}
 		begin()
-		p.item("  ", i.PodManifest+": "+i.Container+" "+oneLine(i.Down.String()))
-		p.item("    since    ", p.clock(i.Down.Since)+" ("+ago(p.now.Sub(i.Down.Since))+")")
+		p.Item("  ", i.PodManifest+": "+i.Container+" "+terminal.OneLine(i.Down.String()))
+		p.Item("    since    ", p.Past(i.Down.Since))
 		if i.LastGood != nil {
-			p.item("    ran well ", name(i.LastGood))
+			p.Item("    ran well ", name(i.LastGood))
 		}
 	}
 }
 
 // rolledBack are the pods that a person has brought back, and how to go forward again.
-func (p *page) rolledBack(s agent.Status) {
-	begin := p.section("Rolled back by hand:")
-	for _, pod := range s.PodManifests {
+func (p *page) rolledBack() {
+	begin := p.Section("Rolled back by hand:")
+	for _, pod := range p.s.PodManifests {
 		b := pod.RolledBack
 		if b == nil || !b.ByHand {
 			continue
 		}
 		begin()
-		left, runs := oneLine(strings.Join(b.Left, ", ")), oneLine(strings.Join(b.Runs, ", "))
-		p.item("  "+pod.PodManifest+": ", "left "+left+", runs "+runs)
-		p.item("    since    ", p.clock(b.At)+" ("+ago(p.now.Sub(b.At))+")")
-		p.item("    forward  ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
+		left, runs := terminal.OneLine(strings.Join(b.Left, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
+		p.Item("  "+pod.PodManifest+": ", "left "+left+", runs "+runs)
+		p.Item("    since    ", p.Past(b.At))
+		p.Item("    forward  ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
 	}
 }
 
@@ -154,18 +131,19 @@ func holdBacks(s agent.Status) []held {
 	})
 }
 
-func (p *page) holds(s agent.Status) {
-	begin := p.section("Held back:")
-	said := s.State == agent.StateHeld && len(holdBacks(s)) == 1
-	for _, h := range holdsOf(s) {
-		if said && h.Hold == holdBacks(s)[0].Hold {
+func (p *page) holds() {
+	begin := p.Section("Held back:")
+	back := holdBacks(p.s)
+	said := p.s.State == agent.StateHeld && len(back) == 1
+	for _, h := range holdsOf(p.s) {
+		if said && h.Hold == back[0].Hold {
 			continue
 		}
 		begin()
-		p.item("  "+h.Name+": ", h.Reason)
-		p.item("    of       ", strings.Join(h.of, ", "))
-		if cure := remedyFor(h.Hold); cure != "" {
-			p.item("    remedy   ", cure)
+		p.Item("  "+h.Name+": ", h.Reason)
+		p.Item("    of       ", strings.Join(h.of, ", "))
+		if cure := Remedy(h.Hold); cure != "" {
+			p.Item("    remedy   ", cure)
 		}
 	}
 }
@@ -218,61 +196,54 @@ func silence(all []agent.SourceStatus) []outage {
 	return out
 }
 
-func (p *page) sources(all []agent.SourceStatus) {
-	begin := p.section("No answer:")
-	for _, s := range silence(all) {
+func (p *page) sources() {
+	begin := p.Section("No answer:")
+	for _, s := range silence(p.s.Sources) {
 		begin()
-		p.item("  ", s.cause)
-		p.item("    for      ", few(s.repositories))
+		p.Item("  ", s.cause)
+		p.Item("    for      ", terminal.Few(s.repositories))
 		last := "never"
 		if s.last != nil {
-			last = ago(p.now.Sub(*s.last))
+			last = terminal.Ago(p.Now.Sub(*s.last))
 		}
-		p.item("    since    ", fmt.Sprintf("%s in a row; last answered %s", plural(s.failures, "failure"), last))
+		p.Item("    since    ", fmt.Sprintf("%s in a row; last answered %s", terminal.Plural(s.failures, "failure"), last))
 		if s.retry != nil && !p.away {
-			p.item("    next try ", p.at(*s.retry))
+			p.Item("    next try ", p.Next(*s.retry))
 		}
 	}
-	insecure := p.section("Without verified TLS:")
-	for _, r := range all {
+	insecure := p.Section("Without verified TLS:")
+	for _, r := range p.s.Sources {
 		if r.Insecure {
 			insecure()
-			p.item("  ", r.Host+" answers for "+r.Repository)
+			p.Item("  ", r.Host+" answers for "+r.Repository)
 		}
 	}
-}
-
-func (p *page) at(t time.Time) string {
-	if !t.After(p.now) {
-		return p.clock(t) + " (due)"
-	}
-	return p.clock(t) + " (in " + span(t.Sub(p.now)) + ")"
 }
 
 // notes lists what else there is to say; containers of one pod often have the same.
-func (p *page) notes(s agent.Status) {
-	begin := p.section("Notes:")
+func (p *page) notes() {
+	begin := p.Section("Notes:")
 	seen := map[string]bool{}
 	write := func(file, text string) {
 		label := "  " + cmp.Or(file, "(configuration)") + ": "
 		if text != "" && !seen[label+text] {
 			seen[label+text] = true
 			begin()
-			p.item(label, text)
+			p.Item(label, text)
 		}
 	}
-	for _, pod := range s.PodManifests {
+	for _, pod := range p.s.PodManifests {
 		for _, e := range pod.Edits {
 			if e.Field == agent.EditPullPolicy {
 				write(pod.PodManifest, "an apply changes the "+editText(e))
 			}
 		}
 		for _, l := range pod.Left {
-			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, printable(l.Reference), l.Reason))
+			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, terminal.Quoted(l.Reference), l.Reason))
 		}
 	}
-	for _, i := range s.Images {
-		if !alreadySaid(s, i.Error) {
+	for _, i := range p.s.Images {
+		if !alreadySaid(p.s, i.Error) {
 			write(i.PodManifest, i.Error)
 		}
 		for _, n := range i.Notes {

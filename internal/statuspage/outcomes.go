@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// Outcome is one of the list that `apply` and `rollback` print.
+type Outcome struct {
+	agent.Outcome
+	Diff string `json:"diff"` // with --diff
+}
+
+// Outcomes adds the differences, by pod manifest.
+func Outcomes(out []agent.Outcome, diffs map[string]string) []Outcome {
+	views := make([]Outcome, 0, len(out))
+	for _, o := range out {
+		views = append(views, Outcome{o, diffs[o.PodManifest]})
+	}
+	return views
+}
+
+// WriteOutcomes writes a line for each pod manifest that something became of, with times in zone; none where nothing
+// did.
+func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, o := range out {
+		if o.Result != agent.ResultNothing {
+			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, cmp.Or(o.Change, "-"), o.Result)
+			if o.Reason != "" {
+				line += "\t" + terminal.OneLine(terminal.InZone(o.Reason, zone))
+			}
+			fmt.Fprintln(table, line)
+		}
+	}
+	if Worst(out) == agent.ResultNothing {
+		fmt.Fprintln(table, none)
+	}
+	return table.Flush()
+}
+
+// Worst is the result of all: a failure, a hold, then success; nothing only where there was nothing at all.
+func Worst(out []Outcome) agent.Result {
+	for _, result := range []agent.Result{agent.ResultFailed, agent.ResultHeld, agent.ResultApplied, agent.ResultBack} {
+		if slices.ContainsFunc(out, func(o Outcome) bool { return o.Result == result }) {
+			return result
+		}
+	}
+	return agent.ResultNothing
+}

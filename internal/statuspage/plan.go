@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// PlanView is `plan --output json`.
+type PlanView struct {
+	Steps  []string    `json:"steps"`
+	Pods   []PodView   `json:"podManifests"`
+	Images []ImageView `json:"images"` // of the configuration
+}
+
+// PodView is a pod manifest of a plan.
+type PodView struct {
+	PodManifest string       `json:"podManifest"`
+	Change      string       `json:"change"`
+	Ready       bool         `json:"ready"`
+	Edits       []agent.Edit `json:"edits"` // what an apply changes
+	Images      []ImageView  `json:"images"`
+	Left        []agent.Left `json:"left"`
+	Holds       []agent.Hold `json:"holds"`
+	Error       string       `json:"error"`
+	Diff        string       `json:"diff"` // with --diff
+
+	standing agent.Standing
+}
+
+// ImageView is an image of a plan.
+type ImageView struct {
+	Image   string          `json:"image"`
+	Host    string          `json:"host"` // that answered
+	Mirror  bool            `json:"mirror"`
+	From    string          `json:"from"`
+	To      string          `json:"to"`
+	Digest  string          `json:"digest"`
+	Change  string          `json:"change"`
+	Staged  bool            `json:"staged"`
+	Refused []agent.Refusal `json:"refused"`
+	Notes   []string        `json:"notes"`
+	Error   string          `json:"error"`
+}
+
+// ViewOf is what a plan shows.
+func ViewOf(p agent.Plan) PlanView {
+	v := PlanView{Steps: []string{}, Pods: []PodView{}, Images: []ImageView{}}
+	for _, s := range p.Steps {
+		v.Steps = append(v.Steps, s.String())
+	}
+	for _, pod := range p.Pods {
+		pv := PodView{
+			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []ImageView{},
+			Edits: append([]agent.Edit{}, pod.Edits...), standing: pod.Standing(),
+			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err),
+			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
+		}
+		for _, i := range pod.Images {
+			if i.Want.Ask.Repository != "" {
+				pv.Images = append(pv.Images, imageViewOf(i.Want.Ask.Repository, i))
+			}
+		}
+		v.Pods = append(v.Pods, pv)
+	}
+	for _, i := range p.Tracked {
+		v.Images = append(v.Images, imageViewOf(i.Offer.Repository, i))
+	}
+	return v
+}
+
+func imageViewOf(repository string, i agent.ImagePlan) ImageView {
+	return ImageView{
+		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
+		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
+		Refused: append([]agent.Refusal{}, i.Offer.Refused...),
+		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
+	}
+}
+
+// Write writes a plan for people, with their times in zone, and then the differences of its pod manifests.
+func (v PlanView) Write(w io.Writer, zone *time.Location) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, p := range v.Pods {
+		p.write(table)
+	}
+	if len(v.Images) > 0 {
+		fmt.Fprintln(table, "configuration\timages beside the pod manifests")
+	}
+	for _, i := range v.Images {
+		i.write(table)
+	}
+	v.writeSteps(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, terminal.InZone(text.String(), zone))
+	for _, p := range v.Pods {
+		if err == nil {
+			_, err = io.WriteString(w, p.Diff)
+		}
+	}
+	return err
+}
+
+// writeSteps ends a plan: what the next cycle does, what it leaves to a person, and
+// why it does nothing.
+func (v PlanView) writeSteps(w io.Writer) {
+	var waiting []string
+	for _, p := range v.Pods {
+		if p.standing.Result == "" {
+			waiting = append(waiting, p.PodManifest)
+		}
+	}
+	switch {
+	case len(v.Steps) > 0:
+		fmt.Fprintln(w, "\nSteps:")
+	case len(waiting) > 0:
+		fmt.Fprintln(w, "\nNo steps by itself.")
+	case v.obstructed():
+		fmt.Fprintln(w, "\nNo steps: what stands in the way is named above.")
+	default:
+		fmt.Fprintln(w, "\nNo steps: the node is as it should be.")
+	}
+	for n, s := range v.Steps {
+		fmt.Fprintf(w, "  %d. %s\n", n+1, terminal.OneLine(s))
+	}
+	if len(waiting) > 0 {
+		fmt.Fprintf(w, "Waiting for `image-update-agent apply`: %s\n", strings.Join(waiting, ", "))
+	}
+}
+
+// obstructed reports that something keeps the plan from being what it should be. That
+// a pod manifest is nobody's to change is none where nothing is newer.
+func (v PlanView) obstructed() bool {
+	failed := func(i ImageView) bool { return i.Error != "" }
+	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p PodView) bool {
+		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == agent.ResultHeld ||
+			slices.ContainsFunc(p.Holds, func(h agent.Hold) bool { return h.Name != agent.HoldUnmanaged })
+	})
+}
+
+func (p PodView) write(w io.Writer) {
+	none := "nothing to change"
+	if p.Error != "" {
+		none = "not known"
+	}
+	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, cmp.Or(p.Change, none))
+	for _, i := range p.Images {
+		i.write(w)
+	}
+	for _, e := range p.Edits {
+		if e.Field == agent.EditPullPolicy { // the images stand above
+			fmt.Fprintf(w, "  changes\t%s\n", editText(e))
+		}
+	}
+	for _, h := range p.Holds {
+		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, terminal.OneLine(h.Reason))
+	}
+	for _, l := range p.Left {
+		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, terminal.Quoted(l.Reference), l.Reason)
+	}
+	if p.Error != "" {
+		fmt.Fprintf(w, "  error\t%s\n", terminal.OneLine(p.Error))
+	}
+}
+
+func (i ImageView) write(w io.Writer) {
+	what := "current: " + cmp.Or(i.To, "-")
+	if i.Change != "" {
+		what = fmt.Sprintf("%s: %s -> %s", i.Change, cmp.Or(i.From, "-"), i.To)
+	}
+	if i.Host != "" {
+		what += ", from " + hostName(i.Host, i.Mirror)
+	}
+	fmt.Fprintf(w, "  %s\t%s\n", i.Image, what)
+	for _, r := range i.Refused {
+		fmt.Fprintf(w, "  \t%s\trefused by %s: %s\n", terminal.OneLine(r.Tag), r.Rule, terminal.OneLine(r.Reason))
+	}
+	for _, n := range i.Notes {
+		fmt.Fprintf(w, "  \t%s\n", terminal.OneLine(n))
+	}
+	if i.Error != "" {
+		fmt.Fprintf(w, "  \terror: %s\n", terminal.OneLine(i.Error))
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

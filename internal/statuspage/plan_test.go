@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const caasp = "registry.suse.com/caasp/v4/"
+
+// planned is a plan with an offer, refusals, notes and an image of the
+// configuration.
+func planned() agent.Plan {
+	release := func(name, tag string) agent.Release {
+		return agent.Release{Repository: caasp + name, Tag: tag, Long: tag + "-build1.1", Digest: digest.FromString(name + tag)}
+	}
+	ask := func(name, tag string) agent.Want {
+		return agent.Want{Ask: agent.Question{Repository: caasp + name, Tag: tag}}
+	}
+	return agent.Plan{
+		Pods: []agent.PodPlan{
+			{File: "velum.yaml", Change: "revision", Images: []agent.ImagePlan{
+				{
+					Want: ask("velum", "4.0.0-rev1"), Target: release("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
+					Change: "revision", Offer: agent.Offer{
+						Host: "m1:5000", Mirror: true, Refused: []agent.Refusal{
+							{Tag: "4.1.0-rev1", Rule: agent.RuleUpdates, Reason: "minor is more than revision"},
+							{Tag: "4.0.0-rev3-build1.1", Rule: agent.RuleDeny, Reason: "matches *-rev3*"},
+						},
+					},
+				},
+				{},
+			}},
+			{File: "etcd.yaml", Images: []agent.ImagePlan{{
+				Want: ask("etcd", "3.4"), Target: release("etcd", "3.4"), Staged: true,
+				Offer: agent.Offer{Host: "registry.suse.com", Notes: []string{"its label says \x1b[2J"}, Err: errors.New("remembered")},
+			}}},
+		},
+		Tracked: []agent.ImagePlan{{
+			Offer: agent.Offer{Question: agent.Question{Repository: caasp + "pause"}}, Target: release("pause", "3.2"),
+		}},
+		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
+	}
+}
+
+const plannedText = `velum.yaml                          revision
+  registry.suse.com/caasp/v4/velum  revision: 4.0.0-rev1-build1.1 -> 4.0.0-rev2-build1.1, from mirror m1:5000
+                                    4.1.0-rev1           refused by updates: minor is more than revision
+                                    4.0.0-rev3-build1.1  refused by deny: matches *-rev3*
+etcd.yaml                           nothing to change
+  registry.suse.com/caasp/v4/etcd   current: 3.4-build1.1, from upstream registry.suse.com
+                                    its label says �[2J
+                                    error: remembered
+configuration                       images beside the pod manifests
+  registry.suse.com/caasp/v4/pause  current: 3.2-build1.1
+
+Steps:
+  1. keep velum.yaml
+`
+
+func TestPlanForPeople(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, ViewOf(planned()).Write(&out, time.UTC))
+	assert.Equal(t, plannedText, out.String())
+}
+
+// lastLines are what a plan ends with, by what it knows.
+var lastLines = map[string]agent.Plan{
+	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Holds: []agent.Hold{
+		{Name: agent.HoldUnmanaged, Reason: "not listed"},
+	}}}},
+	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{
+		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "not listed"}},
+	}}},
+	"\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{File: "velum.yaml", Holds: []agent.Hold{
+		{Name: agent.HoldWithheld, Reason: "not asked yet"},
+	}}}},
+	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []agent.PodPlan{
+		{File: "etcd.yaml", Change: "rebuild", Ready: true}, {File: "velum.yaml", Change: "revision", Ready: true},
+	}},
+	"\nSteps:\n  1. keep velum.yaml\nWaiting for `image-update-agent apply`: velum.yaml\n": {
+		Pods:  []agent.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
+		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
+	},
+	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{
+		{File: "velum.yaml", Err: errors.New("line 7")},
+	}},
+}
+
+func TestHowAPlanEnds(t *testing.T) {
+	t.Parallel()
+	for want, p := range lastLines {
+		var out bytes.Buffer
+		require.NoError(t, ViewOf(p).Write(&out, time.UTC))
+		assert.True(t, strings.HasSuffix(out.String(), want), "%s\nwant at its end:\n%s", out.String(), want)
+	}
+}
+
+func TestPlanForPrograms(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(ViewOf(planned()))
+	require.NoError(t, err)
+	var got struct {
+		PodManifests []struct{ Images []map[string]any }
+		Images       []map[string]any
+	}
+	require.NoError(t, json.Unmarshal(data, &got))
+	velum, etcd := got.PodManifests[0].Images, got.PodManifests[1].Images
+	require.Len(t, velum, 1, "what is left alone is no image of the plan")
+	assert.Equal(t, "m1:5000", velum[0]["host"])
+	assert.Equal(t, true, velum[0]["mirror"])
+	assert.Equal(t, map[string]any{
+		"tag": "4.1.0-rev1", "rule": "updates", "reason": "minor is more than revision",
+	}, velum[0]["refused"].([]any)[0])
+	assert.Equal(t, false, etcd[0]["mirror"])
+	assert.Equal(t, []any{}, etcd[0]["refused"], "none is an empty list")
+	require.Len(t, got.Images, 1)
+	assert.Equal(t, caasp+"pause", got.Images[0]["image"])
+	none, err := json.Marshal(ViewOf(agent.Plan{}))
+	require.NoError(t, err)
+	assert.Contains(t, string(none), `"images":[]`)
+}

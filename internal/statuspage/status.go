@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statuspage is what the verbs show people of the agent's documents: the status, a plan, the outcomes of an
+// apply, and the progress of what takes long.
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// Starting is the reason of a daemon that has not observed the node yet.
+const Starting = "starting"
+
+// margin is as wide as the labels of the page's head.
+const margin = "             "
+
+// labelled is a label of the head.
+func labelled(text string) string { return text + margin[len(text):] }
+
+// page is a status that is being written.
+type page struct {
+	*terminal.Page
+
+	s    agent.Status
+	away bool // no daemon answers: the status is the last that one has written
+}
+
+// Status writes what the node is, since when, why, what to do, then image by image, and what stands in the way, each
+// once and with what ends it. away: no daemon answers.
+func Status(to *terminal.Page, s agent.Status, away bool) error {
+	p := &page{to, s, away}
+	p.head()
+	p.images()
+	p.errors()
+	p.unstaged()
+	p.down()
+	p.rolledBack()
+	p.holds()
+	p.waitedFor()
+	p.notAllowed()
+	p.sources()
+	p.notes()
+	return p.Flush()
+}
+
+// nearlySpent is the part of the budget below which it is shown: a tenth.
+const nearlySpent = 10
+
+func (p *page) head() {
+	s := p.s
+	p.Text(labelled("State:"))
+	p.Painted(colourOf(s.State), string(s.State))
+	p.Line(" since " + p.Past(s.Since))
+	p.Item(margin, p.reason())
+	p.Item(labelled("What to do:"), p.advice())
+	last := "never"
+	if s.LastCheck != nil {
+		last = p.Past(*s.LastCheck)
+	}
+	p.Item(labelled("Last check:"), last)
+	p.Item(labelled("Next check:"), p.nextCheck())
+	if i := s.Interrupted; i != nil {
+		p.Item(labelled("Interrupted:"), i.Work+" at "+p.Clock(i.At)+" by "+cmp.Or(i.For, "a request")+", goes on after it")
+	}
+	for n, pull := range s.Pulls {
+		label := labelled("Pulling:")
+		if n > 0 {
+			label = margin
+		}
+		p.Item(label, progressLine(pull))
+	}
+	if hosts := hostsOf(s.Images); hosts != "" {
+		p.Item(labelled("Answered by:"), hosts)
+	}
+	if b := s.Budget; b != nil && b.Left*nearlySpent < b.PerHour {
+		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left in this hour (requestsPerHour)", b.Left, b.PerHour))
+	}
+	if now := s.Progress; now != nil {
+		p.Item(labelled("Now:"), now.Phase+" "+now.Reference)
+	}
+}
+
+func colourOf(s agent.State) terminal.Colour {
+	switch s {
+	case agent.StateFailed:
+		return terminal.Red
+	case agent.StateCurrent:
+		return terminal.Green
+	default:
+		return terminal.Yellow
+	}
+}
+
+func (p *page) nextCheck() string {
+	switch {
+	case p.away:
+		return "not without the daemon"
+	case p.s.Reason == Starting:
+		return "not known yet"
+	case p.s.NextCheck == nil:
+		return "polling is off"
+	default:
+		return p.Next(*p.s.NextCheck)
+	}
+}
+
+// hostsOf counts the images for which each host answered, in the order of their
+// names.
+func hostsOf(images []agent.ImageStatus) string {
+	answers := map[string]map[string]bool{}
+	for _, i := range images {
+		if i.Host == "" {
+			continue
+		}
+		host := hostName(i.Host, i.Mirror)
+		if answers[host] == nil {
+			answers[host] = map[string]bool{}
+		}
+		answers[host][i.Image] = true
+	}
+	var out []string
+	for _, host := range slices.Sorted(maps.Keys(answers)) {
+		out = append(out, fmt.Sprintf("%s (%s)", host, terminal.Plural(len(answers[host]), "image")))
+	}
+	return strings.Join(out, ", ")
+}
+
+// hostName says who answered: two hosts have the images of one name.
+func hostName(host string, mirror bool) string {
+	if mirror {
+		return "mirror " + host
+	}
+	return "upstream " + host
+}
+
+// images has a line for each container, below its pod manifest.
+func (p *page) images() {
+	switch {
+	case len(p.s.Images) > 0:
+	case p.s.State == agent.StateFailed, p.s.Reason == Starting:
+		return // nobody has seen them
+	default:
+		p.Line("\nNo pod manifest uses an image that can be followed.")
+		return
+	}
+	rows := [][]string{{"IMAGE", "RUNS", "OFFERED", "CHANGE"}}
+	last := ""
+	for n, i := range p.s.Images {
+		if file := fileOf(i); n == 0 || file != last {
+			rows = append(rows, []string{file})
+			last = file
+		}
+		rows = append(rows, []string{"  " + imageName(i), runs(i), name(i.Offered), changeText(i)})
+	}
+	p.Line("")
+	if !p.Fits(rows) {
+		p.stacked(rows[1:])
+		return
+	}
+	p.Rows(rows)
+}
+
+// fileOf is the pod manifest of an image; one beside them is of the configuration.
+func fileOf(i agent.ImageStatus) string { return cmp.Or(i.PodManifest, "(configuration)") }
+
+// stacked has what runs and what is offered one below the other.
+func (p *page) stacked(rows [][]string) {
+	for _, row := range rows {
+		p.Line(row[0])
+		if len(row) == 1 {
+			continue
+		}
+		p.Line("    runs     " + row[1])
+		if row[2] != "-" || row[3] != "-" {
+			p.Line("    offered  " + row[2] + "  " + row[3])
+		}
+	}
+}
+
+// imageName is the container's name, and the image's, as `apply` and `hold` take
+// it, where that is another.
+func imageName(i agent.ImageStatus) string {
+	image := path.Base(i.Image)
+	if i.Container == "" || i.Container == image {
+		return image
+	}
+	return i.Container + " (" + image + ")"
+}
+
+func runs(i agent.ImageStatus) string {
+	switch {
+	case i.Running == nil && i.PodManifest != "":
+		return "nothing (follows " + cmp.Or(i.Follow, "-") + ")"
+	case i.Running != nil && i.Running.Tag == "":
+		return name(i.Running) + " (follows " + cmp.Or(i.Follow, "-") + ")"
+	default:
+		return name(i.Running)
+	}
+}
+
+// name is a digest's tag, else its first digits; the full one is in the JSON.
+func name(n *agent.Named) string {
+	switch {
+	case n == nil:
+		return "-"
+	case n.Tag != "":
+		return n.Tag
+	default:
+		return n.Digest.Encoded()[:12]
+	}
+}
+
+func changeText(i agent.ImageStatus) string {
+	change := cmp.Or(i.Change, "-")
+	if i.Offered != nil && !i.Staged {
+		change += " (not staged)"
+	}
+	if i.Adopted {
+		change += " (adopted)"
+	}
+	return change
+}
