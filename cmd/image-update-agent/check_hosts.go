@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // checkHosts names the hosts.toml files that containerd does not follow. version
 // is containerd's; empty where it is not known.
-func checkHosts(dirs []registry.HostsDir, version string) []finding {
+func checkHosts(dirs []hosts.Dir, version string) []finding {
 	const check = "registry hosts"
 	const ignored = "containerd %s ignores the whole file, and asks upstream"
 	is16 := strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.")

@@ -12,11 +12,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // checkNode looks at the node as a cycle would, sources included.
 func (a *app) checkNode(ctx context.Context, s settings) []finding {
-	hosts := registry.HostsDirs(ctx, s.Containerd.CertsD)
+	dirs := hosts.Dirs(ctx, s.Containerd.CertsD)
 	clocks := new(dates)
 	a.onWire = clocks.wrap
 	w, err := a.wire(ctx, s, quietLog())
@@ -24,7 +25,7 @@ func (a *app) checkNode(ctx context.Context, s settings) []finding {
 		return []finding{fail("wiring", err, "correct the setting named")}
 	}
 	defer w.close()
-	findings, running := s.checkContainerd(ctx, hosts)
+	findings, running := s.checkContainerd(ctx, dirs)
 	if running {
 		findings = append(findings, checkPods(ctx, w)...)
 	}
@@ -33,7 +34,7 @@ func (a *app) checkNode(ctx context.Context, s settings) []finding {
 
 // checkContainerd looks at containerd, CRI, and what they are set up for. It is
 // false where a cycle would get no further.
-func (s settings) checkContainerd(ctx context.Context, hosts []registry.HostsDir) ([]finding, bool) {
+func (s settings) checkContainerd(ctx context.Context, dirs []hosts.Dir) ([]finding, bool) {
 	server, serverErr := s.server(ctx)
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
@@ -46,7 +47,7 @@ func (s settings) checkContainerd(ctx context.Context, hosts []registry.HostsDir
 		verdictOf("cri", s.CRI.Socket, criErr,
 			"enable containerd's CRI plugin, or set cri.socket"),
 	}
-	findings = append(findings, checkHosts(hosts, server.Version)...)
+	findings = append(findings, checkHosts(dirs, server.Version)...)
 	if serverErr != nil || criErr != nil {
 		return findings, false
 	}
@@ -54,7 +55,7 @@ func (s settings) checkContainerd(ctx context.Context, hosts []registry.HostsDir
 	used := snapshotters{s.Containerd.Snapshotter, name, err, server}
 	findings = append(findings, checkImageSpace(space, s.Disk), used.check())
 	_, loaded := server.Snapshotters[used.inUse()]
-	return append(findings, s.checkProcess(ctx, server, cmp.Or(used.cri, used.inUse()), hosts)...), loaded
+	return append(findings, s.checkProcess(ctx, server, cmp.Or(used.cri, used.inUse()), dirs)...), loaded
 }
 
 // server asks containerd what it is.
@@ -70,7 +71,7 @@ func (s settings) server(ctx context.Context) (images.Server, error) {
 
 // checkProcess looks at what containerd was started with.
 func (s settings) checkProcess(
-	ctx context.Context, server images.Server, snapshotter string, hosts []registry.HostsDir,
+	ctx context.Context, server images.Server, snapshotter string, dirs []hosts.Dir,
 ) []finding {
 	findings := []finding{checkParallel(server, snapshotter, config.Unpacks(s.below()))}
 	containerd, err := peerOf(ctx, s.Containerd.Socket)
@@ -86,7 +87,7 @@ func (s settings) checkProcess(
 	if daemon, err := peerOf(ctx, s.socket("agent.sock")); err == nil { // the status socket may be systemd's
 		running = &daemon
 	}
-	return append(findings, checkTrust(path, changed, containerd, running, hosts)...)
+	return append(findings, checkTrust(path, changed, containerd, running, dirs)...)
 }
 
 // below is the root as a prefix of absolute paths.

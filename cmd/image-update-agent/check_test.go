@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
-	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // found wants a finding of that verdict with those texts, and a remedy exactly
@@ -108,11 +108,11 @@ func TestCheckSnapshotter(t *testing.T) {
 
 func TestCheckHosts(t *testing.T) {
 	t.Parallel()
-	serverOnly := registry.HostsDir{Path: "/c/a", Server: "m1"}
-	mirror := registry.HostsDir{Path: "/c/b", Server: "m1", HostTable: true}
-	broken := registry.HostsDir{Path: "/c/c", Unparsed: errors.New("unknown capability pul")}
-	lost := registry.HostsDir{Path: "/c/d", Err: errors.New("no such file")}
-	only := func(version string, dirs ...registry.HostsDir) finding {
+	serverOnly := hosts.Dir{Path: "/c/a", Server: "m1"}
+	mirror := hosts.Dir{Path: "/c/b", Server: "m1", HostTable: true}
+	broken := hosts.Dir{Path: "/c/c", Unparsed: errors.New("unknown capability pul")}
+	lost := hosts.Dir{Path: "/c/d", Err: errors.New("no such file")}
+	only := func(version string, dirs ...hosts.Dir) finding {
 		all := checkHosts(dirs, version)
 		require.Len(t, all, 1)
 		return all[0]
@@ -122,10 +122,10 @@ func TestCheckHosts(t *testing.T) {
 	found(t, only("1.7.24", serverOnly), verdictOK)
 	found(t, only("", serverOnly), verdictOK)
 	found(t, only("1.6.20~ds1", mirror), verdictOK)
-	found(t, only("1.6.20~ds1", registry.HostsDir{Path: "/c/empty"}), verdictOK)
+	found(t, only("1.6.20~ds1", hosts.Dir{Path: "/c/empty"}), verdictOK)
 	found(t, only("1.6.20~ds1", serverOnly), verdictFail, "/c/a/hosts.toml: no [host] table: containerd 1.6.20~ds1 ignores the whole file", "add a line with [host]")
-	found(t, only("v1.6.9", registry.HostsDir{Path: "/c/ca", Authorities: true}), verdictFail, "/c/ca/hosts.toml")
-	all := checkHosts([]registry.HostsDir{mirror, broken, lost}, "v2.4.2")
+	found(t, only("v1.6.9", hosts.Dir{Path: "/c/ca", Authorities: true}), verdictFail, "/c/ca/hosts.toml")
+	all := checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2")
 	require.Len(t, all, 2, "each file is named")
 	found(t, all[0], verdictFail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file, and asks upstream", "correct the file")
 	found(t, all[1], verdictFail, "/c/d/hosts.toml: no such file: nothing can be pulled")
@@ -135,11 +135,11 @@ func TestCheckTrust(t *testing.T) {
 	t.Parallel()
 	changed := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	before, after, atBoot := peer{started: changed.Add(-time.Hour)}, peer{started: changed.Add(time.Hour)}, peer{started: changed.Add(-settling)}
-	own := []registry.HostsDir{{Path: "/c/a"}, {Path: "/c/b", Authorities: true}, {Path: "/c/c", Authorities: true}}
+	own := []hosts.Dir{{Path: "/c/a"}, {Path: "/c/b", Authorities: true}, {Path: "/c/c", Authorities: true}}
 	for name, c := range map[string]struct {
 		containerd peer
 		daemon     *peer
-		dirs       []registry.HostsDir
+		dirs       []hosts.Dir
 		texts      []string // one for each warning
 	}{
 		"all is newer":        {after, &after, own, nil},

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // bundles are where Go finds the system's certificate authorities, the first that
@@ -39,7 +39,7 @@ func bundle(root string) (path string, changed time.Time, ok bool) {
 // reads them once. The agent reads them again, but for hosts with a ca of their
 // own, to which the parser of hosts.toml adds those that Go has read. The daemon
 // is nil where it does not run.
-func checkTrust(path string, changed time.Time, containerd peer, daemon *peer, dirs []registry.HostsDir) []finding {
+func checkTrust(path string, changed time.Time, containerd peer, daemon *peer, dirs []hosts.Dir) []finding {
 	const check = "certificates"
 	var out []finding
 	since := fmt.Sprintf("%s changed at %s, after the start of ", path, changed.UTC().Format(time.RFC3339))

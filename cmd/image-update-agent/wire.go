@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/runtimeevents"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -108,7 +109,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 }
 
 func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
-	logins := registry.NewCredentials(registry.CredentialOptions{
+	logins := hosts.NewCredentials(hosts.CredentialOptions{
 		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
 	})
 	return registry.New(registry.Options{
@@ -116,8 +117,8 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 		RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
 		LeastSpeed:  s.Staging.LeastSpeed,
 		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
-		Roots: registry.NewTrust(s.root, os.Getenv, log).Roots,
-		Proxy: registry.NewProxies(s.root, os.Getenv).For,
+		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots,
+		Proxy: hosts.NewProxies(s.root, os.Getenv).For,
 		Wrap:  a.onWire,
 	})
 }

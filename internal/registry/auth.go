@@ -17,6 +17,7 @@ import (
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // authorizer is containerd's, made fit for a process that lives for months:
@@ -30,19 +31,19 @@ import (
 // has its own time limit.
 type authorizer struct {
 	home  *url.URL // scheme and host that the logins belong to
-	login func(host, repository string) (Login, error)
+	login func(host, repository string) (hosts.Login, error)
 	may   func(realm *url.URL) bool
-	fresh func(Login) docker.Authorizer
+	fresh func(hosts.Login) docker.Authorizer
 	log   *slog.Logger
 
 	mu       sync.Mutex
-	sessions map[Login]*session
+	sessions map[hosts.Login]*session
 }
 
 // session is what is known with one login.
 type session struct {
 	current   docker.Authorizer // nil: nothing is known yet
-	used      Login             // the login, or none where it may not be shown
+	used      hosts.Login       // the login, or none where it may not be shown
 	withheld  error             // why used is not the login
 	challenge *http.Response    // what current was started with
 }
@@ -69,11 +70,11 @@ func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 	}
 	err := s.current.Authorize(ctx, req)
 	if err != nil && s.used.Optional && refusedByServer(err) {
-		if err = s.start(ctx, a.fresh(Login{}), Login{}, s.challenge); err == nil {
+		if err = s.start(ctx, a.fresh(hosts.Login{}), hosts.Login{}, s.challenge); err == nil {
 			err = s.current.Authorize(ctx, req)
 		}
 	}
-	if err == nil && s.used != (Login{}) {
+	if err == nil && s.used != (hosts.Login{}) {
 		*req = *req.WithContext(context.WithValue(req.Context(), loginKey{}, true))
 	}
 	return s.ended(err, errors.Join(problem, s.withheld))
@@ -106,9 +107,9 @@ func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Respons
 	}
 	use := login
 	s.withheld = nil
-	if login != (Login{}) {
+	if login != (hosts.Login{}) {
 		if s.withheld = a.withheld(last); s.withheld != nil {
-			use = Login{}
+			use = hosts.Login{}
 			problem = s.withheld
 			a.log.WarnContext(ctx, "credentials not shown", "host", a.home.Host, "err", problem)
 		}
@@ -119,7 +120,7 @@ func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Respons
 	return s.ended(s.start(ctx, a.fresh(use), use, last), problem)
 }
 
-func (s *session) start(ctx context.Context, fresh docker.Authorizer, use Login, challenge *http.Response) error {
+func (s *session) start(ctx context.Context, fresh docker.Authorizer, use hosts.Login, challenge *http.Response) error {
 	s.current, s.used, s.challenge = fresh, use, challenge
 	return fresh.AddResponses(ctx, []*http.Response{challenge})
 }
@@ -138,9 +139,9 @@ func (s *session) ended(err, problem error) error {
 
 // find gives the login for the repository that the request is for, which
 // containerd's resolver and exchange both name in the scope.
-func (a *authorizer) find(ctx context.Context) (Login, error) {
+func (a *authorizer) find(ctx context.Context) (hosts.Login, error) {
 	if a.login == nil || a.home.Scheme != "https" {
-		return Login{}, nil
+		return hosts.Login{}, nil
 	}
 	repository := ""
 	for _, scope := range docker.GetTokenScopes(ctx, nil) {
@@ -151,11 +152,11 @@ func (a *authorizer) find(ctx context.Context) (Login, error) {
 	return a.login(a.home.Host, repository)
 }
 
-func (a *authorizer) session(login Login) *session {
+func (a *authorizer) session(login hosts.Login) *session {
 	s, ok := a.sessions[login]
 	if !ok {
 		if len(a.sessions) >= maxSessions || a.sessions == nil {
-			a.sessions = map[Login]*session{}
+			a.sessions = map[hosts.Login]*session{}
 		}
 		s = &session{}
 		a.sessions[login] = s

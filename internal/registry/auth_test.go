@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // tokens gives tokens anonymous-1, anonymous-2, ... and makes a fake want the newest.
@@ -166,7 +167,7 @@ func basic(w http.ResponseWriter, req *http.Request) {
 }
 
 func withCredentials(o *Options) {
-	o.Credentials = func(string, string) (Login, error) { return Login{User: "u", Secret: secret}, nil }
+	o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{User: "u", Secret: secret}, nil }
 }
 
 func TestBasicCredentials(t *testing.T) {
@@ -216,7 +217,7 @@ func TestAuthorizerKnowsItsHost(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
 	require.NoError(t, err)
-	hosts, err := r.hosts.of(f.host())
+	hosts, err := r.hosts.Of(f.host())
 	require.NoError(t, err)
 	for host, known := range map[string]bool{f.host(): true, "evil.example.org": false, "evil.example.org:" + strings.Split(f.host(), ":")[1]: false} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
@@ -292,9 +293,9 @@ func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
 	f.tag("1", f.image(t, "linux", "amd64", nil))
 	s := newTokenServer(t, f)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) {
-		o.Credentials = func(host, _ string) (Login, error) {
+		o.Credentials = func(host, _ string) (hosts.Login, error) {
 			assert.Fail(t, "nobody needs a login for "+host)
-			return Login{}, nil
+			return hosts.Login{}, nil
 		}
 	})
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})

@@ -18,7 +18,7 @@ func tokenServer(registry string) string {
 	switch registry {
 	case "registry-1.docker.io":
 		return "auth.docker.io"
-	case sccHost:
+	case "registry.suse.com":
 		return "scc.suse.com"
 	case "registry.gitlab.com":
 		return "gitlab.com"

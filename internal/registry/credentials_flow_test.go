@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // cloud is a registry without network, and its token server: it runs on the
@@ -81,17 +83,17 @@ func TestSCCLoginThatIsRefusedIsLeftAway(t *testing.T) {
 		return req.Method == http.MethodGet && req.Header.Get("Authorization") == ""
 	}
 	logins := []struct {
-		login Login
+		login hosts.Login
 		works bool
 	}{
-		{Login{User: "SCC_1", Secret: secret, Optional: true}, true},
-		{Login{User: "someone", Secret: secret}, false},
+		{hosts.Login{User: "SCC_1", Secret: secret, Optional: true}, true},
+		{hosts.Login{User: "someone", Secret: secret}, false},
 	}
 	for _, l := range logins {
 		c := &cloud{knows: anonymous}
 		r, _ := newRegistry(t, t.TempDir(), func(o *Options) {
 			o.Wrap = c.wrap
-			o.Credentials = func(string, string) (Login, error) { return l.login, nil }
+			o.Credentials = func(string, string) (hosts.Login, error) { return l.login, nil }
 		})
 		_, err := r.Resolve(t.Context(), suse)
 		if !l.works {
@@ -110,8 +112,9 @@ func TestSCCLoginThatIsRefusedIsLeftAway(t *testing.T) {
 // Why there is no login stands in the error, where it matters only.
 func TestProblemsOfCredentialsAreSaidWhereTheyMatter(t *testing.T) {
 	t.Parallel()
+	problem := errors.New("no JSON with auths")
 	broken := func(o *Options) {
-		o.Credentials = func(string, string) (Login, error) { return Login{}, errNoAuthFile }
+		o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{}, problem }
 	}
 	for _, public := range []bool{true, false} {
 		c := &cloud{knows: func(*http.Request) bool { return public }}
@@ -122,7 +125,7 @@ func TestProblemsOfCredentialsAreSaidWhereTheyMatter(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, "token server: 401")
-		require.ErrorContains(t, err, errNoAuthFile.Error())
+		require.ErrorContains(t, err, problem.Error())
 	}
 }
 

@@ -59,11 +59,6 @@ func (w *witness) sent() string {
 	return w.seen.String()
 }
 
-// secretIn looks for the secret in the forms in which it travels.
-func secretIn(text string) bool {
-	return strings.Contains(text, secret) || strings.Contains(text, encodedAuth("u", secret)) || strings.Contains(text, secretToken)
-}
-
 // stage is a registry, a foreign host with TLS, and one without.
 type stage struct {
 	home           *fake

@@ -30,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // htpasswd is the line for the user u with the secret: bcrypt, cost 5.
@@ -58,8 +59,8 @@ func pushTLS(t testing.TB, ca, reference, authorization string, img v1.Image) {
 func fileLogins(t testing.TB, root string, logged *bytes.Buffer) func(*Options) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	c := newCredentials(t, CredentialOptions{Root: root, Getenv: environ("REGISTRY_AUTH_FILE", "/auth.json"), Log: log})
-	return func(o *Options) { o.Credentials, o.Log = c.For, log }
+	logins := newCredentials(t, hosts.CredentialOptions{Root: root, Getenv: environ("REGISTRY_AUTH_FILE", "/auth.json"), Log: log})
+	return func(o *Options) { o.Credentials, o.Log = logins, log }
 }
 
 func TestPasswordsOfARealRegistry(t *testing.T) {

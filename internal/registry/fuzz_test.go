@@ -127,23 +127,3 @@ func FuzzChallenge(f *testing.F) {
 		}
 	})
 }
-
-func FuzzSCC(f *testing.F) {
-	f.Add([]byte("username=SCC_1\npassword=x\n"))
-	f.Add([]byte(" username = a=b \r\npassword=\npassword=p"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		login, err := parseSCC(data)
-		if err != nil {
-			require.ErrorIs(t, err, errNoSCC)
-			assert.Zero(t, login)
-			return
-		}
-		assert.True(t, login.Optional)
-		for _, part := range []string{login.User, login.Secret} {
-			assert.NotEmpty(t, part)
-			assert.NotContains(t, part, "\n")
-			assert.Equal(t, strings.TrimSpace(part), part)
-			assert.Contains(t, string(data), part)
-		}
-	})
-}

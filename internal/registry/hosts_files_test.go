@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // internet answers for every host without a network: each HEAD has a digest.
@@ -335,7 +336,7 @@ func TestFilesOfHostsAreLookedAtOnceASecond(t *testing.T) {
 		root := t.TempDir()
 		net := &internet{}
 		r, _ := newRegistry(t, root, func(o *Options) { o.Wrap = net.wrap })
-		r.hosts.look = hostsLook
+		r.hosts.CheckEvery = hosts.CheckEvery
 		answers := func() string {
 			got, err := r.Resolve(t.Context(), agent.Reference{Repository: "reg.example.com/app", Tag: "1"})
 			require.NoError(t, err)
@@ -357,4 +358,14 @@ func server(root, namespace, host string) error {
 	}
 	u := url.URL{Scheme: "https", Host: host}
 	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(fmt.Sprintf("server = %q\n", u.String())), 0o600)
+}
+
+// What checkDir refuses is in the error of a poll and of a pull.
+func TestHostsFilesThatCannotBeReadEndPollsAndPulls(t *testing.T) {
+	t.Parallel()
+	r, _ := newRegistry(t, certsD(t, publicHost, "ca = \"/dev/zero\"\n"))
+	_, err := r.Resolve(t.Context(), agent.Reference{Repository: publicHost + "/app", Tag: "1"})
+	require.ErrorContains(t, err, "/dev/zero: not a regular file")
+	_, _, err = r.Resolver().Resolve(t.Context(), publicHost+"/app:1")
+	require.ErrorContains(t, err, "/dev/zero: not a regular file")
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // ask is one question to a registry that has been set up.
@@ -252,59 +252,17 @@ func TestLimitOfSessions(t *testing.T) {
 			}
 		})
 		r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
-			o.Credentials = func(string, string) (Login, error) { return Login{User: "u", Secret: current}, nil }
+			o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{User: "u", Secret: current}, nil }
 		})
 		for n := range logins {
 			current = fmt.Sprintf("password-number-%d", n)
 			require.NoError(t, f.resolve(t)(r))
 		}
-		hosts, err := r.hosts.of(f.host())
+		hosts, err := r.hosts.Of(f.host())
 		require.NoError(t, err)
 		assert.Len(t, hosts[0].Authorizer.(*authorizer).sessions, want, "%d logins", logins)
 		before := r.Counts().Requests
 		require.NoError(t, f.resolve(t)(r))
 		assert.Equal(t, uint64(1), r.Counts().Requests-before)
-	}
-}
-
-// Files of the node: what they may have is read, one byte more is not.
-func TestLimitsOfFiles(t *testing.T) {
-	t.Parallel()
-	far := &http.Request{URL: &url.URL{Scheme: "https", Host: "registry.suse.com"}}
-	ca, _, _ := certificate(t)
-	files := []struct {
-		path, content string
-		limit         int
-		read          func(t *testing.T, root string) (used bool, err error)
-		want          string // error
-	}{
-		{"etc/sysconfig/proxy", "PROXY_ENABLED=yes\nHTTPS_PROXY=http://proxy:1\n", maxProxyFile, func(_ *testing.T, root string) (bool, error) {
-			proxy, err := NewProxies(root, environ()).For(far)
-			return proxy != nil, err
-		}, "too large"},
-		{sccPath, "username=u\npassword=" + secret + "\n", maxSCCFile, func(t *testing.T, root string) (bool, error) {
-			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For(sccHost, "app")
-			return login.User != "", err
-		}, "too large"},
-		{"root/.docker/config.json", authJSONOf("reg", "u"), maxAuthFile, func(t *testing.T, root string) (bool, error) {
-			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For("reg", "app")
-			return login.User != "", err
-		}, "too large"},
-		{bundle, text(t, ca), maxBundle, func(_ *testing.T, root string) (bool, error) {
-			return NewTrust(root, environ(), nil).Roots() != nil, nil
-		}, ""},
-	}
-	for _, f := range files {
-		for _, off := range []int{-1, 0, 1} {
-			root := t.TempDir()
-			put(t, root, f.path, f.content+strings.Repeat("\n", f.limit+off-len(f.content)))
-			used, err := f.read(t, root)
-			assert.Equal(t, off <= 0, used, "%s %+d", f.path, off)
-			if off > 0 && f.want != "" {
-				assert.ErrorContains(t, err, f.want, f.path)
-			} else {
-				assert.NoError(t, err, "%s %+d", f.path, off)
-			}
-		}
 	}
 }

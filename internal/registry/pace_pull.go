@@ -119,7 +119,7 @@ func (e *errand) resolver() remotes.Resolver {
 }
 
 func (e *errand) hosts(namespace string) ([]docker.RegistryHost, error) {
-	kept, err := e.registry.hosts.of(namespace)
+	kept, err := e.registry.hosts.Of(namespace)
 	if err != nil {
 		return nil, err
 	}

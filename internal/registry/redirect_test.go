@@ -80,7 +80,7 @@ func TestWhereARequestEnded(t *testing.T) {
 		}
 	})
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
-	hosts, err := r.hosts.of(f.host())
+	hosts, err := r.hosts.Of(f.host())
 	require.NoError(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, f.URL+"/v2/app/manifests/here?ns=x", nil)
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/distribution/reference"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -34,7 +35,7 @@ type Options struct {
 	// Credentials gives the login for a repository on a host, zero for none, and
 	// then why there is none where that is a problem; nil: none. It is not asked for
 	// hosts with plain http.
-	Credentials func(host, repository string) (Login, error)
+	Credentials func(host, repository string) (hosts.Login, error)
 	// TokenServers are hosts that see the logins of a registry although they are
 	// another host, by the registry's host.
 	TokenServers map[string]string
@@ -68,7 +69,7 @@ type Options struct {
 // Registry is the source of releases over registry hosts. It is safe for
 // concurrent use.
 type Registry struct {
-	hosts    *hosts
+	hosts    *hosts.Set
 	net      *network
 	platform platforms.MatchComparer
 	now      func() time.Time
@@ -110,10 +111,11 @@ func New(o Options) *Registry {
 	}
 	n := &network{
 		userAgent: "image-update-agent/" + o.Version, roots: o.Roots, proxy: o.Proxy, wrap: o.Wrap,
+		login: o.Credentials, tokenServers: o.TokenServers, log: o.Log,
 		pace: newPace(o.Now, o.RequestsPerHour), lanes: lanes{width: o.ConnectionsPerHost, hosts: map[string]*lane{}},
 	}
 	return &Registry{
-		hosts:    newHosts(o, n),
+		hosts:    hosts.New(o.CertsDirs, n),
 		net:      n,
 		platform: o.Platform,
 		now:      o.Now,
@@ -163,7 +165,7 @@ func (r *Registry) each(
 	if !reference.IsNameOnly(named) {
 		return fmt.Errorf("registry: repository %q: has a tag or digest", repository)
 	}
-	hosts, err := r.hosts.of(reference.Domain(named))
+	hosts, err := r.hosts.Of(reference.Domain(named))
 	if err != nil {
 		return &agent.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
 	}

@@ -211,7 +211,7 @@ func TestATokenServerMayBeInward(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, publicHost, plainHTTP(publicHost)), func(o *Options) {
 		o.TokenServers = map[string]string{publicHost: "tokens.example.com:443"}
 	})
-	hosts, err := r.hosts.of(publicHost)
+	hosts, err := r.hosts.Of(publicHost)
 	require.NoError(t, err)
 	asked := hosts[0].Client.Transport.(*follower).asked
 	require.NoError(t, route{"tokens.example.com", asked}.check(netip.MustParseAddr("127.0.0.1")))

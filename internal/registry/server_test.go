@@ -4,16 +4,8 @@ package registry
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -88,56 +80,6 @@ func startDistributionWith(t testing.TB, more string, pair ...string) string {
 	return ""
 }
 
-// certificate makes a CA and a certificate for 127.0.0.1 from it, and for
-// 0.0.0.0, which Linux takes for the same and a proxy is used for, and for names
-// below example.com; edit may change it.
-func certificate(t testing.TB, edit ...func(*x509.Certificate)) (ca, cert, key string) {
-	t.Helper()
-	dir := t.TempDir()
-	caKey, caCert := issue(t, nil, nil)
-	leafKey, leaf := issue(t, caCert, caKey, edit...)
-	der, err := x509.MarshalECPrivateKey(leafKey)
-	require.NoError(t, err)
-	return writePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", caCert.Raw),
-		writePEM(t, filepath.Join(dir, "leaf.crt"), "CERTIFICATE", leaf.Raw),
-		writePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
-}
-
-func issue(
-	t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey, edit ...func(*x509.Certificate),
-) (*ecdsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(time.Now().UnixNano()),
-		Subject:               pkix.Name{CommonName: "mirror"},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4zero},
-		DNSNames:              []string{"*.example.com"},
-		BasicConstraintsValid: true,
-		IsCA:                  parent == nil,
-	}
-	for _, e := range edit {
-		e(template)
-	}
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return key, cert
-}
-
-func writePEM(t testing.TB, path, kind string, der []byte) string {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	return path
-}
-
 // certsD is a directory of certs.d with one hosts.toml; the namespace may be
 // host:port.
 func certsD(t testing.TB, namespace, hostsTOML string) string {
@@ -195,10 +137,6 @@ func (r *recorder) authorized() int {
 	}
 	return n
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // testImage is a random image for a platform, such as "linux/amd64".
 func testImage(t testing.TB, platform string) v1.Image {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // slowHost serves one connection after another, in memory and so in the fake
@@ -179,14 +180,14 @@ func TestHostsAreReadAgainAfterAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRegistry(t, t.TempDir())
-		first, err := r.hosts.of("a.example.com")
+		first, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
-		<-time.After(hostsKept - 1) // of the bubble
-		same, err := r.hosts.of("a.example.com")
+		<-time.After(hosts.KeptFor - 1) // of the bubble
+		same, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
 		assert.Same(t, first[0].Client, same[0].Client)
 		<-time.After(1)
-		again, err := r.hosts.of("a.example.com")
+		again, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
 		assert.NotSame(t, first[0].Client, again[0].Client)
 		assert.Len(t, r.net.shared, 1, "the connections live on")

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -15,19 +16,24 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // network is what all hosts share: one http.Transport for each TLS
 // configuration, so that a mirror of several namespaces keeps one connection.
 type network struct {
-	userAgent string
-	roots     func() *x509.CertPool
-	proxy     func(*http.Request) (*url.URL, error)
-	wrap      func(http.RoundTripper) http.RoundTripper
-	dial      dialFunc // instead of the host's own; only tests set it
-	pace      *pace
-	lanes     lanes
-	counters  counters
+	userAgent    string
+	roots        func() *x509.CertPool
+	proxy        func(*http.Request) (*url.URL, error)
+	wrap         func(http.RoundTripper) http.RoundTripper
+	login        func(host, repository string) (hosts.Login, error)
+	tokenServers map[string]string
+	log          *slog.Logger
+	dial         dialFunc // instead of the host's own; only tests set it
+	pace         *pace
+	lanes        lanes
+	counters     counters
 
 	mu     sync.Mutex
 	shared []*sharedTransport
@@ -42,10 +48,10 @@ type sharedTransport struct {
 	next http.RoundTripper // http, wrapped
 }
 
-// adopt replaces the transport that containerd's host configuration made by
+// UpdateClient replaces the transport that containerd's host configuration made by
 // ours with the same TLS and dialer; it is a config.UpdateClientFunc. A client
 // that has ours already is the copy for a host with headers only.
-func (n *network) adopt(client *http.Client) error {
+func (n *network) UpdateClient(client *http.Client) error {
 	made, ok := client.Transport.(*http.Transport)
 	if !ok {
 		return nil

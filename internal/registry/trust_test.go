@@ -14,16 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 const bundle = "etc/ssl/ca-bundle.pem"
-
-func text(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(data)
-}
 
 // An admin's `update-ca-certificates` is seen by the next poll, in both
 // directions, and a bundle that says nothing changes nothing.
@@ -34,7 +28,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	host := startDistribution(t, cert, key)
 	root := t.TempDir()
 	logged := new(bytes.Buffer)
-	trust := NewTrust(root, environ(), slog.New(slog.NewTextHandler(logged, nil)))
+	trust := hosts.NewTrust(root, environ(), slog.New(slog.NewTextHandler(logged, nil)))
 	r, _ := newRegistry(t, certsD(t, host, "server = \"https://"+host+"\"\n"), func(o *Options) { o.Roots = trust.Roots })
 	poll := func() error {
 		_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
@@ -67,30 +61,6 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	require.True(t, trusted(poll()), "behind a link")
 }
 
-func TestCertificateFileOfTheEnvironmentIsTheOnlyOne(t *testing.T) {
-	t.Parallel()
-	ca, _, _ := certificate(t)
-	other, _, _ := certificate(t)
-	root := t.TempDir()
-	put(t, root, bundle, text(t, other))
-	put(t, root, "own.pem", text(t, ca))
-	want, err := parseBundle([]byte(text(t, ca)))
-	require.NoError(t, err)
-	assert.True(t, want.Equal(NewTrust(root, environ("SSL_CERT_FILE", "/own.pem"), nil).Roots()))
-	assert.Nil(t, NewTrust(root, environ("SSL_CERT_FILE", "/none.pem"), nil).Roots())
-}
-
-func TestBundleAtItsLimit(t *testing.T) {
-	t.Parallel()
-	ca, _, _ := certificate(t)
-	root := t.TempDir()
-	content := text(t, ca)
-	put(t, root, bundle, content+strings.Repeat("\n", maxBundle-len(content)))
-	assert.NotNil(t, NewTrust(root, environ(), nil).Roots())
-	put(t, root, bundle, content+strings.Repeat("\n", maxBundle-len(content)+1))
-	assert.Nil(t, NewTrust(root, environ(), nil).Roots())
-}
-
 // A ca of hosts.toml is for its host, and does not come into the system's.
 func TestAuthorityOfAHostStaysWithIt(t *testing.T) {
 	t.Parallel()
@@ -99,10 +69,10 @@ func TestAuthorityOfAHostStaysWithIt(t *testing.T) {
 	host := startDistribution(t, cert, key)
 	root := t.TempDir()
 	put(t, root, bundle, text(t, a.ca(t)))
-	trust := NewTrust(root, environ(), nil)
-	hosts := certsD(t, b.host(), "server = \"https://"+host+"\"\nca = \""+ca+"\"\n[host.\"https://"+host+"\"]\n")
-	addNamespace(t, hosts, host, "server = \"https://"+host+"\"\n")
-	r, _ := newRegistry(t, hosts, func(o *Options) { o.Roots = trust.Roots })
+	trust := hosts.NewTrust(root, environ(), nil)
+	certs := certsD(t, b.host(), "server = \"https://"+host+"\"\nca = \""+ca+"\"\n[host.\"https://"+host+"\"]\n")
+	addNamespace(t, certs, host, "server = \"https://"+host+"\"\n")
+	r, _ := newRegistry(t, certs, func(o *Options) { o.Roots = trust.Roots })
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: b.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "404", "with its ca")
 	require.ErrorContains(t, err, "unknown authority", "the same host without")

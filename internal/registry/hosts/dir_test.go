@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package hosts
 
 import (
 	"os"
@@ -44,7 +44,7 @@ var hostsFiles = map[string]struct {
 	"no certificates":      {toml: "[host.\"https://m1\"]\nca = \"hosts.toml\"\n", err: "unable to load CA cert"},
 }
 
-func TestHostsDirs(t *testing.T) {
+func TestDirs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ca, _, _ := certificate(t)
@@ -52,7 +52,7 @@ func TestHostsDirs(t *testing.T) {
 		put(t, dir, name+"/hosts.toml", strings.ReplaceAll(c.toml, "CA", ca))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "certificates only"), 0o755))
-	got := HostsDirs(t.Context(), []string{filepath.Join(dir, "none"), dir})
+	got := Dirs(t.Context(), []string{filepath.Join(dir, "none"), dir})
 	require.Len(t, got, len(hostsFiles))
 	for _, d := range got {
 		name := filepath.Base(d.Path)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package hosts
 
 import (
 	"os"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What cannot be read to its end is refused before containerd's parser opens it:
-// by a poll, by a pull and by doctor. A test that reads one does not end.
+// What cannot be read to its end is refused before containerd's parser opens it,
+// for polls and pulls and for doctor. A test that reads one does not end.
 func TestFilesThatHostsTOMLNames(t *testing.T) {
 	t.Parallel()
 	fifo := func(t *testing.T, path string) { t.Helper(); require.NoError(t, syscall.Mkfifo(path, 0o600)) }
@@ -57,7 +57,7 @@ func TestFilesThatHostsTOMLNames(t *testing.T) {
 			t.Parallel()
 			ca, _, _ := certificate(t)
 			root := t.TempDir()
-			dir := filepath.Join(root, publicHost)
+			dir := filepath.Join(root, "mirror.example.com")
 			require.NoError(t, os.Mkdir(dir, 0o755))
 			if c.name != "hosts.toml" {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(strings.ReplaceAll(c.toml, "CA", ca)), 0o600))
@@ -65,9 +65,8 @@ func TestFilesThatHostsTOMLNames(t *testing.T) {
 			if c.make != nil {
 				c.make(t, filepath.Join(dir, c.name))
 			}
-			r, _ := newRegistry(t, root)
-			_, err := r.hosts.of(publicHost)
-			doctor := HostsDirs(t.Context(), []string{root})
+			_, err := New([]string{root}, untouched{}).Of("mirror.example.com")
+			doctor := Dirs(t.Context(), []string{root})
 			require.Len(t, doctor, 1)
 			if c.want == "" {
 				require.NoError(t, err)
@@ -76,8 +75,6 @@ func TestFilesThatHostsTOMLNames(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.want)
 			assert.ErrorContains(t, doctor[0].Err, c.want)
-			_, _, err = r.Resolver().Resolve(t.Context(), publicHost+"/app:1")
-			assert.ErrorContains(t, err, c.want)
 		})
 	}
 }

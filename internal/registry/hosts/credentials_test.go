@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package hosts
 
 import (
 	"bytes"
 	"encoding/base64"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,39 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// environ is a Getenv.
-func environ(pairs ...string) func(string) string {
-	return func(name string) string {
-		for i := 0; i < len(pairs); i += 2 {
-			if pairs[i] == name {
-				return pairs[i+1]
-			}
-		}
-		return ""
-	}
-}
-
-// put writes a file below root, as only its owner may read it.
-func put(t testing.TB, root, path, content string) {
-	t.Helper()
-	path = filepath.Join(root, path)
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-}
-
-// authJSONOf is an auth.json with users by key, all with the secret.
-func authJSONOf(users ...string) string {
-	var entries []string
-	for i := 0; i < len(users); i += 2 {
-		entries = append(entries, fmt.Sprintf("%q: {%q: %q}", users[i], "auth", encodedAuth(users[i+1], secret)))
-	}
-	return `{"auths": {` + strings.Join(entries, ", ") + `}}`
-}
-
-func encodedAuth(user, password string) string {
-	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
-}
 
 const sccPath = "etc/zypp/credentials.d/SCCcredentials"
 
@@ -300,6 +266,26 @@ func FuzzAuthFile(f *testing.F) {
 		}
 		for key := range file {
 			assert.Equal(t, key, authKey(key), "keys are normal")
+		}
+	})
+}
+
+func FuzzSCC(f *testing.F) {
+	f.Add([]byte("username=SCC_1\npassword=x\n"))
+	f.Add([]byte(" username = a=b \r\npassword=\npassword=p"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		login, err := parseSCC(data)
+		if err != nil {
+			require.ErrorIs(t, err, errNoSCC)
+			assert.Zero(t, login)
+			return
+		}
+		assert.True(t, login.Optional)
+		for _, part := range []string{login.User, login.Secret} {
+			assert.NotEmpty(t, part)
+			assert.NotContains(t, part, "\n")
+			assert.Equal(t, strings.TrimSpace(part), part)
+			assert.Contains(t, string(data), part)
 		}
 	})
 }

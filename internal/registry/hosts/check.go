@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package hosts
 
 import (
 	"fmt"
@@ -17,16 +17,18 @@ import (
 // maxHostsFile is for a hosts.toml, and maxBundle for each file that it names.
 const maxHostsFile = 1 << 20
 
-// checkHostsDir refuses a directory of certs.d that has or names what cannot be
+// checkDir refuses a directory of certs.d that has or names what cannot be
 // read to its end. containerd's parser opens whatever is named there and reads it
 // whole: a FIFO stops it for ever, and /dev/zero takes all memory. What is not there
 // is left to it.
-func checkHostsDir(dir string) error {
+func checkDir(dir string) error {
 	file := filepath.Join(dir, "hosts.toml")
 	if err := trustedfile.Check(file, maxHostsFile); err != nil {
 		return err
 	}
-	for _, name := range namedFiles(file) {
+	names := filesOf(tables(file))
+	slices.Sort(names) // the same one is reported each time
+	for _, name := range names {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
@@ -49,23 +51,22 @@ func checkHostsDir(dir string) error {
 	return nil
 }
 
-// namedFiles are the paths under ca and client of a hosts.toml, in any table.
-func namedFiles(file string) []string {
+// tables parses a hosts.toml; nil: it cannot be read or parsed. containerd logs that,
+// and takes none of it.
+func tables(file string) map[string]any {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil
 	}
 	var tables map[string]any
 	if toml.Unmarshal(data, &tables) != nil {
-		return nil // containerd logs it, and takes none of it
+		return nil
 	}
-	names := filesOf(tables)
-	slices.Sort(names) // the same one is told of each time
-	return names
+	return tables
 }
 
-// filesOf are those of a table and of the hosts in it. Keys are taken in any letters,
-// as containerd's parser does.
+// filesOf are the paths under ca and client of a table and of the hosts in it. Keys are
+// taken in any letters, as containerd's parser does.
 func filesOf(table map[string]any) (names []string) {
 	for key, value := range table {
 		switch strings.ToLower(key) {

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package hosts
 
 import (
 	"context"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/log"
 )
 
-// HostsDir is what containerd makes of one directory of certs.d.
-type HostsDir struct {
+// Dir is what containerd makes of one directory of certs.d.
+type Dir struct {
 	Path string // of the directory
 	// Server is the host that hosts.toml names as its server; empty: none.
 	Server string
@@ -32,30 +30,27 @@ type HostsDir struct {
 	Err error
 }
 
-// HostsDirs reads all directories of hosts below those of certs.d, by containerd's
+// Dirs reads all directories of hosts below those of certs.d, by containerd's
 // own parser. Those without a hosts.toml are left out.
-func HostsDirs(ctx context.Context, certsDirs []string) []HostsDir {
-	var found []HostsDir
+func Dirs(ctx context.Context, certsDirs []string) []Dir {
+	var found []Dir
 	for _, dir := range certsDirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*", "hosts.toml"))
 		if err != nil {
 			continue // the pattern is good, but for a dir with [ in its name
 		}
 		for _, file := range files {
-			found = append(found, readHostsDir(ctx, filepath.Dir(file)))
+			found = append(found, readDir(ctx, filepath.Dir(file)))
 		}
 	}
 	return found
 }
 
-// hostTable finds [host], [host."https://..."], and host as a key.
-var hostTable = regexp.MustCompile(`(?m)^[ \t]*(\[[ \t]*["']?host["']?[ \t]*[].]|["']?host["']?[ \t]*[.=])`)
-
 // nobody stands for the server of a file that names none.
 const nobody = "namespace.invalid"
 
-func readHostsDir(ctx context.Context, dir string) HostsDir {
-	found, heard := HostsDir{Path: dir, Err: checkHostsDir(dir)}, new(listener)
+func readDir(ctx context.Context, dir string) Dir {
+	found, heard := Dir{Path: dir, Err: checkDir(dir)}, new(listener)
 	if found.Err != nil {
 		return found
 	}
@@ -71,9 +66,7 @@ func readHostsDir(ctx context.Context, dir string) HostsDir {
 	if server := hosts[len(hosts)-1].Host; server != nobody {
 		found.Server = server
 	}
-	// It was just read; where it is gone by now, the next look will see.
-	text, _ := os.ReadFile(filepath.Join(dir, "hosts.toml"))
-	found.HostTable = hostTable.Match(text)
+	_, found.HostTable = tables(filepath.Join(dir, "hosts.toml"))["host"]
 	for _, host := range hosts {
 		if tr, ok := host.Client.Transport.(*http.Transport); ok && tr.TLSClientConfig.RootCAs != nil {
 			found.Authorities = true

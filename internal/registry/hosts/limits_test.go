@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Files of the node: what they may have is read, one byte more is not.
+func TestLimitsOfFiles(t *testing.T) {
+	t.Parallel()
+	far := &http.Request{URL: &url.URL{Scheme: "https", Host: "registry.suse.com"}}
+	ca, _, _ := certificate(t)
+	files := []struct {
+		path, content string
+		limit         int
+		read          func(t *testing.T, root string) (used bool, err error)
+		want          string // error
+	}{
+		{sysconfig, "PROXY_ENABLED=yes\nHTTPS_PROXY=http://proxy:1\n", maxProxyFile, func(_ *testing.T, root string) (bool, error) {
+			proxy, err := NewProxies(root, environ()).For(far)
+			return proxy != nil, err
+		}, "too large"},
+		{sccPath, "username=u\npassword=" + secret + "\n", maxSCCFile, func(t *testing.T, root string) (bool, error) {
+			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For(sccHost, "app")
+			return login.User != "", err
+		}, "too large"},
+		{"root/.docker/config.json", authJSONOf("reg", "u"), maxAuthFile, func(t *testing.T, root string) (bool, error) {
+			login, err := newCredentials(t, CredentialOptions{Root: root, Getenv: environ()}).For("reg", "app")
+			return login.User != "", err
+		}, "too large"},
+		{bundle, text(t, ca), maxBundle, func(_ *testing.T, root string) (bool, error) {
+			return NewTrust(root, environ(), nil).Roots() != nil, nil
+		}, ""},
+	}
+	for _, f := range files {
+		for _, off := range []int{-1, 0, 1} {
+			root := t.TempDir()
+			put(t, root, f.path, f.content+strings.Repeat("\n", f.limit+off-len(f.content)))
+			used, err := f.read(t, root)
+			assert.Equal(t, off <= 0, used, "%s %+d", f.path, off)
+			if off > 0 && f.want != "" {
+				assert.ErrorContains(t, err, f.want, f.path)
+			} else {
+				assert.NoError(t, err, "%s %+d", f.path, off)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hosts reads what the node says about registries: the hosts of containerd's certs.d, logins, certificate
+// authorities and the proxy. All of it is read again when it changes.
+//
+// A namespace is the host that a repository names: registry.suse.com in registry.suse.com/caasp/v4/velum. A host is a
+// server that may answer for it: the namespace itself (upstream) or a mirror, as hosts.toml says.
+package hosts
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/errdefs"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+)
+
+// KeptFor is how long the hosts of a namespace are kept although nothing in their
+// directory changed: a ca or client certificate may lie elsewhere. It is long
+// for one cycle, which keeps its tokens, and short for an admin.
+const KeptFor = 10 * time.Minute
+
+// CheckEvery is how often the files of a namespace are looked at: a poll of many
+// images asks within a second, and to look each time was 40 % of its CPU.
+const CheckEvery = time.Second
+
+// Client connects to the hosts.
+type Client interface {
+	// UpdateClient changes the client that containerd's parser makes for a host.
+	UpdateClient(client *http.Client) error
+	// Authorize gives the hosts of one namespace their clients and authorizers.
+	Authorize(hosts []docker.RegistryHost)
+	// Roots are the authorities for hosts without a ca of their own, another pool when they change.
+	Roots() *x509.CertPool
+}
+
+// Set is the hosts of all namespaces, kept with their tokens until the directory
+// of certs.d that they come from changes. It is safe for concurrent use.
+type Set struct {
+	CheckEvery time.Duration // New: CheckEvery; tests that change files set another
+
+	dir    func(namespace string) (string, error)
+	parse  docker.RegistryHosts
+	client Client
+
+	mu   sync.Mutex
+	kept map[string]namespace
+}
+
+type namespace struct {
+	hosts   []docker.RegistryHost
+	stamp   string
+	roots   *x509.CertPool
+	until   time.Time // when it is read again in any case
+	checked time.Time
+}
+
+// New makes a set of the hosts that containerd's registry directories describe (its
+// config_path, split at the colons). The first that knows a namespace, or has
+// _default, wins. Nothing is read yet.
+func New(certsDirs []string, client Client) *Set {
+	s := &Set{CheckEvery: CheckEvery, dir: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
+	// The context only carries containerd's logger; the hosts outlive any request.
+	s.parse = config.ConfigureHosts(context.Background(), config.HostOptions{
+		HostDir: s.dir, UpdateClient: client.UpdateClient,
+	})
+	return s
+}
+
+// Of returns the hosts of a namespace in their order; it is containerd's
+// docker.RegistryHosts.
+func (s *Set) Of(name string) ([]docker.RegistryHost, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	known, ok := s.kept[name]
+	if ok && now.Before(known.checked.Add(s.CheckEvery)) {
+		return known.hosts, nil
+	}
+	stamp, err := s.stamp(name)
+	if err != nil {
+		return nil, err
+	}
+	roots := s.client.Roots()
+	if !ok || known.stamp != stamp || known.roots != roots || !now.Before(known.until) {
+		known = namespace{stamp: stamp, roots: roots, until: now.Add(KeptFor)}
+		if known.hosts, err = s.read(name); err != nil {
+			return nil, err
+		}
+	}
+	known.checked = now
+	s.kept[name] = known
+	return known.hosts, nil
+}
+
+// read has containerd's parser read the directory of a namespace, if it can be read.
+func (s *Set) read(name string) ([]docker.RegistryHost, error) {
+	dir, err := s.dir(name)
+	if err == nil {
+		err = checkDir(dir)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return nil, err
+	}
+	hosts, err := s.parse(name)
+	if err != nil {
+		return nil, err
+	}
+	s.client.Authorize(hosts)
+	return hosts, nil
+}
+
+// firstDir looks a namespace up in several directories as containerd's CRI
+// plugin does with its config_path.
+func firstDir(dirs []string) func(string) (string, error) {
+	return func(namespace string) (string, error) {
+		for _, dir := range dirs {
+			found, err := config.HostDirFromRoot(dir)(namespace)
+			if err == nil || !errdefs.IsNotFound(err) {
+				return found, err
+			}
+		}
+		return "", errdefs.ErrNotFound
+	}
+}
+
+// stamp changes when the directory for a namespace is another one, or a file in
+// it changed.
+func (s *Set) stamp(name string) (string, error) {
+	dir, err := s.dir(name)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	stamp := new(strings.Builder)
+	stamp.WriteString(dir)
+	for _, entry := range entries {
+		info, err := os.Stat(filepath.Join(dir, entry.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a dangling link is no file for containerd either
+		}
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), trustedfile.Stamp(info))
+	}
+	return stamp.String(), nil
+}
