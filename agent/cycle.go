@@ -262,7 +262,7 @@ func (a *Agent) unseen(ctx context.Context, cause error) (Status, error) {
 		return Status{}, cause
 	}
 	a.Log.Error("cycle ended early", "cycle", a.cycle, "err", cause)
-	s := a.blank(StateFailed, cause.Error())
+	s := a.blank(StateFailed, Reason{Kind: KindNode, Text: cause.Error(), ErrorKind: ErrorKindOf(cause)})
 	s.Sources = sourceStatus(a.record)
 	published := a.publish(ctx, &s)
 	return s, errors.Join(cause, published)

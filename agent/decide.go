@@ -78,8 +78,9 @@ func (d *decider) tracked(o Offer) ImagePlan {
 		d.target(Want{}, &i, d.policy.rule(o.Repository), "")
 	}
 	i.Staged = d.isStaged(i.Target)
-	i.Holds = d.cramped([]ImagePlan{i})
-	return i
+	one := []ImagePlan{i}
+	one[0].Holds = d.cramped(one)
+	return one[0]
 }
 
 // decider is Decide's arguments, and what all pods together tell.
@@ -129,7 +130,9 @@ func (d *decider) pod(v podView) PodPlan {
 func (d *decider) withheld(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
-			p.Holds = append(p.Holds, Hold{Name: HoldWithheld, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err)})
+			p.Holds = append(p.Holds, Hold{
+				Name: HoldWithheld, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
+			})
 		}
 	}
 	return len(p.Holds) > 0
@@ -205,7 +208,7 @@ func (d *decider) sum(v podView, p *PodPlan) {
 	}
 	writes := p.Wanted != nil && !p.same(find(d.inv.PodManifests, p.File))
 	if d.inv.Busy != "" && (p.Change != "" || writes) {
-		p.Holds = append(p.Holds, Hold{Name: HoldBusy, Reason: d.inv.Busy})
+		p.Holds = append(p.Holds, Hold{Name: HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
 	}
 	if p.Change != "" {
 		if p.Change != ChangeRemove {

@@ -5,7 +5,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -104,14 +103,22 @@ func (e expected) down(inv Inventory, names []string, now time.Time) *Down {
 
 // downs says which followed containers do not run, and why: those that kubelet may
 // be about to start, or the others.
-func (p *PodPlan) downs(starting bool) []string {
-	var out []string
+func (p *PodPlan) downs(starting bool) []Reason {
+	var out []Reason
 	for _, i := range p.Images {
 		if i.Down != nil && i.Down.Starting == starting {
-			out = append(out, fmt.Sprintf("%s: %s %s", p.File, i.Want.Image.Container, i.Down))
+			out = append(out, i.Down.reason(p.File, i.Want.Image.Container, i.Want.Ask.Repository))
 		}
 	}
 	return out
+}
+
+// reason is a container that does not run as a reason of the node's.
+func (d *Down) reason(file, container, image string) Reason {
+	return Reason{
+		Kind: KindDown, PodManifest: file, Container: container, Image: image, Since: d.Since.UTC(),
+		Text: fmt.Sprintf("%s: %s %s", file, container, d),
+	}
 }
 
 // isDown reports whether any followed container does not run.
@@ -133,6 +140,3 @@ func (p Plan) missing() map[string]time.Time {
 	}
 	return out
 }
-
-// joined puts sentences into one.
-func joined(all []string) string { return strings.Join(all, "; ") }

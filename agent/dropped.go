@@ -154,11 +154,11 @@ func (a *Agent) tellDropped(s *Status) {
 	if len(a.dropped) == 0 || len(s.Dropped) == len(a.dropped) {
 		return
 	}
-	s.State, s.Dropped = StateFailed, slices.Clone(a.dropped)
+	s.Dropped = slices.Clone(a.dropped)
 	first := a.dropped[0]
 	text := fmt.Sprintf("not kept: %s: %s", first.Entry, first.Reason)
 	if more := len(a.dropped) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
-	s.Reason = strings.TrimSuffix(text+"; "+s.Reason, "; ")
+	s.fails(Reason{Kind: KindDropped, Text: text})
 }

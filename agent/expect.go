@@ -166,7 +166,7 @@ func (d *decider) traps(v podView, p *PodPlan) {
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || areTwins(i.Target.Tag, is.Tag, rule))
 		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) && !d.isPinned(v, i) {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
-			p.Holds = append(p.Holds, Hold{Name: HoldRefused, Reason: reason})
+			p.Holds = append(p.Holds, Hold{Name: HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}
 	}
 }

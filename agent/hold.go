@@ -28,29 +28,33 @@ var (
 // holds adds what persons and the configuration hold a pod back with.
 func (d *decider) holds(p *PodPlan) {
 	if h, ok := d.rec.Holds[everything]; ok && h.stands(d.now) {
-		p.hold("everything", h.Reason, h.Until)
+		p.hold(everything, ByPerson, h.Reason, h.Until)
 	}
 	for _, i := range p.Images {
 		repository := i.Want.Ask.Repository
 		if h, ok := d.rec.Holds[repository]; ok && h.stands(d.now) {
-			p.hold(repository, h.Reason, h.Until)
+			p.hold(repository, ByPerson, h.Reason, h.Until)
 		}
 		rule := d.policy.rule(repository)
 		if rule.Hold != "" && (PersonHold{Until: rule.HoldUntil}).stands(d.now) {
-			p.hold(repository, rule.Hold+" (configuration)", rule.HoldUntil)
+			p.hold(repository, ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
 		}
 	}
 }
 
-func (p *PodPlan) hold(what, reason string, until time.Time) {
-	text := what
+func (p *PodPlan) hold(image, by, reason string, until time.Time) {
+	text := image
+	if image == everything {
+		text = "everything"
+	}
 	if reason != "" {
 		text += ": " + reason
 	}
 	if !until.IsZero() {
 		text += ", until " + until.UTC().Format(time.RFC3339)
 	}
-	if h := (Hold{HoldAsked, text, until.UTC()}); !slices.Contains(p.Holds, h) {
+	h := Hold{Name: HoldAsked, Reason: text, Until: until.UTC(), Image: image, By: by}
+	if !slices.Contains(p.Holds, h) {
 		p.Holds = append(p.Holds, h)
 	}
 }

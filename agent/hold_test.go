@@ -54,6 +54,9 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 			assert.Equal(t, agent.StateHeld, s.State)
 			assert.Contains(t, s.Reason, "demo on Friday")
 			assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, "it stays offered")
+			hold := podOf(s, "velum.yaml").Holds[0]
+			assert.Equal(t, c.key, hold.Image)
+			assert.Equal(t, agent.ByPerson, hold.By)
 			out, _ := w.apply()
 			require.Equal(t, agent.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, "demo on Friday")
@@ -137,6 +140,7 @@ func TestHoldOfTheConfiguration(t *testing.T) {
 	s := w.look()
 	assert.Equal(t, agent.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "migration")
+	assert.Equal(t, agent.ByConfiguration, podOf(s, "velum.yaml").Holds[0].By)
 	end := w.Clock.Now()
 	w.Policy.Rule = func(string) agent.Rule {
 		return agent.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}

@@ -23,6 +23,11 @@ func (h *history) invariants(s agent.Status) {
 	if h.last.State == s.State {
 		require.Equal(h.t, h.last.Since, s.Since, "since moved without the state")
 	}
+	require.NotEmpty(h.t, s.Reasons, s.Reason)
+	for _, r := range s.Reasons {
+		require.NotEmpty(h.t, r.Kind)
+		require.NotEmpty(h.t, r.Text)
+	}
 	trouble := s.State == agent.StateFailed
 	for _, i := range s.Images {
 		if i.Offered != nil && i.Staged {

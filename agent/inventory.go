@@ -28,6 +28,7 @@ type Inventory struct {
 	Filesystem Filesystem
 	NodeName   string // what kubelet appends to the names of static pods; empty: not known
 	Busy       string // why another operation may own the node; empty: none does
+	BusyGrain  string // that says so; empty: nobody knows
 	Against    []Hold // what the node has against restarting a pod now; asked where one is to be
 	// Missing is since when containers ("file/container") are missed that CRI does not
 	// show; Unstarted, what kubelet says of those that it does not start.
@@ -70,8 +71,10 @@ func (a *Agent) files(ctx context.Context) (Inventory, error) {
 	if inv.Waiting, err = a.Files.Waiting(ctx); err != nil {
 		return inv, fmt.Errorf("rendered pod manifests: %w", err)
 	}
-	if inv.Busy, err = a.Announcer.Busy(ctx); err != nil {
+	if inv.BusyGrain, err = a.Announcer.Busy(ctx); err != nil {
 		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
+	} else if inv.BusyGrain != "" {
+		inv.Busy = "the grain " + inv.BusyGrain + " is true"
 	}
 	inv.Missing = a.missing
 	a.parsed = inv.parse(a.parsed)

@@ -70,7 +70,7 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 		hearers: map[int]func(Progress){}, machineID: machineID, changed: make(chan struct{}),
 	}
 	l.adopt(a, interval)
-	l.found = a.blank(StateUnchecked, "starting")
+	l.found = a.blank(StateUnchecked, Reason{Kind: KindStarting, Text: "starting"})
 	l.status = l.found
 	return l
 }

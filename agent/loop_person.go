@@ -115,6 +115,7 @@ func (l *Loop) say(reason string) {
 func (l *Loop) applying(reason string) {
 	if l.status.State != StateApplying {
 		l.status.State, l.status.Since, l.status.Reason = StateApplying, l.now().UTC(), reason
+		l.status.Reasons = []Reason{{Kind: KindApplying, Text: reason}}
 		l.announceChange()
 	}
 }

@@ -210,13 +210,11 @@ func (w *watched) correct(s Status) Status {
 			continue
 		}
 		i.Down, i.Running = d, nil
-		text := i.PodManifest + ": " + i.Container + " " + d.String()
-		if s.State == StateFailed {
-			text = s.Reason + "; " + text
-		} else {
-			s.State, s.Since = StateFailed, d.Since.UTC()
+		if s.State != StateFailed {
+			s.State, s.Since, s.Reasons = StateFailed, d.Since.UTC(), nil
 		}
-		s.Reason = text
+		s.Reasons = append(slices.Clone(s.Reasons), d.reason(i.PodManifest, i.Container, i.Image))
+		s.Reason = sentence(s.Reasons)
 	}
 	return s
 }

@@ -103,52 +103,49 @@ func (p Plan) notAllowed() []NotAllowed {
 }
 
 // waitedFor is what is newer and is only waited for, and why.
-func (p Plan) waitedFor() []string {
-	var out []string
+func (p Plan) waitedFor() []Reason {
+	var out []Reason
 	p.images(func(file string, i ImagePlan) {
 		for _, no := range i.Offer.Refused {
 			if no.Holds {
-				out = append(out, strings.TrimPrefix(file+": ", ": ")+no.Rule+": "+i.Offer.Repository+":"+no.Tag+": "+no.Reason)
+				r := Reason{
+					Kind: KindAwait, PodManifest: file, Image: i.Offer.Repository, Tag: no.Tag, Rule: no.Rule, Since: no.Since,
+					RetryAt: no.RetryAt, Text: no.Rule + ": " + i.Offer.Repository + ":" + no.Tag + ": " + no.Reason,
+				}
+				if file != "" {
+					r.Text = file + ": " + r.Text
+				}
+				out = append(out, r)
 			}
 		}
 	})
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // maxNamed bounds what one sentence names.
 const maxNamed = 3
 
-// nothingToDo is the reason of a node that is current: why nothing is offered.
-func (p Plan) nothingToDo(rec *Record) string {
-	var back, newer, only []string
+// nothingToDo is why nothing is offered on a node that is current.
+func (p Plan) nothingToDo(rec *Record) []Reason {
+	var back, newer, only []Reason
 	for _, pod := range p.Pods {
 		if b := rec.rolledBack(pod.File); b != nil {
-			back = append(back, b.reason(pod.File))
+			back = append(back, Reason{Kind: KindRolledBack, PodManifest: pod.File, Since: b.At, Text: b.reason(pod.File)})
 		}
 	}
 	for _, n := range p.notAllowed() {
-		newer = append(newer, lastPart(n.Image)+" "+n.Tag+" ("+n.Rule+")")
+		newer = append(newer, listed(Reason{Kind: KindNotAllowed, Image: n.Image, Tag: n.Tag, Rule: n.Rule}))
 	}
 	p.images(func(_ string, i ImagePlan) {
 		if i.RebuildsOnly != nil {
-			only = append(only, lastPart(i.Offer.Repository)+" "+i.RebuildsOnly.Tag)
+			only = append(only, listed(Reason{Kind: KindRebuildsOnly, Image: i.Offer.Repository, Tag: i.RebuildsOnly.Tag}))
 		}
 	})
-	slices.Sort(only)
-	var reason strings.Builder
-	for _, part := range []struct {
-		title string
-		names []string
-	}{{"", back}, {"newer, not allowed: ", newer}, {"rebuilds only: ", slices.Compact(only)}} {
-		if len(part.names) > 0 {
-			reason.WriteString("; " + part.title + few(part.names))
-		}
+	why := slices.Concat(back, newer, sorted(only))
+	if len(why) == 0 {
+		return []Reason{{Kind: KindNone, Text: "every followed image is the newest that policy allows"}}
 	}
-	if reason.Len() == 0 {
-		return "every followed image is the newest that policy allows"
-	}
-	return "nothing to apply" + reason.String()
+	return append([]Reason{{Kind: KindNone, Text: "nothing to apply"}}, why...)
 }
 
 func few(names []string) string {

@@ -46,6 +46,8 @@ type Refusal struct {
 	Key string `json:"key,omitempty"`
 	// Since is when it was first seen, of what is being published.
 	Since time.Time `json:"since,omitzero"`
+	// RetryAt is when a signature is looked for again.
+	RetryAt time.Time `json:"retryAt,omitzero"`
 	// Holds: it is waited for, and the node is held as long as it stands.
 	Holds bool `json:"holds,omitempty"`
 }
@@ -117,7 +119,7 @@ func (a *Agent) remembered(q Question, err error) Offer {
 	switch {
 	case !ok:
 		if s := a.record.Sources[q.Repository]; errors.Is(err, errNotAsked) && s.Failures > 0 {
-			err = errors.New(s.Error) // asked, and not answered
+			err = s.err(q.Repository) // asked, and not answered
 		}
 		return Offer{Question: q, Err: err}
 	case m.Refused != "":

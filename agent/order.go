@@ -15,7 +15,9 @@ import (
 func (d *decider) waitsFor(p *PodPlan) {
 	if d.now.Before(d.policy.Freeze) {
 		until := d.policy.Freeze.UTC()
-		p.Holds = append(p.Holds, Hold{HoldFreeze, "nothing is applied before " + until.Format(time.RFC3339), until})
+		p.Holds = append(p.Holds, Hold{
+			Name: HoldFreeze, Reason: "nothing is applied before " + until.Format(time.RFC3339), Until: until,
+		})
 	}
 	if !d.policy.Auto || p.isHeld(HoldUnmanaged) {
 		return
@@ -23,7 +25,7 @@ func (d *decider) waitsFor(p *PodPlan) {
 	if open, change := d.policy.open(d.now); !open {
 		opens := change.UTC()
 		p.Waits = append(p.Waits, Hold{
-			HoldWindow, "the next maintenance window opens at " + opens.Format(time.RFC3339), opens,
+			Name: HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
 		})
 	}
 	if isControlPlane(p.Pod) {

@@ -22,6 +22,7 @@ import (
 type Override struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
+	ByHand bool      `json:"byHand,omitempty"` // a person rolled the pod back
 	// From is the digest of the pod manifest that it takes the place of: somebody who
 	// has written another one meanwhile has a better idea.
 	From digest.Digest `json:"from,omitempty"`

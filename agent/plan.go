@@ -94,7 +94,8 @@ type ImagePlan struct {
 	// NotAllowed are the newer tags that the configuration refuses, the highest for
 	// each setting that would allow it.
 	NotAllowed   []Refusal
-	RebuildsOnly *RebuildsOnly // its tag is not understood; nil: it is
+	RebuildsOnly *RebuildsOnly  // its tag is not understood; nil: it is
+	Shortage     *ShortageError // there is no room for its pull; nil: there is
 }
 
 // well reports that the pod is what it is to be, and that all of it runs.

@@ -46,15 +46,18 @@ type SourceError struct {
 
 // Error names side, host and cause, as in
 // "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".
-func (e *SourceError) Error() string {
+func (e *SourceError) Error() string { return e.Repository + ": " + e.Answer() }
+
+// Answer is Error without the repository: what the host said.
+func (e *SourceError) Answer() string {
 	side := "upstream"
 	if e.Mirror {
 		side = "mirror"
 	}
 	if e.Host == "" {
-		return fmt.Sprintf("%s: %v", e.Repository, e.Err)
+		return e.Err.Error()
 	}
-	return fmt.Sprintf("%s: %s %s: %v", e.Repository, side, e.Host, e.Err)
+	return fmt.Sprintf("%s %s: %v", side, e.Host, e.Err)
 }
 
 // Unwrap gives the cause.
@@ -136,13 +139,16 @@ type Terms struct {
 
 // Need is what a pull would bring that is not on the node yet, in bytes.
 // Unpacked is an estimate: no manifest tells it.
-type Need struct{ Compressed, Unpacked int64 }
+type Need struct {
+	Compressed int64 `json:"compressed"`
+	Unpacked   int64 `json:"unpacked"`
+}
 
 // Filesystem is where the node's images are, and how full it is, in bytes.
 type Filesystem struct {
-	Path string
-	Size int64
-	Free int64 // as kubelet counts it: without what is reserved for root
+	Path string `json:"path"`
+	Size int64  `json:"size"`
+	Free int64  `json:"free"` // as kubelet counts it: without what is reserved for root
 }
 
 // Pin is a digest of a repository that must not be garbage-collected.
@@ -226,9 +232,9 @@ type Announcer interface {
 	// Announce sets the grain, writing only on change. ErrHeld while another
 	// update owns the node.
 	Announce(ctx context.Context, a Announcement) error
-	// Busy says which foreign operation owns the node now, as in "the grain
-	// update_in_progress is true"; empty for none.
-	Busy(ctx context.Context) (string, error)
+	// Busy names the grain by which a foreign operation owns the node now, as in
+	// update_in_progress; empty for none.
+	Busy(ctx context.Context) (grain string, err error)
 }
 
 // Preconditions are what the rest of the node has against restarting a pod now.

@@ -14,7 +14,7 @@ import (
 
 // blank is a status with everything but images: the state, since when, and the
 // checks. Since moves only when the state does.
-func (a *Agent) blank(state State, reason string) Status {
+func (a *Agent) blank(state State, reasons ...Reason) Status {
 	now := a.Now().UTC()
 	if a.loaded && (a.record.State != state || a.record.Since.IsZero()) {
 		a.record.State, a.record.Since = state, now
@@ -25,7 +25,7 @@ func (a *Agent) blank(state State, reason string) Status {
 	}
 	return Status{
 		SchemaVersion: StatusSchemaVersion, Version: a.Version,
-		State: state, Reason: reason, Since: since, Written: now,
+		State: state, Reason: sentence(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(a.record.LastCheck),
 		NextCheck: a.nextCheck(), Budget: a.budget(),
 		Sources: []SourceStatus{}, Images: []ImageStatus{}, PodManifests: []PodStatus{},
@@ -80,7 +80,7 @@ func (a *Agent) podStatus(p PodPlan) PodStatus {
 		s.Left = []Left{}
 	}
 	if err := errors.Join(p.Err, a.errs[p.File]); err != nil {
-		s.Error = err.Error()
+		s.Error, s.ErrorKind = err.Error(), ErrorKindOf(err)
 	}
 	return s
 }
@@ -140,6 +140,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
 		Refused: append([]Refusal{}, i.Offer.Refused...), Notes: append([]string{}, i.Offer.Notes...),
 		NotAllowed: append([]Refusal{}, i.NotAllowed...), RebuildsOnly: i.RebuildsOnly,
+		Shortage: i.Shortage,
 	}
 	if s.Down = i.Down; s.Down != nil {
 		s.Running = nil
@@ -163,7 +164,7 @@ func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 		err = errors.Join(err, a.errs[key])
 	}
 	if err != nil {
-		s.Error = err.Error()
+		s.Error, s.ErrorKind = err.Error(), ErrorKindOf(err)
 	}
 	return s
 }
@@ -174,7 +175,8 @@ func sourceStatus(r Record) []SourceStatus {
 		s := r.Sources[name]
 		out = append(out, SourceStatus{
 			Repository: name, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
-			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error, RetryAt: when(s.RetryAt),
+			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
+			Reason: s.Reason, Cause: s.Cause, HTTPStatus: s.HTTPStatus, RetryAt: when(s.RetryAt),
 		})
 	}
 	return out

@@ -104,6 +104,9 @@ type SourceRecord struct {
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	Failures    int       `json:"failures,omitempty"` // in a row
 	Error       string    `json:"error,omitempty"`
+	Reason      string    `json:"reason,omitempty"` // Error without the repository
+	Cause       Cause     `json:"cause,omitempty"`
+	HTTPStatus  int       `json:"httpStatus,omitempty"`
 	RetryAt     time.Time `json:"retryAt,omitzero"`
 }
 

@@ -100,7 +100,7 @@ func (r *Record) rolledBack(file string) *RolledBack {
 	if !ok || o.Pending {
 		return nil
 	}
-	back := RolledBack{At: o.At, Reason: o.Reason, ByHand: o.Reason == byHand, Runs: o.tags()}
+	back := RolledBack{At: o.At, Reason: o.Reason, ByHand: o.ByHand, Runs: o.tags()}
 	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
 		if d := r.Denied[key]; d.PodManifest == file {
 			back.Left = append(back.Left, d.Name)
@@ -164,7 +164,7 @@ func (a *Agent) rollBack(ctx context.Context, s Step) error {
 	if err == nil {
 		err = a.prove(ctx, s, nil)
 	}
-	a.countRestart(ctx, Restart{Back: true, ByHand: o.Reason == byHand}, err)
+	a.countRestart(ctx, Restart{Back: true, ByHand: o.ByHand}, err)
 	switch {
 	case err != nil && ctx.Err() != nil, isUnseen(err):
 		return err // the next start, or the next cycle, goes on

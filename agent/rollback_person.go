@@ -66,7 +66,7 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([
 	}
 	d, views := newDecider(inv, nil, a.record, a.Policy, a.Now())
 	if inv.Busy != "" {
-		inv.Against = []Hold{{Name: HoldBusy, Reason: inv.Busy}}
+		inv.Against = []Hold{{Name: HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
 	} else if a.Preconditions != nil {
 		inv.Against = a.Preconditions.Holds(ctx)
 	}
@@ -131,7 +131,7 @@ func (d *decider) before(v podView, p PodPlan, names []string) (*Override, error
 	if err != nil || !another {
 		return nil, err
 	}
-	o.Reason, o.From = byHand, digest.FromBytes(v.disk.Data)
+	o.Reason, o.ByHand, o.From = byHand, true, digest.FromBytes(v.disk.Data)
 	return &o, nil
 }
 

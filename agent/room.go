@@ -31,7 +31,7 @@ func (r Reserve) keep(fs Filesystem) int64 {
 type ShortageError struct {
 	Need
 	Filesystem
-	Keep int64 // bytes that stay free
+	Keep int64 `json:"keep"` // bytes that stay free
 }
 
 // Error tells all figures: who reads it wants to know how much to free.
@@ -150,11 +150,12 @@ func (d *decider) isShort(i ImagePlan) bool {
 	return is
 }
 
-// cramped holds what waits for room.
+// cramped holds what waits for room, and notes how much of it is missing.
 func (d *decider) cramped(images []ImagePlan) []Hold {
 	var reasons []string
-	for _, i := range images {
+	for n, i := range images {
 		if s, is := d.short(i.Target); is {
+			images[n].Shortage = s
 			reasons = append(reasons, releaseName(i.Target)+": "+s.Error())
 		}
 	}

@@ -58,6 +58,10 @@ func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
 	assert.Equal(t, agent.Hold{Name: agent.HoldDisk, Reason: velum + ":4.0.0-rev2-build1.1: " +
 		"needs 104.9 MB to pull and 209.7 MB to unpack, and 1.6 GB of 10.7 GB stay free: " +
 		"only 1.8 GB are free on /var/lib/containerd"}, p.Holds[0])
+	short := image(s, "velum.yaml", "velum").Shortage
+	require.NotNil(t, short)
+	assert.Equal(t, int64(1700*mib), short.Free)
+	assert.NotZero(t, short.Compressed+short.Unpacked)
 	assert.Empty(t, p.Error)
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"), "nothing is offered that is not staged")
 	assert.False(t, image(s, "velum.yaml", "velum").Staged)

@@ -152,8 +152,11 @@ func (r *Record) unproved(rel Release, rule Rule) (Refusal, bool) {
 	if !is || rule.Signatures != SignaturesRequire {
 		return Refusal{}, false
 	}
-	again := u.RetryAt.UTC().Format(time.RFC3339)
-	return Refusal{Tag: rel.Name(), Rule: RuleSignature, Reason: u.Reason + "; looked for again at " + again}, true
+	again := u.RetryAt.UTC()
+	return Refusal{
+		Tag: rel.Name(), Rule: RuleSignature, RetryAt: again,
+		Reason: u.Reason + "; looked for again at " + again.Format(time.RFC3339),
+	}, true
 }
 
 // refuses tells by which rule a release may not be offered, whatever runs.

@@ -66,6 +66,7 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	require.NotEmpty(t, i.Refused)
 	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
 	assert.Contains(t, i.Refused[0].Reason, "not signed; looked for again at 2026-05-01T12:05:00Z")
+	assert.Equal(t, time.Date(2026, time.May, 1, 12, 5, 0, 0, time.UTC), i.Refused[0].RetryAt)
 	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
 	w.idle()
 	w.agent.Jitter = func() float64 { return 0.5 }

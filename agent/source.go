@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"time"
 )
@@ -20,17 +21,25 @@ func (r *Record) noteFailure(repository string, err error, now time.Time, jitter
 	s := r.Sources[repository]
 	se, ok := errors.AsType[*SourceError](err)
 	if !ok {
-		se = &SourceError{}
+		se = &SourceError{Err: err}
 	}
 	if !se.Unasked || s.Failures == 0 {
 		s.Failures++
 	}
-	s.Error = err.Error()
+	s.Error, s.Reason = err.Error(), se.Answer()
+	s.Cause, s.HTTPStatus = cmp.Or(se.Cause, CauseOther), se.Status
 	if se.Host != "" {
 		s.Host, s.Mirror = se.Host, se.Mirror
 	}
 	s.RetryAt = RetryTime(now, se.RetryAt, s.Failures, jitter)
 	r.source(repository, s)
+}
+
+// err is the failure of a source as the record keeps it.
+func (s SourceRecord) err(repository string) error {
+	return &refusal{s.Error, &SourceError{
+		Repository: repository, Host: s.Host, Mirror: s.Mirror, Status: s.HTTPStatus, Cause: s.Cause,
+	}}
 }
 
 func (r *Record) source(repository string, s SourceRecord) {

@@ -32,8 +32,9 @@ type Status struct {
 	SchemaVersion int        `json:"schemaVersion"`
 	Version       string     `json:"version"` // of the agent
 	State         State      `json:"state"`
-	Reason        string     `json:"reason"` // one sentence for people
-	Since         time.Time  `json:"since"`  // of State
+	Reason        string     `json:"reason"` // one sentence for people, made from Reasons
+	Reasons       []Reason   `json:"reasons"`
+	Since         time.Time  `json:"since"` // of State
 	Written       time.Time  `json:"written"`
 	LastCheck     *time.Time `json:"lastCheck"`
 	NextCheck     *time.Time `json:"nextCheck"`          // null: polling is off
@@ -68,6 +69,9 @@ type SourceStatus struct {
 	LastSuccess *time.Time `json:"lastSuccess"`
 	Failures    int        `json:"failures"`
 	Error       string     `json:"error"`
+	Reason      string     `json:"reason"`     // Error without the repository
+	Cause       Cause      `json:"cause"`      // of Error; "": there is none
+	HTTPStatus  int        `json:"httpStatus"` // 0: the host gave none
 	RetryAt     *time.Time `json:"retryAt"`
 }
 
@@ -101,22 +105,25 @@ type ImageStatus struct {
 	Refused     []Refusal  `json:"refused"` // what is not offered, and by which rule
 	// NotAllowed are those that are newer and that the configuration refuses, the
 	// highest for each setting that would allow it.
-	NotAllowed   []Refusal     `json:"notAllowed"`
-	RebuildsOnly *RebuildsOnly `json:"rebuildsOnly"` // null: the followed tag is understood
-	Notes        []string      `json:"notes"`
-	Error        string        `json:"error"`
+	NotAllowed   []Refusal      `json:"notAllowed"`
+	RebuildsOnly *RebuildsOnly  `json:"rebuildsOnly"` // null: the followed tag is understood
+	Shortage     *ShortageError `json:"shortage"`     // null: there is room for its pull
+	Notes        []string       `json:"notes"`
+	Error        string         `json:"error"`
+	ErrorKind    ErrorKind      `json:"errorKind"`
 }
 
 // PodStatus is one pod manifest.
 type PodStatus struct {
-	PodManifest string `json:"podManifest"` // file name
-	Pod         string `json:"pod"`
-	Change      string `json:"change"`  // the largest of its images
-	Waiting     bool   `json:"waiting"` // a rendered file waits for approval
-	Edits       []Edit `json:"edits"`   // what an apply changes
-	Left        []Left `json:"left"`    // references that are not edited, and why
-	Holds       []Hold `json:"holds"`
-	Error       string `json:"error"`
+	PodManifest string    `json:"podManifest"` // file name
+	Pod         string    `json:"pod"`
+	Change      string    `json:"change"`  // the largest of its images
+	Waiting     bool      `json:"waiting"` // a rendered file waits for approval
+	Edits       []Edit    `json:"edits"`   // what an apply changes
+	Left        []Left    `json:"left"`    // references that are not edited, and why
+	Holds       []Hold    `json:"holds"`
+	Error       string    `json:"error"`
+	ErrorKind   ErrorKind `json:"errorKind"`
 	// RolledBack: the pod was brought back to what ran well before; null: it was not, or
 	// has got a newer release since.
 	RolledBack *RolledBack `json:"rolledBack"`

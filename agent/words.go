@@ -173,7 +173,19 @@ type Hold struct {
 	Reason string `json:"reason"` // for people
 	// Until is when it ends by itself, as Reason says; zero: nobody knows.
 	Until time.Time `json:"until,omitzero"`
+	// Image is the repository that HoldAsked, HoldWithheld and HoldRefused are about; "*": all of them.
+	Image string `json:"image,omitempty"`
+	// By is who wants HoldAsked: ByPerson or ByConfiguration.
+	By string `json:"by,omitempty"`
+	// Grain is the grain of HoldBusy; empty: the grains could not be read.
+	Grain string `json:"grain,omitempty"`
 }
+
+// Who can want that nothing is applied.
+const (
+	ByPerson        = "person"
+	ByConfiguration = "configuration"
+)
 
 // IsPlaceholder reports whether a tag in a template waits for its value.
 func IsPlaceholder(tag string) bool {

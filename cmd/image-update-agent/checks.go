@@ -82,7 +82,8 @@ func (s settings) checkGrains(ctx context.Context, log *slog.Logger) finding {
 	case err != nil:
 		return fail("grains", err, "repair the file by hand: Salt drops every grain of a file that it cannot read")
 	case busy != "":
-		return warn("grains", busy, "wait for that operation; nothing is written or applied meanwhile")
+		return warn("grains", "the grain "+busy+" is true",
+			"wait for that operation; nothing is written or applied meanwhile")
 	default:
 		return ok("grains", s.Grains.Path)
 	}

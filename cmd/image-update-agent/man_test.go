@@ -98,6 +98,8 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		"STATUS":      constants(t, "State", agentRoom),
 		"HOLDS":       holdsOfTheCode(t),
 		"REFUSALS":    constants(t, "Rule", agentRoom),
+		"REASONS":     constants(t, "Kind", agentRoom),
+		"ERRORS":      constants(t, "Error", agentRoom),
 		"RESULTS":     constants(t, "Result", agentRoom),
 		"EXIT STATUS": codes,
 		"METRICS":     metrics,

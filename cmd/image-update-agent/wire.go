@@ -210,11 +210,7 @@ func announced(err error) error {
 }
 
 func (s salt) Busy(ctx context.Context) (string, error) {
-	name, err := s.store.Busy(ctx)
-	if err != nil || name == "" {
-		return "", err
-	}
-	return "the grain " + name + " is true", nil
+	return s.store.Busy(ctx)
 }
 
 // silent announces nothing, and takes back the reboot that was asked for while it

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+)
+
+// Programs read what a state's sentence says from fields.
+func TestReasonsHaveKindsAndFields(t *testing.T) {
+	const file = "velum.yaml"
+	for name, c := range map[string]struct {
+		status func(t *testing.T) agent.Status
+		want   []agent.Reason
+	}{
+		"nothing to do": {
+			func(t *testing.T) agent.Status { t.Helper(); w, _ := running(t); return w.check() },
+			[]agent.Reason{{Kind: agent.KindNone}},
+		},
+		"nothing is followed": {
+			func(t *testing.T) agent.Status { t.Helper(); return newWorld(t).check() },
+			[]agent.Reason{{Kind: agent.KindNone}},
+		},
+		"an offer": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				return w.check()
+			},
+			[]agent.Reason{{Kind: agent.KindApproval, PodManifest: file, Change: "revision"}},
+		},
+		"a hold": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				w.hold(agent.PersonHold{Until: w.Clock.Now().Add(time.Hour)}, "velum")
+				return w.look()
+			},
+			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Image: velum, Hold: agent.HoldAsked}},
+		},
+		"a busy node": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				w.Grain.SetBusy("update_in_progress")
+				s := w.look()
+				hold := podOf(s, file).Holds[0]
+				assert.Equal(t, "update_in_progress", hold.Grain)
+				assert.Equal(t, "the grain update_in_progress is true", hold.Reason)
+				return s
+			},
+			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Hold: agent.HoldBusy}},
+		},
+		"a source that does not answer": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Down(&agent.SourceError{
+					Repository: velum, Host: agenttest.Host, Mirror: true, Status: 503, Cause: agent.CauseServerError, Err: errors.New("503"),
+				})
+				s := w.poll()
+				source := s.Sources[0]
+				assert.Equal(t, "mirror "+agenttest.Host+": 503", source.Reason)
+				assert.Equal(t, velum+": "+source.Reason, source.Error)
+				assert.Equal(t, agent.CauseServerError, source.Cause)
+				assert.Equal(t, 503, source.HTTPStatus)
+				assert.Equal(t, agent.ErrorSource, image(s, file, "velum").ErrorKind)
+				return s
+			},
+			[]agent.Reason{{
+				Kind: agent.KindSource, Image: velum, Host: agenttest.Host, Cause: agent.CauseServerError, HTTPStatus: 503,
+			}},
+		},
+		"a source that has never answered": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w := newWorld(t)
+				w.Node.PutTemplate(file, podYAML("velum", "velum="+velum+":4.0.0"))
+				w.Registry.Down(&agent.SourceError{Repository: velum, Host: agenttest.Host, Cause: agent.CauseDNS, Err: errors.New("x")})
+				w.poll()
+				w.restart()
+				s := w.look()
+				assert.Equal(t, agent.ErrorSource, image(s, file, "velum").ErrorKind, "also of what the record has kept")
+				return s
+			},
+			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Image: velum, Hold: agent.HoldWithheld}},
+		},
+		"nobody was asked": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w := newWorld(t)
+				w.Node.PutTemplate(file, podYAML("velum", "velum="+velum+":4.0.0"))
+				return w.look()
+			},
+			[]agent.Reason{{Kind: agent.KindUnasked, PodManifest: file}},
+		},
+		"a tag that is gone": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Retract(velum, "4.0.0-rev1")
+				s := w.poll()
+				assert.Equal(t, agent.ErrorNotFound, image(s, file, "velum").ErrorKind)
+				return s
+			},
+			[]agent.Reason{{
+				Kind: agent.KindGone, PodManifest: file, Image: velum, Tag: "4.0.0-rev1", ErrorKind: agent.ErrorNotFound,
+			}},
+		},
+		"a pod manifest that cannot be read": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Node.PutTemplate(file, []byte("{"))
+				s := w.check()
+				assert.Equal(t, agent.ErrorOther, podOf(s, file).ErrorKind)
+				return s
+			},
+			[]agent.Reason{{Kind: agent.KindManifest, PodManifest: file, ErrorKind: agent.ErrorOther}},
+		},
+		"what cannot be staged": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("broken") }
+				return w.check()
+			},
+			[]agent.Reason{{Kind: agent.KindStep, Image: velum, ErrorKind: agent.ErrorOther}},
+		},
+		"a grain that cannot be set": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Grain.Fail(agent.ErrConflict)
+				w.check()
+				return w.check()
+			},
+			[]agent.Reason{{Kind: agent.KindStep, ErrorKind: agent.ErrorConflict}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assertReasons(t, c.status(t), c.want)
+		})
+	}
+}
+
+// What became of a pod that did not come up.
+func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
+	const file = "velum.yaml"
+	for name, c := range map[string]struct {
+		status func(t *testing.T) agent.Status
+		want   []agent.Reason
+	}{
+		"rolled back": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.bad(1, "9.9")
+				_, s := w.apply()
+				assertReasons(t, s, []agent.Reason{{Kind: agent.KindRolledBack, PodManifest: file, ErrorKind: agent.ErrorNotUp}})
+				return w.look()
+			},
+			[]agent.Reason{{Kind: agent.KindRolledBack, PodManifest: file, Tag: "4.0.0-rev1-build9.9"}},
+		},
+		"rolled back by hand": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				w.apply()
+				_, s, err := w.agent.Rollback(t.Context(), []string{"velum"})
+				require.NoError(t, err)
+				return s
+			},
+			[]agent.Reason{{Kind: agent.KindNone}, {Kind: agent.KindRolledBack, PodManifest: file}},
+		},
+		"not rolled back": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, first := running(t)
+				w.Node.Crash(first.Digest, true)
+				w.Node.Restart(file, "velum")
+				w.bad(1, "1.2")
+				_, s := w.apply()
+				assertReasons(t, s, []agent.Reason{{Kind: agent.KindNotUp, PodManifest: file, ErrorKind: agent.ErrorNotUp}})
+				return w.look()
+			},
+			[]agent.Reason{{Kind: agent.KindNotUp, PodManifest: file}},
+		},
+		"down": {
+			func(t *testing.T) agent.Status {
+				t.Helper()
+				w, first := running(t)
+				w.Node.Crash(first.Digest, true)
+				w.Node.Restart(file, "velum")
+				return w.look()
+			},
+			[]agent.Reason{{Kind: agent.KindDown, PodManifest: file, Container: "velum", Image: velum}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { assertReasons(t, c.status(t), c.want) })
+		})
+	}
+}
+
+// assertReasons compares the reasons of a status but for texts, digests and times.
+func assertReasons(t *testing.T, s agent.Status, want []agent.Reason) {
+	t.Helper()
+	var got []agent.Reason
+	for _, r := range s.Reasons {
+		assert.Contains(t, s.Reason, r.Text)
+		r.Text, r.Digest, r.Since, r.Until, r.RetryAt = "", "", time.Time{}, time.Time{}, time.Time{}
+		got = append(got, r)
+	}
+	assert.Equal(t, want, got, s.Reason)
+}
+
+// The most exact kind that is true of an error.
+func TestKindsOfErrors(t *testing.T) {
+	t.Parallel()
+	source := &agent.SourceError{Repository: velum, Err: errors.New("x")}
+	for want, errs := range map[agent.ErrorKind][]error{
+		"":                  {nil},
+		agent.ErrorDisk:     {&agent.ShortageError{}, agent.ErrNoSpace},
+		agent.ErrorUnsigned: {fmt.Errorf("%w: %w", agent.ErrHeld, agent.ErrUnsigned)},
+		agent.ErrorForged:   {agent.ErrForged},
+		agent.ErrorNotFound: {&agent.SourceError{Err: agent.ErrNotFound}},
+		agent.ErrorPlatform: {agent.ErrPlatform},
+		agent.ErrorSource:   {source, fmt.Errorf("%w: registry away: %w", agent.ErrHeld, source)},
+		agent.ErrorConflict: {agent.ErrConflict},
+		agent.ErrorHeld:     {agent.ErrHeld},
+		agent.ErrorOther:    {errors.New("x")},
+	} {
+		for _, err := range errs {
+			assert.Equal(t, want, agent.ErrorKindOf(err), "%v", err)
+		}
+	}
+}
