@@ -59,7 +59,7 @@ var guests = map[string][]string{
 	"golang.org/x/net/http/httpproxy":      {"internal/registry/hosts"},
 	"golang.org/x/net/netutil":             {"internal/api", "internal/metrics"},
 	"golang.org/x/sync":                    {"agent", "cmd/image-update-agent", "internal/images"},
-	"golang.org/x/sys":                     {"cmd/image-update-agent", "internal/atomicfile", "internal/pods", "internal/state", "systemd"},
+	"golang.org/x/sys":                     {"internal/doctor", "internal/atomicfile", "internal/pods", "internal/state", "systemd"},
 	"golang.org/x/term":                    {"internal/terminal"},
 	"golang.org/x/time":                    {"internal/images", "internal/registry"},
 	"google.golang.org/grpc":               {"internal/images", "internal/pods", "internal/runtimeevents"},
@@ -116,7 +116,7 @@ func floorsOf(design string) (map[string]int, error) {
 	}
 	house, _, _ := strings.Cut(rest, "\n## ")
 	floors := map[string]int{}
-	for _, line := range regexp.MustCompile(`(?m)^ {4}(\S+)/ +([0-4])  `).FindAllStringSubmatch(house, -1) {
+	for _, line := range regexp.MustCompile(`(?m)^ {4}(\S+)/ +([0-9])  `).FindAllStringSubmatch(house, -1) {
 		floors[line[1]] = int(line[2][0] - '0')
 	}
 	if len(floors) == 0 {

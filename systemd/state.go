@@ -29,6 +29,7 @@ type State struct {
 	Result   string   // of a service that has ended: success, exit-code, watchdog ...
 	Restarts uint32   // of a service, by the manager, since somebody started it
 	Watchdog time.Duration
+	PID      uint32 // of a service that runs
 }
 
 // statePatience is longer than that of a cycle: a person waits, on a node that may
@@ -59,7 +60,7 @@ func ReadState(ctx context.Context, address, unit string) (State, error) {
 	}
 	if strings.HasSuffix(unit, ".service") {
 		all = append(all, wanted{"Service.Result", &s.Result}, wanted{"Service.NRestarts", &s.Restarts},
-			wanted{"Service.WatchdogUSec", &watchdog})
+			wanted{"Service.WatchdogUSec", &watchdog}, wanted{"Service.MainPID", &s.PID})
 	}
 	for _, p := range all {
 		if err := property(ctx, conn, unitPath(unit), p.name, p.into); err != nil {

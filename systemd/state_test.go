@@ -35,7 +35,7 @@ func unitProperties() map[string]any {
 	return map[string]any{
 		"Unit.LoadState": "loaded", "Unit.UnitFileState": "enabled", "Unit.ActiveState": "active",
 		"Unit.NeedDaemonReload": true, "Unit.DropInPaths": []string{"/etc/a.conf", "/etc/b\n.conf"},
-		"Service.Result": "success", "Service.NRestarts": uint32(3), "Service.WatchdogUSec": uint64(180e6),
+		"Service.Result": "success", "Service.NRestarts": uint32(3), "Service.WatchdogUSec": uint64(180e6), "Service.MainPID": uint32(4711),
 	}
 }
 
@@ -55,7 +55,7 @@ func TestStateOfAService(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, systemd.State{
 		Load: "loaded", File: "enabled", Active: "active", Changed: true, DropIns: []string{"/etc/a.conf", "/etc/b .conf"},
-		Result: "success", Restarts: 3, Watchdog: 3 * time.Minute,
+		Result: "success", Restarts: 3, Watchdog: 3 * time.Minute, PID: 4711,
 	}, s)
 	s, err = readService(t, func(p map[string]any) { p["Service.WatchdogUSec"] = uint64(math.MaxUint64) })
 	require.NoError(t, err)

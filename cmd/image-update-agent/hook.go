@@ -15,12 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/hook"
 )
 
-const (
-	// saltCall is where Salt's packages have it, or a symlink to it.
-	saltCall = "usr/bin/salt-call"
-	// runtimeDefault is where the path unit looks.
-	runtimeDefault = "run/image-update-agent"
-)
+// saltCall is where Salt's packages have it, or a symlink to it.
+const saltCall = "usr/bin/salt-call"
 
 // hookCommand is for the unit, and hidden: by hand, systemctl start does the same.
 func (a *app) hookCommand() *cobra.Command {
@@ -44,7 +40,7 @@ tell. The daemon neither waits for it nor hears of it.`,
 			if err != nil {
 				// What is due is taken away all the same, or the path unit would begin anew
 				// at once, for ever.
-				return errors.Join(err, hook.New("", filepath.Join(a.root, runtimeDefault)).Take())
+				return errors.Join(err, hook.New("", filepath.Join(a.root, hook.UnitDir)).Take())
 			}
 			if err := s.desk().Take(); err != nil {
 				return err

@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -247,7 +248,7 @@ var views = map[string][]any{
 	"plan":                      {statuspage.PlanView{}},
 	"apply, rollback":           {statuspage.Outcome{}},
 	"hold, unhold":              {heldView{}, unheldView{}},
-	"doctor":                    {finding{}},
+	"doctor":                    {doctor.Finding{}},
 	"config show":               {config.Entry{}},
 	"config check":              {checkedConfig{}},
 	"put-back":                  {putBackView{}},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -57,7 +58,7 @@ func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
 			return a.printBoot([]agent.BootStep{{Step: agent.Step{File: "velum.yaml"}, Reason: until}})
 		},
 		"doctor": func(a *app) error {
-			return a.printFindings([]finding{warn("daemon", until, "")})
+			return a.printFindings([]doctor.Finding{{Check: "daemon", Detail: until}})
 		},
 		"status": func(a *app) error {
 			return a.printStatus(agent.Status{State: agent.StateFailed, Since: time.Unix(0, 0), Reason: until})

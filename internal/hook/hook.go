@@ -36,6 +36,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
+// UnitDir is where image-update-agent-hook.path looks for what is due, below the root.
+const UnitDir = "run/image-update-agent"
+
 const (
 	// announcementFile is in the runtime directory, for everybody.
 	announcementFile = "announcement.json"

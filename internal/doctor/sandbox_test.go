@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 
 // sandboxed is a process that sees one of the directories read-only, and of all
 // users and groups root alone, as the hardened daemon does.
-func sandboxed(t *testing.T, readOnly string) peer {
+func sandboxed(t *testing.T, readOnly string) (proc string) {
 	t.Helper()
 	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
 	child := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-euc",
@@ -38,7 +39,7 @@ func sandboxed(t *testing.T, readOnly string) peer {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
-	return peer{pid: child.Process.Pid}
+	return filepath.Join("/proc", strconv.Itoa(child.Process.Pid))
 }
 
 func TestDoctorSeesWhatTheUnitForbids(t *testing.T) {
@@ -55,18 +56,18 @@ func TestDoctorSeesWhatTheUnitForbids(t *testing.T) {
 	daemon := sandboxed(t, forbidden)
 	missing := filepath.Join(dir, "missing")
 
-	assert.Equal(t, []finding{ok("unit", "the daemon may write what it has to")},
-		daemon.checkSandbox([]string{allowed, missing}, []string{ours, missing}))
-	found := daemon.checkSandbox([]string{forbidden, allowed}, []string{others, ours})
+	assert.Equal(t, []Finding{ok("unit", "the daemon may write what it has to")},
+		checkSandbox(daemon, []string{allowed, missing}, []string{ours, missing}))
+	found := checkSandbox(daemon, []string{forbidden, allowed}, []string{others, ours})
 	require.Len(t, found, 2)
-	assert.Equal(t, verdictFail, found[0].Verdict)
+	assert.Equal(t, Fail, found[0].Verdict)
 	assert.Equal(t, forbidden+": read-only for the daemon", found[0].Detail)
 	assert.Contains(t, found[0].Remedy, "ReadWritePaths="+forbidden+" below [Service]")
-	assert.Equal(t, verdictWarn, found[1].Verdict)
+	assert.Equal(t, Warn, found[1].Verdict)
 	assert.Equal(t, others+": the daemon cannot keep its group 42, so it does not write it", found[1].Detail)
 	assert.Contains(t, found[1].Remedy, "chgrp root "+others)
 
-	unlimited := peer{pid: os.Getpid()}
-	assert.Equal(t, []finding{ok("unit", "the daemon may write what it has to")},
-		unlimited.checkSandbox([]string{forbidden, allowed}, []string{others, ours}))
+	const unlimited = "/proc/self"
+	assert.Equal(t, []Finding{ok("unit", "the daemon may write what it has to")},
+		checkSandbox(unlimited, []string{forbidden, allowed}, []string{others, ours}))
 }

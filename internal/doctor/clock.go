@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"fmt"
@@ -77,7 +77,7 @@ func (d *dates) note(host string, header http.Header, now time.Time) {
 
 // check compares our clock with build and hosts. One host that agrees is enough:
 // then it is the others that are wrong.
-func (d *dates) check(now, built time.Time) finding {
+func (d *dates) check(now, built time.Time) Finding {
 	const check = "clock"
 	const remedy = "set the clock, and keep it set (timedatectl set-ntp true): certificates and tokens count on it"
 	it := now.UTC().Format(time.RFC3339)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"context"
@@ -8,25 +8,26 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 )
 
 // checkKeys lists the keys that signatures are verified with, by fingerprint,
 // where a repository wants signatures; each file that does not count is a finding.
-func (s settings) checkKeys(ctx context.Context) []finding {
+func checkKeys(ctx context.Context, repositories []config.Repository, dirs []string) []Finding {
 	const check = "signature keys"
 	strictest := ""
-	for _, r := range s.Repositories {
+	for _, r := range repositories {
 		if r.Signatures == "require" || r.Signatures == "warn" && strictest == "" {
 			strictest = r.Signatures
 		}
 	}
 	if strictest == "" {
-		return []finding{ok(check, "no repository wants signatures")}
+		return []Finding{ok(check, "no repository wants signatures")}
 	}
 	heard := new(keyLog)
-	_, err := signature.New(signature.Options{Dirs: s.SignatureKeys, Log: slog.New(heard)}).Keys(ctx)
-	var out []finding
+	_, err := signature.New(signature.Options{Dirs: dirs, Log: slog.New(heard)}).Keys(ctx)
+	var out []Finding
 	for _, line := range heard.refused {
 		out = append(out, warn(check, line, "a key is a *.pem file with one public key: correct it or remove it"))
 	}

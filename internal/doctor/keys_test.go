@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"crypto/ecdsa"
@@ -32,55 +32,60 @@ func publicKey(t *testing.T, path string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+func keysOf(t *testing.T, s config.Settings) []Finding {
+	t.Helper()
+	return checkKeys(t.Context(), s.Repositories, s.SignatureKeys)
+}
+
 func TestCheckKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	wanting := func(signatures ...string) settings {
-		s := settings{Settings: config.Settings{SignatureKeys: []string{dir}}}
+	wanting := func(signatures ...string) config.Settings {
+		s := config.Settings{SignatureKeys: []string{dir}}
 		for _, wanted := range signatures {
 			s.Repositories = append(s.Repositories, config.Repository{Match: "*", Signatures: wanted})
 		}
 		return s
 	}
 	for name, signatures := range map[string][]string{"no policy": {}, "none says": {""}, "off": {"off"}} {
-		all := wanting(signatures...).checkKeys(t.Context())
+		all := keysOf(t, wanting(signatures...))
 		require.Len(t, all, 1, name)
-		found(t, all[0], verdictOK, "no repository wants signatures")
+		found(t, all[0], OK, "no repository wants signatures")
 	}
-	for signatures, verdict := range map[string]string{"require": verdictFail, "warn": verdictWarn} {
-		all := wanting("off", signatures, "warn").checkKeys(t.Context())
+	for signatures, verdict := range map[string]string{"require": Fail, "warn": Warn} {
+		all := keysOf(t, wanting("off", signatures, "warn"))
 		require.Len(t, all, 1)
 		found(t, all[0], verdict, "no *.pem in "+dir, "set signatureKeys")
 	}
 
 	a, b := filepath.Join(dir, "a.pem"), filepath.Join(dir, "b.pem")
 	first, second := publicKey(t, a), publicKey(t, b)
-	all := wanting("require").checkKeys(t.Context())
+	all := keysOf(t, wanting("require"))
 	require.Len(t, all, 1)
-	found(t, all[0], verdictOK, a, first, b, second)
+	found(t, all[0], OK, a, first, b, second)
 
 	elsewhere := wanting("require")
 	elsewhere.SignatureKeys = append(elsewhere.SignatureKeys, filepath.Join(dir, "none"))
-	all = elsewhere.checkKeys(t.Context())
+	all = keysOf(t, elsewhere)
 	require.Len(t, all, 2)
-	found(t, all[0], verdictWarn, filepath.Join(dir, "none"), "correct signatureKeys")
-	found(t, all[1], verdictOK, first)
+	found(t, all[0], Warn, filepath.Join(dir, "none"), "correct signatureKeys")
+	found(t, all[1], OK, first)
 	elsewhere.SignatureKeys = []string{filepath.Join(dir, "none")}
-	all = elsewhere.checkKeys(t.Context())
+	all = keysOf(t, elsewhere)
 	require.Len(t, all, 1, "one thing is wrong")
-	found(t, all[0], verdictFail, filepath.Join(dir, "none"), "put the publisher's public key there")
+	found(t, all[0], Fail, filepath.Join(dir, "none"), "put the publisher's public key there")
 
 	require.NoError(t, os.WriteFile(b, []byte("nonsense"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c.pem"), 0o755), "root may read any file, and no directory")
-	all = wanting("warn", "require").checkKeys(t.Context())
+	all = keysOf(t, wanting("warn", "require"))
 	require.Len(t, all, 3, "each broken file is named, and the others count")
-	found(t, all[0], verdictWarn, b, "no PEM", "correct it or remove it")
-	found(t, all[1], verdictWarn, filepath.Join(dir, "c.pem"), "not a regular file")
-	found(t, all[2], verdictOK, first)
+	found(t, all[0], Warn, b, "no PEM", "correct it or remove it")
+	found(t, all[1], Warn, filepath.Join(dir, "c.pem"), "not a regular file")
+	found(t, all[2], OK, first)
 	assert.NotContains(t, all[2].Detail, second)
 
 	require.NoError(t, os.Remove(a))
-	all = wanting("require").checkKeys(t.Context())
+	all = keysOf(t, wanting("require"))
 	require.Len(t, all, 3)
-	found(t, all[2], verdictFail, "nothing is staged of what requires a signature")
+	found(t, all[2], Fail, "nothing is staged of what requires a signature")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"bytes"
@@ -14,10 +14,9 @@ import (
 )
 
 // checkPort asks the port for Prometheus, and whether it is ours that answers.
-func (s settings) checkPort(ctx context.Context, daemon *agent.Status) finding {
+func checkPort(ctx context.Context, address string, daemon *agent.Status) Finding {
 	const check = "metrics port"
 	const ours = "image_update_agent_build_info"
-	address := s.Metrics.Listen
 	switch {
 	case address == "":
 		return ok(check, "none: the numbers are on the status socket")

@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // checkHooks looks at what is run for a change, where anything is.
-func (s settings) checkHooks(ctx context.Context, a *app) []finding {
-	if !s.Hooks.Configured() {
-		return []finding{ok("hooks", "none is configured")}
+func (n Node) checkHooks(ctx context.Context) []Finding {
+	if !n.Hooks.Configured() {
+		return []Finding{ok("hooks", "none is configured")}
 	}
-	var out []finding
-	if s.Hooks.SaltRefresh {
-		if _, err := s.saltRefresh(a).Check(); err != nil {
+	var out []Finding
+	if n.Hooks.SaltRefresh {
+		if _, err := n.SaltCall.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
 				"install salt-minion on the node itself, or take hooks.saltRefresh out: "+
 					"the minion can look at its grains every so many minutes, too (docs/salt.md)"))
 		}
 	}
-	if s.Hooks.Exec != "" {
-		if _, err := s.hookProgram(a).Check(); err != nil {
+	if n.Hooks.Exec != "" {
+		if _, err := n.HookProgram.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
 				"the program, and each directory and symlink on the way to it: "+
 					"root's, writable by nobody else; or correct hooks.exec"))
 		}
 	}
-	if !s.atUnitsPaths() {
-		detail := fmt.Sprintf("%s looks in /%s, not in %s", systemd.HookPath, runtimeDefault, s.RuntimeDir)
+	if n.at(hook.UnitDir) != n.RuntimeDir {
+		detail := fmt.Sprintf("%s looks in /%s, not in %s", systemd.HookPath, hook.UnitDir, n.RuntimeDir)
 		out = append(out, warn("hooks", detail,
 			"a drop-in of the unit, with PathExists= of hook.due in runtimeDir, if there is none yet"))
 	}
-	if problem, found := s.checkHookUnits(ctx); found {
+	if problem, found := n.checkHookUnits(ctx); found {
 		out = append(out, problem)
 	}
 	if len(out) == 0 {
@@ -44,8 +45,8 @@ func (s settings) checkHooks(ctx context.Context, a *app) []finding {
 }
 
 // checkHookUnits asks who is to run the hooks, and how the last one ended.
-func (s settings) checkHookUnits(ctx context.Context) (finding, bool) {
-	path, err := systemd.Active(ctx, s.systemBus(), systemd.HookPath)
+func (n Node) checkHookUnits(ctx context.Context) (Finding, bool) {
+	path, err := systemd.Active(ctx, n.Bus, systemd.HookPath)
 	switch {
 	case err != nil:
 		return warn("hooks", fmt.Sprintf("%s: %v", systemd.HookPath, err), "systemctl status "+systemd.HookPath), true
@@ -56,12 +57,9 @@ func (s settings) checkHookUnits(ctx context.Context) (finding, bool) {
 		return warn("hooks", fmt.Sprintf("%s is %s: nothing is run", systemd.HookPath, path),
 			"systemctl enable --now "+systemd.HookPath), true
 	}
-	service, err := systemd.Active(ctx, s.systemBus(), systemd.HookService)
+	service, err := systemd.Active(ctx, n.Bus, systemd.HookService)
 	if err == nil && service == "failed" {
 		return warn("hooks", "the last one did not end well", "journalctl -u "+systemd.HookService), true
 	}
-	return finding{}, false
+	return Finding{}, false
 }
-
-// atUnitsPaths: the units know the default only.
-func (s settings) atUnitsPaths() bool { return s.at(runtimeDefault) == s.RuntimeDir }

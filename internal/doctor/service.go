@@ -1,55 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// running is the daemon as its status socket shows it; nil: none answers.
-func (s settings) running(ctx context.Context) *agent.Status {
-	status, err := api.NewClient(s.socket("status.sock")).Status(ctx)
-	if err != nil {
-		return nil
-	}
-	return &status
-}
-
 // checkService looks at the units as the service manager has them. daemon is nil
 // where none answers.
-func (s settings) checkService(ctx context.Context, daemon *agent.Status) []finding {
+func (n Node) checkService(ctx context.Context, daemon *agent.Status) []Finding {
 	const check = "service"
-	unit, err := systemd.ReadState(ctx, s.systemBus(), systemd.ServiceUnit)
+	unit, err := systemd.ReadState(ctx, n.Bus, systemd.ServiceUnit)
 	if err != nil {
 		if errors.Is(err, bus.ErrNone) || errors.Is(err, bus.ErrAbsent) {
-			return []finding{ok(check, "not known: no service manager is on a system bus here")}
+			return []Finding{ok(check, "not known: no service manager is on a system bus here")}
 		}
-		return []finding{warn(check, err.Error(), "see whether systemd answers: busctl status org.freedesktop.systemd1")}
+		return []Finding{warn(check, err.Error(), "see whether systemd answers: busctl status org.freedesktop.systemd1")}
 	}
-	out := []finding{serviceFinding(unit, daemon)}
+	out := []Finding{serviceFinding(unit, daemon)}
 	if unit.Load != "loaded" {
 		return out
 	}
 	out = append(out, watchdogFinding(unit))
 	for _, b := range besides() {
-		if state, err := systemd.ReadState(ctx, s.systemBus(), b.name); err == nil {
-			out = append(out, b.judge(state, unit)...)
+		if state, err := systemd.ReadState(ctx, n.Bus, b.unit); err == nil {
+			out = append(out, b.check(state, unit)...)
 		}
+	}
+	if unit.PID != 0 {
+		dirs, files := n.written()
+		out = append(out, checkSandbox(filepath.Join("/proc", strconv.Itoa(int(unit.PID))), dirs, files)...)
 	}
 	return out
 }
 
 // serviceFinding judges the daemon's own unit, the worst first.
-func serviceFinding(unit systemd.State, daemon *agent.Status) finding {
+func serviceFinding(unit systemd.State, daemon *agent.Status) Finding {
 	const check = "service"
 	switch {
 	case unit.Load == "not-found" && daemon != nil:
@@ -85,7 +81,7 @@ func serviceFinding(unit systemd.State, daemon *agent.Status) finding {
 	return ok(check, detail)
 }
 
-func watchdogFinding(unit systemd.State) finding {
+func watchdogFinding(unit systemd.State) Finding {
 	const check = "watchdog"
 	if unit.Watchdog == 0 {
 		return warn(check, "it is off: a daemon that hangs is not ended",
@@ -95,47 +91,47 @@ func watchdogFinding(unit systemd.State) finding {
 }
 
 // beside is a unit that works together with the daemon's.
-type beside struct{ check, name, without string }
+type beside struct{ title, unit, without string }
 
 func besides() []beside {
 	return []beside{{
-		check: "status socket", name: systemd.SocketUnit,
-		without: "who asks for the status while the daemon restarts gets no answer",
+		title: "status socket", unit: systemd.SocketUnit,
+		without: "clients that ask for the status while the daemon restarts get no answer",
 	}, {
-		check: "rendering at boot", name: systemd.RenderUnit,
+		title: "rendering at boot", unit: systemd.RenderUnit,
 		without: "after an update of the system pods start with old pod manifests, and then again with new ones",
 	}}
 }
 
-// judge judges it; of one that is not installed nothing is said.
-func (b beside) judge(unit, service systemd.State) []finding {
+// check has nothing to say of a unit that is not installed.
+func (b beside) check(unit, service systemd.State) []Finding {
 	switch {
 	case unit.Load == "not-found":
 		return nil
 	case unit.Load != "loaded":
-		return []finding{warn(b.check, fmt.Sprintf("%s is %s: %s", b.name, unit.Load, b.without), "systemctl unmask "+b.name)}
-	case b.name == systemd.SocketUnit && service.Active == "active" && unit.Active != "active":
-		return []finding{warn(b.check, fmt.Sprintf("%s is %s: %s", b.name, unit.Active, b.without),
-			"systemctl restart "+b.name+" "+systemd.ServiceUnit)}
-	case b.name == systemd.RenderUnit && unit.File == "disabled":
-		return []finding{warn(b.check, fmt.Sprintf("%s is not enabled: %s", b.name, b.without), "systemctl enable "+b.name)}
+		return []Finding{warn(b.title, fmt.Sprintf("%s is %s: %s", b.unit, unit.Load, b.without), "systemctl unmask "+b.unit)}
+	case b.unit == systemd.SocketUnit && service.Active == "active" && unit.Active != "active":
+		return []Finding{warn(b.title, fmt.Sprintf("%s is %s: %s", b.unit, unit.Active, b.without),
+			"systemctl restart "+b.unit+" "+systemd.ServiceUnit)}
+	case b.unit == systemd.RenderUnit && unit.File == "disabled":
+		return []Finding{warn(b.title, fmt.Sprintf("%s is not enabled: %s", b.unit, b.without), "systemctl enable "+b.unit)}
 	case unit.Active == "failed":
-		return []finding{warn(b.check, b.name+" has failed", "journalctl -u "+b.name)}
+		return []Finding{warn(b.title, b.unit+" has failed", "journalctl -u "+b.unit)}
 	default:
-		return []finding{ok(b.check, b.name+" is "+unit.Active)}
+		return []Finding{ok(b.title, b.unit+" is "+unit.Active)}
 	}
 }
 
 // checkVersion compares the daemon with this program.
-func checkVersion(daemon *agent.Status) []finding {
+func checkVersion(daemon *agent.Status, version string) []Finding {
 	const check = "version"
 	switch {
 	case daemon == nil:
 		return nil // who needs it says so
 	case daemon.Version != version:
-		return []finding{warn(check, fmt.Sprintf("the daemon is %s, and this program %s", daemon.Version, version),
+		return []Finding{warn(check, fmt.Sprintf("the daemon is %s, and this program %s", daemon.Version, version),
 			"systemctl restart image-update-agent, when it is not applying; after an update of the system, the reboot")}
 	default:
-		return []finding{ok(check, version)}
+		return []Finding{ok(check, version)}
 	}
 }

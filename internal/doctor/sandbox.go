@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -17,31 +15,12 @@ import (
 )
 
 // checkSandbox compares what the daemon has to write with what its unit lets it
-// write. Nothing is said where none runs: another check does.
-func (s settings) checkSandbox(ctx context.Context) []finding {
-	daemon, err := peerOf(ctx, s.socket("agent.sock"))
-	if err != nil {
-		return nil
-	}
-	places := []string{s.PodManifests, s.StateDir}
-	var files []string
-	if entries, err := os.ReadDir(s.PodManifests); err == nil {
-		for _, e := range entries {
-			files = append(files, filepath.Join(s.PodManifests, e.Name()))
-		}
-	}
-	if s.Grains.Enabled {
-		places = append(places, filepath.Dir(s.Grains.Path))
-		files = append(files, s.Grains.Path)
-	}
-	return daemon.checkSandbox(places, files)
-}
-
-func (p peer) checkSandbox(directories, files []string) []finding {
+// write. proc is the daemon's directory below /proc.
+func checkSandbox(proc string, directories, files []string) []Finding {
 	const check = "unit"
-	var out []finding
+	var out []Finding
 	for _, dir := range directories {
-		switch readOnly, err := p.readOnly(dir); {
+		switch readOnly, err := isReadOnly(filepath.Join(proc, "root", dir)); {
 		case errors.Is(err, fs.ErrNotExist): // who needs it says so
 		case err != nil:
 			detail := fmt.Sprintf("what the daemon may write cannot be seen: %v", err)
@@ -53,7 +32,7 @@ func (p peer) checkSandbox(directories, files []string) []finding {
 		}
 	}
 	for _, file := range files {
-		group, known, err := p.knowsGroupOf(file)
+		group, known, err := knowsGroupOf(proc, file)
 		if err == nil && !known {
 			detail := fmt.Sprintf("%s: the daemon cannot keep its group %d, so it does not write it", file, group)
 			out = append(out, warn(check, detail,
@@ -61,25 +40,24 @@ func (p peer) checkSandbox(directories, files []string) []finding {
 		}
 	}
 	if len(out) == 0 {
-		return []finding{ok(check, "the daemon may write what it has to")}
+		return []Finding{ok(check, "the daemon may write what it has to")}
 	}
 	return out
 }
 
-// readOnly tells whether the process has a directory on a read-only mount; it
-// sees other mounts than we do (proc_pid_root(5)).
-func (p peer) readOnly(dir string) (bool, error) {
-	path := filepath.Join("/proc", strconv.Itoa(p.pid), "root", dir)
+// isReadOnly reports whether a directory is on a read-only mount. Below the root of a process (proc_pid_root(5)) these
+// are the mounts of the process.
+func isReadOnly(dir string) (bool, error) {
 	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return false, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
 	return stat.Flags&unix.ST_RDONLY != 0, nil
 }
 
-// knowsGroupOf tells whether the user namespace of the process has the group of a
+// knowsGroupOf reports whether the user namespace of a process has the group of a
 // file (user_namespaces(7)): only then can it give a file to that group.
-func (p peer) knowsGroupOf(file string) (group uint32, known bool, err error) {
+func knowsGroupOf(proc, file string) (group uint32, known bool, err error) {
 	info, err := os.Lstat(file)
 	if err != nil {
 		return 0, false, err
@@ -88,14 +66,14 @@ func (p peer) knowsGroupOf(file string) (group uint32, known bool, err error) {
 	if !is {
 		return 0, false, errors.ErrUnsupported
 	}
-	ids, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "gid_map"))
+	ids, err := os.ReadFile(filepath.Join(proc, "gid_map"))
 	if err != nil {
 		return 0, false, err
 	}
 	for line := range strings.Lines(string(ids)) {
 		var inside, outside, count uint64
 		if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
-			return 0, false, fmt.Errorf("/proc: gid_map: %w", err)
+			return 0, false, fmt.Errorf("%s: gid_map: %w", proc, err)
 		}
 		if gid := uint64(stat.Gid); gid >= outside && gid < outside+count {
 			return stat.Gid, true, nil

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/bus"
+)
+
+// busWait bounds what the bus is asked for.
+const busWait = 10 * time.Second
+
+// checkBus looks at the daemon's place on the system bus, and at what decides there.
+func (n Node) checkBus(ctx context.Context, daemon *agent.Status) []Finding {
+	const check = "d-bus"
+	const instead = "the command line works without it, and those who listen on the bus hear nothing"
+	ctx, cancel := context.WithTimeout(ctx, busWait)
+	defer cancel()
+	conn, err := bus.Open(ctx, n.Bus)
+	switch {
+	case errors.Is(err, bus.ErrNone):
+		return []Finding{ok(check, "there is no system bus")}
+	case err != nil:
+		return []Finding{warn(check, err.Error(), "systemctl status dbus")}
+	}
+	defer conn.Close()
+	name := api.BusName + ".conf"
+	if !isThere(n.at("usr/share/dbus-1/system.d", name)) && !isThere(n.at("etc/dbus-1/system.d", name)) {
+		return []Finding{advise(check, "its policy "+name+" is not installed: "+instead,
+			"install the whole package, then systemctl reload dbus")}
+	}
+	var owned bool
+	if err := ask(ctx, conn, &owned, "NameHasOwner", api.BusName); err != nil {
+		return []Finding{warn(check, err.Error(), "systemctl status dbus")}
+	}
+	if daemon != nil && !owned {
+		return []Finding{warn(check, "the daemon runs, and has not got its name "+api.BusName+": "+instead,
+			"systemctl reload dbus, if the policy is younger than the bus; then journalctl -u image-update-agent")}
+	}
+	return []Finding{ok(check, api.BusName), n.checkPolkit(ctx, conn)}
+}
+
+// checkPolkit tells whether others than root can act on the bus.
+func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
+	const check = "polkit"
+	const authority = "org.freedesktop.PolicyKit1"
+	if !isThere(n.at("usr/share/polkit-1/actions", api.BusName+".policy")) {
+		return advise(check, "its actions are not installed: on the bus root alone can act", "install the whole package")
+	}
+	var owned bool
+	var startable []string
+	err := ask(ctx, conn, &owned, "NameHasOwner", authority)
+	if err == nil && !owned {
+		err = ask(ctx, conn, &startable, "ListActivatableNames")
+	}
+	switch {
+	case err != nil:
+		return warn(check, err.Error(), "systemctl status dbus")
+	case !owned && !slices.Contains(startable, authority):
+		return advise(check, "polkitd is not there: on the bus root alone can act", "install polkit, if others are to act")
+	default:
+		return ok(check, "it decides who may act on the bus")
+	}
+}
+
+// ask asks the bus itself.
+func ask(ctx context.Context, conn *bus.Conn, into any, method string, args ...any) error {
+	return conn.Ask(ctx, bus.Question{
+		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus", Method: "org.freedesktop.DBus." + method, Args: args,
+	}, into)
+}
+
+func isThere(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/pods"
+	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+)
+
+// checkContainerd looks at containerd, CRI, what they are set up for, and then at what a cycle would plan.
+func (n Node) checkContainerd(ctx context.Context) []Finding {
+	clocks := new(dates)
+	findings, usable := n.checkRuntime(ctx)
+	if usable {
+		findings = append(findings, checkPlan(n.Plan(ctx, clocks.wrap))...)
+	}
+	return append(findings, clocks.check(time.Now(), builtAt()))
+}
+
+// checkRuntime is false where a cycle would get no further.
+func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
+	server, serverErr := askServer(ctx, n.Containerd)
+	runtime, err := pods.New(pods.Options{Socket: n.CRI.Socket})
+	if err != nil {
+		return []Finding{fail("cri", err, "correct cri.socket")}, false
+	}
+	space, criErr := runtime.Filesystem(ctx)
+	containerd := ok("containerd", n.Containerd.Socket+", "+server.Version)
+	cri := ok("cri", n.CRI.Socket)
+	if serverErr != nil {
+		containerd = fail("containerd", serverErr, "start containerd (systemctl start containerd), or set containerd.socket")
+	}
+	if criErr != nil {
+		cri = fail("cri", criErr, "enable containerd's CRI plugin, or set cri.socket")
+	}
+	findings := append([]Finding{containerd, cri},
+		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version)...)
+	if serverErr != nil || criErr != nil {
+		return findings, false
+	}
+	name, err := runtime.Snapshotter(ctx)
+	used := snapshotters{n.Containerd.Snapshotter, name, err, server}
+	_, loaded := server.Snapshotters[used.inUse()]
+	return append(findings, checkImageSpace(space, n.Disk), used.check(),
+		checkParallel(server, cmp.Or(used.cri, used.inUse()), config.Unpacks(n.prefix()))), loaded
+}
+
+// askServer asks containerd what it is.
+func askServer(ctx context.Context, c config.Containerd) (images.Server, error) {
+	store, err := images.New(images.Options{
+		Socket: c.Socket, Namespace: c.Namespace, Resolver: registry.New(registry.Options{}).Resolver(),
+	})
+	if err != nil {
+		return images.Server{}, err
+	}
+	return store.Server(ctx)
+}
+
+// checkHosts names the hosts.toml files that containerd does not follow. version
+// is containerd's; empty where it is not known.
+func checkHosts(dirs []hosts.Dir, version string) []Finding {
+	const check = "registry hosts"
+	const ignored = "containerd %s ignores the whole file, and asks upstream"
+	is16 := strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.")
+	var out []Finding
+	for _, d := range dirs {
+		file := filepath.Join(d.Path, "hosts.toml")
+		switch {
+		case d.Unparsed != nil:
+			out = append(out, fail(check, fmt.Errorf("%s: %w: "+ignored, file, d.Unparsed, version),
+				"correct the file; containerd reads it again at the next pull"))
+		case d.Err != nil:
+			out = append(out, fail(check, fmt.Errorf("%s: %w: nothing can be pulled", file, d.Err),
+				"correct the path in the file, or put the certificate there"))
+		case !d.HostTable && (d.Server != "" || d.Authorities) && is16:
+			out = append(out, fail(check, fmt.Errorf("%s: no [host] table: "+ignored, file, version),
+				"add a line with [host] at its end"))
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out
+	case len(dirs) == 0:
+		return []Finding{ok(check, "no hosts.toml: all images come from their own registries")}
+	default:
+		return []Finding{ok(check, fmt.Sprintf("%d hosts.toml", len(dirs)))}
+	}
+}
+
+// checkImageSpace says how large the next pull may be.
+func checkImageSpace(fs agent.Filesystem, d config.Disk) Finding {
+	const check = "image file system"
+	if fs.Size <= 0 {
+		return warn(check, fmt.Sprintf("%s: of unknown size", fs.Path), "check the file system")
+	}
+	reserve := max(d.Reserve, fs.Size/100*int64(d.ReservePercent))
+	collects := fs.Size / 100 * int64(100-d.HighMark) // what is free then
+	usable := fs.Free - max(reserve, collects)
+	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
+		fs.Path, agent.Bytes(fs.Free), agent.Bytes(fs.Size), agent.Bytes(reserve), d.HighMark, agent.Bytes(collects))
+	const remedy = "make room: `crictl rmi IMAGE` of what nobody needs (its --prune, before crictl 1.30, takes what " +
+		"is staged and the way back along); or enlarge the file system"
+	switch {
+	case usable > 0:
+		return ok(check, detail+": room for "+agent.Bytes(usable))
+	case fs.Free < collects:
+		return warn(check, detail+": kubelet removes images now", remedy)
+	default:
+		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, agent.Bytes(1-usable)),
+			remedy+", or lower disk.reserve or disk.reservePercent")
+	}
+}
+
+// snapshotters are what is said of the snapshotter, by whom.
+type snapshotters struct {
+	configured string // containerd.snapshotter
+	cri        string
+	criErr     error
+	server     images.Server
+}
+
+// inUse is the one that staging unpacks for; empty: nobody says.
+func (s snapshotters) inUse() string { return cmp.Or(s.configured, s.cri) }
+
+func (s snapshotters) check() Finding {
+	const check = "snapshotter"
+	used := s.inUse()
+	_, loaded := s.server.Snapshotters[used]
+	switch {
+	case used == "":
+		return fail(check, s.criErr, "set containerd.snapshotter to the one that containerd's CRI plugin is configured for")
+	case !loaded:
+		return fail(check, fmt.Errorf("%s: containerd has not loaded it; it has %s",
+			used, strings.Join(slices.Sorted(maps.Keys(s.server.Snapshotters)), ", ")),
+			"see why in containerd's log (journalctl -u containerd | grep snapshotter), or correct containerd.snapshotter")
+	case s.configured == "":
+		return ok(check, s.cri+", as CRI says")
+	case s.criErr != nil:
+		return warn(check, fmt.Sprintf("%s, as configured; %v", s.configured, s.criErr),
+			"compare containerd.snapshotter with containerd's configuration of CRI: with another one, images are unpacked twice")
+	case s.configured != s.cri:
+		return fail(check, fmt.Errorf("%s is configured, and CRI uses %s: what is staged is unpacked again for it",
+			s.configured, s.cri), "remove containerd.snapshotter from the configuration: the agent then uses what CRI says")
+	default:
+		return ok(check, s.cri+", as configured and as CRI says")
+	}
+}
+
+// rebase is the capability of snapshotters that take layers in any order
+// (containerd's core/snapshots.RebaseCap, 2.2).
+const rebase = "rebase"
+
+// checkParallel says whether the server can unpack the layers of an image side
+// by side. Staging asks for it with each pull; the server's own pulls, which are
+// CRI's, go by its configuration: unpacks is what that says, 0: nothing.
+func checkParallel(server images.Server, snapshotter string, unpacks int) Finding {
+	const check = "parallel unpacking"
+	switch {
+	case !slices.Contains(server.Snapshotters[snapshotter], rebase):
+		return ok(check, fmt.Sprintf("containerd %s with %s unpacks the layers of an image one after another "+
+			"(overlayfs of 2.2 and later need not)", server.Version, snapshotter))
+	case unpacks > 1:
+		return ok(check, fmt.Sprintf("when staged, and %d layers at once in kubelet's own pulls", unpacks))
+	default:
+		return advise(check, "layers are unpacked side by side when staged, but not in kubelet's own pulls: containerd "+
+			server.Version+" is not told to; it matters for what was not staged, as at a node's first start",
+			"in /etc/containerd/config.toml (version = 3) set max_concurrent_unpacks = 4 below "+
+				`[plugins."io.containerd.transfer.v1.local"], then systemctl restart containerd. Containers go on running`)
+	}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+)
+
+// found wants a Finding of that verdict with those texts, and a remedy exactly
+// where something is to be done.
+func found(t *testing.T, f Finding, verdict string, texts ...string) {
+	t.Helper()
+	assert.Equal(t, verdict, f.Verdict, "%+v", f)
+	for _, text := range texts {
+		assert.Contains(t, f.Detail+"\n"+f.Remedy, text)
+	}
+	assert.Equal(t, verdict == OK, f.Remedy == "", "%+v", f)
+}
+
+// spaces are image file systems of 100 GB, but where a name says otherwise.
+var spaces = map[string]struct {
+	free    int64
+	disk    config.Disk
+	verdict string
+	texts   []string
+}{
+	"plenty": {
+		60e9,
+		config.Disk{Reserve: 1 << 30, ReservePercent: 10, HighMark: 85},
+		OK,
+		[]string{"/images: 60.0 GB of 100.0 GB free", "10.0 GB are reserved", "at 85 % kubelet removes images (15.0 GB free)", "room for 45.0 GB"},
+	},
+	"the reserve is larger": {
+		24e9,
+		config.Disk{Reserve: 20e9, ReservePercent: 10, HighMark: 85},
+		OK,
+		[]string{"20.0 GB are reserved", "room for 4.0 GB"},
+	},
+	"below the reserve": {
+		19e9,
+		config.Disk{Reserve: 20e9, ReservePercent: 10, HighMark: 85},
+		Warn,
+		[]string{"nothing is staged until 1.0 GB more are free", "disk.reserve", "crictl rmi IMAGE"},
+	},
+	"exactly the reserve":         {20e9, config.Disk{Reserve: 20e9, HighMark: 85}, Warn, []string{"until 1 bytes more"}},
+	"the percentage is larger":    {14e9, config.Disk{Reserve: 1, ReservePercent: 14, HighMark: 90}, Warn, []string{"14.0 GB are reserved"}},
+	"kubelet collects":            {14e9, config.Disk{Reserve: 1, HighMark: 85}, Warn, []string{"kubelet removes images now", "enlarge"}},
+	"kubelet collects at another": {14e9, config.Disk{Reserve: 1, HighMark: 90}, OK, []string{"at 90 %", "room for 4.0 GB"}},
+}
+
+func TestCheckImageSpace(t *testing.T) {
+	t.Parallel()
+	for name, c := range spaces {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := checkImageSpace(agent.Filesystem{Path: "/images", Size: 100e9, Free: c.free}, c.disk)
+			found(t, f, c.verdict, c.texts...)
+		})
+	}
+	found(t, checkImageSpace(agent.Filesystem{Path: "/images"}, config.Disk{}), Warn, "/images: of unknown size")
+}
+
+var errNoName = errors.New("names no snapshotter")
+
+// sayings are what configuration, CRI and containerd say of the snapshotter.
+var sayings = map[string]struct {
+	said    snapshotters
+	verdict string
+	texts   []string
+}{
+	"CRI's":                 {snapshotters{cri: "overlayfs"}, OK, []string{"overlayfs, as CRI says"}},
+	"CRI's, as configured":  {snapshotters{configured: "overlayfs", cri: "overlayfs"}, OK, []string{"as configured and as CRI says"}},
+	"another than CRI's":    {snapshotters{configured: "native", cri: "overlayfs"}, Fail, []string{"native is configured, and CRI uses overlayfs", "remove containerd.snapshotter"}},
+	"CRI says nothing":      {snapshotters{criErr: errNoName}, Fail, []string{errNoName.Error(), "set containerd.snapshotter"}},
+	"configured, CRI quiet": {snapshotters{configured: "native", criErr: errNoName}, Warn, []string{"native, as configured; " + errNoName.Error()}},
+	"not loaded":            {snapshotters{cri: "zfs"}, Fail, []string{"zfs: containerd has not loaded it; it has native, overlayfs", "journalctl -u containerd"}},
+	"configured, not there": {snapshotters{configured: "overlay", cri: "overlayfs"}, Fail, []string{"overlay: containerd has not loaded it"}},
+}
+
+func TestCheckSnapshotter(t *testing.T) {
+	t.Parallel()
+	for name, c := range sayings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.said.server.Snapshotters = map[string][]string{"overlayfs": nil, "native": nil}
+			found(t, c.said.check(), c.verdict, c.texts...)
+		})
+	}
+}
+
+func TestCheckHosts(t *testing.T) {
+	t.Parallel()
+	serverOnly := hosts.Dir{Path: "/c/a", Server: "m1"}
+	mirror := hosts.Dir{Path: "/c/b", Server: "m1", HostTable: true}
+	broken := hosts.Dir{Path: "/c/c", Unparsed: errors.New("unknown capability pul")}
+	lost := hosts.Dir{Path: "/c/d", Err: errors.New("no such file")}
+	only := func(version string, dirs ...hosts.Dir) Finding {
+		all := checkHosts(dirs, version)
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	found(t, only("v2.4.2"), OK, "no hosts.toml")
+	found(t, only("v2.4.2", serverOnly, mirror), OK, "2 hosts.toml")
+	found(t, only("1.7.24", serverOnly), OK)
+	found(t, only("", serverOnly), OK)
+	found(t, only("1.6.20~ds1", mirror), OK)
+	found(t, only("1.6.20~ds1", hosts.Dir{Path: "/c/empty"}), OK)
+	found(t, only("1.6.20~ds1", serverOnly), Fail, "/c/a/hosts.toml: no [host] table: containerd 1.6.20~ds1 ignores the whole file", "add a line with [host]")
+	found(t, only("v1.6.9", hosts.Dir{Path: "/c/ca", Authorities: true}), Fail, "/c/ca/hosts.toml")
+	all := checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2")
+	require.Len(t, all, 2, "each file is named")
+	found(t, all[0], Fail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file, and asks upstream", "correct the file")
+	found(t, all[1], Fail, "/c/d/hosts.toml: no such file: nothing can be pulled")
+}
+
+func TestCheckParallel(t *testing.T) {
+	t.Parallel()
+	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
+	found(t, checkParallel(able, "overlayfs", 0), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not told to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, checkParallel(able, "overlayfs", 1), Advice)
+	found(t, checkParallel(able, "overlayfs", 4), OK, "4 layers at once in kubelet's own pulls")
+	found(t, checkParallel(able, "native", 4), OK, "with native unpacks the layers of an image one after another")
+	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0), OK, "containerd 1.6.20 with overlayfs unpacks")
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// checkFiles looks at what the agent reads and writes.
+func (n Node) checkFiles() []Finding {
+	podManifests := checkDirectory("pod manifests", n.PodManifests, Fail,
+		"join the node to a cluster, which makes it; or set podManifests to kubelet's staticPodPath")
+	findings := append([]Finding{n.checkTemplates(), podManifests}, checkPodManifests(n.PodManifests)...)
+	findings = append(findings, checkWritable(n.written())...)
+	return append(findings, checkDisk(n.StateDir))
+}
+
+func checkDirectory(check, path, verdict, remedy string) Finding {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case !info.IsDir():
+		err = fmt.Errorf("%s: not a directory", path)
+	case info.Mode().Perm()&0o022 != 0:
+		return fail(check, fmt.Errorf("%s: others may write in it (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
+	default:
+		return ok(check, path)
+	}
+	return Finding{check, verdict, err.Error(), remedy}
+}
+
+// packagedTemplates is the default of templates.
+const packagedTemplates = "usr/share/caasp-container-manifests/manifests"
+
+// checkTemplates misses the templates, unless the admin names pod manifests that need
+// none: nodes of kubeadm have none.
+func (n Node) checkTemplates() Finding {
+	_, err := os.Stat(n.Templates)
+	byDefault := n.Templates == n.at(packagedTemplates)
+	if errors.Is(err, fs.ErrNotExist) && byDefault && len(n.Manage) > 0 {
+		return ok("templates", "none; the pod manifests under manage are changed without one")
+	}
+	remedy := "correct templates"
+	if byDefault {
+		remedy = "install the package with the pod manifest templates, " +
+			"or name under manage the pod manifests that may be changed"
+	}
+	return checkDirectory("templates", n.Templates, Warn, remedy)
+}
+
+// aside is the end of the name of a pod manifest that was set aside.
+const aside = ".image-update-agent-aside"
+
+// checkPodManifests names files that kubelet runs as pods although nobody means it, as it reads every file without a
+// leading dot; and pod manifests that an apply has left set aside, whose pods are not there.
+func checkPodManifests(dir string) []Finding {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // the directory's own check has said so
+	}
+	var stray, away []Finding
+	for _, e := range entries {
+		name, path := e.Name(), filepath.Join(dir, e.Name())
+		switch isHidden := strings.HasPrefix(name, "."); {
+		case isHidden && strings.HasSuffix(name, aside):
+			away = append(away, warn("set aside", path+": its pod is away, unless it is applied right now",
+				"image-update-agent put-back"))
+		case !isHidden && !e.IsDir() && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			stray = append(stray, warn("pod manifests", fmt.Sprintf("kubelet runs %s as a pod, too", path),
+				"move backups out of the directory, or give them a leading dot"))
+		}
+	}
+	if len(away) == 0 {
+		away = append(away, ok("set aside", "no pod manifest"))
+	}
+	return append(stray, away...)
+}
+
+// written are the directories and the files that the daemon writes.
+func (n Node) written() (dirs, files []string) {
+	dirs = []string{n.PodManifests, n.StateDir, n.RuntimeDir}
+	if n.Grains.Enabled {
+		dirs, files = append(dirs, filepath.Dir(n.Grains.Path)), append(files, n.Grains.Path)
+	}
+	if entries, err := os.ReadDir(n.PodManifests); err == nil {
+		for _, e := range entries {
+			files = append(files, filepath.Join(n.PodManifests, e.Name()))
+		}
+	}
+	return dirs, files
+}
+
+// checkWritable looks at what the daemon has to write, from outside of its sandbox:
+// whose it is, whether its file system is writable, and whether it is immutable.
+func checkWritable(dirs, files []string) []Finding {
+	const check = "writable"
+	var out []Finding
+	for _, dir := range dirs {
+		if readOnly, err := isReadOnly(dir); err == nil && readOnly {
+			out = append(out, fail(check, fmt.Errorf("%s: its file system is read-only", dir),
+				"mount it writable: /etc and /var are so on a node with a read-only root; after an error of the disk, see dmesg"))
+		}
+	}
+	for _, path := range append(dirs, files...) {
+		out = append(out, checkOwner(path)...)
+		if flags, err := attributes(path); err == nil {
+			out = append(out, checkAttributes(path, flags)...)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
+	return []Finding{ok(check, cmp.Or(strings.Join(dirs, ", "), "nothing of it is there yet"))}
+}
+
+// checkOwner names what is somebody else's: the daemon neither reads nor replaces
+// it.
+func checkOwner(path string) []Finding {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil
+	}
+	stat, is := info.Sys().(*syscall.Stat_t)
+	if !is || stat.Uid == 0 || int(stat.Uid) == os.Geteuid() {
+		return nil
+	}
+	err = fmt.Errorf("%s: owned by user %d, who could change what runs as root", path, stat.Uid)
+	return []Finding{fail("writable", err, "chown root "+path)}
+}
+
+func checkAttributes(path string, attributes uint64) []Finding {
+	if attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) == 0 {
+		return nil
+	}
+	return []Finding{fail("writable", fmt.Errorf("%s: immutable (chattr)", path), "chattr -ia "+path)}
+}
+
+// attributes are those of statx(2), which tells of chattr without opening the file.
+func attributes(path string) (uint64, error) {
+	var x unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &x)
+	if err != nil {
+		return 0, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return x.Attributes & x.Attributes_mask, nil
+}
+
+const (
+	// recordSpace is what the record and the files that wait may take, in bytes, many
+	// times over: a record of 1,000 images has less than 1 MB.
+	recordSpace = 64 << 20
+	// recordLeast is what one record and the copy that replaces it need at least: with
+	// less nothing that is decided can be kept.
+	recordLeast = 1 << 20
+)
+
+// checkDisk looks at the file system of the agent's own record.
+func checkDisk(dir string) Finding {
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
+	}
+	return diskFinding(dir, float64(fs.Bavail)*float64(fs.Bsize)) // their types differ between architectures
+}
+
+func diskFinding(dir string, free float64) Finding {
+	const check, remedy = "disk", "make room: the agent keeps its record there"
+	detail := fmt.Sprintf("%s: %s free", dir, agent.Bytes(int64(free)))
+	switch {
+	case free < recordLeast:
+		return fail(check, fmt.Errorf("%s: full: approvals, holds and what ran well cannot be kept", detail), remedy)
+	case free < recordSpace:
+		return warn(check, detail, remedy)
+	default:
+		return ok(check, detail)
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
+)
+
+// checkDaemon looks at the answer of the status socket: a daemon that answers may well have bad news.
+func checkDaemon(status agent.Status, err error) Finding {
+	const check = "daemon"
+	text := agent.Sentence(status)
+	switch {
+	case errors.Is(err, api.ErrNoDaemon):
+		return warn(check, "it does not run",
+			"systemctl enable --now image-update-agent; where there is no systemd, image-update-agent run")
+	case err != nil:
+		return fail(check, err, "journalctl -u image-update-agent")
+	case status.State == agent.StateFailed:
+		return warn(check, text, "image-update-agent status, then journalctl -u image-update-agent")
+	case status.State == agent.StateStale:
+		return warn(check, text, "the lines of the registries below say what is wrong on the way there")
+	case status.State == agent.StateUnchecked && status.NextCheck == nil && status.Reason != statuspage.Starting:
+		return warn(check, text+"; polling is off", "image-update-agent check")
+	default:
+		return ok(check, text)
+	}
+}
+
+// checkPlan names what stands in the way of a plan's pod manifests.
+func checkPlan(plan agent.Plan, err error) []Finding {
+	if err != nil {
+		return []Finding{fail("node", err, "see the message")}
+	}
+	var out []Finding
+	for _, p := range plan.Pods {
+		out = append(out, podFindings(p)...)
+	}
+	return out
+}
+
+func podFindings(p agent.PodPlan) []Finding {
+	var out []Finding
+	if p.Err != nil {
+		out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
+	}
+	for _, i := range p.Images {
+		if i.Offer.Err != nil {
+			out = append(out, fail(p.File, i.Offer.Err, remedyOf(i.Offer.Err)))
+		}
+	}
+	for _, h := range slices.Concat(p.Holds, p.Waits) {
+		if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
+			out = append(out, warn(p.File, h.Name+": "+h.Reason, statuspage.Remedy(h)))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, ok(p.File, cmp.Or(p.Change, "nothing to change")))
+	}
+	return out
+}
+
+func remedyOf(err error) string {
+	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
+		return "see whether the node's clock is right (timedatectl); if it is, the registry needs a new certificate"
+	}
+	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
+		return "add the authority to the system's (update-ca-certificates), or name it as ca in the hosts.toml of the host"
+	}
+	if errors.Is(err, agent.ErrNotFound) {
+		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
+	}
+	if se, ok := errors.AsType[*agent.SourceError](err); ok {
+		switch se.Status {
+		case 0:
+			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host
+		case 401, 403:
+			return "the registry wants credentials"
+		default:
+			return fmt.Sprintf("the registry answers %d: see its log", se.Status)
+		}
+	}
+	return "see the message"
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+const velum = "registry.suse.com/caasp/v4/velum"
+
+// What holds a pod back has the remedy that the status has.
+func TestWhatHoldsAPod(t *testing.T) {
+	t.Parallel()
+	pod := agent.PodPlan{File: "velum.yaml", Holds: []agent.Hold{
+		{Name: agent.HoldUnmanaged, Reason: "not listed"}, {Name: agent.HoldAsked, Reason: velum + ": because"},
+	}, Waits: []agent.Hold{{Name: agent.HoldWindow, Reason: "opens at noon"}}}
+	findings := podFindings(pod)
+	require.Len(t, findings, 2)
+	found(t, findings[0], Warn, "hold: "+velum+": because", "image-update-agent unhold velum")
+	found(t, findings[1], Warn, "window: opens at noon", "wait for the window")
+	findings = podFindings(agent.PodPlan{File: "velum.yaml", Change: "rebuild", Holds: pod.Holds[:1]})
+	require.Len(t, findings, 1)
+	found(t, findings[0], OK, "rebuild")
+}
+
+// An answer of a registry, and what to do about it.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	of := func(status int, err error) error { return &agent.SourceError{Host: "r1", Status: status, Err: err} }
+	verification := func(err error) error { return of(0, &tls.CertificateVerificationError{Err: err}) }
+	for remedy, err := range map[string]error{
+		"copy it into the mirror":           of(404, agent.ErrNotFound),
+		"hosts.toml of r1":                  of(0, errors.New("connection refused")),
+		"credentials":                       of(401, errors.New("401")),
+		"answers 503":                       of(503, errors.New("503")),
+		"see whether the node's clock":      verification(x509.CertificateInvalidError{Reason: x509.Expired}),
+		"add the authority to the system's": verification(x509.UnknownAuthorityError{}),
+		"hosts.toml of r1 ":                 verification(x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}),
+		"see the message":                   errors.New("something else"),
+	} {
+		assert.Contains(t, remedyOf(err)+" ", remedy)
+	}
+}
