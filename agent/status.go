@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -52,6 +53,11 @@ type Status struct {
 	Dropped []Dropped `json:"dropped,omitempty"`
 	// NotAllowed is what is newer, and what the configuration does not allow.
 	NotAllowed []NotAllowed `json:"notAllowed"`
+}
+
+// Is reports whether a reason of the kind speaks for the state.
+func (s Status) Is(kind Kind) bool {
+	return slices.ContainsFunc(s.Reasons, func(r Reason) bool { return r.Kind == kind })
 }
 
 // BudgetStatus is what is left of the hour's requests to registries.

@@ -190,7 +190,7 @@ func startDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
 	p := n.StartAgentWith(env, "run")
 	node.Eventually(t, "daemon", ready, func() error {
 		s, err := api.NewClient(socket).Status(t.Context())
-		if err == nil && s.Reason == "starting" && s.Progress == nil {
+		if err == nil && s.Is(agent.KindStarting) && s.Progress == nil {
 			err = errors.New("has not looked yet")
 		}
 		return err

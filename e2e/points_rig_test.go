@@ -217,7 +217,7 @@ func (r *pointsRig) rests(daemon *node.Process) agent.Status {
 		if s, err = api.NewClient(r.Path(agentSocket)).Status(r.t.Context()); err != nil {
 			return err
 		}
-		if s.Reason == "starting" || s.State == agent.StateApplying {
+		if s.Is(agent.KindStarting) || s.State == agent.StateApplying {
 			return fmt.Errorf("%s: %s", s.State, s.Reason)
 		}
 		return nil

@@ -4,31 +4,29 @@ package statuspage
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// reason is why the node is in its state. Where holds and sources are listed below,
-// it is not said twice.
-func (p *page) reason() string {
+// reason is why the node is in its state. Where holds and sources are listed below, it is not said twice: then it is
+// not whole.
+func (p *page) reason() (text string, whole bool) {
 	s := p.s
-	held, silent := holdBacks(s), silentSources(s.Sources)
+	held, awaits := holdBacks(s), s.Is(agent.KindAwait)
 	switch {
-	case s.State == agent.StateHeld && len(held) == 0 && isWaiting(s):
-		return "something newer is there, and is only waited for, see below"
-	case s.State == agent.StateHeld && len(held) == 1 && !isWaiting(s):
-		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")"
+	case s.State == agent.StateHeld && len(held) == 0 && awaits:
+		return "something newer is there, and is only waited for, see below", false
+	case s.State == agent.StateHeld && len(held) == 1 && !awaits:
+		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")", false
 	case s.State == agent.StateHeld && len(held) > 1:
-		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below"
-	case s.State == agent.StateStale && silent > 0:
+		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below", false
+	case s.Is(agent.KindSource):
 		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
-			terminal.Plural(silent, "repository"))
+			terminal.Plural(len(s.Reasons), "repository")), false
 	default:
-		return s.Reason
+		return s.Reason, true
 	}
 }
 
@@ -38,21 +36,21 @@ func (p *page) advice() string {
 	switch {
 	case p.away:
 		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
-	case s.State == agent.StateApplying && anyDown(s.Images):
+	case s.State == agent.StateApplying && s.Is(agent.KindDown):
 		return "wait: kubelet starts what is new, which may take a pull; else journalctl -u kubelet"
-	case s.State == agent.StateFailed && anyDown(s.Images):
+	case s.State == agent.StateFailed && s.Is(agent.KindDown):
 		return "kubelet tries again by itself; crictl ps -a and crictl logs, or journalctl -u kubelet, say what is wrong"
 	case s.State == agent.StateApplying:
 		return "wait: it ends by itself, with a proof or with a rollback"
 	case s.State == agent.StateFailed:
 		return failedAdvice(s)
 	case s.State == agent.StateHeld:
-		return heldAdvice(s)
+		return p.heldAdvice()
 	case s.State == agent.StateStale:
 		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
 	case s.State == agent.StateStaged:
 		return "image-update-agent apply, when the pods may restart for some seconds"
-	case s.Reason == Starting:
+	case s.Is(agent.KindStarting):
 		return "wait a moment: the node is being looked at"
 	case s.State == agent.StateUnchecked && s.NextCheck == nil:
 		return "image-update-agent check: polling is off, so nothing is asked before"
@@ -63,40 +61,31 @@ func (p *page) advice() string {
 	}
 }
 
-func anyDown(images []agent.ImageStatus) bool {
-	return slices.ContainsFunc(images, func(i agent.ImageStatus) bool { return i.Down != nil })
-}
-
-// parts splits the reason of a failed node where another pod manifest, or another
-// part of the agent, begins.
-var parts = regexp.MustCompile(`; (\S+: )`)
-
 // failedAdvice is for a node where something did not work. Only where all of it was
 // rolled back there is no hurry.
 func failedAdvice(s agent.Status) string {
 	var back []string
-	all := strings.Split(parts.ReplaceAllString(s.Reason, "\n$1"), "\n")
-	for _, part := range all {
-		file, text, _ := strings.Cut(part, ": ")
-		switch {
-		case strings.Contains(text, "; it stays as it is"):
+	for _, r := range s.Reasons {
+		switch r.Kind {
+		case agent.KindNotUp:
 			return "the pod may be down: crictl ps -a, and crictl logs; when the cause is gone, " +
-				"image-update-agent apply --retry " + file
-		case strings.Contains(text, " was rolled back: "), strings.Contains(text, "; rolled back to "):
-			back = append(back, file)
+				"image-update-agent apply --retry " + r.PodManifest
+		case agent.KindRolledBack:
+			back = append(back, r.PodManifest)
+		default:
 		}
 	}
-	if len(back) < len(all) {
+	if len(back) == 0 || len(back) < len(s.Reasons) {
 		return "image-update-agent doctor; then journalctl -u image-update-agent"
 	}
 	return "no hurry: the pod runs what ran before. If the node was the cause, image-update-agent apply --retry " +
 		strings.Join(back, " ") + "; if the image was, wait for a newer one"
 }
 
-func heldAdvice(s agent.Status) string {
-	switch held := holdBacks(s); len(held) {
+func (p *page) heldAdvice() string {
+	switch held := holdBacks(p.s); len(held) {
 	case 0:
-		if isWaiting(s) {
+		if p.s.Is(agent.KindAwait) {
 			return "see the remedy of what is waited for, below"
 		}
 		// The apply itself was held.

@@ -48,17 +48,6 @@ func (p *page) waitedFor() {
 	})
 }
 
-// isWaiting reports whether something newer is only waited for.
-func isWaiting(s agent.Status) bool {
-	waits := false
-	once(s, func(i agent.ImageStatus) {
-		for _, no := range i.Refused {
-			waits = waits || no.Holds
-		}
-	})
-	return waits
-}
-
 // notAllowed lists what the configuration keeps from being offered, and what is
 // only watched for rebuilds, with what would change it.
 func (p *page) notAllowed() {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
@@ -97,8 +98,8 @@ func pullsLine(pulls []agent.Progress) string {
 	var each []string
 	for _, e := range pulls {
 		done, total = done+e.Done, total+e.Total
-		name := e.Reference[strings.LastIndex(e.Reference, "/")+1:]
-		if name, _, _ = strings.Cut(name, "@"); e.Total > 0 {
+		name, _, _ := strings.Cut(path.Base(e.Reference), "@")
+		if e.Total > 0 {
 			name = fmt.Sprintf("%s %d%%", name, min(e.Done, e.Total)*100/e.Total)
 		}
 		each = append(each, name)

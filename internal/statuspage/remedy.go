@@ -6,19 +6,18 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// cures are what ends each hold, in short; docs/operations.md has more.
-func cures() map[string]string {
+// cures are what ends each hold, in short, for one; docs/operations.md has more.
+func cures(h agent.Hold) map[string]string {
 	return map[string]string{
 		agent.HoldWithheld: "the registry has to answer for all its images: image-update-agent doctor",
-		agent.HoldBusy:     "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey NAME",
-		agent.HoldAsked:    "image-update-agent unhold IMAGE; or wait for its end",
+		agent.HoldBusy:     notBusy(h),
+		agent.HoldAsked:    unhold(h),
 		agent.HoldFreeze:   "wait for the date; or another apply.freeze and a reload",
 		agent.HoldRefused:  "another release, or another rule: image-update-agent plan names it",
 		agent.HoldDisk:     "make room where the images are; or a smaller disk.reserve or prune.keep",
@@ -35,37 +34,28 @@ func cures() map[string]string {
 }
 
 // Holds are the names of all holds there are, sorted.
-func Holds() []string { return slices.Sorted(maps.Keys(cures())) }
+func Holds() []string { return slices.Sorted(maps.Keys(cures(agent.Hold{}))) }
 
-// Remedy is what ends a hold, with the names that its reason has.
-func Remedy(h agent.Hold) string {
-	switch h.Name {
-	case agent.HoldBusy:
-		grain, _, found := strings.Cut(strings.TrimPrefix(h.Reason, "the grain "), " is true")
-		if !found {
-			return "repair the file: without it nobody can tell who owns the node"
-		}
-		return strings.Replace(cures()[h.Name], "NAME", grain, 1)
-	case agent.HoldAsked:
-		return remedyForAsked(h)
-	default:
-		return cures()[h.Name]
+// Remedy is what ends a hold.
+func Remedy(h agent.Hold) string { return cures(h)[h.Name] }
+
+func notBusy(h agent.Hold) string {
+	if h.Grain == "" {
+		return "repair the file: without it nobody can tell who owns the node"
 	}
+	return "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey " + h.Grain
 }
 
-// remedyForAsked names what somebody wants held, which its reason begins with.
-func remedyForAsked(h agent.Hold) string {
-	cure := cures()[agent.HoldAsked]
-	if h.Until.IsZero() {
-		cure, _, _ = strings.Cut(cure, ";")
-	}
-	if strings.Contains(h.Reason, "(configuration)") {
+func unhold(h agent.Hold) string {
+	if h.By == agent.ByConfiguration {
 		return "take its `hold` out of the configuration, and systemctl reload image-update-agent"
 	}
-	of, _, _ := strings.Cut(h.Reason, " ")
-	of = strings.TrimRight(of, ":,")
-	if of == "everything" {
-		return strings.Replace(cure, "IMAGE", "--all", 1)
+	cure := "image-update-agent unhold " + path.Base(h.Image)
+	if h.Image == agent.All {
+		cure = "image-update-agent unhold --all"
 	}
-	return strings.Replace(cure, "IMAGE", path.Base(of), 1)
+	if !h.Until.IsZero() {
+		cure += "; or wait for its end"
+	}
+	return cure
 }

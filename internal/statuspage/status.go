@@ -59,7 +59,8 @@ func (p *page) head() {
 	p.Text(labelled("State:"))
 	p.Painted(colourOf(s.State), string(s.State))
 	p.Line(" since " + p.Past(s.Since))
-	p.Item(margin, p.reason())
+	reason, _ := p.reason()
+	p.Item(margin, reason)
 	p.Item(labelled("What to do:"), p.advice())
 	last := "never"
 	if s.LastCheck != nil {
@@ -103,7 +104,7 @@ func (p *page) nextCheck() string {
 	switch {
 	case p.away:
 		return "not without the daemon"
-	case p.s.Reason == Starting:
+	case p.s.Is(agent.KindStarting):
 		return "not known yet"
 	case p.s.NextCheck == nil:
 		return "polling is off"
@@ -145,7 +146,7 @@ func hostName(host string, mirror bool) string {
 func (p *page) images() {
 	switch {
 	case len(p.s.Images) > 0:
-	case p.s.State == agent.StateFailed, p.s.Reason == Starting:
+	case p.s.State == agent.StateFailed, p.s.Is(agent.KindStarting):
 		return // nobody has seen them
 	default:
 		p.Line("\nNo pod manifest uses an image that can be followed.")

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,11 +18,18 @@ import (
 func (p *page) errors() {
 	begin := p.Section("Did not work:")
 	for _, pod := range p.s.PodManifests {
-		if pod.Error != "" && !strings.Contains(p.reason(), pod.Error) {
+		isSaid := p.says(func(r agent.Reason) bool { return r.PodManifest == pod.PodManifest && r.ErrorKind != "" })
+		if pod.Error != "" && !isSaid {
 			begin()
 			p.Item("  "+pod.PodManifest+": ", pod.Error)
 		}
 	}
+}
+
+// says reports whether the head says such a reason.
+func (p *page) says(is func(agent.Reason) bool) bool {
+	_, whole := p.reason()
+	return whole && slices.ContainsFunc(p.s.Reasons, is)
 }
 
 // unstaged lists what could not be staged, and when that is tried again.
@@ -150,47 +156,37 @@ func (p *page) holds() {
 
 // outage is the sources that fail for one reason, which often is their host's.
 type outage struct {
-	cause        string
+	host, reason string
 	repositories []string
 	failures     int        // the most of one
 	last         *time.Time // the oldest; nil: one has never answered
 	retry        *time.Time // the earliest
 }
 
-func silentSources(all []agent.SourceStatus) int {
-	n := 0
-	for _, r := range all {
-		if r.Failures > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// resting is what stands before a cause where a host was not asked once more.
-var resting = regexp.MustCompile(`left alone until \S+: `)
-
-// silence groups the sources that fail.
-func silence(all []agent.SourceStatus) []outage {
+// outages groups the sources that fail: by what their host said, and those that were not asked, as it had failed
+// others, with these.
+func outages(all []agent.SourceStatus) []outage {
+	all = slices.DeleteFunc(slices.Clone(all), func(r agent.SourceStatus) bool { return r.Failures == 0 })
+	slices.SortStableFunc(all, func(x, y agent.SourceStatus) int {
+		return cmp.Compare(rank(x.Cause == agent.CauseUnasked), rank(y.Cause == agent.CauseUnasked))
+	})
 	var out []outage
 	for _, r := range all {
-		if r.Failures == 0 {
-			continue
-		}
-		cause := cmp.Or(resting.ReplaceAllString(strings.TrimPrefix(r.Error, r.Repository+": "), ""), "no answer")
-		n := slices.IndexFunc(out, func(s outage) bool { return s.cause == cause })
+		n := slices.IndexFunc(out, func(o outage) bool {
+			return o.reason == r.Reason || r.Cause == agent.CauseUnasked && r.Host != "" && o.host == r.Host
+		})
 		if n < 0 {
 			n = len(out)
-			out = append(out, outage{cause: cause, last: r.LastSuccess, retry: r.RetryAt})
+			out = append(out, outage{host: r.Host, reason: r.Reason, last: r.LastSuccess, retry: r.RetryAt})
 		}
-		s := &out[n]
-		s.repositories = append(s.repositories, r.Repository)
-		s.failures = max(s.failures, r.Failures)
-		if r.LastSuccess == nil || s.last != nil && r.LastSuccess.Before(*s.last) {
-			s.last = r.LastSuccess
+		o := &out[n]
+		o.repositories = append(o.repositories, r.Repository)
+		o.failures = max(o.failures, r.Failures)
+		if r.LastSuccess == nil || o.last != nil && r.LastSuccess.Before(*o.last) {
+			o.last = r.LastSuccess
 		}
-		if s.retry == nil || r.RetryAt != nil && r.RetryAt.Before(*s.retry) {
-			s.retry = r.RetryAt
+		if o.retry == nil || r.RetryAt != nil && r.RetryAt.Before(*o.retry) {
+			o.retry = r.RetryAt
 		}
 	}
 	return out
@@ -198,9 +194,9 @@ func silence(all []agent.SourceStatus) []outage {
 
 func (p *page) sources() {
 	begin := p.Section("No answer:")
-	for _, s := range silence(p.s.Sources) {
+	for _, s := range outages(p.s.Sources) {
 		begin()
-		p.Item("  ", s.cause)
+		p.Item("  ", cmp.Or(s.reason, "no answer"))
 		p.Item("    for      ", terminal.Few(s.repositories))
 		last := "never"
 		if s.last != nil {
@@ -243,7 +239,7 @@ func (p *page) notes() {
 		}
 	}
 	for _, i := range p.s.Images {
-		if !alreadySaid(p.s, i.Error) {
+		if !p.saysError(i) {
 			write(i.PodManifest, i.Error)
 		}
 		for _, n := range i.Notes {
@@ -252,9 +248,10 @@ func (p *page) notes() {
 	}
 }
 
-// alreadySaid reports that an error stands on the page as a source's, or in the
-// reason of the state.
-func alreadySaid(s agent.Status, text string) bool {
-	return s.State == agent.StateFailed && strings.Contains(s.Reason, text) ||
-		slices.ContainsFunc(s.Sources, func(r agent.SourceStatus) bool { return r.Failures > 0 && r.Error == text })
+// saysError reports whether an image's error stands on the page as a source's, or in the head.
+func (p *page) saysError(i agent.ImageStatus) bool {
+	return p.says(func(r agent.Reason) bool { return r.Image == i.Image && r.ErrorKind == i.ErrorKind }) ||
+		i.ErrorKind == agent.ErrorSource && slices.ContainsFunc(p.s.Sources, func(r agent.SourceStatus) bool {
+			return r.Failures > 0 && r.Repository == i.Image
+		})
 }
