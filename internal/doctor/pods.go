@@ -28,7 +28,7 @@ func checkDaemon(status agent.Status, err error) Finding {
 		return warn(check, text, "image-update-agent status, then journalctl -u image-update-agent")
 	case status.State == agent.StateStale:
 		return warn(check, text, "the lines of the registries below say what is wrong on the way there")
-	case status.State == agent.StateUnchecked && status.NextCheck == nil && status.Reason != statuspage.Starting:
+	case status.State == agent.StateUnchecked && status.NextCheck == nil && !status.Is(agent.KindStarting):
 		return warn(check, text+"; polling is off", "image-update-agent check")
 	default:
 		return ok(check, text)

@@ -20,7 +20,7 @@ const velum = "registry.suse.com/caasp/v4/velum"
 func TestWhatHoldsAPod(t *testing.T) {
 	t.Parallel()
 	pod := agent.PodPlan{File: "velum.yaml", Holds: []agent.Hold{
-		{Name: agent.HoldUnmanaged, Reason: "not listed"}, {Name: agent.HoldAsked, Reason: velum + ": because"},
+		{Name: agent.HoldUnmanaged, Reason: "not listed"}, {Name: agent.HoldAsked, Reason: velum + ": because", Image: velum},
 	}, Waits: []agent.Hold{{Name: agent.HoldWindow, Reason: "opens at noon"}}}
 	findings := podFindings(pod)
 	require.Len(t, findings, 2)

@@ -26,7 +26,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -135,7 +134,7 @@ func TestCheckDaemon(t *testing.T) {
 	}
 	soon := agent.Status{State: agent.StateUnchecked, Reason: "because", NextCheck: new(time.Now())}
 	found(t, checkDaemon(soon, nil), OK, "unchecked: because; next check ")
-	found(t, checkDaemon(agent.Status{State: agent.StateUnchecked, Reason: statuspage.Starting}, nil), OK)
+	found(t, checkDaemon(agent.Status{State: agent.StateUnchecked, Reasons: []agent.Reason{{Kind: agent.KindStarting}}}, nil), OK)
 }
 
 func TestCheckVersion(t *testing.T) {

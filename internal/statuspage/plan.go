@@ -24,32 +24,34 @@ type PlanView struct {
 
 // PodView is a pod manifest of a plan.
 type PodView struct {
-	PodManifest string       `json:"podManifest"`
-	Change      string       `json:"change"`
-	Ready       bool         `json:"ready"`
-	Edits       []agent.Edit `json:"edits"` // what an apply changes
-	Images      []ImageView  `json:"images"`
-	Left        []agent.Left `json:"left"`
-	Holds       []agent.Hold `json:"holds"`
-	Error       string       `json:"error"`
-	Diff        string       `json:"diff"` // with --diff
+	PodManifest string          `json:"podManifest"`
+	Change      string          `json:"change"`
+	Ready       bool            `json:"ready"`
+	Edits       []agent.Edit    `json:"edits"` // what an apply changes
+	Images      []ImageView     `json:"images"`
+	Left        []agent.Left    `json:"left"`
+	Holds       []agent.Hold    `json:"holds"`
+	Error       string          `json:"error"`
+	ErrorKind   agent.ErrorKind `json:"errorKind"`
+	Diff        string          `json:"diff"` // with --diff
 
 	standing agent.Standing
 }
 
 // ImageView is an image of a plan.
 type ImageView struct {
-	Image   string          `json:"image"`
-	Host    string          `json:"host"` // that answered
-	Mirror  bool            `json:"mirror"`
-	From    string          `json:"from"`
-	To      string          `json:"to"`
-	Digest  string          `json:"digest"`
-	Change  string          `json:"change"`
-	Staged  bool            `json:"staged"`
-	Refused []agent.Refusal `json:"refused"`
-	Notes   []string        `json:"notes"`
-	Error   string          `json:"error"`
+	Image     string          `json:"image"`
+	Host      string          `json:"host"` // that answered
+	Mirror    bool            `json:"mirror"`
+	From      string          `json:"from"`
+	To        string          `json:"to"`
+	Digest    string          `json:"digest"`
+	Change    string          `json:"change"`
+	Staged    bool            `json:"staged"`
+	Refused   []agent.Refusal `json:"refused"`
+	Notes     []string        `json:"notes"`
+	Error     string          `json:"error"`
+	ErrorKind agent.ErrorKind `json:"errorKind"`
 }
 
 // ViewOf is what a plan shows.
@@ -62,7 +64,7 @@ func ViewOf(p agent.Plan) PlanView {
 		pv := PodView{
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []ImageView{},
 			Edits: append([]agent.Edit{}, pod.Edits...), standing: pod.Standing(),
-			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err),
+			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err), ErrorKind: agent.ErrorKindOf(pod.Err),
 			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
 		}
 		for _, i := range pod.Images {
@@ -83,7 +85,7 @@ func imageViewOf(repository string, i agent.ImagePlan) ImageView {
 		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
 		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
 		Refused: append([]agent.Refusal{}, i.Offer.Refused...),
-		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err),
+		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err), ErrorKind: agent.ErrorKindOf(i.Offer.Err),
 	}
 }
 

@@ -3,6 +3,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -50,7 +51,7 @@ func unhold(h agent.Hold) string {
 	if h.By == agent.ByConfiguration {
 		return "take its `hold` out of the configuration, and systemctl reload image-update-agent"
 	}
-	cure := "image-update-agent unhold " + path.Base(h.Image)
+	cure := "image-update-agent unhold " + path.Base(cmp.Or(h.Image, "IMAGE"))
 	if h.Image == agent.All {
 		cure = "image-update-agent unhold --all"
 	}

@@ -16,9 +16,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// Starting is the reason of a daemon that has not observed the node yet.
-const Starting = "starting"
-
 // margin is as wide as the labels of the page's head.
 const margin = "             "
 
