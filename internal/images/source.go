@@ -60,9 +60,9 @@ func (s *source) Pusher(context.Context, string) (remotes.Pusher, error) {
 	return nil, errdefs.ErrNotImplemented
 }
 
-// body is what comes of a blob. containerd's fetcher sends its request with the
-// first Read, and asks for the rest, from where it is, when a connection ends
-// too early; nothing here asks again.
+// body is what comes of a blob. The registry sends its request with the first
+// Read, and asks for the rest, from where it is, when a connection ends too
+// early; nothing here asks again.
 type body struct {
 	io.ReadCloser
 	source *source

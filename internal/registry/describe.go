@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -36,7 +35,7 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return r.document(ctx, e, desc) },
 		Config: func(desc ocispec.Descriptor) ([]byte, error) {
 			u := e.url("blobs", desc.Digest.String())
-			a, err := r.sized(ctx, e, desc, question{http.MethodGet, u, "*/*", ocimanifest.MaxConfig})
+			a, err := r.sized(ctx, e, desc, question{url: u, accept: "*/*", limit: ocimanifest.MaxConfig})
 			return a.body, err
 		},
 	}
@@ -55,7 +54,7 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 // kind that the index names, whatever the host says: so does containerd read it.
 func (r *Registry) document(ctx context.Context, e endpoint, desc ocispec.Descriptor) (ocimanifest.Document, error) {
 	u := e.url("manifests", desc.Digest.String())
-	a, err := r.sized(ctx, e, desc, question{http.MethodGet, u, acceptManifests, maxManifest})
+	a, err := r.sized(ctx, e, desc, question{url: u, accept: acceptManifests, limit: maxManifest})
 	switch {
 	case err != nil:
 		return ocimanifest.Document{}, err

@@ -5,6 +5,7 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -49,6 +50,9 @@ func weightiest(failed []*agent.SourceError) error {
 // one. A host that is not the endpoint's (a token server, where a redirect led
 // to) is named.
 func (e endpoint) failed(err error) *agent.SourceError {
+	if errors.Is(err, io.EOF) {
+		err = errors.New(err.Error()) // else a reader would take it for the end
+	}
 	f := &agent.SourceError{
 		Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err), Err: outside.Error(err),
 	}

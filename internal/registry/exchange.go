@@ -65,6 +65,7 @@ type question struct {
 	url    *url.URL
 	accept string
 	limit  int64 // bytes of the answer's body
+	offset int64 // where the body is to begin
 }
 
 // answer is what a host said with status 200.
@@ -74,35 +75,44 @@ type answer struct {
 	insecure bool   // nobody proved that it is from that host
 }
 
-// exchange puts a question to a host: once, and once more where a 401 told what
-// the host wants to see. Errors are SourceErrors.
+// exchange puts a question to a host and reads the answer. Errors are SourceErrors.
 func (r *Registry) exchange(ctx context.Context, e endpoint, q question) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	ctx, cancel := context.WithTimeout(asking(ctx), exchangeTimeout)
 	defer cancel()
-	ctx = asking(docker.WithScope(ctx, "repository:"+e.path+":pull"))
-	resp, err := e.send(ctx, q)
+	resp, err := r.send(ctx, e, q)
 	if err != nil {
-		return answer{}, e.failed(err)
-	}
-	if resp.StatusCode == http.StatusUnauthorized {
-		discard(resp)
-		if err := e.host.Authorizer.AddResponses(ctx, []*http.Response{resp}); err != nil {
-			return answer{}, e.refused(resp, err, r.now())
-		}
-		//nolint:bodyclose // readBody and discard close it; the linter loses sight of the second one
-		if resp, err = e.send(ctx, q); err != nil {
-			return answer{}, e.failed(err)
-		}
-	}
-	if resp.StatusCode != http.StatusOK {
-		discard(resp)
-		return answer{}, e.refused(resp, nil, r.now())
+		return answer{}, err
 	}
 	body, err := readBody(resp, q.limit)
 	if err != nil {
 		return answer{}, e.failed(err)
 	}
 	return answer{header: resp.Header, body: body, insecure: insecure(resp)}, nil
+}
+
+// send puts a question to a host: once, and once more where a 401 told what the
+// host wants to see. The status is 200, or 206 from an offset. Errors are
+// SourceErrors.
+func (r *Registry) send(ctx context.Context, e endpoint, q question) (*http.Response, error) {
+	ctx = docker.WithScope(ctx, "repository:"+e.path+":pull")
+	var responses []*http.Response
+	for {
+		resp, err := e.send(ctx, q)
+		switch {
+		case err != nil:
+			return nil, e.failed(err)
+		case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusPartialContent && q.offset > 0:
+			return resp, nil
+		}
+		discard(resp)
+		if resp.StatusCode != http.StatusUnauthorized {
+			return nil, e.refused(resp, nil, r.now())
+		}
+		responses = append(responses, resp)
+		if err := e.host.Authorizer.AddResponses(ctx, responses); err != nil || len(responses) > 1 {
+			return nil, e.refused(resp, err, r.now())
+		}
+	}
 }
 
 // send makes one request. The host's own headers come first, as in containerd.
@@ -114,8 +124,9 @@ func (e endpoint) send(ctx context.Context, q question) (*http.Response, error) 
 	if e.host.Header != nil {
 		req.Header = e.host.Header.Clone()
 	}
-	if q.accept != "" {
-		req.Header.Add("Accept", q.accept)
+	req.Header.Add("Accept", q.accept)
+	if q.offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", q.offset))
 	}
 	if err := e.host.Authorizer.Authorize(ctx, req); err != nil {
 		return nil, fmt.Errorf("authorize: %w", plain(err))

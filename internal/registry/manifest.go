@@ -3,11 +3,13 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"mime"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
@@ -34,4 +36,36 @@ func parseManifest(contentType string, body []byte) (ocimanifest.Document, error
 		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: not an image", outside.Text(kind))
 	}
 	return ocimanifest.Parse(kind, body)
+}
+
+// manifest is a manifest or index as a host has it.
+type manifest struct {
+	desc     ocispec.Descriptor
+	body     []byte // nil: only its headers were asked for
+	insecure bool
+}
+
+// manifest fetches a manifest from one host. Without a digest of its own, it must
+// have the one that the host names, if it names one.
+func (r *Registry) manifest(ctx context.Context, e endpoint, name string, d digest.Digest) (manifest, error) {
+	a, err := r.exchange(ctx, e, question{
+		url: e.url("manifests", name), accept: acceptManifests, limit: maxManifest,
+	})
+	if err != nil {
+		return manifest{}, err
+	}
+	if d == "" {
+		d = digest.Digest(a.header.Get(digestHeader))
+	}
+	if d == "" {
+		d = digest.FromBytes(a.body)
+	} else if err := verify(d, a.body); err != nil {
+		return manifest{}, e.failed(err)
+	}
+	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
+	if err != nil {
+		return manifest{}, e.failed(err)
+	}
+	desc := ocispec.Descriptor{MediaType: doc.MediaType, Digest: d, Size: int64(len(a.body))}
+	return manifest{desc, a.body, a.insecure}, nil
 }

@@ -74,6 +74,9 @@ type questionKey struct{}
 // What it needs then (a token, the hop of a redirect) is not: the question would
 // have been for nothing.
 func asking(ctx context.Context) context.Context {
+	if kindOf(ctx) == kindPull {
+		return ctx
+	}
 	return context.WithValue(ctx, questionKey{}, new(atomic.Bool))
 }
 

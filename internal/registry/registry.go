@@ -18,7 +18,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Options say where hosts are configured and how they are spoken to. The zero
@@ -130,21 +129,6 @@ func (r *Registry) Counts() Counts { return r.net.counters.read() }
 
 // Close ends the idle connections. The registry can still be used.
 func (r *Registry) Close() { r.net.closeIdle() }
-
-// Resolve asks what a tag names now: one HEAD request to the first host that
-// may resolve.
-func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
-	if tags.Classify(ref.Tag) == tags.ClassInvalid {
-		return agent.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
-	}
-	var resolved agent.Resolved
-	err := r.each(ctx, ref.Repository, mayResolve, func(e endpoint) error {
-		var err error
-		resolved, err = r.head(ctx, e, ref.Tag)
-		return err
-	})
-	return resolved, err
-}
 
 // What a host must be capable of. A host that resolves must also serve what it
 // names, as containerd has it.

@@ -6,58 +6,74 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
+	"strconv"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 const digestHeader = "Docker-Content-Digest"
 
-// head asks one host what a tag names. A host that refuses HEAD, or sends no
-// digest with it (both happen behind caches), is asked for the manifest itself.
-func (r *Registry) head(ctx context.Context, e endpoint, tag string) (agent.Resolved, error) {
-	u := e.url("manifests", tag)
-	a, err := r.exchange(ctx, e, question{http.MethodHead, u, acceptManifests, 0})
+// Resolve asks what a tag names now: one HEAD request to the first host that
+// may resolve.
+func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+	if tags.Classify(ref.Tag) == tags.ClassInvalid {
+		return agent.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
+	}
+	var resolved agent.Resolved
+	err := r.each(ctx, ref.Repository, mayResolve, func(e endpoint) error {
+		found, err := r.locate(ctx, e, ref.Tag, "", hasDigest)
+		if err == nil {
+			resolved = agent.Resolved{Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure}
+		}
+		return err
+	})
+	return resolved, err
+}
+
+// What the headers of a manifest have to say, or else the manifest itself is asked for.
+func hasDigest(desc ocispec.Descriptor) bool { return desc.Digest != "" }
+
+func hasAll(desc ocispec.Descriptor) bool {
+	return desc.Digest != "" && desc.MediaType != "" && desc.Size > 0
+}
+
+// locate asks one host what a tag or digest (d, else empty) names: with HEAD, and with
+// GET where the host refuses HEAD or says too little; both happen behind caches.
+func (r *Registry) locate(
+	ctx context.Context, e endpoint, name string, d digest.Digest, isEnough func(ocispec.Descriptor) bool,
+) (manifest, error) {
+	a, err := r.exchange(ctx, e, question{method: http.MethodHead, url: e.url("manifests", name), accept: acceptManifests})
 	var refused *agent.SourceError
 	if errors.As(err, &refused) && refused.Status == http.StatusMethodNotAllowed {
-		return r.get(ctx, e, tag)
+		return r.manifest(ctx, e, name, d)
 	}
 	if err != nil {
-		return agent.Resolved{}, err
+		return manifest{}, err
 	}
-	if a.header.Get(digestHeader) == "" {
-		return r.get(ctx, e, tag)
+	said := digest.Digest(a.header.Get(digestHeader))
+	if d != "" && said != "" && said != d {
+		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(said.String()), d))
 	}
-	return e.resolved(a, digest.Digest(a.header.Get(digestHeader)))
-}
-
-// get computes a tag's digest from its manifest.
-func (r *Registry) get(ctx context.Context, e endpoint, tag string) (agent.Resolved, error) {
-	a, err := r.exchange(ctx, e, question{http.MethodGet, e.url("manifests", tag), acceptManifests, maxManifest})
-	if err != nil {
-		return agent.Resolved{}, err
+	desc := ocispec.Descriptor{Digest: d}
+	if d == "" {
+		desc.Digest = said
 	}
-	if _, err := parseManifest(a.header.Get("Content-Type"), a.body); err != nil {
-		return agent.Resolved{}, e.failed(err)
+	desc.MediaType, _, _ = mime.ParseMediaType(a.header.Get("Content-Type")) // empty: not enough
+	desc.Size, _ = strconv.ParseInt(a.header.Get("Content-Length"), 10, 64)  // zero: not enough
+	if !isEnough(desc) {
+		return r.manifest(ctx, e, name, d)
 	}
-	computed := digest.FromBytes(a.body)
-	if said := a.header.Get(digestHeader); said != "" {
-		if err := verify(digest.Digest(said), a.body); err != nil {
-			return agent.Resolved{}, e.failed(err)
-		}
-		computed = digest.Digest(said)
+	if err := desc.Digest.Validate(); err != nil {
+		return manifest{}, e.failed(fmt.Errorf("digest %q: %w", outside.Text(desc.Digest.String()), err))
 	}
-	return e.resolved(a, computed)
-}
-
-func (e endpoint) resolved(a answer, d digest.Digest) (agent.Resolved, error) {
-	if err := d.Validate(); err != nil {
-		return agent.Resolved{}, e.failed(fmt.Errorf("digest %q: %w", outside.Text(d.String()), err))
-	}
-	return agent.Resolved{Digest: d, Host: e.host.Host, Mirror: e.mirror, Insecure: a.insecure}, nil
+	return manifest{desc: desc, insecure: a.insecure}, nil
 }
 
 // verify compares content with its digest.

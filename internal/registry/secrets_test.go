@@ -77,6 +77,10 @@ type pulled struct {
 	guard *registrytest.Guard
 }
 
+func (p pulled) Seek(offset int64, whence int) (int64, error) {
+	return p.ReadCloser.(io.Seeker).Seek(offset, whence)
+}
+
 func (p pulled) Read(data []byte) (int, error) {
 	n, err := p.ReadCloser.Read(data)
 	p.guard.Answered(nil, err)

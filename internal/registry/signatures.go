@@ -39,36 +39,13 @@ func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string)
 			return "", nil, fmt.Errorf("registry: %s: %q: %w", repository, outside.Text(tagOrDigest), tags.ErrInvalid)
 		}
 	}
-	var kind string
-	var body []byte
+	var found manifest
 	err = r.each(ctx, repository, need, func(e endpoint) error {
 		var err error
-		kind, body, err = r.whole(ctx, e, tagOrDigest, d)
+		found, err = r.manifest(ctx, e, tagOrDigest, d)
 		return err
 	})
-	return kind, body, err
-}
-
-// whole fetches a manifest from one host. Without a digest of its own, it must
-// have the one that the host names, if it names one.
-func (r *Registry) whole(ctx context.Context, e endpoint, name string, d digest.Digest) (string, []byte, error) {
-	a, err := r.exchange(ctx, e, question{http.MethodGet, e.url("manifests", name), acceptManifests, maxManifest})
-	if err != nil {
-		return "", nil, err
-	}
-	if d == "" {
-		d = digest.Digest(a.header.Get(digestHeader))
-	}
-	if d != "" {
-		if err := verify(d, a.body); err != nil {
-			return "", nil, e.failed(err)
-		}
-	}
-	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
-	if err != nil {
-		return "", nil, e.failed(err)
-	}
-	return doc.MediaType, a.body, nil
+	return found.desc.MediaType, found.body, err
 }
 
 // Blob fetches a small blob, as signatures are; it has the size and the digest of
@@ -83,7 +60,7 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 	var body []byte
 	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
 		u := e.url("blobs", desc.Digest.String())
-		a, err := r.exchange(ctx, e, question{http.MethodGet, u, "*/*", desc.Size})
+		a, err := r.exchange(ctx, e, question{url: u, accept: "*/*", limit: desc.Size})
 		if err != nil {
 			return err
 		}
@@ -148,7 +125,7 @@ func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) (
 
 // referrersPage reads one page, and says where the next one is.
 func (r *Registry) referrersPage(ctx context.Context, e endpoint, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
-	a, err := r.exchange(ctx, e, question{http.MethodGet, u, ocispec.MediaTypeImageIndex, maxManifest})
+	a, err := r.exchange(ctx, e, question{url: u, accept: ocispec.MediaTypeImageIndex, limit: maxManifest})
 	if err != nil {
 		if refused, ok := errors.AsType[*agent.SourceError](err); ok && hasNoReferrers(refused.Status) {
 			return nil, nil, e.without(statusError(refused.Status))

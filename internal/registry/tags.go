@@ -54,10 +54,10 @@ func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) erro
 			return e.failed(fmt.Errorf("tag list: more than %d pages", maxPages))
 		}
 		asked[u.String()] = true
-		a, err := r.exchange(ctx, e, question{http.MethodGet, u, "application/json", maxTagPage})
+		a, err := r.exchange(ctx, e, question{url: u, accept: "application/json", limit: maxTagPage})
 		if page == 1 && isPageTooLong(err) {
 			u = e.url("tags", "list")
-			a, err = r.exchange(ctx, e, question{http.MethodGet, u, "application/json", maxTagPage})
+			a, err = r.exchange(ctx, e, question{url: u, accept: "application/json", limit: maxTagPage})
 		}
 		if err != nil {
 			return err

@@ -10,11 +10,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
 )
 
 func layerOf(text string) ocispec.Descriptor {
@@ -23,8 +24,8 @@ func layerOf(text string) ocispec.Descriptor {
 	}
 }
 
-// What containerd's resolver repeats by itself: the back-off is the agent's, and
-// there is only one.
+// What containerd's own resolver would repeat by itself: the back-off is the
+// agent's, and there is only one.
 func TestAPullAsksOnce(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{
@@ -47,7 +48,7 @@ func TestAPullAsksOnce(t *testing.T) {
 				assert.Equal(t, f.host(), source.Host)
 				assert.Equal(t, f.repository(), source.Repository)
 				assert.False(t, source.Unasked)
-				assert.NotErrorIs(t, source, io.EOF, "containerd would ask again")
+				assert.NotErrorIs(t, source, io.EOF, "a reader would take it for the end")
 				if title != "torn off" {
 					assert.Equal(t, title, strconv.Itoa(source.Status))
 				}
@@ -112,7 +113,7 @@ func TestATornLayerGoesOn(t *testing.T) {
 	assert.Len(t, f.log(), 2)
 }
 
-// containerd says "not found" where one host said so, whatever the others said.
+// One host may say "not found" although another one knows better.
 func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
 	t.Parallel()
 	for title, answer := range map[string]http.HandlerFunc{
@@ -126,12 +127,12 @@ func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
 			r, _ := newRegistry(t, certsD(t, upstream.host(), toml))
 			ways := upstream.ways(t, r)
 			for _, way := range []string{"pull resolves", "pull fetches"} {
-				require.True(t, errdefs.IsNotFound(ways[way]()), way)
+				require.ErrorIs(t, ways[way](), agent.ErrNotFound, way)
 			}
 			upstream.answer(answer)
 			for _, way := range []string{"pull resolves", "pull fetches"} {
 				err := ways[way]()
-				assert.False(t, errdefs.IsNotFound(err), way)
+				assert.NotErrorIs(t, err, agent.ErrNotFound, way)
 				assert.Equal(t, upstream.host(), sourceError(t, err).Host, way)
 			}
 		})

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Resolver serves containerd's pulls from the same hosts, over the same connections
+// and with the same tokens as polls. Unlike containerd's own it sends nothing
+// twice: the back-off is the agent's. Its errors are SourceErrors, and
+// agent.ErrNotFound only where every host said 404.
+func (r *Registry) Resolver() remotes.Resolver { return resolver{r} }
+
+type resolver struct{ registry *Registry }
+
+// Resolve finds out what repository:tag or repository@digest names.
+func (p resolver) Resolve(ctx context.Context, ref string) (string, ocispec.Descriptor, error) {
+	named, err := parsePulled(ref)
+	if err != nil {
+		return "", ocispec.Descriptor{}, err
+	}
+	name, need, d := "latest", mayResolve, digest.Digest("")
+	switch tagged := named.(type) {
+	case reference.Digested:
+		d = tagged.Digest()
+		name, need = d.String(), mayPull
+	case reference.Tagged:
+		name = tagged.Tag()
+	}
+	ctx = withKind(ctx, kindPull)
+	var found manifest
+	err = p.registry.each(ctx, named.Name(), need, func(e endpoint) error {
+		var err error
+		found, err = p.registry.locate(ctx, e, name, d, hasAll)
+		return err
+	})
+	return ref, found.desc, err
+}
+
+func parsePulled(ref string) (reference.Named, error) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return nil, fmt.Errorf("registry: reference %q: %w", outside.Text(ref), err)
+	}
+	return named, nil
+}
+
+// Fetcher fetches what digests name in the repository of ref.
+func (p resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error) {
+	named, err := parsePulled(ref)
+	if err != nil {
+		return nil, err
+	}
+	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+		if err := desc.Digest.Validate(); err != nil {
+			return nil, fmt.Errorf("registry: %s: digest %q: %w", named, outside.Text(desc.Digest.String()), err)
+		}
+		return &download{
+			registry: p.registry, ctx: withKind(ctx, kindPull), repository: named.Name(), desc: desc,
+			speed: speedometer{least: p.registry.leastSpeed},
+		}, nil
+	}), nil
+}
+
+// Pusher makes it a remotes.Resolver; nothing here pushes.
+func (resolver) Pusher(context.Context, string) (remotes.Pusher, error) {
+	return nil, errdefs.ErrNotImplemented
+}
+
+// maxTorn is how often a transfer is asked for again without a byte in between.
+const maxTorn = 3
+
+// download is what a digest names, from the first host that serves it. The request is
+// sent with the first Read, so that a pull that goes on begins where it was; where
+// a connection ends too early, the rest is asked for. The reader verifies it.
+type download struct {
+	registry   *Registry
+	ctx        context.Context //nolint:containedctx // of the one transfer that reads it
+	repository string
+	desc       ocispec.Descriptor
+	speed      speedometer
+
+	body   io.ReadCloser // nil: has to be asked for
+	from   endpoint      // of the body
+	offset int64
+	torn   int
+}
+
+// Read gives io.EOF at the size of the descriptor without a request.
+func (p *download) Read(data []byte) (int, error) {
+	if p.body == nil {
+		if p.desc.Size > 0 && p.offset >= p.desc.Size {
+			return 0, io.EOF
+		}
+		if err := p.open(); err != nil {
+			return 0, err
+		}
+	}
+	began := time.Now()
+	n, err := p.body.Read(data)
+	p.offset += int64(n)
+	if n > 0 {
+		p.torn = 0
+	}
+	switch {
+	case err == nil:
+		err = p.speed.read(time.Since(began), n)
+	case errors.Is(err, io.ErrUnexpectedEOF) && p.torn < maxTorn:
+		p.torn++
+		p.drop()
+		return n, nil
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = p.from.failed(err)
+	}
+	return n, err
+}
+
+// open asks the hosts in their order for the bytes from the offset on.
+func (p *download) open() error {
+	kind := "blobs"
+	if images.IsManifestType(p.desc.MediaType) || images.IsIndexType(p.desc.MediaType) {
+		kind = "manifests"
+	}
+	return p.registry.each(p.ctx, p.repository, mayPull, func(e endpoint) error {
+		q := question{
+			url: e.url(kind, p.desc.Digest.String()), accept: "*/*", offset: p.offset,
+		}
+		if p.desc.MediaType != "" {
+			q.accept = p.desc.MediaType + ", */*"
+		}
+		resp, err := p.registry.send(p.ctx, e, q) //nolint:bodyclose // drop closes it
+		if err != nil {
+			return err
+		}
+		p.body, p.from = resp.Body, e
+		if err := p.skip(resp); err != nil {
+			p.drop()
+			return e.failed(err)
+		}
+		return nil
+	})
+}
+
+// skip brings the body to the offset: a host may send more than it was asked for.
+func (p *download) skip(resp *http.Response) error {
+	if resp.StatusCode == http.StatusPartialContent {
+		begin := resp.Header.Get("Content-Range")
+		if !strings.HasPrefix(begin, fmt.Sprintf("bytes %d-", p.offset)) {
+			return fmt.Errorf("content-range %q, want bytes from %d", outside.Text(begin), p.offset)
+		}
+		return nil
+	}
+	if _, err := io.CopyN(io.Discard, resp.Body, p.offset); err != nil {
+		return fmt.Errorf("body: byte %d: %w", p.offset, err)
+	}
+	return nil
+}
+
+// drop ends a request; the next Read sends another one.
+func (p *download) drop() {
+	if p.body != nil {
+		_ = p.body.Close()
+		p.body = nil
+	}
+}
+
+// Seek sets where the next Read begins.
+func (p *download) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += p.offset
+	case io.SeekEnd:
+		offset += p.desc.Size
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("%s: seek to %d", p.desc.Digest, offset)
+	}
+	if offset != p.offset {
+		p.drop()
+		p.offset = offset
+	}
+	return offset, nil
+}
+
+// Close ends the request.
+func (p *download) Close() error {
+	p.drop()
+	return nil
+}
