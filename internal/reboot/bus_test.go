@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/stretchr/testify/assert"
@@ -276,7 +277,10 @@ func TestAllOfItAtOnce(t *testing.T) {
 	write(t, root, "run/reboot-required", "")
 	serveVarlink(t, root, answer(`{"parameters":{"RebootStatus":1,"RequestedMethod":2}}`))
 	assert.Equal(t, []agent.Hold{
-		{Name: "reboot", Reason: "kexec is scheduled at 2025-11-21T03:30:00Z"},
+		{
+			Name: "reboot", Reason: "kexec is scheduled at 2025-11-21T03:30:00Z",
+			Until: time.Date(2025, time.November, 21, 3, 30, 0, 0, time.UTC),
+		},
 		{Name: "reboot", Reason: "/run/reboot-required asks for a reboot"},
 		{Name: "reboot", Reason: "rebootmgr: a soft reboot was requested and comes as soon as rebootmgr may"},
 		{Name: "reboot", Reason: "rebootmgr: a reboot was requested"},

@@ -51,11 +51,12 @@ func (n Node) scheduled(context.Context) []agent.Hold {
 	if err != nil {
 		return hold(HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
 	}
-	return hold(HoldReboot, describe(text))
+	reason, at := describe(text)
+	return []agent.Hold{{Name: HoldReboot, Reason: reason, Until: at}}
 }
 
-// describe says what a file of a scheduled shutdown says.
-func describe(text string) string {
+// describe says what a file of a scheduled shutdown says, and when that is; zero: it does not say.
+func describe(text string) (reason string, at time.Time) {
 	mode, when := "shutdown", "at a time not given"
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -64,11 +65,12 @@ func describe(text string) string {
 			mode = outside.Text(value)
 		case "USEC":
 			if usec, err := strconv.ParseInt(value, 10, 64); err == nil {
-				when = "at " + time.UnixMicro(usec).UTC().Format(time.RFC3339)
+				at = outside.Time(time.UnixMicro(usec).UTC())
+				when = "at " + at.Format(time.RFC3339)
 			}
 		}
 	}
-	return fmt.Sprintf("%s is scheduled %s", mode, when)
+	return fmt.Sprintf("%s is scheduled %s", mode, when), at
 }
 
 // head reads the beginning of a regular file.
