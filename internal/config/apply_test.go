@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestAListOfDaysIsASet(t *testing.T) {
 	t.Parallel()
 	for days, want := range map[string][]time.Weekday{
 		"":                        nil,
-		"days: [], ":              nil,
+		"days: [], ":              {},
 		"days: [sat, fri-sat], ":  {time.Friday, time.Saturday},
 		"days: [sat, Sun, sat], ": {time.Sunday, time.Saturday},
 	} {
@@ -110,7 +111,8 @@ var podLists = map[string]bool{
 func TestPodList(t *testing.T) {
 	t.Parallel()
 	for text, allowed := range podLists {
-		assert.Equal(t, allowed, podList(text) == nil, text)
+		_, err := read("x", "", fmt.Sprintf("kubelet: {pods: %q}", text))
+		assert.Equal(t, allowed, err == nil, text)
 	}
 }
 
@@ -134,7 +136,8 @@ var readOnlyPorts = map[string]string{
 func TestReadOnlyPods(t *testing.T) {
 	t.Parallel()
 	for text, want := range readOnlyPorts {
-		assert.Equal(t, want, readOnlyPods([]byte(text)), text)
+		root := tree(t, map[string]string{kubeletFile: text})
+		assert.Equal(t, want, load(t, Sources{Root: root}).Settings.Kubelet.Pods, text)
 	}
 }
 

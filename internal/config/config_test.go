@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/window"
@@ -41,6 +43,13 @@ func load(t *testing.T, from Sources) *Config {
 	c, err := Load(from)
 	require.NoError(t, err)
 	return c
+}
+
+// read gives the defaults, changed by a file of that content.
+func read(place, root, content string) (*Config, error) {
+	w := newWalker(root)
+	w.read(place, []byte(content))
+	return w.config(nil)
 }
 
 // TestBadFiles: each file below testdata/bad says in its last lines, after
@@ -83,7 +92,7 @@ func TestGoodFiles(t *testing.T) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		_, err = parse(file, data)
+		_, err = read(file, "/", string(data))
 		require.NoError(t, err)
 	}
 	for name, want := range map[string]func(*Settings){
@@ -104,8 +113,7 @@ func TestGoodFiles(t *testing.T) {
 // withRoot are the defaults, changed.
 func withRoot(t *testing.T, root string, change func(*Settings)) Settings {
 	t.Helper()
-	s, err := settings(defaults(), root)
-	require.NoError(t, err)
+	s := load(t, Sources{Root: root}).Settings
 	change(&s)
 	return s
 }
@@ -130,6 +138,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Images: []agent.Reference{
 			{Repository: "docker.io/sles12/velum", Tag: "4.0.0"}, {Repository: "localhost:5000/a/b", Tag: "1"},
 		},
+		TagFiles: []string{},
 		Values:   map[string]string{"sles12/velum": "4.0.0-rev1", "mariadb": "10.0", "sles12/haproxy": "null-1"},
 		Rewrites: []Rewrite{{From: "sles12", To: "registry.suse.com/caasp/v4"}, {From: "docker.io", To: "mirror:5000"}},
 		Repositories: []Repository{
@@ -165,19 +174,44 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, Settle: 10 * time.Second, NodeName: "1",
 		Log: Log{Level: slog.LevelWarn, Format: "json"},
 	}
-	f, err := parse("all.yaml", data)
+	got, err := read("all.yaml", "/root", string(data))
 	require.NoError(t, err)
-	got, err := settings(merge(defaults(), f), "/root")
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
-	leaves(schema(), "", func(path string, k key) {
-		require.Contains(t, f, path, "testdata/good/all.yaml sets every key")
-		if k.shape == records {
-			for _, inner := range k.keys {
-				assert.Contains(t, f[path].list[1].named, inner.name, "and every key of records")
+	assert.Equal(t, want, got.Settings)
+	var file yaml.Node
+	require.NoError(t, yaml.Unmarshal(data, &file))
+	leaves(func(path string, f field) {
+		value := at(file.Content[0], path)
+		require.NotNil(t, value, "testdata/good/all.yaml sets every key: %s", path)
+		if f.isRecords() {
+			for _, inner := range fields(f.Type.Elem()) {
+				assert.NotNil(t, lookup(value.Content[1], inner.name), "and every key of records: %s", inner.name)
 			}
 		}
 	})
+}
+
+// leaves visits each key that is no section, with its dotted path.
+func leaves(visit func(path string, f field)) {
+	for _, f := range fields(reflect.TypeFor[Settings]()) {
+		if !f.isSection() {
+			visit(f.name, f)
+			continue
+		}
+		for _, inner := range fields(f.Type) {
+			visit(f.name+"."+inner.name, inner)
+		}
+	}
+}
+
+// at is the node of a dotted key; nil: there is none.
+func at(root *yaml.Node, path string) *yaml.Node {
+	for name := range strings.SplitSeq(path, ".") {
+		if root == nil {
+			return nil
+		}
+		root = lookup(root, name)
+	}
+	return root
 }
 
 // Nobody writes the word that has nodes rebooted by accident.
@@ -188,7 +222,7 @@ func TestVelumIsTurnedOnByOneWordAlone(t *testing.T) {
 		assert.Equal(t, on, load(t, Sources{Root: root, File: root + "/c.yaml"}).Settings.Grains.Velum, word)
 	}
 	for _, word := range []string{"on", "true", "yes", "drain", "Drain-and-reboot", `""`} {
-		_, err := parse("x", []byte("grains: {velum: "+word+"}\n"))
+		_, err := read("x", "", "grains: {velum: "+word+"}\n")
 		assert.ErrorContains(t, err, "want one of off, drain-and-reboot", word)
 	}
 }
@@ -273,7 +307,7 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&many, "nonsense%d: 1\n", i)
 	}
-	_, err = parse("x", []byte(many.String()))
+	_, err = read("x", "", many.String())
 	require.Error(t, err)
 	lines := strings.Split(err.Error(), "\n")
 	assert.Len(t, lines, maxProblems+1)

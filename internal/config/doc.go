@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the agent's configuration, strictly, in three steps.
+// Package config reads the agent's configuration, strictly.
 //
-// A Fragment is one file (or the environment) as written. Fragments are merged
-// to inputs: the vendor's file below /usr/share, the admin's file below /etc,
-// its drop-ins in the order of their names, the environment; the later one
-// wins. The merged inputs become Settings: typed, validated, with units, and
-// complete, for every key has a default.
+// A setting stands in one place: a field of Settings or of one of its sections, whose tags are the key (yaml), the
+// kind of value (is) and the default. One walker reads the defaults, what the node's own files say, the vendor's file
+// below /usr/share, the admin's below /etc, its drop-ins in the order of their names, and the environment into the
+// same Settings; the later one wins. A text or a plain list replaces the earlier one. Named things (values by
+// repository, repositories by match, rewrites by from) are merged by name. Beside the Settings the walker keeps what
+// `config show` prints: each value as it was written, and its origin.
 //
-// A text or a plain list replaces the earlier one. Named things (values by
-// repository, repositories by match, rewrites by from) are merged by name, so
-// that a drop-in can add one. Maintenance windows have no names: they are a plain
-// list.
-//
-// Nothing is ignored: an unknown or repeated key, a wrong type, a value that is
-// not allowed, or a drop-in with another suffix than .yaml is a problem with
-// file, line and what would be right. All problems of all files are reported
-// at once.
+// Nothing is ignored: an unknown or repeated key, a wrong type, a value that is not allowed, or a drop-in with another
+// suffix is a problem with file, line and what would be right. All problems of all files are reported at once.
 package config

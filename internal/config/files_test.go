@@ -26,14 +26,14 @@ var things = map[string]struct {
 	"world-writable": {func(t *testing.T, path string) {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		require.NoError(t, os.Chmod(path, 0o646))
-	}, "mode 0646, others may write to it (chmod go-w)"},
+	}, "mode 0646: others may write to it (chmod go-w)"},
 	"group-writable": {func(t *testing.T, path string) {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		require.NoError(t, os.Chmod(path, 0o660))
 	}, "mode 0660"},
 	"too large": {func(t *testing.T, path string) {
 		require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", maxFile+1)), 0o600))
-	}, "larger than 1048576 bytes"},
+	}, "too large: 1048577 bytes, at most 1048576"},
 }
 
 func TestThingsInPlaceOfAFile(t *testing.T) {
@@ -107,6 +107,6 @@ func TestTooManyDropIns(t *testing.T) {
 
 func TestTooManyEntries(t *testing.T) {
 	t.Parallel()
-	_, err := parse("x", []byte("manage:\n"+strings.Repeat("  - a.yaml\n", 2*maxItems+1)))
+	_, err := read("x", "", "manage:\n"+strings.Repeat("  - a.yaml\n", 2*maxItems+1))
 	require.ErrorContains(t, err, "manage: more than 1024 entries")
 }

@@ -28,25 +28,24 @@ func FuzzConfig(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		read, err := parse("file", data)
-		if err != nil {
+		w := newWalker("/root")
+		w.read("file", data)
+		if len(w.problems) > 0 {
+			_, err := w.config(nil)
 			for line := range strings.SplitSeq(err.Error(), "\n") {
 				require.Regexp(t, `^(file(:\d+)?: |and \d+ more$)`, line)
 			}
 			return
 		}
-		c := Config{merged: merge(defaults(), read)}
-		c.Settings, err = settings(c.merged, "/root")
+		c, err := w.config(nil)
 		if err != nil {
 			return // directories that are not apart
 		}
 		shown, err := c.YAML()
 		require.NoError(t, err)
-		again, err := parse("shown", shown)
+		again, err := read("shown", "/root", string(shown))
 		require.NoError(t, err, string(shown))
-		second, err := settings(merge(defaults(), again), "/root")
-		require.NoError(t, err)
-		require.Equal(t, c.Settings, second)
+		require.Equal(t, c.Settings, again.Settings)
 	})
 }
 

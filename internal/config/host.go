@@ -3,14 +3,16 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // The files of others that say where things are on this node.
@@ -21,115 +23,85 @@ const (
 	containerdFragments = "/etc/containerd/conf.d/*.toml"
 )
 
-// kubeletsHighMark is kubelet's own default of imageGCHighThresholdPercent
-// (k8s.io/kubelet/config/v1beta1).
-const kubeletsHighMark = 85
+// kubeletsHighMark is kubelet's own default of imageGCHighThresholdPercent (k8s.io/kubelet/config/v1beta1).
+const kubeletsHighMark = "85"
 
-// host is the fragment of what the node itself says: kubelet's staticPodPath,
-// imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path. It lies above the
-// defaults and below every file of ours. A file that is not there, or that its
-// owner could not read either, says nothing: it is not ours to complain about.
-func (s Sources) host() fragment {
-	found := fragment{}
-	add := func(key, file string, value func(data []byte) string) {
-		data, err := readFile(s.Root + file)
-		if err != nil {
-			return
-		}
-		if text := value(data); text != "" {
-			found[key] = input{from: origin{place: s.Root + file}, text: text}
-		}
-	}
-	add("podManifests", kubeletFile, staticPodPath)
-	add(highMark, kubeletFile, highThreshold)
-	add(kubeletPods, kubeletFile, readOnlyPods)
-	add("containerd.certsD", containerdFile, configPath)
-	return found
+// The keys that mean kubelet's own where they are not written.
+const (
+	highMark    = "disk.highMark"
+	kubeletPods = "kubelet.pods"
+)
+
+// nodeValue is what the node itself says about a key. It lies above the defaults and below every file of ours.
+type nodeValue struct {
+	key, place, text string
+	asks             string // the text that stands for the node's, wherever it was written
+	fallback         string // its meaning where the node says nothing
 }
 
-// StaticPodPath is where kubelet reads pod manifests, with the root before it; empty
-// where its configuration does not say.
-func StaticPodPath(root string) string {
-	data, err := readFile(root + kubeletFile)
-	if err != nil {
-		return ""
+// nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path.
+// A file that is not there, or that its owner could not read either, says nothing: it is not ours to complain about.
+func nodeValues(root string) []nodeValue {
+	k, file := readKubelet(root), root+kubeletFile
+	return []nodeValue{
+		{key: "podManifests", place: file, text: k.StaticPodPath},
+		{key: "containerd.certsD", place: root + containerdFile, text: configPath(root)},
+		{key: highMark, place: file, text: k.HighThreshold, asks: "0", fallback: kubeletsHighMark},
+		{key: kubeletPods, place: file, text: k.readOnlyPods()},
 	}
-	if path := staticPodPath(data); path != "" {
-		return root + path
+}
+
+// offer sets what the node says, where a file of ours could say it.
+func (w *walker) offer(n nodeValue) {
+	f, _ := w.field(n.key)
+	if _, err := w.convert(f, n.text); err == nil && n.text != n.asks {
+		w.set(n.key, n.place, n.text)
+	}
+}
+
+// resolve puts what the node says, or the fallback, in the place of the text that asks for it.
+func (w *walker) resolve(n nodeValue) {
+	if w.written(n.key).Value == n.asks {
+		w.set(n.key, defaultPlace, n.fallback)
+		w.offer(n)
+	}
+}
+
+// kubelet is its configuration, as far as it is read.
+type kubelet struct {
+	StaticPodPath string `yaml:"staticPodPath"`
+	HighThreshold string `yaml:"imageGCHighThresholdPercent"`
+	ReadOnlyPort  string `yaml:"readOnlyPort"`
+	Address       string `yaml:"address"`
+}
+
+func readKubelet(root string) (k kubelet) {
+	if data, err := trustedfile.Read(root+kubeletFile, maxFile); err == nil {
+		_ = yaml.Unmarshal(data, &k) // a value of another type says nothing
+	}
+	k.StaticPodPath = strings.TrimSuffix(k.StaticPodPath, "/")
+	return k
+}
+
+// StaticPodPath is where kubelet reads pod manifests, with the root before it; empty where its configuration does not
+// say.
+func StaticPodPath(root string) string {
+	if dir := readKubelet(root).StaticPodPath; path(dir) == nil {
+		return root + dir
 	}
 	return ""
 }
 
-func staticPodPath(data []byte) string {
-	var kubelet struct {
-		StaticPodPath string `yaml:"staticPodPath"`
+// readOnlyPods is the URL of kubelet's list of pods on its read-only port, which is off by default, and open on its
+// address: by default every one of the node's.
+func (k kubelet) readOnlyPods() string {
+	switch ip, _ := netip.ParseAddr(k.Address); {
+	case k.Address == "", ip == netip.IPv4Unspecified():
+		k.Address = "127.0.0.1"
+	case ip == netip.IPv6Unspecified():
+		k.Address = "::1"
 	}
-	if err := yaml.Unmarshal(data, &kubelet); err != nil {
-		return ""
-	}
-	return absolute(strings.TrimSuffix(kubelet.StaticPodPath, "/"))
-}
-
-// absolute drops what is no absolute path.
-func absolute(path string) string {
-	if !filepath.IsAbs(path) {
-		return ""
-	}
-	return path
-}
-
-const highMark = "disk.highMark"
-
-func highThreshold(data []byte) string {
-	var kubelet struct {
-		Percent int `yaml:"imageGCHighThresholdPercent"`
-	}
-	if err := yaml.Unmarshal(data, &kubelet); err != nil || kubelet.Percent < 1 || kubelet.Percent > 100 {
-		return ""
-	}
-	return strconv.Itoa(kubelet.Percent)
-}
-
-const kubeletPods = "kubelet.pods"
-
-// readOnlyPods is the URL of kubelet's list of pods on its read-only port, which
-// is off by default, and open on its address: by default every one of the node's.
-func readOnlyPods(data []byte) string {
-	var kubelet struct {
-		Port    int    `yaml:"readOnlyPort"`
-		Address string `yaml:"address"`
-	}
-	if err := yaml.Unmarshal(data, &kubelet); err != nil {
-		return ""
-	}
-	address := "127.0.0.1"
-	switch ip, err := netip.ParseAddr(kubelet.Address); {
-	case kubelet.Address == "":
-	case err != nil:
-		return ""
-	case !ip.IsUnspecified():
-		address = kubelet.Address
-	case ip.Is6():
-		address = "::1"
-	}
-	found := "http://" + net.JoinHostPort(address, strconv.Itoa(kubelet.Port)) + "/pods"
-	if podList(found) != nil { // the port is 0, say
-		return ""
-	}
-	return found
-}
-
-// resolve puts in the place of the text that asks for what the node says what it
-// says, or the fallback where it says nothing.
-func resolve(merged, host fragment, key, asks, fallback string) {
-	if merged[key].text != asks {
-		return
-	}
-	meant, there := host[key]
-	if !there {
-		meant = input{from: origin{place: "default"}, text: fallback}
-	}
-	merged[key] = meant
+	return "http://" + net.JoinHostPort(k.Address, k.ReadOnlyPort) + "/pods"
 }
 
 // criPlugin is the part of a containerd plugin that has the config_path.
@@ -139,48 +111,40 @@ type criPlugin struct {
 	} `toml:"registry"`
 }
 
-// configPath reads containerd's own key, which moved with version 3 of its
-// configuration (containerd 2.x). It may be a list with colons.
-func configPath(data []byte) string {
-	var containerd struct {
+// configPath reads containerd's own key, which moved with version 3 of its configuration (containerd 2.x). It may be a
+// list with colons.
+func configPath(root string) string {
+	var c struct {
 		Plugins struct {
 			V3 criPlugin `toml:"io.containerd.cri.v1.images"`
 			V2 criPlugin `toml:"io.containerd.grpc.v1.cri"`
 		} `toml:"plugins"`
 	}
-	if err := toml.Unmarshal(data, &containerd); err != nil {
-		return ""
-	}
-	if path := containerd.Plugins.V3.Registry.ConfigPath; path != "" {
-		return absolute(path)
-	}
-	return absolute(containerd.Plugins.V2.Registry.ConfigPath)
+	readTOML(root+containerdFile, &c)
+	return cmp.Or(c.Plugins.V3.Registry.ConfigPath, c.Plugins.V2.Registry.ConfigPath)
 }
 
-// Unpacks reads how many layers of an image containerd unpacks at once in its own
-// pulls (max_concurrent_unpacks, of 2.2 and later), from its configuration below
-// root and the fragments that 2.2 imports by default; 0: they do not say.
+// Unpacks reads how many layers of an image containerd unpacks at once in its own pulls (max_concurrent_unpacks, of
+// 2.2 and later), from its configuration below root and the fragments that 2.2 imports by default; 0: they do not say.
 func Unpacks(root string) int {
-	files := []string{root + containerdFile}
-	if more, err := filepath.Glob(root + containerdFragments); err == nil {
-		files = append(files, more...)
-	}
+	files, _ := filepath.Glob(root + containerdFragments)
 	unpacks := 0
-	for _, file := range files {
-		data, err := readFile(file)
-		if err != nil {
-			continue
-		}
-		var containerd struct {
+	for _, file := range append([]string{root + containerdFile}, files...) {
+		var c struct {
 			Plugins struct {
 				Transfer struct {
 					Unpacks int `toml:"max_concurrent_unpacks"`
 				} `toml:"io.containerd.transfer.v1.local"`
 			} `toml:"plugins"`
 		}
-		if err := toml.Unmarshal(data, &containerd); err == nil && containerd.Plugins.Transfer.Unpacks > 0 {
-			unpacks = containerd.Plugins.Transfer.Unpacks
+		if readTOML(file, &c) && c.Plugins.Transfer.Unpacks > 0 {
+			unpacks = c.Plugins.Transfer.Unpacks
 		}
 	}
 	return unpacks
+}
+
+func readTOML(file string, into any) bool {
+	data, err := trustedfile.Read(file, maxFile)
+	return err == nil && toml.Unmarshal(data, into) == nil
 }

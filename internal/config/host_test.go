@@ -33,17 +33,36 @@ func TestConfigPath(t *testing.T) {
 	for name, c := range configPaths {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, c.want, configPath([]byte(c.toml)))
+			root := tree(t, map[string]string{containerdFile: c.toml})
+			want := Entry{"containerd.certsD", c.want, root + containerdFile}
+			if c.want == "" {
+				want = Entry{"containerd.certsD", "/etc/containerd/certs.d", "default"}
+			}
+			assert.Contains(t, load(t, Sources{Root: root}).Entries(), want)
 		})
 	}
 }
 
 func TestStaticPodPath(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "/srv/pods", staticPodPath([]byte("kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n")))
-	assert.Empty(t, staticPodPath([]byte("kind: KubeletConfiguration\n")))
-	assert.Empty(t, staticPodPath([]byte("staticPodPath: [\n")))
-	assert.Empty(t, staticPodPath([]byte("staticPodPath: pods\n")), "relative to where?")
+	for text, want := range map[string]string{
+		"kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n": "/srv/pods",
+		"kind: KubeletConfiguration\n":                            "",
+		"staticPodPath: [\n":                                      "",
+		"staticPodPath: pods\n":                                   "", // relative to where?
+		"staticPodPath: \"/a\\nb\"\n":                             "",
+		"readOnlyPort: open\nstaticPodPath: /srv/pods\n":          "/srv/pods",
+	} {
+		root := tree(t, map[string]string{kubeletFile: text})
+		used := load(t, Sources{Root: root}).Settings.PodManifests
+		if want == "" {
+			assert.Empty(t, StaticPodPath(root), text)
+			assert.Equal(t, root+"/etc/kubernetes/manifests", used, text)
+			continue
+		}
+		assert.Equal(t, root+want, StaticPodPath(root), text)
+		assert.Equal(t, root+want, used, text)
+	}
 }
 
 // highThresholds are kubelet's configurations, and the percentage in each.
@@ -61,7 +80,12 @@ var highThresholds = map[string]string{
 func TestHighThreshold(t *testing.T) {
 	t.Parallel()
 	for text, want := range highThresholds {
-		assert.Equal(t, want, highThreshold([]byte(text)), text)
+		root := tree(t, map[string]string{kubeletFile: text})
+		shown := Entry{highMark, want, root + kubeletFile}
+		if want == "" {
+			shown = Entry{highMark, kubeletsHighMark, "default"}
+		}
+		assert.Contains(t, load(t, Sources{Root: root}).Entries(), shown, text)
 	}
 }
 

@@ -4,39 +4,63 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// defaultUpdates is the largest change that is offered where nothing is
-// written: the same application version, as the pod manifests were tested with.
+// defaultUpdates is the largest change that is offered where nothing is written: the same application version, as the
+// pod manifests were tested with.
 const defaultUpdates = tags.Revision
 
-// Repository is what is written about the repositories that Match names: one,
-// all below a prefix ("prefix/*"), or all ("*"). What is nil or zero is not
-// written there; a list without items is.
+// Repository is what is written about the repositories that Match names: one, all below a prefix ("prefix/*"), or all
+// ("*"). What is nil or zero is not written there; a list without items is.
 type Repository struct {
-	Match   string
-	Follow  string
-	Updates *tags.Change
-	Dialect *tags.Dialect
-	Allow   []string
-	Deny    []string
-	Max     tags.Tag
-	Older   *bool
-	// Signatures is "require", "warn" or "off"; empty: not written.
-	Signatures string
-	Hold       string
-	HoldUntil  time.Time
+	Match      string        `yaml:"match" is:"match"`
+	Follow     string        `yaml:"follow,omitempty" is:"tag"`
+	Updates    *tags.Change  `yaml:"updates,omitempty" is:"updates none rebuild revision patch minor major"`
+	Dialect    *tags.Dialect `yaml:"dialect,omitempty" is:"dialect core hyphen hyphen-dash short-b plus"`
+	Allow      []string      `yaml:"allow,omitempty" is:"tagpattern"`
+	Deny       []string      `yaml:"deny,omitempty" is:"denial"`
+	Max        tags.Tag      `yaml:"max,omitempty" is:"max"`
+	Older      *bool         `yaml:"older,omitempty" is:"bool"`
+	Signatures string        `yaml:"signatures,omitempty" is:"oneof require warn off"`
+	Hold       string        `yaml:"hold,omitempty" is:"reason"`
+	HoldUntil  time.Time     `yaml:"until,omitempty" is:"time"`
 }
 
-// Policy gives the policy of a repository. Each of its fields comes from the
-// most specific entry that writes it: the repository's own, then the longest
-// prefix, then "*"; of two spellings of one repository, the later. A hold has its
+// fit holds an entry together: a release is read in the dialect of its tags, and without a hold nothing ends.
+func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
+	report := func(key, want string) {
+		in := lookup(written, key)
+		w.report(in.Line, "%s.%s: %.200q: %s", path, key, in.Value, want)
+	}
+	if !r.HoldUntil.IsZero() && r.Hold == "" {
+		report("until", "without hold, want both or none")
+	}
+	most := lookup(written, "max")
+	if most == nil {
+		return
+	}
+	dialect := tags.Core
+	if r.Dialect != nil {
+		dialect = *r.Dialect
+	}
+	var err error
+	if r.Max, err = dialect.Parse(most.Value); err != nil {
+		report("max", fmt.Sprintf("want a release in the dialect %s, such as 4.1 or 4.1.2", dialect))
+	}
+}
+
+// Policy gives the policy of a repository. Each of its fields comes from the most specific entry that writes it: the
+// repository's own, then the longest prefix, then "*"; of two spellings of one repository, the later. A hold has its
 // end from its own entry. Names are compared as CRI normalises them.
 func (s Settings) Policy(repository string) agent.Rule {
 	policy := agent.Rule{Updates: defaultUpdates, Dialect: tags.Core}
@@ -66,40 +90,23 @@ func mostSpecificLast(all []Repository, name string) []Repository {
 
 // over lays what is written over the policy.
 func (r Repository) over(policy *agent.Rule) {
-	if r.Follow != "" {
-		policy.Follow = r.Follow
-	}
-	if r.Updates != nil {
-		policy.Updates = *r.Updates
-	}
-	if r.Dialect != nil {
-		policy.Dialect = *r.Dialect
-	}
-	if r.Allow != nil {
-		policy.Allow = r.Allow
-	}
-	if r.Deny != nil {
-		policy.Deny = r.Deny
-	}
-	if !r.Max.IsZero() {
-		policy.Max = r.Max
-	}
-	if r.Older != nil {
-		policy.Older = *r.Older
-	}
-	if r.Signatures != "" {
-		policy.Signatures = agent.Signatures(r.Signatures)
+	to := reflect.ValueOf(policy).Elem()
+	for f, written := range reflect.ValueOf(r).Fields() {
+		if written.IsZero() || f.Name == "Match" {
+			continue
+		}
+		dst := to.FieldByName(f.Name)
+		dst.Set(reflect.Indirect(written).Convert(dst.Type()))
 	}
 	if r.Hold != "" {
-		policy.Hold, policy.HoldUntil = r.Hold, r.HoldUntil
+		policy.HoldUntil = r.HoldUntil // also where it has no end
 	}
 }
 
 // exact is above the length of every prefix.
 const exact = 1 << 20
 
-// specificity ranks how closely a pattern names a normalised repository; -1:
-// it does not.
+// specificity ranks how closely a pattern names a normalised repository; -1: it does not.
 func specificity(pattern, name string) int {
 	if pattern == anywhere {
 		return 0
@@ -121,48 +128,4 @@ func specificity(pattern, name string) int {
 		return len(full)
 	}
 	return -1
-}
-
-func (r *reader) repositories(key string) []Repository {
-	var found []Repository
-	for _, item := range r.merged[key].list {
-		found = append(found, r.repository(item.named, key))
-	}
-	return found
-}
-
-func (r *reader) repository(entry map[string]input, key string) Repository {
-	found := Repository{Match: entry["match"].text, Follow: entry["follow"].text, Hold: entry["hold"].text}
-	if in, there := entry["updates"]; there {
-		change, err := tags.ParseChange(in.text)
-		r.check(in, key, err)
-		found.Updates = &change
-	}
-	if in, there := entry["dialect"]; there {
-		dialect, err := tags.ParseDialect(in.text)
-		r.check(in, key, err)
-		found.Dialect = &dialect
-	}
-	if in, there := entry["allow"]; there {
-		found.Allow = in.texts()
-	}
-	if in, there := entry["deny"]; there {
-		found.Deny = in.texts()
-	}
-	if in, there := entry["max"]; there {
-		var err error
-		found.Max, err = parseMax(in.text, entry["dialect"].text)
-		r.check(in, key, err)
-	}
-	found.Signatures = entry["signatures"].text
-	if in, there := entry["older"]; there {
-		older := in.text == "true"
-		found.Older = &older
-	}
-	if in, there := entry["until"]; there {
-		var err error
-		found.HoldUntil, err = ParseTime(in.text)
-		r.check(in, key, err)
-	}
-	return found
 }

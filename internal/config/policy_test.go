@@ -45,10 +45,7 @@ func TestTheMostSpecificMatchWins(t *testing.T) {
 - {match: 'sles12/*', updates: major}
 - {match: mariadb, updates: revision}
 `
-	f, err := parse("x", []byte(forward))
-	require.NoError(t, err)
-	s, err := settings(merge(defaults(), f), "")
-	require.NoError(t, err)
+	s := readPolicies(t, forward)
 	for repository, want := range policies {
 		assert.Equal(t, want, s.Policy(repository), repository)
 	}
@@ -69,11 +66,9 @@ func TestWithoutAnEntryARevisionIsTheLargestChange(t *testing.T) {
 // readPolicies are those of a file.
 func readPolicies(t *testing.T, text string) Settings {
 	t.Helper()
-	f, err := parse("x", []byte(text))
+	c, err := read("x", "", text)
 	require.NoError(t, err)
-	s, err := settings(merge(defaults(), f), "")
-	require.NoError(t, err)
-	return s
+	return c.Settings
 }
 
 func TestEachFieldComesFromTheMostSpecificEntryThatWritesIt(t *testing.T) {
@@ -181,7 +176,7 @@ func TestNumbersAtTheirBounds(t *testing.T) {
 		"requestsPerHour": {0, 36_000_000}, "connectionsPerHost": {4, 64},
 	} {
 		for n, right := range map[int]bool{ends.least: true, ends.most: true, ends.least - 1: false, ends.most + 1: false} {
-			_, err := parse("x", fmt.Appendf(nil, "%s: %d\n", key, n))
+			_, err := read("x", "", fmt.Sprintf("%s: %d\nstaging: {layers: 1}\n", key, n))
 			assert.Equal(t, right, err == nil, "%s: %d: %v", key, n, err)
 		}
 	}

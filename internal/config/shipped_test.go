@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 )
 
 func shipped(t *testing.T) string {
@@ -28,38 +29,33 @@ func uncommented(t *testing.T) string {
 
 func TestTheShippedFileIsTheDefaults(t *testing.T) {
 	t.Parallel()
-	want := withRoot(t, "", func(*Settings) {})
+	want, err := read("none", "", "")
+	require.NoError(t, err)
 	for name, content := range map[string]string{"as shipped": shipped(t), "uncommented": uncommented(t)} {
-		f, err := parse("config.yaml", []byte(content))
+		got, err := read("config.yaml", "", content)
 		require.NoError(t, err, name)
-		got, err := settings(merge(defaults(), f), "")
-		require.NoError(t, err, name)
-		assert.Equal(t, want, got, name)
+		assert.Equal(t, want.Settings, got.Settings, name)
 	}
-	assert.Empty(t, must(parse("config.yaml", []byte(shipped(t)))), "shipped, nothing is in force")
-}
-
-func must(f fragment, err error) fragment {
-	if err != nil {
-		panic(err)
-	}
-	return f
+	assert.Nil(t, newWalker("").document([]byte(shipped(t))), "shipped, nothing is in force")
 }
 
 func TestTheShippedFileExplainsEveryKey(t *testing.T) {
 	t.Parallel()
-	f, err := parse("config.yaml", []byte(uncommented(t)))
-	require.NoError(t, err)
+	var file yaml.Node
+	require.NoError(t, yaml.Unmarshal([]byte(uncommented(t)), &file))
 	lines := strings.Split(uncommented(t), "\n")
-	leaves(schema(), "", func(path string, k key) {
-		in, there := f[path]
-		require.True(t, there, "%s: not in packaging/config.yaml", path)
-		above := in.from.line - 2 // the list's or the mapping's own line has no value
-		if k.shape == list && len(in.list) > 0 {
+	leaves(func(path string, f field) {
+		in := at(file.Content[0], path)
+		require.NotNil(t, in, "%s: not in packaging/config.yaml", path)
+		above := in.Line - 2 // the list's or the mapping's own line has no value
+		if f.shape() == yaml.SequenceNode && !f.isRecords() && len(in.Content) > 0 {
 			above--
 		}
 		assert.Regexp(t, `^# \S.{15}`, lines[above], "%s: no explanation above its line", path)
-		for _, inner := range k.keys {
+		if !f.isRecords() {
+			return
+		}
+		for _, inner := range fields(f.Type.Elem()) {
 			assert.Regexp(t, `(?m)^#   `+inner.name+`\b|\{.*\b`+inner.name+`: `, shipped(t), path)
 		}
 	})

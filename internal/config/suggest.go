@@ -4,35 +4,47 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 )
 
-// suggest words what an unknown key may have been meant for: the nearest key of
-// that level, a key of that name elsewhere, or all keys that may stand there.
-func suggest(unknown string, keys []key, prefix string) string {
-	known := make([]string, 0, len(keys))
-	for _, k := range keys {
-		known = append(known, k.name)
+// suggest words what an unknown key may have been meant for: the nearest key of that level, a key of that name
+// elsewhere, or all keys that may stand there.
+func suggest(level, unknown string, keys []field) string {
+	var known []string
+	for _, f := range keys {
+		known = append(known, f.name)
 	}
 	if best := Nearest(unknown, known); best != "" {
-		return fmt.Sprintf("did you mean %q?", prefix+best)
+		return fmt.Sprintf("did you mean %q?", join(level, best))
 	}
-	elsewhere := ""
-	leaves(schema(), "", func(path string, k key) {
-		if k.name == unknown {
-			elsewhere = path
-		} else if _, within := find(k.keys, unknown); within {
-			elsewhere = path + "." + unknown
-		}
-	})
-	if elsewhere != "" {
-		return fmt.Sprintf("did you mean %q?", elsewhere)
+	if meant := elsewhere("", unknown, reflect.TypeFor[Settings]()); meant != "" {
+		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// Nearest is the word that an unknown one may have been meant for; empty: none is
-// near.
+// elsewhere is the path of a key of that name, in a section or in records; empty: there is none.
+func elsewhere(level, name string, of reflect.Type) string {
+	if of.Kind() == reflect.Slice {
+		of = of.Elem()
+	}
+	for _, f := range fields(of) {
+		path := join(level, f.name)
+		if f.name == name {
+			return path
+		}
+		if !f.isSection() && !f.isRecords() {
+			continue
+		}
+		if found := elsewhere(path, name, f.Type); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// Nearest is the word that an unknown one may have been meant for; empty: none is near.
 func Nearest(unknown string, known []string) string {
 	best, least := "", 1+len(unknown)/4
 	for _, word := range known {
@@ -44,8 +56,7 @@ func Nearest(unknown string, known []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance, in bytes, of names that are not long;
-// an overlong one is far from every key.
+// distance is the Levenshtein distance, in bytes, of names that are not long; an overlong one is far from every key.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

@@ -33,14 +33,14 @@ const (
 // Window is a time that comes again each week.
 type Window struct {
 	// Days are those on which it begins; empty: every day.
-	Days []time.Weekday
+	Days []time.Weekday `yaml:"days,omitempty" is:"days"`
 	// Start is the time of day at which it begins, from 0 to less than 24 hours, as
 	// clocks in Zone show it: 2h is 02:00, on a day of 23 hours, too.
-	Start time.Duration
+	Start time.Duration `yaml:"start" is:"timeofday"`
 	// Length is how long it is open, in real time, from Shortest to Longest.
-	Length time.Duration
+	Length time.Duration `yaml:"length" is:"length"`
 	// Zone is where its clocks and days are.
-	Zone *time.Location
+	Zone *time.Location `yaml:"zone,omitempty" is:"zone" default:""`
 }
 
 // Schedule is open while one of its windows is. One without windows always is.

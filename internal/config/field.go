@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"reflect"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// field is a key: a field of Settings, of a section or of a record, with what its tags say.
+//
+//	yaml     the key; ",omitempty": a record may be without it
+//	is       the kind of its scalar, of its list's items or of its table's values; a ? behind it: it may be empty
+//	names    the kind of its table's names
+//	default  its text, or its list's items; of a record's key, what it means where it is not written
+//	key      the key that names each of its records; ",layered": records of one name in several files all count
+//	most     how many records there may be
+type field struct {
+	reflect.StructField
+	name  string
+	kind  string // empty: a section or records
+	args  []string
+	empty bool
+}
+
+// fields are the keys of a section or of a record.
+func fields(of reflect.Type) []field {
+	var found []field
+	for f := range of.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" {
+			continue
+		}
+		kind, args, _ := strings.Cut(f.Tag.Get("is"), " ")
+		kind, empty := strings.CutSuffix(kind, "?")
+		found = append(found, field{f, name, kind, strings.Fields(args), empty})
+	}
+	return found
+}
+
+func find(keys []field, name string) (field, bool) {
+	for _, f := range keys {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// shape is what stands behind the key.
+func (f field) shape() yaml.Kind {
+	switch kind := f.Type.Kind(); {
+	case kind == reflect.Map, f.isSection():
+		return yaml.MappingNode
+	case kind == reflect.Slice && f.kind != "searchpath":
+		return yaml.SequenceNode
+	}
+	return yaml.ScalarNode
+}
+
+func (f field) isSection() bool { return f.kind == "" && f.Type.Kind() == reflect.Struct }
+func (f field) isRecords() bool { return f.kind == "" && f.Type.Kind() == reflect.Slice }
+
+// defaults are all keys with their defaults, as a file would say them.
+func defaults(of reflect.Type) *yaml.Node {
+	all := &yaml.Node{Kind: yaml.MappingNode}
+	for _, f := range fields(of) {
+		value := child(all, f.name)
+		def := f.Tag.Get("default")
+		switch value.Kind = f.shape(); {
+		case f.isSection():
+			*value = *defaults(f.Type)
+		case value.Kind == yaml.ScalarNode:
+			*value = *textNode(def)
+		default:
+			for item := range strings.FieldsSeq(def) {
+				value.Content = append(value.Content, textNode(item))
+			}
+		}
+	}
+	return all
+}
