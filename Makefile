@@ -162,7 +162,7 @@ install: $(BINARY) installdocs ## into DESTDIR, below PREFIX (/usr)
 installdocs:
 	install -d '$(DESTDIR)$(DOCDIR)'
 	for page in docs/*.md; do \
-		sed -E 's#\[([^]]*)\]\((\.\./|dev/|man/)[^)]*\)#\1#g' "$$page" | install -m644 /dev/stdin "$(DESTDIR)$(DOCDIR)/$${page##*/}"; \
+		sed -zE 's#\[([^]]*)\]\((\.\./|dev/|man/)[^)]*\)#\1#g' "$$page" | install -m644 /dev/stdin "$(DESTDIR)$(DOCDIR)/$${page##*/}"; \
 	done
 	install -m644 docs/*.svg packaging/prometheus/image-update-agent.rules.yml '$(DESTDIR)$(DOCDIR)'
 
