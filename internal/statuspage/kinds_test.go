@@ -15,6 +15,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Whoever reads a status goes by its fields.
+func TestReadersOfAStatusHaveNoRegexps(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{".", "../api", "../doctor", "../hook", "../metrics", "../../cmd/image-update-agent"} {
+		for _, name := range sources(t, dir) {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, imported := range file.Imports {
+				assert.NotEqual(t, `"regexp"`, imported.Path.Value, name)
+			}
+		}
+	}
+}
+
+// sources are the files of a package, without tests.
+func sources(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, files, dir)
+	return slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+}
+
 // Pages go by kinds and fields: the agent's sentences are for people.
 func TestPagesReadNoSentences(t *testing.T) {
 	t.Parallel()
@@ -23,17 +46,9 @@ func TestPagesReadNoSentences(t *testing.T) {
 		"LastIndex", "Split", "SplitN", "TrimPrefix", "TrimSuffix", "Fields", "Replace", "ReplaceAll",
 	}
 	references := "progress.go: Cut" // of the name in a reference, and its digest
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
+	for _, name := range sources(t, ".") {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		require.NoError(t, err)
-		for _, imported := range file.Imports {
-			assert.NotEqual(t, `"regexp"`, imported.Path.Value, name)
-		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, is := n.(*ast.SelectorExpr)
 			if !is {
