@@ -15,6 +15,7 @@ SCRIPTS := .ci/run tools/setup tools/pin tools/package packaging/health-checker/
 # A release sets VERSION; a tarball without git is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BINARY := bin/image-update-agent
+PAGES := bin/image-update-agent.8 bin/image-update-agent.yaml.5
 # The spec wants the symbols, and cgo on the one architecture where Go links no PIE by itself. What is built depends on
 # no variable of the environment.
 GO_LDFLAGS = -s -w
@@ -51,7 +52,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build demo test quick bench fleet pictures soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
+.PHONY: help build man demo test quick bench fleet pictures soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,11 @@ build: ## bin/image-update-agent: static, stripped, for GOARCH
 
 $(BINARY):
 	@$(MAKE) build
+
+man: $(PAGES) ## the manual pages in bin/, of Markdown and the help of bin/image-update-agent
+
+$(PAGES): bin/%: docs/man/%.md packaging/config.yaml $(BINARY)
+	go run ./tools/mkman $(BINARY) $< >$@
 
 demo: root node ## the whole job, shown on a real node that exists for it only; needs root
 	@go -C e2e run ./cmd/demo
@@ -141,7 +147,7 @@ format: ## rewrite all Go files as `make lint` wants them
 	@tools/setup lint
 	@for module in $(MODULES); do (cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" fmt); done
 
-install: $(BINARY) installdocs ## into DESTDIR, below PREFIX (/usr)
+install: $(BINARY) $(PAGES) installdocs ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
 	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
@@ -154,8 +160,8 @@ install: $(BINARY) installdocs ## into DESTDIR, below PREFIX (/usr)
 	$(BINARY) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-update-agent'
 	$(BINARY) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-update-agent.fish'
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
-	$(BINARY) man docs/man/image-update-agent.8.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
-	$(BINARY) man --settings packaging/config.yaml docs/man/image-update-agent.yaml.5.md | install -Dm644 /dev/stdin '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
+	install -Dm644 bin/image-update-agent.8 '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
+	install -Dm644 bin/image-update-agent.yaml.5 '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
 
 # On a node there are neither sources nor developers' pages: of a link to them the words stay.

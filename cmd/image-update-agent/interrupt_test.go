@@ -48,7 +48,6 @@ func TestAnInterruptEndsWhatReads(t *testing.T) {
 		{"manifests", "images", "-"},
 		{"manifests", "render", file},
 		{"manifests", "render", "--diff", "-"},
-		{"man", file},
 	} {
 		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
 			t.Parallel()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package manual
+package manpage
 
 import (
 	"fmt"
@@ -14,28 +14,27 @@ var (
 	elementLine = regexp.MustCompile(`^#  (- .+)$`)
 )
 
-// Settings writes a term for each setting of the shipped configuration: its key from the root (disk.reserve) with its
-// default, and the comment above it. A comment with an empty line below it is for who reads the file, and left out.
-func (p *Page) Settings(config string) error {
-	s := settings{page: p}
+// Settings describes each setting of the shipped configuration: its key from the root (disk.reserve) with its default,
+// and the comment above it. A comment with an empty line below it is for readers of the file, and left out.
+func Settings(config string) (string, error) {
+	var s settings
 	for i, line := range strings.Split(strings.TrimRight(config, "\n"), "\n") {
 		if err := s.add(line); err != nil {
-			return fmt.Errorf("settings: line %d: %w", i+1, err)
+			return "", fmt.Errorf("settings: line %d: %w", i+1, err)
 		}
 	}
 	s.flush()
-	if s.count == 0 {
-		return fmt.Errorf("settings: there are none")
+	if s.out.Len() == 0 {
+		return "", fmt.Errorf("settings: there are none")
 	}
-	return nil
+	return s.out.String(), nil
 }
 
 // settings is where the reading of a configuration is.
 type settings struct {
-	page    *Page
+	out     strings.Builder
 	comment []string // since the last setting or empty line
 	group   string   // the key without value that nested keys belong to
-	count   int
 
 	// The setting that is read: it may still get elements, or nested keys.
 	term, text string
@@ -81,7 +80,6 @@ func (s *settings) setting(nested bool, key, value string) error {
 	s.term = "`" + strings.TrimSuffix(key+": "+value, ": ") + "`"
 	s.text = strings.Join(s.comment, "\n")
 	s.comment = nil
-	s.count++
 	return nil
 }
 
@@ -94,6 +92,7 @@ func (s *settings) flush() {
 	if len(s.elements) > 0 {
 		text += "\n\n  " + strings.Join(s.elements, "\n  ")
 	}
-	s.page.Term(s.term, text)
+	meaning := strings.TrimSpace(paragraphs(text, "    "))
+	s.out.WriteString(s.term + "\n:   " + meaning + "\n\n")
 	s.term, s.text, s.elements = "", "", nil
 }
