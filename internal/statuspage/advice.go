@@ -16,11 +16,11 @@ func (p *page) reason() (text string, whole bool) {
 	s := p.s
 	held, awaits := holdBacks(s), s.Is(agent.KindAwait)
 	switch {
-	case s.State == agent.StateHeld && len(held) == 0 && awaits:
+	case len(held) == 0 && awaits:
 		return "something newer is there, and is only waited for, see below", false
-	case s.State == agent.StateHeld && len(held) == 1 && !awaits:
+	case len(held) == 1 && !awaits:
 		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")", false
-	case s.State == agent.StateHeld && len(held) > 1:
+	case len(held) > 1:
 		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below", false
 	case s.Is(agent.KindSource):
 		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",

@@ -83,6 +83,7 @@ func TestEveryPageHasItsTimesInOneZone(t *testing.T) {
 	}
 	s := pages()["held"]
 	s.PodManifests[1].Holds[0] = agent.Hold{Name: agent.HoldRefused, Reason: "x"}
+	s.Reasons[1].Hold = agent.HoldRefused
 	s.Images[1].Notes = []string{"staging begins at 2026-11-21T13:00:00Z"}
 	s.Images[1].Error = "x509: certificate has expired: current time 2026-11-21T11:00:00Z is after 2026-11-20T23:59:59Z"
 	text := pageOf(t, s, 0, noon.In(kolkata()), false)

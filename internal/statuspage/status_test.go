@@ -266,23 +266,33 @@ func pages() map[string]agent.Status {
 // reasonsOf are the reasons of pages that go by them.
 func reasonsOf() map[string][]agent.Reason {
 	of := func(kind agent.Kind, file string) agent.Reason { return agent.Reason{Kind: kind, PodManifest: file} }
+	hold := func(file, name string) agent.Reason {
+		return agent.Reason{Kind: agent.KindHold, PodManifest: file, Hold: name}
+	}
 	step := agent.Reason{Kind: agent.KindStep, PodManifest: "etcd.yaml", ErrorKind: agent.ErrorOther}
 	waits := agent.Reason{Kind: agent.KindStep, PodManifest: "velum.yaml", ErrorKind: agent.ErrorSource}
 	slow := agent.Reason{Kind: agent.KindStep, Image: caasp + "velum", ErrorKind: agent.ErrorSource}
 	now := agent.Reason{Kind: agent.KindRolledBack, PodManifest: "velum.yaml", ErrorKind: agent.ErrorNotUp}
 	return map[string][]agent.Reason{
-		"stale":        {{Kind: agent.KindSource, Image: caasp + "etcd"}, {Kind: agent.KindSource, Image: caasp + "velum"}},
-		"failed":       {of(agent.KindRolledBack, "velum.yaml")},
-		"failed-now":   {now},
-		"failed-two":   {of(agent.KindRolledBack, "etcd.yaml"), {Kind: agent.KindRecord}},
-		"failed-stays": {of(agent.KindNotUp, "velum.yaml")},
-		"failed-step":  {step},
-		"failed-slow":  {slow},
-		"failed-down":  {of(agent.KindDown, "velum.yaml")},
-		"starting-pod": {of(agent.KindDown, "velum.yaml")},
-		"starting":     {{Kind: agent.KindStarting}},
-		"held-apply":   {waits},
-		"held-newer":   {{Kind: agent.KindAwait, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: agent.RuleSignature}},
+		"stale":           {{Kind: agent.KindSource, Image: caasp + "etcd"}, {Kind: agent.KindSource, Image: caasp + "velum"}},
+		"failed":          {of(agent.KindRolledBack, "velum.yaml")},
+		"failed-now":      {now},
+		"failed-two":      {of(agent.KindRolledBack, "etcd.yaml"), {Kind: agent.KindRecord}},
+		"failed-stays":    {of(agent.KindNotUp, "velum.yaml")},
+		"failed-step":     {step},
+		"failed-slow":     {slow},
+		"failed-down":     {of(agent.KindDown, "velum.yaml")},
+		"starting-pod":    {of(agent.KindDown, "velum.yaml")},
+		"starting":        {{Kind: agent.KindStarting}},
+		"held":            {hold("velum.yaml", agent.HoldAsked), hold("velum.yaml", agent.HoldWindow)},
+		"held-unmanaged":  {hold("etcd.yaml", agent.HoldUnmanaged)},
+		"held-one":        {hold("velum.yaml", agent.HoldAsked)},
+		"held-everything": {hold("etcd.yaml", agent.HoldAsked), hold("velum.yaml", agent.HoldAsked)},
+		"held-configured": {hold("velum.yaml", agent.HoldAsked)},
+		"held-grains":     {hold("velum.yaml", agent.HoldBusy)},
+		"held-busy":       {hold("etcd.yaml", agent.HoldBusy)},
+		"held-apply":      {waits},
+		"held-newer":      {{Kind: agent.KindAwait, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: agent.RuleSignature}},
 	}
 }
 

@@ -123,16 +123,11 @@ func rank(last bool) int {
 	return 0
 }
 
-// holdBacks are the holds that keep something from being applied. That a pod manifest
-// is nobody's to change is one only where it has something newer, and nothing else holds.
+// holdBacks are the holds that the node is held by.
 func holdBacks(s agent.Status) []held {
-	unmanaged := func(h held) bool { return h.Name == agent.HoldUnmanaged }
-	if others := slices.DeleteFunc(holdsOf(s), unmanaged); len(others) > 0 {
-		return others
-	}
 	return slices.DeleteFunc(holdsOf(s), func(h held) bool {
-		return !slices.ContainsFunc(s.PodManifests, func(p agent.PodStatus) bool {
-			return p.Change != "" && slices.Contains(h.of, p.PodManifest)
+		return !slices.ContainsFunc(s.Reasons, func(r agent.Reason) bool {
+			return r.Hold == h.Name && slices.Contains(h.of, cmp.Or(r.PodManifest, r.Image))
 		})
 	})
 }
@@ -140,9 +135,8 @@ func holdBacks(s agent.Status) []held {
 func (p *page) holds() {
 	begin := p.Section("Held back:")
 	back := holdBacks(p.s)
-	said := p.s.State == agent.StateHeld && len(back) == 1
 	for _, h := range holdsOf(p.s) {
-		if said && h.Hold == back[0].Hold {
+		if len(back) == 1 && h.Hold == back[0].Hold { // the head has it
 			continue
 		}
 		begin()
