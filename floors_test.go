@@ -88,7 +88,8 @@ type source struct {
 func (s source) room() string { return path.Dir(s.path) }
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 func (s source) isBeside() bool {
-	return strings.HasPrefix(s.path, "e2e/") || strings.HasPrefix(s.path, "tools/")
+	return strings.HasPrefix(s.path, "e2e/") || strings.HasPrefix(s.path, "tools/") ||
+		bytes.Contains(s.text, []byte("\n//go:build killpoints\n")) // only tests build it
 }
 
 func TestTheHouseIsBuiltAsItsDesignSays(t *testing.T) {
@@ -309,6 +310,7 @@ func TestInspect(t *testing.T) {
 		"broken":                {[]source{{"tags/a.go", []byte(spdxLine + "\n\npackag")}}, "expected 'package'"},
 		"long":                  {file("tags/a.go", strings.Repeat("//\n", maxLines)), "more than 300"},
 		"long test":             {file("tags/a_test.go", strings.Repeat("//\n", maxTestLines)), "more than 500"},
+		"built by tests only":   {file("agent/a.go", "\n//go:build killpoints\n"+own("agent/agenttest")), ""},
 		"beside the house":      {file("e2e/node/a.go", `import "github.com/spf13/cobra"`), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func isOf(label string, calls ...string) bool {
 	return slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(label, ": "+call) })
 }
 
-// The daemon is killed once at every moment of an apply and of a rollback (cmd/image-update-agent/killpoints.go has what
+// The daemon is killed once at every moment of an apply and of a rollback (agent/agenttest/kill_points.go has what
 // a point is). After the next start the pod is on its old release, and the new one is offered again; or on the new one,
 // and that is proved; or it was rolled back. `make soak` sets IUA_ROUNDS, the number of further rounds at random points
 // in each scenario.

@@ -39,7 +39,7 @@ func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 	return n.startAgent(n.AgentProgram(), env, args)
 }
 
-// StartKillable is StartAgentWith of an agent that is built with the points of cmd/image-update-agent/killpoints.go.
+// StartKillable is StartAgentWith of an agent that is built with the points of agent/agenttest/kill_points.go.
 func (n *Node) StartKillable(env []string, args ...string) *Process {
 	n.tb.Helper()
 	return n.startAgent(n.KillableProgram(), env, args)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build killpoints
-
-package main
+package agenttest
 
 import (
 	"context"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build killpoints
-
-package main
+package agenttest
 
 import (
 	"fmt"
@@ -22,7 +20,7 @@ const (
 	killLog = "IUA_KILL_LOG" // a file that gets the label of each point it comes to, one a line
 )
 
-// The phases are told by what the record says when it is saved.
+// The phases follow from what the record says when it is saved.
 const (
 	phaseStart    = "start"     // since the daemon's start: nothing is approved
 	phaseApply    = "apply"     // an approval is kept
@@ -33,8 +31,8 @@ const (
 // polls are how many calls of a kind count that only ask, in a phase: how often they are made is a matter of time.
 const polls = 2
 
-// killpoints puts the points around the ports of an agent.
-func killpoints(a *agent.Agent) {
+// KillPoints puts the points around the ports of an agent.
+func KillPoints(a *agent.Agent) {
 	p := &points{at: os.Getenv(killAt), log: os.Getenv(killLog), phase: phaseStart, seen: map[string]int{}}
 	a.Source = killSource{a.Source, p}
 	a.Images = killImages{a.Images, p}
