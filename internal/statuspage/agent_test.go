@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// real is a node with an agent that runs velum 4.0.0-rev1.
+type real struct {
+	*agenttest.World
+	t     *testing.T
+	agent *agent.Agent
+}
+
+func newReal(t *testing.T) *real {
+	t.Helper()
+	r := &real{World: agenttest.NewWorld(), t: t}
+	r.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	r.Registry.Release(caasp+"velum", "4.0.0", 1, "1.1")
+	r.Node.PutTemplate("velum.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: velum\nspec:\n"+
+		"  containers:\n  - name: velum\n    image: "+caasp+"velum:__TAG__\n"))
+	r.agent = r.Agent()
+	require.Equal(t, agent.StateCurrent, r.cycle().State)
+	return r
+}
+
+func (r *real) cycle() agent.Status {
+	r.t.Helper()
+	s, err := r.agent.Cycle(r.t.Context(), agent.PollAll)
+	require.NoError(r.t, err)
+	return s
+}
+
+// offer publishes a revision.
+func (r *real) offer() agent.Release { return r.Registry.Release(caasp+"velum", "4.0.0", 2, "1.2") }
+
+type unsigned struct{}
+
+func (unsigned) Verify(context.Context, agent.Release) (string, error) { return "", agent.ErrUnsigned }
+func (unsigned) Keys(context.Context) ([]string, error)                { return []string{"k"}, nil }
+
+// Pages of what an agent has found, not of what a test has written: both have to mean the same by a kind.
+func TestPagesOfAnAgent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status func(r *real) agent.Status
+		want   []string
+	}{
+		"offered": {
+			func(r *real) agent.Status { r.offer(); return r.cycle() },
+			[]string{"What to do:  image-update-agent apply, when"},
+		},
+		"held": {
+			func(r *real) agent.Status {
+				r.offer()
+				r.cycle()
+				_, s, err := r.agent.Hold(r.t.Context(), nil, true, agent.PersonHold{})
+				require.NoError(r.t, err)
+				return s
+			},
+			[]string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent unhold --all\n"},
+		},
+		"busy": {
+			func(r *real) agent.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
+			[]string{"busy: the grain update_in_progress is true (velum.yaml)\n", "salt-call --local grains.delkey update_in_progress\n"},
+		},
+		"registry away": {
+			func(r *real) agent.Status {
+				r.Registry.Down(&agent.SourceError{
+					Repository: caasp + "velum", Host: "m1:5000", Cause: agent.CauseRefused, Err: errors.New("connection refused"),
+				})
+				return r.cycle()
+			},
+			[]string{
+				"what is known of 1 repository is old",
+				"No answer:\n  upstream m1:5000: connection refused\n    for      " + caasp + "velum\n",
+			},
+		},
+		"not signed": {
+			func(r *real) agent.Status {
+				r.Policy.Rule = func(string) agent.Rule {
+					return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+				}
+				r.Verifier = unsigned{}
+				r.agent = r.Agent()
+				r.offer()
+				return r.cycle()
+			},
+			[]string{"something newer is there, and is only waited for", "Waited for:\n  signature: velum 4.0.0-rev2-build1.2: not signed"},
+		},
+		"rolled back": {
+			func(r *real) agent.Status {
+				r.Node.Crash(r.offer().Digest, true)
+				r.cycle()
+				_, s, err := r.agent.Apply(r.t.Context(), nil, false)
+				require.NoError(r.t, err)
+				return s
+			},
+			[]string{"; rolled back to 4.0.0-rev1-build1.1\n", "no hurry: ", "image-update-agent apply --retry velum.yaml; if the image"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newReal(t)
+				text := pageOf(t, c.status(r), 0, r.Clock.Now(), false)
+				for _, want := range c.want {
+					assert.Contains(t, text, want)
+				}
+			})
+		})
+	}
+}
