@@ -20,20 +20,19 @@ const goesDown = 10 * time.Second
 
 // act restarts what a step names: containers one by one, or the whole pod by its
 // pod manifest.
-func (a *Agent) act(ctx context.Context, s Step) error {
-	a.slow = false
-	a.watch.acted = time.Now()
-	release := a.inhibit(ctx, s)
+func (r *restart) act(ctx context.Context, s Step) error {
+	r.shutdownTimedOut, r.acted = false, time.Now()
+	release := r.inhibit(ctx, s)
 	defer release()
 	switch {
 	case s.Apply.Aside:
-		return a.swap(ctx, s)
+		return r.swap(ctx, s)
 	case s.Data != nil:
-		return a.write(ctx, s)
+		return r.Write(ctx, s)
 	}
 	for _, id := range s.Apply.Stop {
-		stop := func() error { return a.Pods.Stop(ctx, id, s.Apply.Grace) }
-		if err := a.during(s.Apply.Pod, stop); err != nil {
+		stop := func() error { return r.Pods.Stop(ctx, id, s.Apply.Grace) }
+		if err := r.Progress.WhileWaiting(s.Apply.Pod, stop); err != nil {
 			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
 		}
 	}
@@ -42,13 +41,13 @@ func (a *Agent) act(ctx context.Context, s Step) error {
 
 // inhibit asks the node not to go down while a pod is between two states. Without
 // an answer the work goes on: it can be cut short anywhere.
-func (a *Agent) inhibit(ctx context.Context, s Step) (release func()) {
-	if a.Inhibitor == nil {
+func (r *restart) inhibit(ctx context.Context, s Step) (release func()) {
+	if r.Inhibitor == nil {
 		return func() {}
 	}
-	release, err := a.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
+	release, err := r.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
 	if err != nil {
-		a.Log.Warn("shutdown is not delayed", "cycle", a.cycle, "err", err)
+		r.Log.Warn("shutdown is not delayed", "err", err)
 		return func() {}
 	}
 	return release
@@ -58,47 +57,35 @@ func (a *Agent) inhibit(ctx context.Context, s Step) (release func()) {
 // and writes it anew: kubelet makes the pod anew, init containers included, and at
 // once. Replacing the file costs 10 to 15 s, as kubelet meets the old pod. Whatever
 // happens the pod manifest is there in the end.
-func (a *Agent) swap(ctx context.Context, s Step) (err error) {
+func (r *restart) swap(ctx context.Context, s Step) (err error) {
 	data := s.Data
 	if data == nil {
 		data = s.Was.Data
 	}
 	defer func() {
-		_, back := a.Files.PutBack(context.WithoutCancel(ctx))
+		_, back := r.Files.PutBack(context.WithoutCancel(ctx))
 		if err != nil {
 			err = errors.Join(err, back)
 		} else if back != nil { // it is written, and the copy goes in the next cycle
-			a.Log.Warn("copy of the pod manifest stays", "cycle", a.cycle, "file", s.File, "err", back)
+			r.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", back)
 		}
 	}()
-	if err := a.Files.SetAside(ctx, s.Was); err != nil {
+	if err := r.Files.SetAside(ctx, s.Was); err != nil {
 		return err
 	}
-	if err := a.during(s.Apply.Pod, func() error { return a.awaitDown(ctx, s.Apply) }); err != nil {
+	if err := r.Progress.WhileWaiting(s.Apply.Pod, func() error { return r.awaitDown(ctx, s.Apply) }); err != nil {
 		return err
 	}
 	for _, id := range s.Apply.Sandboxes {
-		if err := a.Pods.Clear(ctx, id); err != nil {
-			a.Log.Warn("ended containers stay", "cycle", a.cycle, "pod", s.Apply.Pod, "err", err)
+		if err := r.Pods.Clear(ctx, id); err != nil {
+			r.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
 		}
 	}
-	return a.write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data, Ours: s.Ours})
-}
-
-// putBack ends what an earlier life has left in the middle.
-func (a *Agent) putBack(ctx context.Context) error {
-	names, err := a.Files.PutBack(ctx)
-	for _, name := range names {
-		a.Log.Info("pod manifest put back", "cycle", a.cycle, "file", name)
-	}
-	if err != nil {
-		return fmt.Errorf("pod manifests: put back: %w", err)
-	}
-	return nil
+	return r.Write(ctx, Step{File: s.File, Was: PodFile{Name: s.File}, Data: data, Ours: s.Ours})
 }
 
 // awaitDown waits until kubelet has ended a pod and forgotten it.
-func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
+func (r *restart) awaitDown(ctx context.Context, p Apply) error {
 	end := time.NewTimer(p.Grace + goesDown)
 	defer end.Stop()
 	tick := time.NewTicker(proofInterval / 5)
@@ -106,8 +93,8 @@ func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
 	for _, id := range p.Sandboxes {
 		for up := true; up; {
 			var err error
-			if up, err = a.Pods.SandboxReady(ctx, id); err != nil {
-				a.Log.Warn("sandbox not seen", "cycle", a.cycle, "pod", p.Pod, "err", err)
+			if up, err = r.Pods.SandboxReady(ctx, id); err != nil {
+				r.Log.Warn("sandbox not seen", "pod", p.Pod, "err", err)
 				up = true
 			}
 			if !up {
@@ -117,14 +104,14 @@ func (a *Agent) awaitDown(ctx context.Context, p Apply) error {
 			case <-ctx.Done():
 				return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
 			case <-end.C:
-				a.Log.Warn("pod does not go down", "cycle", a.cycle, "pod", p.Pod)
-				a.slow = true
+				r.Log.Warn("pod does not go down", "pod", p.Pod)
+				r.shutdownTimedOut = true
 				return nil
 			case <-tick.C:
 			}
 		}
 	}
-	pause := time.NewTimer(a.Policy.Forgets)
+	pause := time.NewTimer(r.Policy.Forgets)
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

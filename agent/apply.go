@@ -6,150 +6,215 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 )
 
-// applyAndRecord applies and remembers how it ended. An approval is used up
-// either way, but where nobody could look: what failed is not tried again by itself.
-func (a *Agent) applyAndRecord(ctx context.Context, s Step) error {
-	if s.Apply.Auto {
-		if open, _ := a.Policy.open(a.Now()); !open {
-			return nil // it has closed while other pods were applied
-		}
-	}
-	a.startWatch()
-	err := a.fresh(s.Apply)
+// Restarter makes pods run what a step names, and proves that they do. It decides
+// nothing: how a step ended is its result, and what it did is in the record before the
+// next act, so that a crash in the middle goes on.
+type Restarter struct {
+	Source    TagResolver
+	Pods      Pods
+	Images    ImageNamer
+	Files     PodFiles
+	Stager    ReleaseStager
+	Readiness Readiness    // nil: what runs is ready
+	Inhibitor Inhibitor    // nil: nobody delays a shutdown
+	Meter     RestartMeter // nil: nobody counts
+	Records   *Store
+	Policy    Policy
+	Log       *slog.Logger
+	Now       func() time.Time
+	Progress  *Reporter
+}
+
+// ReleaseStager stages what a rollback needs and the node has lost.
+type ReleaseStager interface {
+	// Stage stages a release. See Stager.
+	Stage(ctx context.Context, r Release) error
+	// AwaitListed waits until CRI lists an image, and returns its id.
+	AwaitListed(ctx context.Context, name string) (digest.Digest, error)
+}
+
+// RestartResult is how a step on a pod has ended.
+type RestartResult struct {
+	Err     error
+	Applied bool // the pod runs what was to be applied
+	// RollBack: the pod did not come up, and the record has what it is rolled back to.
+	RollBack bool
+	// FailedReleases did not come up, by "repository@digest".
+	FailedReleases []string
+	// TagMoved: a tag names something else than what was to be applied.
+	TagMoved bool
+	// Unchecked are the containers whose readiness nobody could check.
+	Unchecked []string
+}
+
+// restart is one restart of a pod under way.
+type restart struct {
+	*Restarter
+	step             Step
+	began, acted, up time.Time
+	shutdownTimedOut bool // the pod that was taken down did not go in time
+	result           RestartResult
+}
+
+func (r *Restarter) begin(s Step) *restart { return &restart{Restarter: r, step: s, began: time.Now()} }
+
+// ended is the result with the error that the restart ended with.
+func (r *restart) ended(err error) RestartResult {
+	r.result.Err = err
+	return r.result
+}
+
+// Apply applies a step, unless something speaks against it (nil: nothing does). The
+// approval is used up either way, but where nobody could look: what failed is not tried
+// again by itself.
+func (r *Restarter) Apply(ctx context.Context, s Step, against error) RestartResult {
+	x := r.begin(s)
+	err := against
 	if err == nil {
-		err = a.apply(ctx, s)
+		err = x.apply(ctx)
 	}
-	a.countRestart(ctx, Restart{}, err)
+	x.count(ctx, Restart{}, err)
 	if err != nil && ctx.Err() != nil || isUnseen(err) {
-		return err // the approval stands: the next start, or the next cycle, goes on
+		return x.ended(err) // the approval stands: the next start, or the next cycle, goes on
 	}
-	delete(a.record.Approved, s.File)
+	rec := &r.Records.Record
+	rec.Approved.Delete(s.File)
 	switch {
 	case err == nil:
-		delete(a.record.Failed, s.File)
-		a.noteProof(s, false)
-		a.record.moveOn(s)
-		a.applied[s.File] = true
+		x.result.Applied = true
+		rec.Failed.Delete(s.File)
+		rec.NoteProof(s.File, x.step.proved(), false, r.Policy.Prune.Keep)
+		rec.MoveOn(s.File, s.Data, x.step.proved())
 	case isDown(err):
-		return a.failed(ctx, s, err)
-	case !waits(err):
-		a.record.fail(s.File, Failure{At: a.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
+		return x.failed(ctx, err)
+	case !isWaiting(err):
+		rec.Failed.Set(s.File, Failure{At: r.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
 	}
-	return errors.Join(err, a.save(ctx))
+	return x.ended(errors.Join(err, r.Records.Save(ctx)))
 }
 
-// fresh refuses what has just not come up in another pod of the same plan, and a client
-// of an API server that has stayed as it was.
-func (a *Agent) fresh(p Apply) error {
-	if a.lags && isClient(p.Pod) && isMinor(p.Change) {
-		return fmt.Errorf("%w: %s was not applied, and %s must not be newer", ErrHeld, podAPIServer, p.Pod)
-	}
-	for _, e := range p.Expect {
-		if key := releaseKey(e.Ref.Repository, e.Digest); a.fell[key] && !e.OnNode {
-			return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, a.record.Denied[key].PodManifest)
-		}
-	}
-	return nil
-}
-
-// waits tells an error that says not now from one that says it went wrong.
-func waits(err error) bool { return errors.Is(err, ErrHeld) || errors.Is(err, ErrConflict) }
+// isWaiting tells an error that says not now from one that says it went wrong.
+func isWaiting(err error) bool { return errors.Is(err, ErrHeld) || errors.Is(err, ErrConflict) }
 
 // apply makes the pod run its offer: it proves that kubelet will find what was
 // staged, acts, and proves that the pod runs it.
-func (a *Agent) apply(ctx context.Context, s Step) error {
-	if s.Apply.Remove {
-		return a.remove(ctx, s)
+func (r *restart) apply(ctx context.Context) error {
+	if r.step.Apply.Remove {
+		return r.Remove(ctx, r.step)
 	}
-	help := &rescue{agent: a, step: s, next: rescueAfter}
-	err := a.preflight(ctx, s.Apply)
-	if err != nil && !a.moved && a.isStopped(ctx, s.Apply) {
+	help := &rescue{restart: r, next: rescueAfter}
+	err := r.preflight(ctx)
+	if err != nil && !r.result.TagMoved && r.isStopped(ctx) {
 		// An earlier life has stopped it, and the registry is away.
-		expect, failed := help.carry(ctx, "stopped by an apply: "+err.Error())
+		expect, failed := help.pinToStagedDigest(ctx, "stopped by an apply: "+err.Error())
 		if failed != nil {
 			return err
 		}
-		s.Apply.Expect = expect
-		return a.prove(ctx, s, nil)
+		r.step.Apply.Expect = expect
+		return r.prove(ctx, nil)
 	}
 	if err != nil {
 		return err
 	}
-	if err := a.act(ctx, s); err != nil {
+	if err := r.act(ctx, r.step); err != nil {
 		return err
 	}
-	if s.Data != nil {
-		if err := a.Files.Keep(ctx, s.File, nil); err != nil {
-			a.Log.Warn("rendered file stays", "cycle", a.cycle, "file", s.File, "err", err)
+	if r.step.Data != nil {
+		if err := r.Files.Keep(ctx, r.step.File, nil); err != nil {
+			r.Log.Warn("rendered file stays", "file", r.step.File, "err", err)
 		}
 	}
-	return a.prove(ctx, s, help)
+	return r.prove(ctx, help)
 }
 
 // isStopped reports that no container runs that an apply is about.
-func (a *Agent) isStopped(ctx context.Context, p Apply) bool {
-	all, _, err := a.Pods.Containers(ctx)
-	inv := Inventory{Containers: all, NodeName: a.Policy.NodeName}
-	containers := inv.podContainers(p.Namespace, p.Pod, p.Siblings)
-	return err == nil && !slices.ContainsFunc(p.Expect, func(e Expectation) bool {
+func (r *restart) isStopped(ctx context.Context) bool {
+	containers, err := r.containers(ctx)
+	return err == nil && !slices.ContainsFunc(r.step.Apply.Expect, func(e Expectation) bool {
 		c := container(containers, e.Container)
 		return c != nil && c.Running
 	})
+}
+
+// containers are those of the pod, as CRI shows them now.
+func (r *restart) containers(ctx context.Context) ([]Container, error) {
+	all, _, err := r.Pods.Containers(ctx)
+	inv := Inventory{Containers: all, NodeName: r.Policy.NodeName}
+	return inv.podContainers(r.step.Apply.Namespace, r.step.Apply.Pod, r.step.Apply.Siblings), err
 }
 
 // preflight is rule 5: pull policy Always makes the registry part of the start,
 // so before anything is stopped, each floating tag must answer, and name what
 // was staged. With IfNotPresent kubelet would start what the node has under
 // that name, so CRI fetches it first.
-func (a *Agent) preflight(ctx context.Context, p Apply) error {
+func (r *restart) preflight(ctx context.Context) error {
 	checked := map[Reference]bool{}
-	for _, e := range p.Expect {
+	for _, e := range r.step.Apply.Expect {
 		if checked[e.Ref] || e.OnNode {
 			continue
 		}
 		checked[e.Ref] = true
-		now, err := a.resolve(ctx, e.Ref)
+		now, err := r.resolve(ctx, e.Ref)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: registry away: %w", ErrHeld, err)
 		case now.Digest != e.Digest:
-			a.moved = true
-			return fmt.Errorf("%w: %s has moved on to %s", ErrHeld, e.Ref, now.Digest)
+			return r.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
 		}
-		if !p.PullFirst {
+		if !r.step.Apply.PullFirst {
 			continue
 		}
-		end := a.attend()
-		id, err := a.Pods.Pull(ctx, e.Ref)
-		end()
+		stop := r.Progress.Heartbeat()
+		id, err := r.Pods.Pull(ctx, e.Ref)
+		stop()
 		switch {
 		case err != nil:
 			return fmt.Errorf("pull %s: %w", e.Ref, err)
 		case e.Config != "" && id != e.Config:
-			a.moved = true
-			return fmt.Errorf("%w: %s has moved on to image id %s", ErrHeld, e.Ref, id)
+			return r.tagMoved("%s has moved on to image id %s", e.Ref, id)
 		}
 	}
 	return nil
 }
 
-// wrote remembers that a pod manifest is ours.
-func (r *Record) wrote(file string, data []byte) {
-	if r.Wrote == nil {
-		r.Wrote = map[string]digest.Digest{}
-	}
-	r.Wrote[file] = digest.FromBytes(data)
+// tagMoved ends a restart for which a tag names something else by now.
+func (r *restart) tagMoved(format string, args ...any) error {
+	r.result.TagMoved = true
+	return fmt.Errorf("%w: %s", ErrHeld, fmt.Sprintf(format, args...))
 }
 
-// fail remembers an apply that did not end well.
-func (r *Record) fail(file string, f Failure) {
-	if r.Failed == nil {
-		r.Failed = map[string]Failure{}
+// resolve asks what a tag names now.
+func (r *restart) resolve(ctx context.Context, ref Reference) (Resolved, error) {
+	defer r.Progress.Heartbeat()()
+	return r.Source.Resolve(ctx, ref)
+}
+
+// count counts how the restart ended. One that was cut short, or that nobody
+// could see, has not ended: the next start, or the next cycle, goes on.
+func (r *restart) count(ctx context.Context, how Restart, err error) {
+	if r.Meter == nil || err != nil && ctx.Err() != nil || isUnseen(err) {
+		return
 	}
-	r.Failed[file] = f
+	switch {
+	case isWaiting(err):
+		how.Result = ResultHeld
+	case err != nil:
+		how.Result = ResultFailed
+	case how.Back:
+		how.Result = ResultBack
+	default:
+		how.Result = ResultApplied
+	}
+	how.Took = time.Since(r.began)
+	if err == nil && !r.acted.IsZero() {
+		how.Up = r.up.Sub(r.acted)
+	}
+	r.Meter.Restarted(how)
 }

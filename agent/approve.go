@@ -43,66 +43,81 @@ var ErrUnknownImage = errors.New("no pod manifest uses it")
 // slash, or a pod manifest's file name. retry: what did not come up before is
 // tried again.
 func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]Outcome, Status, error) {
+	outcomes, done, err := a.apply(ctx, names, retry)
+	return outcomes, done.status, err
+}
+
+func (a *Agent) apply(ctx context.Context, names []string, retry bool) ([]Outcome, done, error) {
 	if retry {
 		if err := a.allow(ctx, names); err != nil {
-			return nil, Status{}, err
+			return nil, done{}, err
 		}
 	}
-	pods, s, missing, err := a.wanted(ctx, names)
+	pods, d, err := a.wanted(ctx, names)
 	if err != nil {
-		return nil, Status{}, err
+		return nil, done{}, err
 	}
-	outcomes := make([]Outcome, 0, len(pods))
-	var approved []PodPlan
+	outcomes, approved := a.approve(pods, d.results)
+	if len(approved) == 0 {
+		if retry {
+			d, err = a.cycle(ctx, errand{person: true}) // what was denied is not any more
+		}
+		return outcomes, d, err
+	}
+	// Saved before the first act: a crash in the middle goes on where it was.
+	if err := a.records.Commit(ctx); err != nil {
+		return nil, done{}, err
+	}
+	for _, p := range approved {
+		a.announceChange(Progress{Reference: p.File, Phase: phaseChanging, Edits: p.Edits})
+	}
+	d, err = a.cycle(ctx, errand{person: true})
+	for n := range outcomes {
+		if outcomes[n].Result == "" {
+			a.outcome(&outcomes[n], d.results)
+		}
+	}
+	if err == nil && d.results.hasTagMoved() {
+		d, err = a.askAfterMove(ctx, d)
+	}
+	return outcomes, d, err
+}
+
+// approve records an approval of each pod that can be applied. It returns what becomes
+// of the others; the result of those that are approved is open.
+func (a *Agent) approve(pods []PodPlan, staged results) (outcomes []Outcome, approved []PodPlan) {
+	outcomes = make([]Outcome, 0, len(pods))
 	for _, p := range pods {
 		o := Outcome{PodManifest: p.File, Change: p.Change}
-		switch at := p.Standing(); at.Result {
-		case ResultHeld:
-			o.Result, o.Reason = at.Result, at.Reason
-			if !at.Staged {
-				o.Reason += because(p, missing)
-			}
-		case "":
-			a.record.approve(p, a.Now())
+		at := p.Standing()
+		o.Result, o.Reason = at.Result, at.Reason
+		switch {
+		case at.Result == ResultHeld && !at.Staged:
+			o.Reason += because(p, staged)
+		case at.Result == "":
+			a.records.Record.Approved.Set(p.File, p.approval(a.Now()))
 			o.Edits = p.Edits
 			approved = append(approved, p)
-		default:
-			o.Result, o.Reason = at.Result, at.Reason
 		}
 		outcomes = append(outcomes, o)
 	}
-	if len(approved) == 0 {
-		if retry {
-			s, err = a.cycleFor(ctx, errand{person: true}) // what was denied is not any more
-		}
-		return outcomes, s, err
+	return outcomes, approved
+}
+
+// announceChange reports what is about to change.
+func (a *Agent) announceChange(p Progress) {
+	if a.Progress != nil {
+		a.Progress(p)
 	}
-	// Kept before the first act: a crash in the middle goes on where it was.
-	if err := a.commit(ctx); err != nil {
-		return nil, Status{}, err
-	}
-	for _, p := range approved {
-		a.tell(Progress{Reference: p.File, Phase: phaseChanging, Edits: p.Edits})
-	}
-	s, err = a.cycleFor(ctx, errand{person: true})
-	for n := range outcomes {
-		if outcomes[n].Result == "" {
-			a.outcome(&outcomes[n])
-		}
-	}
-	if err == nil && a.moved {
-		s, err = a.askAfterMove(ctx, s)
-	}
-	return outcomes, s, err
 }
 
 // askAfterMove polls after an apply whose floating tag was moved meanwhile, so
 // that what the tag names now can be approved. Where a person interrupts the poll,
 // the status stays that of the apply, which is done.
-func (a *Agent) askAfterMove(ctx context.Context, applied Status) (Status, error) {
-	again, err := a.Cycle(ctx, PollAll)
+func (a *Agent) askAfterMove(ctx context.Context, applied done) (done, error) {
+	again, err := a.cycle(ctx, errand{poll: PollAll})
 	if cut, is := errors.AsType[*Interruption](err); is {
-		a.unfinished = cut
+		applied.unfinished = cut
 		return applied, nil
 	}
 	return again, err
@@ -119,54 +134,41 @@ func (a *Agent) allow(ctx context.Context, names []string) error {
 		return err
 	}
 	for _, p := range pods {
-		a.record.allow(p)
+		a.records.Record.Allow(p.File, p.releases())
 	}
-	return a.commit(ctx)
-}
-
-// commit keeps a person's word. One that cannot be kept does not hold either.
-func (a *Agent) commit(ctx context.Context) error {
-	err := a.save(ctx)
-	if err != nil {
-		a.loaded = false
-	}
-	return err
+	return a.records.Commit(ctx)
 }
 
 // wanted are the pod manifests that use the named images. Where one is not ready
 // because the node has lost what was staged, as to the garbage collection of a
 // containerd that knows no pins, it is staged again first: who waits for an apply
-// should not have to ask twice. Then s is the status after that, and missing is
-// why something could not be staged, by release.
-func (a *Agent) wanted(
-	ctx context.Context, names []string,
-) (pods []PodPlan, s Status, missing map[string]error, err error) {
+// should not have to ask twice. Then done is what that came to.
+func (a *Agent) wanted(ctx context.Context, names []string) (pods []PodPlan, d done, err error) {
 	plan, err := a.Plan(ctx, PollNone)
 	if err == nil {
 		pods, err = pick(plan, names)
 	}
 	if err != nil || !slices.ContainsFunc(pods, isUnstaged) {
-		return pods, s, nil, err
+		return pods, d, err
 	}
 	var needs []string
 	for _, p := range pods {
 		needs = append(needs, p.needs()...)
 	}
-	s, err = a.cycleFor(ctx, errand{person: true, needs: needs})
-	missing = a.errs // the plan begins with none
+	d, err = a.cycle(ctx, errand{person: true, needs: needs})
 	if err == nil {
 		plan, err = a.Plan(ctx, PollNone)
 	}
 	if err == nil {
 		pods, err = pick(plan, names)
 	}
-	return pods, s, missing, err
+	return pods, d, err
 }
 
 // because tells why a pod's images are not staged, where that is known.
-func because(p PodPlan, errs map[string]error) string {
+func because(p PodPlan, staged results) string {
 	for _, need := range p.needs() {
-		if err := errs[need]; err != nil {
+		if err := staged.err(need); err != nil {
 			return ": " + err.Error()
 		}
 	}
@@ -180,22 +182,22 @@ func isUnstaged(p PodPlan) bool {
 }
 
 // outcome reads from the cycle that has just ended what became of an approval.
-func (a *Agent) outcome(o *Outcome) {
-	err := a.errs[o.PodManifest]
-	_, pending := a.record.Approved[o.PodManifest]
+func (a *Agent) outcome(o *Outcome, all results) {
+	err := all.err(o.PodManifest)
+	_, pending := a.records.Record.Approved[o.PodManifest]
 	switch {
-	case waits(err):
+	case isWaiting(err):
 		o.Result, o.Reason = ResultHeld, err.Error()
 	case err != nil:
 		o.Result, o.Reason = ResultFailed, err.Error()
 	case pending:
 		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
-	case !a.applied[o.PodManifest]:
+	case !all.isApplied(o.PodManifest):
 		o.Result, o.Reason = ResultHeld, "the offer has changed meanwhile"
 	default:
 		o.Result = ResultApplied
-		if doubts := a.doubts[o.PodManifest]; doubts != "" {
-			o.Reason = "readiness not checked: " + doubts
+		if unchecked := all.unchecked(o.PodManifest); len(unchecked) > 0 {
+			o.Reason = "readiness not checked: " + strings.Join(unchecked, ", ")
 		}
 	}
 }
@@ -229,12 +231,21 @@ func isRepository(repository, name string) bool {
 	return repository == name || strings.HasSuffix(repository, "/"+name)
 }
 
-// approve keeps a yes to exactly this offer.
-func (r *Record) approve(p PodPlan, now time.Time) {
-	if r.Approved == nil {
-		r.Approved = map[string]Approval{}
-	}
-	r.Approved[p.File] = Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+// approval is an approval of exactly the pod's offer.
+func (p *PodPlan) approval(now time.Time) Approval {
+	return Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 	})}
+}
+
+// releases are those that a pod runs or is offered.
+func (p *PodPlan) releases() []string {
+	var out []string
+	for _, i := range p.Images {
+		for _, rel := range i.Offer.known() {
+			out = append(out, releaseKey(i.Want.Ask.Repository, rel.Digest))
+		}
+		out = append(out, releaseKey(i.Want.Ask.Repository, i.Running.Digest))
+	}
+	return out
 }

@@ -17,7 +17,7 @@ func (d *decider) broken(v podView, p PodPlan) string {
 	began := d.rec.Approved[v.file].Well // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-		unknown := i.Flaps && !d.rec.runs(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])
+		unknown := i.Flaps && !d.runsGood(i, d.rec.Good[goodKey(v.file, i.Want.Image.Container)])
 		if is && (!i.Well && !began || unknown) && v.was.Name == v.pod.Name {
 			return i.Want.Image.Container
 		}
@@ -73,28 +73,47 @@ func (e Expectation) place() string {
 	return placeOf(manifests.Image{Kind: kind, Container: e.Container})
 }
 
+// proved are the containers of a step whose expectations were met.
+func (s Step) proved() []Proved {
+	var out []Proved
+	for _, e := range s.Apply.Expect {
+		out = append(out, Proved{e.Container, e.place(), Pin{e.Ref.Repository, e.Digest}, e.Config})
+	}
+	return out
+}
+
 // rollBack makes the step that brings a pod to its override. What the node has
 // against restarting pods does not hold it: the pod does not run well as it is.
 func (d *decider) rollBack(v podView) (Step, bool) {
-	o := v.override
-	if !o.Pending || v.err != nil || d.inv.Busy != "" { // one without a file is not pending
+	if !v.override.Pending || v.err != nil || d.inv.Busy != "" { // one without a file is not pending
 		return Step{}, false
 	}
+	s, err := stepTo(v.override, *v.disk, v.template != nil, d.inv, d.names)
+	return s, err == nil
+}
+
+// stepTo is the step that brings a pod from a pod manifest to an override. ours: it has
+// a template. names are those of all static pods.
+func stepTo(o Override, disk PodFile, ours bool, inv Inventory, names []string) (Step, error) {
 	pod, err := manifests.Parse([]byte(o.Data))
 	if err != nil {
-		return Step{}, false
+		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
 	}
-	s := Step{Do: StepRollBack, File: v.file, Was: *v.disk, Data: []byte(o.Data), Ours: v.template != nil}
-	s.Apply = d.about(v, pod)
-	s.Apply.Aside = string(v.disk.Data) != o.Data
-	containers := d.inv.podContainers(pod.Namespace, pod.Name, d.names)
+	was, err := disk.Parse()
+	if err != nil {
+		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
+	}
+	s := Step{Do: StepRollBack, File: disk.Name, Was: disk, Data: []byte(o.Data), Ours: ours}
+	s.Apply = about(was, pod, inv, names)
+	s.Apply.Aside = string(disk.Data) != o.Data
+	containers := inv.podContainers(pod.Namespace, pod.Name, names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		kind, name, _ := strings.Cut(place, " ")
 		e := o.Images[place].expected(manifests.Kind(kind), name, containers)
 		e.OnNode, e.Anew = true, s.Apply.Aside
 		s.Apply.Expect = append(s.Apply.Expect, e)
 	}
-	return s, true
+	return s, nil
 }
 
 // strayed reports whether a pod that was rolled back has got another pod manifest,
@@ -111,7 +130,7 @@ func (d *decider) strayed(v *podView) bool {
 		_, ours := o.Images[placeOf(i)]
 		c := container(containers, i.Container)
 		ref, _ := ParseReference(i.Reference)
-		_, denied := d.rec.denies(d.lastSeen(ref))
+		_, denied := d.rec.Denies(d.lastSeen(ref))
 		return ours && denied && pulled(i) && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
 }
@@ -122,7 +141,7 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.disk == nil {
 		return Step{}, false
 	}
-	s := Step{Do: StepProve, File: v.file, Was: *v.disk, Apply: d.about(v, v.pod)}
+	s := Step{Do: StepProve, File: v.file, Was: *v.disk, Apply: about(v.was, v.pod, d.inv, d.names)}
 	s.Apply.Offer = p.ID
 	if pod, err := v.disk.Parse(); err == nil {
 		s.Apply.asRuns(pod)
@@ -135,7 +154,7 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 			continue
 		}
 		g := d.rec.Good[goodKey(v.file, img.Container)]
-		unproved = unproved || g.Running != "" && !d.rec.runs(i, g)
+		unproved = unproved || g.Running != "" && !d.runsGood(i, g)
 		s.Apply.Expect = append(s.Apply.Expect, i.is().expected(img.Kind, img.Container, containers))
 	}
 	f := d.rec.Failed[v.file]
@@ -144,6 +163,11 @@ func (d *decider) prove(v podView, p PodPlan) (Step, bool) {
 	}
 	d.back(v, &s)
 	return s, true
+}
+
+// runsGood reports whether an image runs what ran well.
+func (d *decider) runsGood(i ImagePlan, g Good) bool {
+	return d.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
 // steady reports that a pod that did not come up has run for as long as a proof

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,16 +17,6 @@ import (
 // waits for it.
 const bootPatience = 5 * time.Second
 
-// BootStep is what becomes of a pod manifest whose template says something else,
-// before kubelet starts.
-type BootStep struct {
-	Step   // Do is empty where it stays as it is
-	Reason string
-	Err    error    // why the step could not be done
-	ends   []string // places of its override that a template has moved on
-	ours   bool     // Was is to the byte what the agent writes, whatever it wrote last
-}
-
 // Boot brings pod manifests to the templates that an update or a rollback of the
 // system has brought, so that their pods start with them instead of being restarted
 // later. It is for the time before kubelet starts: a write restarts nothing then,
@@ -35,198 +24,70 @@ type BootStep struct {
 // template does not name stays as it is. The caller sees to it that kubelet has not
 // started.
 func (a *Agent) Boot(ctx context.Context) ([]BootStep, error) {
-	if err := a.begin(ctx, PollNone); err != nil {
+	c, err := a.begin(ctx, errand{})
+	if err != nil {
 		return nil, err
 	}
-	if err := a.putBack(ctx); err != nil {
+	if err := c.restarter.PutBack(ctx); err != nil {
 		return nil, err
 	}
-	inv, err := a.files(ctx)
+	inv, err := c.observer().ObserveFiles(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if a.Policy.PullPolicy == manifests.PullIfNotPresent {
-		inv.Held = a.heldInTime(ctx)
+		inv.Held = c.heldInTime(ctx)
 	}
-	steps := AtBoot(inv, a.record, a.Policy, a.Now())
+	steps := AtBoot(inv, a.records.Record, a.Policy, a.Now())
 	for n := range steps {
-		a.boot(ctx, &steps[n])
+		c.boot(ctx, &steps[n])
 	}
 	return slices.DeleteFunc(steps, func(s BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
 // heldInTime is what the node holds, nothing where nobody says so in time.
-func (a *Agent) heldInTime(ctx context.Context) []HeldImage {
+func (c *cycle) heldInTime(ctx context.Context) []HeldImage {
 	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
-	held, err := a.Images.Held(ctx)
+	held, err := c.Images.Held(ctx)
 	if err != nil {
-		a.Log.Warn("images not seen", "cycle", a.cycle, "err", err)
+		c.log.Warn("images not seen", "err", err)
 	}
 	return held
 }
 
-func (a *Agent) boot(ctx context.Context, s *BootStep) {
+func (c *cycle) boot(ctx context.Context, s *BootStep) {
 	switch {
 	case s.Do == StepWrite:
-		s.Err = a.writeAtBoot(ctx, s)
+		s.Err = c.writeAtBoot(ctx, s)
 	case s.Do == StepRemove:
-		s.Err = a.remove(ctx, s.Step)
+		s.Err = c.restarter.Remove(ctx, s.Step)
 	case s.ours: // a system that was rolled back, or a kill after the write
-		a.record.wrote(s.File, s.Was.Data)
-		a.saveSoon(ctx, s.File)
+		c.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
+		c.records.SaveSoon(ctx, s.File)
 		return
 	default:
-		a.Log.Info("pod manifest stays", "cycle", a.cycle, "file", s.File, "reason", s.Reason)
+		c.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
 		return
 	}
-	a.note(ctx, s.Step, s.Err)
+	c.note(ctx, stepResult{step: s.Step, err: s.Err})
 }
 
 // writeAtBoot writes a pod manifest. What its override says no more is kept first: who
 // goes on after a kill must not go back to it.
-func (a *Agent) writeAtBoot(ctx context.Context, s *BootStep) error {
-	before, is := a.record.Overrides[s.File]
+func (c *cycle) writeAtBoot(ctx context.Context, s *BootStep) error {
+	before, is := c.records.Record.Overrides[s.File]
 	if !is {
-		return a.write(ctx, s.Step)
+		return c.restarter.Write(ctx, s.Step)
 	}
-	a.record.endPlaces(s.File, s.Data, s.ends)
-	err := a.save(ctx)
+	c.records.Record.EndPlaces(s.File, s.Data, s.ends)
+	err := c.records.Save(ctx)
 	if err == nil {
-		err = a.write(ctx, s.Step)
+		err = c.restarter.Write(ctx, s.Step)
 	}
 	if err != nil {
-		a.record.override(s.File, before)
-		err = errors.Join(err, a.save(ctx))
+		c.records.Record.Overrides.Set(s.File, before)
+		err = errors.Join(err, c.records.Save(ctx))
 	}
 	return err
-}
-
-// AtBoot decides what Boot does. It is pure, as Decide is.
-func AtBoot(inv Inventory, rec Record, p Policy, now time.Time) []BootStep {
-	d, views := newDecider(inv, nil, rec, p, now)
-	var steps []BootStep
-	for _, v := range views {
-		s := BootStep{Step: Step{File: v.file, Was: PodFile{Name: v.file}}}
-		if v.disk != nil {
-			s.Was = *v.disk
-		}
-		d.atBoot(v, &s)
-		switch {
-		case s.Do == "" && s.Reason == "" && !s.ours:
-			continue
-		case s.Do != "" && inv.Busy != "":
-			s.stays("%s", inv.Busy)
-		}
-		steps = append(steps, s)
-	}
-	return steps
-}
-
-func (s *BootStep) stays(format string, args ...any) {
-	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
-}
-
-// atBoot plans one pod manifest.
-func (d *decider) atBoot(v podView, s *BootStep) {
-	p := PodPlan{File: v.file, Pod: v.pod.Name}
-	switch {
-	case v.err != nil:
-		s.stays("%v", v.err)
-	case v.override.Pending:
-		if string(s.Was.Data) != v.override.Data {
-			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.override.Data), v.template != nil, v.override.Reason
-		}
-	case d.orphan(v, &p):
-		s.Do, s.Reason = StepRemove, "its template is gone"
-		d.heldAtBoot(v, p, s)
-	case v.template == nil || !v.managed:
-		// Not ours.
-	default:
-		d.toTemplate(v, &p, s)
-	}
-}
-
-// heldAtBoot has a pod manifest stay that anybody holds: also one whose image the
-// template takes away, or takes from elsewhere.
-func (d *decider) heldAtBoot(v podView, p PodPlan, s *BootStep) {
-	for _, img := range v.was.Images {
-		if ref, err := ParseReference(img.Reference); err == nil {
-			p.Images = append(p.Images, ImagePlan{Want: Want{Ask: Question{Repository: ref.Repository}}})
-		}
-	}
-	d.holds(&p)
-	d.waitsFor(&p)
-	if len(p.Holds) > 0 {
-		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
-	}
-}
-
-// toTemplate renders a pod manifest with the tags of its template, and with what is
-// on disk where that is higher.
-func (d *decider) toTemplate(v podView, p *PodPlan, s *BootStep) {
-	why := ""
-	for _, w := range v.wants {
-		i := ImagePlan{Want: w}
-		var moves bool
-		i.Target, moves = d.bootTarget(w)
-		at, named := v.overridden(w.Image)
-		switch {
-		case named && !moves:
-			i.Target.Digest = at.Digest
-		case named && i.Target.Digest != at.Digest:
-			s.ends = append(s.ends, placeOf(w.Image))
-		}
-		if moves && why == "" {
-			why = d.speaksAgainst(v, i.Target, w)
-		}
-		p.Images = append(p.Images, i)
-	}
-	d.render(v, p)
-	switch {
-	case p.Err != nil:
-		s.stays("%v", p.Err)
-	case v.disk != nil && !p.Waiting:
-		_, once := d.rec.Wrote[v.file]
-		s.ours = once && !d.unedited(*v.disk) && p.same(v.disk)
-	case v.disk != nil && !d.unedited(*v.disk):
-		s.stays("it is not what the agent wrote last")
-	case v.disk != nil && d.isConfigured(v, *p):
-		s.stays("only its pull policy is another")
-	case why != "":
-		s.stays("%s", why)
-	case v.disk == nil:
-		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
-	default:
-		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
-		d.heldAtBoot(v, *p, s)
-	}
-}
-
-// isConfigured reports whether nothing is another but the pull policy, which the
-// configuration names, and no system.
-func (d *decider) isConfigured(v podView, p PodPlan) bool {
-	other := *d
-	other.policy.PullPolicy = manifests.PullAlways
-	if d.policy.PullPolicy == manifests.PullAlways {
-		other.policy.PullPolicy = manifests.PullIfNotPresent
-	}
-	other.render(v, &p)
-	return p.Err == nil && !p.Waiting
-}
-
-// unedited reports whether a pod manifest is what the agent wrote last.
-func (d *decider) unedited(disk PodFile) bool {
-	return d.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
-}
-
-// BootErrors joins what went wrong.
-func BootErrors(steps []BootStep) error {
-	var all []error
-	for _, s := range steps {
-		if s.Err != nil {
-			all = append(all, fmt.Errorf("%s: %w", s.File, s.Err))
-		}
-	}
-	return errors.Join(all...)
 }

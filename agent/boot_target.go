@@ -62,7 +62,7 @@ func (d *decider) lastSeen(ref Reference) Release {
 func (d *decider) speaksAgainst(v podView, target Release, w Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := d.policy.rule(target.Repository)
-	if no, refused := d.rec.refuses(target, rule); refused {
+	if no, refused := d.rec.Refuses(target, rule); refused {
 		return no.String()
 	}
 	switch {

@@ -16,8 +16,8 @@ import (
 // newest finds the newest release of the followed form that the rules allow and
 // that is really there, for this platform: it asks for the highest candidate that
 // they allow so far, until choose needs to know nothing more.
-func (i *inquiry) newest(ctx context.Context, o *Offer) error {
-	rule := i.agent.Policy.ruleOf(o.Question)
+func (i *Round) newest(ctx context.Context, o *Offer) error {
+	rule := i.asker.Policy.ruleOf(o.Question)
 	from, err := rule.Dialect.Parse(o.Follow.Tag)
 	if err != nil {
 		return nil //nolint:nilerr // a foreign tag has no newer ones
@@ -31,8 +31,8 @@ func (i *inquiry) newest(ctx context.Context, o *Offer) error {
 		return nil
 	}
 	o.Newer = candidates(list, from, rule)
-	against := func(rel Release) (Refusal, bool) { return i.agent.record.refuses(rel, rule) }
-	now := i.agent.Now()
+	against := func(rel Release) (Refusal, bool) { return i.asker.Record.Refuses(rel, rule) }
+	now := i.asker.Now()
 	c := o.choose(rule, now, against)
 	for c.unasked >= 0 {
 		if err := i.candidate(ctx, o, list, &o.Newer[c.unasked]); err != nil {
@@ -47,7 +47,7 @@ func (i *inquiry) newest(ctx context.Context, o *Offer) error {
 }
 
 // candidate learns what a candidate names.
-func (i *inquiry) candidate(ctx context.Context, o *Offer, list []tags.Tag, c *Candidate) error {
+func (i *Round) candidate(ctx context.Context, o *Offer, list []tags.Tag, c *Candidate) error {
 	tag := c.Tag
 	rel, err := i.named(ctx, o.Question, tag)
 	switch {
@@ -61,7 +61,7 @@ func (i *inquiry) candidate(ctx context.Context, o *Offer, list []tags.Tag, c *C
 		return err
 	}
 	c.Release, c.Settled = rel, true
-	if t, err := i.agent.Policy.rule(o.Repository).Dialect.Parse(tag); err == nil && o.Convert && t.Form() == tags.Short {
+	if t, err := i.asker.Policy.rule(o.Repository).Dialect.Parse(tag); err == nil && o.Convert && t.Form() == tags.Short {
 		// Or it would be converted right after.
 		twin, err := i.naming(ctx, rel.Digest, o.Repository, list, tags.Intermediate, ofApp(t))
 		if err != nil {
@@ -77,16 +77,16 @@ func (i *inquiry) candidate(ctx context.Context, o *Offer, list []tags.Tag, c *C
 // publishing says where a build is on its way: OBS sets the tags one by one, so
 // a long tag may be there before its floating tag names it. One that runs, or
 // did not come up, has been there: its floating tag went back.
-func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
+func (i *Round) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 	if from.Form() == tags.Long {
 		return
 	}
-	now, err := i.agent.Policy.rule(o.Repository).Dialect.Parse(o.Follow.Long)
+	now, err := i.asker.Policy.rule(o.Repository).Dialect.Parse(o.Follow.Long)
 	if err != nil {
 		return
 	}
 	for _, l := range ofForm(list, tags.Long) {
-		known := i.isRunning(o.Question, l.Wire()) || i.agent.record.hasFailed(o.Repository, l.Wire())
+		known := i.isRunning(o.Question, l.Wire()) || i.asker.Record.HasFailed(o.Repository, l.Wire())
 		if sameFloor(l, from) && tags.Compare(l, now) > 0 && !known {
 			o.refuse(l.Wire(), RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
 			return
@@ -94,14 +94,14 @@ func (i *inquiry) publishing(o *Offer, list []tags.Tag, from tags.Tag) {
 	}
 }
 
-func (i *inquiry) isRunning(q Question, long string) bool {
+func (i *Round) isRunning(q Question, long string) bool {
 	return slices.ContainsFunc(i.runs[q], func(d digest.Digest) bool {
-		return i.agent.record.Releases[releaseKey(q.Repository, d)].Long == long
+		return i.asker.Record.Releases[releaseKey(q.Repository, d)].Long == long
 	})
 }
 
 // named is the release that a tag names now.
-func (i *inquiry) named(ctx context.Context, q Question, tag string) (Release, error) {
+func (i *Round) named(ctx context.Context, q Question, tag string) (Release, error) {
 	d, err := i.head(ctx, q.Repository, tag)
 	if err != nil {
 		return Release{}, err
@@ -111,31 +111,23 @@ func (i *inquiry) named(ctx context.Context, q Question, tag string) (Release, e
 
 // noList says that a host serves tags but no list of them, as a plain mirror
 // may: what is followed can still be offered, by digest.
-func (i *inquiry) noList(q Question, err error) {
-	i.agent.Log.Debug("no tag list", "cycle", i.agent.cycle, "repository", q.Repository, "err", err)
+func (i *Round) noList(q Question, err error) {
+	i.asker.Log.Debug("no tag list", "repository", q.Repository, "err", err)
 }
 
 // anchor learns, once, what runs: what is offered is compared with that. An
 // image that the source has no more tells nothing, and is not asked for again.
-func (i *inquiry) anchor(ctx context.Context, q Question) error {
+func (i *Round) anchor(ctx context.Context, q Question) error {
 	for _, running := range i.runs[q] {
-		_, known := i.agent.record.Releases[releaseKey(q.Repository, running)]
+		_, known := i.asker.Record.Releases[releaseKey(q.Repository, running)]
 		if known || running == "" {
 			continue
 		}
-		build, err := i.agent.describe(ctx, q.Repository, running)
+		build, err := i.asker.describe(ctx, q.Repository, running)
 		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPlatform) {
 			return err
 		}
-		i.agent.record.learn(Release{Repository: q.Repository, Digest: running, Build: build})
+		i.asker.Record.Releases.Set(releaseKey(q.Repository, running), Release{Repository: q.Repository, Digest: running, Build: build})
 	}
 	return nil
-}
-
-// learn keeps what a digest is.
-func (r *Record) learn(rel Release) {
-	if r.Releases == nil {
-		r.Releases = map[string]Release{}
-	}
-	r.Releases[releaseKey(rel.Repository, rel.Digest)] = rel
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -31,8 +30,8 @@ func (r result) failed() bool {
 }
 
 // ask puts a question.
-func (i *inquiry) ask(ctx context.Context, q Question) {
-	i.agent.tell(Progress{Reference: q.String(), Phase: "asking"})
+func (i *Round) ask(ctx context.Context, q Question) {
+	i.asker.Progress.Report(Progress{Reference: q.String(), Phase: "asking"})
 	offer, err := i.answer(ctx, q)
 	if ctx.Err() != nil { // nobody's answer, and nobody's failure
 		i.late[q.Repository] = true
@@ -46,7 +45,7 @@ func (i *inquiry) ask(ctx context.Context, q Question) {
 // confirm reads what is new to the node a second time. Registries show digests
 // that are gone seconds later: where OBS cannot delete a tag it moves it to a
 // mangled manifest first, and mirrors swap their tags one by one.
-func (i *inquiry) confirm(ctx context.Context) {
+func (i *Round) confirm(ctx context.Context) {
 	settled := map[Reference]bool{}
 	for range maxReadings - 1 {
 		fresh := i.fresh(settled)
@@ -57,7 +56,7 @@ func (i *inquiry) confirm(ctx context.Context) {
 		for _, ref := range fresh {
 			was := i.heads[ref].Digest
 			var again head
-			again.Resolved, again.err = i.agent.resolve(ctx, ref)
+			again.Resolved, again.err = i.asker.resolve(ctx, ref)
 			if again.err != nil && ctx.Err() != nil {
 				break
 			}
@@ -82,13 +81,13 @@ func (i *inquiry) confirm(ctx context.Context) {
 
 // unsettleOthers keeps what was passed over, and so read once, from being offered
 // should the rules change.
-func (i *inquiry) unsettleOthers() {
-	if i.agent.Policy.ConfirmAfter <= 0 {
+func (i *Round) unsettleOthers() {
+	if i.asker.Policy.ConfirmAfter <= 0 {
 		return
 	}
 	for q, r := range i.results {
 		for n, c := range r.offer.Newer {
-			if c.Tag != r.offer.Newest.Tag && !isOffered(i.agent.record.Offers[q.String()], c.Release) {
+			if c.Tag != r.offer.Newest.Tag && !isOffered(i.asker.Record.Offers[q.String()], c.Release) {
 				r.offer.Newer[n].Settled = false
 			}
 		}
@@ -97,8 +96,8 @@ func (i *inquiry) unsettleOthers() {
 
 // fresh are the tags whose digests are offered, and new: other ones than the last
 // answer, or, without any, than the node has; and not read twice yet. Sorted.
-func (i *inquiry) fresh(settled map[Reference]bool) []Reference {
-	if i.agent.Policy.ConfirmAfter <= 0 {
+func (i *Round) fresh(settled map[Reference]bool) []Reference {
+	if i.asker.Policy.ConfirmAfter <= 0 {
 		return nil
 	}
 	out := map[Reference]bool{}
@@ -106,7 +105,7 @@ func (i *inquiry) fresh(settled map[Reference]bool) []Reference {
 		if r.err != nil {
 			continue
 		}
-		last, ok := i.agent.record.Offers[q.String()]
+		last, ok := i.asker.Record.Offers[q.String()]
 		for _, o := range []Release{r.offer.Follow, r.offer.Newest} {
 			ref := Reference{Repository: o.Repository, Tag: o.Tag}
 			if (ok || !i.held[o.Digest]) && !settled[ref] && !isOffered(last, o) {
@@ -129,7 +128,7 @@ func isOffered(last Remembered, r Release) bool {
 }
 
 // unsettled takes back what a tag seemed to name.
-func (i *inquiry) unsettled(ref Reference) {
+func (i *Round) unsettled(ref Reference) {
 	for q, r := range i.results {
 		follows := q.Repository == ref.Repository && r.offer.Follow.Tag == ref.Tag
 		switch {
@@ -150,15 +149,15 @@ func (i *inquiry) unsettled(ref Reference) {
 
 // pause waits before a second reading. What it has waited before it was interrupted
 // counts.
-func (i *inquiry) pause(ctx context.Context, refs []Reference) error {
-	a := i.agent
+func (i *Round) pause(ctx context.Context, refs []Reference) error {
+	a := i.asker
 	if i.again.IsZero() {
 		i.again = a.Now().Add(a.Policy.ConfirmAfter)
 	}
 	d := min(i.again.Sub(a.Now()), a.Policy.ConfirmAfter)
-	a.Log.Info("new digests are read again", "cycle", a.cycle, "tags", len(refs), "after", d)
-	a.tell(Progress{Reference: refs[0].String(), Phase: "confirming"})
-	defer a.attend()()
+	a.Log.Info("new digests are read again", "tags", len(refs), "after", d)
+	a.Progress.Report(Progress{Reference: refs[0].String(), Phase: "confirming"})
+	defer a.Progress.Heartbeat()()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -168,12 +167,4 @@ func (i *inquiry) pause(ctx context.Context, refs []Reference) error {
 		i.again = time.Time{}
 		return nil
 	}
-}
-
-// jitter is another number from [0,1) each time.
-func (a *Agent) jitter() float64 {
-	if a.Jitter != nil {
-		return a.Jitter()
-	}
-	return rand.Float64() //nolint:gosec // spreads load, guards nothing
 }

@@ -111,6 +111,9 @@ func (d *decider) pod(v podView) PodPlan {
 	case v.override.Pending:
 		// It is brought to that first.
 		p.offerNothing()
+		if d.inv.Busy != "" {
+			p.Holds = append(p.Holds, Hold{Name: HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
+		}
 		return p
 	case d.orphan(v, &p):
 		// Its template is gone: nothing of it is offered any more.
@@ -235,7 +238,7 @@ func (d *decider) convert(p *PodPlan) {
 	refused := false
 	for n := range p.Images {
 		rel := p.Images[n].Target
-		if no, is := d.rec.refuses(rel, d.policy.rule(rel.Repository)); is && rel.Digest != "" {
+		if no, is := d.rec.Refuses(rel, d.policy.rule(rel.Repository)); is && rel.Digest != "" {
 			p.Images[n].refuse(no)
 			refused = true
 		}
@@ -278,5 +281,3 @@ func (p *PodPlan) same(disk *PodFile) bool { return disk != nil && bytes.Equal(d
 func isContainer(i manifests.Image) bool {
 	return i.Kind == manifests.KindContainer || i.Kind == manifests.KindInit
 }
-
-func goodKey(file, container string) string { return file + "/" + container }

@@ -139,25 +139,15 @@ func compact(v reflect.Value) {
 	}
 }
 
-// noteDropped keeps what was dropped for the status, until the next poll.
-func (a *Agent) noteDropped(all []Dropped) {
-	for _, d := range all {
-		if !slices.Contains(a.dropped, d) {
-			a.Log.Error("entry not kept", "cycle", a.cycle, "entry", d.Entry, "reason", d.Reason)
-			a.dropped = append(a.dropped, d)
-		}
-	}
-}
-
-// tellDropped names in a status what was dropped.
-func (a *Agent) tellDropped(s *Status) {
-	if len(a.dropped) == 0 || len(s.Dropped) == len(a.dropped) {
+// nameDropped names in a status what was dropped.
+func (s *Status) nameDropped(dropped []Dropped) {
+	if len(dropped) == 0 || len(s.Dropped) == len(dropped) {
 		return
 	}
-	s.Dropped = slices.Clone(a.dropped)
-	first := a.dropped[0]
+	s.Dropped = slices.Clone(dropped)
+	first := dropped[0]
 	text := fmt.Sprintf("not kept: %s: %s", first.Entry, first.Reason)
-	if more := len(a.dropped) - 1; more > 0 {
+	if more := len(dropped) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
 	s.fails(Reason{Kind: KindDropped, Text: text})

@@ -41,7 +41,7 @@ func (d *decider) apply(v podView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.file, Was: *v.disk, Ours: v.template != nil, Needs: p.needs()}
-	s.Apply = d.about(v, v.pod)
+	s.Apply = about(v.was, v.pod, d.inv, d.names)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == ChangeRemove {
@@ -110,12 +110,13 @@ func (p *Apply) asRuns(pod manifests.Pod) {
 	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
 }
 
-// about is what all steps that restart a pod, or look at it, have to know of it.
-func (d *decider) about(v podView, pod manifests.Pod) Apply {
+// about is what all steps that restart a pod, or observe it, have to know of it. was is
+// the pod on disk, pod what it is to be.
+func about(was, pod manifests.Pod, inv Inventory, names []string) Apply {
 	return Apply{
-		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(d.names), pod.Name),
+		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(names), pod.Name),
 		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
-		Sandboxes: sandboxes(d.inv.podContainers(v.was.Namespace, v.was.Name, d.names)),
+		Sandboxes: sandboxes(inv.podContainers(was.Namespace, was.Name, names)),
 	}
 }
 

@@ -65,22 +65,24 @@ func (h PersonHold) stands(now time.Time) bool { return h.Until.IsZero() || now.
 // manifests), or all, from being applied until a time; zero: until Unhold. It
 // returns what is held: repositories, or "*".
 func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold) ([]string, Status, error) {
+	keys, d, err := a.hold(ctx, names, all, h)
+	return keys, d.status, err
+}
+
+func (a *Agent) hold(ctx context.Context, names []string, all bool, h PersonHold) ([]string, done, error) {
 	switch {
 	case len(h.Reason) > maxReason:
-		return nil, Status{}, ErrReason
+		return nil, done{}, ErrReason
 	case !h.Until.IsZero() && !h.Until.After(a.Now()):
-		return nil, Status{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
+		return nil, done{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
 	}
 	keys, err := a.held(ctx, names, all)
 	if err != nil {
-		return nil, Status{}, err
-	}
-	if a.record.Holds == nil {
-		a.record.Holds = map[string]PersonHold{}
+		return nil, done{}, err
 	}
 	h.At, h.Until = a.Now().UTC(), outside.Time(h.Until)
 	for _, k := range keys {
-		a.record.Holds[k] = h
+		a.records.Record.Holds.Set(k, h)
 	}
 	s, err := a.kept(ctx)
 	return keys, s, err
@@ -89,11 +91,16 @@ func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold
 // Unhold takes back the holds of persons on the named images, or all of them.
 // It returns those that were there.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, Status, error) {
-	if err := a.load(ctx); err != nil {
-		return nil, Status{}, err
+	keys, d, err := a.unhold(ctx, names, all)
+	return keys, d.status, err
+}
+
+func (a *Agent) unhold(ctx context.Context, names []string, all bool) ([]string, done, error) {
+	if err := a.load(ctx, a.Log); err != nil {
+		return nil, done{}, err
 	}
 	var keys, rest []string // a held image need not be used by any pod any more
-	for k := range a.record.Holds {
+	for k := range a.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return isRepository(k, n) }) {
 			keys = append(keys, k)
 		}
@@ -106,14 +113,14 @@ func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string,
 	if len(rest) > 0 {
 		more, err := a.held(ctx, rest, false)
 		if err != nil {
-			return nil, Status{}, err
+			return nil, done{}, err
 		}
 		keys = append(keys, more...)
 	}
 	slices.Sort(keys)
 	keys = slices.DeleteFunc(keys, func(k string) bool {
-		_, ok := a.record.Holds[k]
-		delete(a.record.Holds, k)
+		_, ok := a.records.Record.Holds[k]
+		a.records.Record.Holds.Delete(k)
 		return !ok
 	})
 	s, err := a.kept(ctx)
@@ -122,11 +129,11 @@ func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string,
 
 // kept keeps a changed hold before the cycle that shows it. One that cannot be kept
 // has not changed.
-func (a *Agent) kept(ctx context.Context) (Status, error) {
-	if err := a.commit(ctx); err != nil {
-		return Status{}, err
+func (a *Agent) kept(ctx context.Context) (done, error) {
+	if err := a.records.Commit(ctx); err != nil {
+		return done{}, err
 	}
-	return a.cycleFor(ctx, errand{person: true})
+	return a.cycle(ctx, errand{person: true})
 }
 
 // held finds the keys that names stand for.

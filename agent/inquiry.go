@@ -18,10 +18,10 @@ import (
 // together.
 const maxCandidates = 8
 
-// inquiry is one round of questions: an answer of this round is not asked for
+// Round is one round of questions: an answer of this round is not asked for
 // again in it.
-type inquiry struct {
-	agent  *Agent
+type Round struct {
+	asker  *Asker
 	poll   Poll
 	heads  map[Reference]head
 	listed map[string]bool       // repositories whose list was asked for in this round
@@ -38,13 +38,14 @@ type inquiry struct {
 	changed map[string]bool              // repositories whose rule is another one than at the last answer
 }
 
-func newInquiry(a *Agent, inv Inventory, views []podView, poll Poll) *inquiry {
-	held, _ := inv.held()
-	return &inquiry{
-		agent: a, poll: poll,
+// NewRound begins a round. held are the digests that the node has, running those that
+// run, by the question of their image.
+func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[Question][]digest.Digest) *Round {
+	return &Round{
+		asker: a, poll: poll,
 		heads: map[Reference]head{}, listed: map[string]bool{},
 		full: map[string][]tags.Tag{}, counts: map[string]TagList{},
-		results: map[Question]result{}, held: held, runs: running(inv, views), changed: map[string]bool{},
+		results: map[Question]result{}, held: held, runs: running, changed: map[string]bool{},
 		late: map[string]bool{}, began: a.Now(),
 	}
 }
@@ -52,9 +53,9 @@ func newInquiry(a *Agent, inv Inventory, views []podView, poll Poll) *inquiry {
 // halfLife is how long the answers of a poll that was interrupted count.
 const halfLife = 10 * time.Minute
 
-// takeUp goes on with the answers of a poll that was interrupted. What follows from
+// TakeUp goes on with the answers of a poll that was interrupted. What follows from
 // them is found out anew: a person has changed something meanwhile.
-func (i *inquiry) takeUp(half *inquiry) {
+func (i *Round) TakeUp(half *Round) {
 	if half == nil || half.poll != i.poll || i.began.Sub(half.began).Abs() > halfLife {
 		return
 	}
@@ -68,7 +69,7 @@ type head struct {
 }
 
 // answer finds what the source has for a question.
-func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
+func (i *Round) answer(ctx context.Context, q Question) (Offer, error) {
 	offer := Offer{Question: q}
 	follow, d, err := i.follow(ctx, q)
 	if err != nil {
@@ -100,11 +101,11 @@ func (i *inquiry) answer(ctx context.Context, q Question) (Offer, error) {
 }
 
 // head asks what a tag names, once a round.
-func (i *inquiry) head(ctx context.Context, repository, tag string) (digest.Digest, error) {
+func (i *Round) head(ctx context.Context, repository, tag string) (digest.Digest, error) {
 	ref := Reference{Repository: repository, Tag: tag}
 	h, ok := i.heads[ref]
 	if !ok {
-		if h.Resolved, h.err = i.agent.resolve(ctx, ref); h.err == nil || ctx.Err() == nil {
+		if h.Resolved, h.err = i.asker.resolve(ctx, ref); h.err == nil || ctx.Err() == nil {
 			i.heads[ref] = h
 		}
 	}
@@ -115,8 +116,8 @@ func (i *inquiry) head(ctx context.Context, repository, tag string) (digest.Dige
 }
 
 // follow finds the floating tag to follow and what it names now.
-func (i *inquiry) follow(ctx context.Context, q Question) (string, digest.Digest, error) {
-	dialect := i.agent.Policy.rule(q.Repository).Dialect
+func (i *Round) follow(ctx context.Context, q Question) (string, digest.Digest, error) {
+	dialect := i.asker.Policy.rule(q.Repository).Dialect
 	if q.Tag == "" {
 		return i.newestOfAll(ctx, q)
 	}
@@ -135,7 +136,7 @@ func (i *inquiry) follow(ctx context.Context, q Question) (string, digest.Digest
 
 // newestOfAll answers a placeholder that nothing gives a value for: with the newest
 // that no rule refuses, else with the newest, so that it is told what is refused.
-func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.Digest, error) {
+func (i *Round) newestOfAll(ctx context.Context, q Question) (string, digest.Digest, error) {
 	list, err := i.list(ctx, q.Repository, false)
 	if err != nil {
 		return "", "", err
@@ -151,7 +152,7 @@ func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.D
 			continue // listed, but not there
 		}
 		rel := Release{Repository: q.Repository, Tag: t.Wire(), Digest: d}
-		_, isRefused := i.agent.record.refuses(rel, i.agent.Policy.rule(q.Repository))
+		_, isRefused := i.asker.Record.Refuses(rel, i.asker.Policy.rule(q.Repository))
 		if err != nil || !isRefused {
 			return rel.Tag, d, err
 		}
@@ -167,12 +168,12 @@ func (i *inquiry) newestOfAll(ctx context.Context, q Question) (string, digest.D
 
 // twin finds the intermediate tag that has the short tag's digest; where there
 // is none, the short tag stays: never a tag that the hosts do not serve.
-func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string, digest.Digest, error) {
+func (i *Round) twin(ctx context.Context, q Question, short tags.Tag) (string, digest.Digest, error) {
 	want, err := i.head(ctx, q.Repository, q.Tag)
 	if err != nil {
 		return "", "", err
 	}
-	last := i.agent.record.Offers[q.String()].Follow
+	last := i.asker.Record.Offers[q.String()].Follow
 	seen := last.Digest == want
 	known := last.Tag != q.Tag && i.isForm(q, last.Tag, tags.Intermediate)
 	if seen && known {
@@ -208,7 +209,7 @@ func (i *inquiry) twin(ctx context.Context, q Question, short tags.Tag) (string,
 
 // naming looks among the newest tags of a form that fit for one that names a
 // digest; "": there is none.
-func (i *inquiry) naming(
+func (i *Round) naming(
 	ctx context.Context, want digest.Digest, repository string, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
 ) (string, error) {
 	tried := 0
@@ -228,17 +229,17 @@ func (i *inquiry) naming(
 	return "", nil
 }
 
-func (i *inquiry) isForm(q Question, tag string, f tags.Form) bool {
-	t, err := i.agent.Policy.rule(q.Repository).Dialect.Parse(tag)
+func (i *Round) isForm(q Question, tag string, f tags.Form) bool {
+	t, err := i.asker.Policy.rule(q.Repository).Dialect.Parse(tag)
 	return err == nil && t.Form() == f
 }
 
 // release finds out what a digest is, once in its life. Only a missing long tag
 // is looked for again, whenever the tags were listed anew: it may have been
 // published after the floating one.
-func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.Digest) (Release, error) {
+func (i *Round) release(ctx context.Context, q Question, tag string, d digest.Digest) (Release, error) {
 	key := releaseKey(q.Repository, d)
-	r := i.agent.record.Releases[key]
+	r := i.asker.Record.Releases[key]
 	ok := r.Config != "" // else it ran and was not there, but is now
 	r.Repository, r.Tag, r.Digest = q.Repository, tag, d
 	if ok && r.Long == "" {
@@ -249,7 +250,7 @@ func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.
 	}
 	var err error
 	if !ok {
-		if r.Build, err = i.agent.describe(ctx, q.Repository, d); err != nil {
+		if r.Build, err = i.asker.describe(ctx, q.Repository, d); err != nil {
 			return Release{}, err
 		}
 	}
@@ -258,16 +259,16 @@ func (i *inquiry) release(ctx context.Context, q Question, tag string, d digest.
 			return Release{}, err
 		}
 	}
-	i.agent.record.learn(r)
+	i.asker.Record.Releases.Set(key, r)
 	return r, nil
 }
 
 // long finds the long tag that has the digest. A mirror need not have any, and
 // need not serve lists: then there is none, and the digest serves.
-func (i *inquiry) long(
+func (i *Round) long(
 	ctx context.Context, q Question, tag string, want digest.Digest, fresh bool,
 ) (string, error) {
-	t, err := i.agent.Policy.rule(q.Repository).Dialect.Parse(tag)
+	t, err := i.asker.Policy.rule(q.Repository).Dialect.Parse(tag)
 	if err != nil {
 		return "", nil //nolint:nilerr // a foreign tag has no long form
 	}

@@ -3,9 +3,6 @@
 package agent
 
 import (
-	"context"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,58 +24,13 @@ type Inventory struct {
 	Wanting    map[string]Need
 	Filesystem Filesystem
 	NodeName   string // what kubelet appends to the names of static pods; empty: not known
-	Busy       string // why another operation may own the node; empty: none does
 	BusyGrain  string // that says so; empty: nobody knows
+	Busy       string // why another operation may own the node; empty: none does
 	Against    []Hold // what the node has against restarting a pod now; asked where one is to be
 	// Missing is since when containers ("file/container") are missed that CRI does not
 	// show; Unstarted, what kubelet says of those that it does not start.
 	Missing   map[string]time.Time
 	Unstarted []Waiting
-}
-
-// inventory looks at the node. It either sees everything or errs: a plan made
-// from half a view could take a running pod for an absent one.
-func (a *Agent) inventory(ctx context.Context) (Inventory, error) {
-	inv, err := a.files(ctx)
-	if err != nil {
-		return inv, err
-	}
-	defer a.attend()()
-	a.watched.forget()
-	if inv.Containers, inv.Used, err = a.Pods.Containers(ctx); err != nil {
-		return inv, fmt.Errorf("containers: %w", err)
-	}
-	if inv.Held, err = a.Images.Held(ctx); err != nil {
-		return inv, fmt.Errorf("images: %w", err)
-	}
-	if len(a.wanting) > 0 {
-		inv.Filesystem = a.filesystem(ctx)
-		inv.Wanting = maps.Clone(a.wanting)
-	}
-	return inv, nil
-}
-
-// files is the part of it that is files.
-func (a *Agent) files(ctx context.Context) (Inventory, error) {
-	inv := Inventory{NodeName: a.Policy.NodeName}
-	var err error
-	if inv.Templates, err = a.Files.Templates(ctx); err != nil {
-		return inv, fmt.Errorf("templates: %w", err)
-	}
-	if inv.PodManifests, err = a.Files.PodManifests(ctx); err != nil {
-		return inv, fmt.Errorf("pod manifests: %w", err)
-	}
-	if inv.Waiting, err = a.Files.Waiting(ctx); err != nil {
-		return inv, fmt.Errorf("rendered pod manifests: %w", err)
-	}
-	if inv.BusyGrain, err = a.Announcer.Busy(ctx); err != nil {
-		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
-	} else if inv.BusyGrain != "" {
-		inv.Busy = "the grain " + inv.BusyGrain + " is true"
-	}
-	inv.Missing = a.missing
-	a.parsed = inv.parse(a.parsed)
-	return inv, nil
 }
 
 // find returns the file of that name, nil where there is none.

@@ -5,84 +5,52 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
 )
-
-// lookInterval is how often the node is looked at between polls: it costs no
-// request, notices what kubelet or a person did, and sets the grain again
-// after somebody rewrote the file. Salt refreshes grains every ten minutes.
-const lookInterval = 10 * time.Minute
-
-// firstInterval is what the first poll for an image is spread over: short for the
-// person who has just installed the agent or the pod, long for a registry whose
-// thousand nodes were given it together.
-const firstInterval = 10 * time.Minute
-
-// restInterval is the least time between two retries, for nodes that cannot even
-// be looked at: they never come to asking.
-const restInterval = time.Minute
-
-// Notifier tells the service manager how the loop is doing.
-type Notifier interface {
-	// Status is a sentence for `systemctl status`.
-	Status(text string)
-	// Turned says that the loop has turned.
-	Turned()
-}
 
 // ErrEnded: the loop has ended and does nothing any more.
 var ErrEnded = errors.New("the daemon is ending")
 
-// Loop runs the cycles, one at a time: by the clock, and when a person asks.
+// Loop runs the cycles, one at a time: by the clock, when containers start or end, and
+// when a person asks.
 type Loop struct {
-	notify  Notifier
-	wake    time.Duration // the longest sleep, for the watchdog; 0: lookInterval
+	board
+	wake    time.Duration // the longest sleep, for the watchdog; 0: until the next observation
 	queue   *queue
-	ended   chan struct{} // closed when Run returns
-	mu      sync.Mutex    // guards status, found and changed
-	status  Status
-	found   Status        // by the last cycle; the loop's goroutine alone changes it
-	changed chan struct{} // closed, and another one made, when the status changes
-	hearing sync.Mutex    // guards hearers, also while they hear
-	hearers map[int]func(Progress)
-	nextID  int
 	watched watched
+	ended   chan struct{} // closed when Run returns
 
 	// Only the loop's goroutine touches what follows.
 	agent      *Agent
+	times      *timetable
 	stopEvents func()
-	interval   time.Duration
-	machineID  string
-	slot       time.Time // the next poll of everything; zero: polling is off
-	first      time.Time // the poll for what was never asked; zero: there is no such thing
-	look       time.Time // the next observation; zero: lookInterval after the cycle that runs
-	rested     time.Time // no retry before
-	owed       *Poll     // a cycle to do at once: one that was interrupted, or what a request has left
+	owed       *Poll // a cycle to do at once: one that was interrupted, or what a request has left
 	cut        *Interruption
 }
 
 // NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
 // the sleep, so that a watchdog is served in time.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
-	l := &Loop{
-		notify: n, wake: wake, queue: newQueue(), ended: make(chan struct{}),
-		hearers: map[int]func(Progress){}, machineID: machineID, changed: make(chan struct{}),
+	l := &Loop{wake: wake, queue: newQueue(), ended: make(chan struct{})}
+	l.board = board{
+		notify: n, watched: &l.watched, hearers: map[int]func(Progress){}, changed: make(chan struct{}),
+		now: func() time.Time { return l.times.now() },
 	}
-	l.adopt(a, interval)
-	l.found = a.blank(StateUnchecked, Reason{Kind: KindStarting, Text: "starting"})
+	l.adopt(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
+	l.found = a.starting()
 	l.status = l.found
 	return l
 }
 
-func (l *Loop) adopt(a *Agent, interval time.Duration) {
+func (l *Loop) adopt(a *Agent, times *timetable) {
+	times.policy = a.Policy
 	a.Progress = l.progress
-	a.watched = &l.watched
-	a.schedule, a.nextObservation, a.people = l.schedule, l.nextObservation, l.queue
+	a.watched, a.timetable, a.people = &l.watched, times, l.queue
 	if l.agent != nil {
-		a.missing = l.agent.missing // what was not started in time is not believed anew
+		a.nodes.Missing = l.agent.nodes.Missing // what was not started in time is not believed anew
 	}
-	l.agent, l.interval = a, interval
+	l.agent, l.times = a, times
 }
 
 // Run turns until ctx ends, and then returns nil: a step that has begun is
@@ -92,70 +60,67 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.stopEvents = l.watchEvents(ctx)
 	defer func() { l.stopEvents() }()
 	l.watched.setBusy(true)
-	if err := l.agent.load(ctx); err != nil {
+	if err := l.agent.load(ctx, l.agent.Log); err != nil {
 		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
 	}
-	l.next(l.now())
-	l.look = l.now() // the node may have changed while we were off
+	l.times.nextSlot(l.times.now())
+	l.times.observation = l.times.now() // the node may have changed while we were off
 	for {
-		now := l.now()
-		switch {
-		case l.queue.hasRequests(): // persons come before the clock
-		case l.owed != nil:
-			l.queue.resume()
-			l.byClock(ctx, PollNone)
-		case !l.slot.IsZero() && !now.Before(l.slot):
-			l.slot = NextSlot(now, l.interval, l.machineID)
-			l.byClock(ctx, PollDue)
-		case !l.slot.IsZero() && !now.Before(l.due(l.agent.retries())):
-			l.byClock(ctx, PollFailed)
-			l.rested = l.now().Add(restInterval)
-		case !now.Before(l.look):
-			l.byClock(ctx, PollNone)
-		}
-		l.nextObservation(l.Status())
+		now := l.times.now()
+		l.turn(ctx, now)
+		l.times.nextObservation(l.Status())
 		if !l.wait(ctx) {
 			return nil
 		}
-		if then := l.now(); then.Before(now) {
-			l.next(then) // the clock was set back
-			l.look, l.first, l.rested = then, time.Time{}, time.Time{}
+		if then := l.times.now(); then.Before(now) {
+			l.times.clockWasSet(then)
 		}
 	}
 }
 
-// now is the wall clock alone: with the monotonic one in it, a time could not be
-// seen to be before another when the clock was set back.
-func (l *Loop) now() time.Time { return l.agent.Now().Round(0) }
-
-// next finds the next slot and lets the status name it.
-func (l *Loop) next(now time.Time) { l.slot = NextSlot(now, l.interval, l.machineID) }
-
-// schedule is when anything is asked next. What was never asked for is asked for
-// soon, at a moment of the node's own: a new node waits for it, or a new pod.
-func (l *Loop) schedule(retries []time.Time, unasked bool) time.Time {
+// turn does a cycle where the clock wants one. Persons come before the clock.
+func (l *Loop) turn(ctx context.Context, now time.Time) {
 	switch {
-	case !unasked:
-		l.first = time.Time{}
-	case l.first.IsZero():
-		l.first = NextSlot(l.now(), min(l.interval, firstInterval), l.machineID)
+	case l.queue.hasRequests():
+		return
+	case l.owed != nil:
+		l.queue.resume()
+		l.byClock(ctx, PollNone)
+		return
 	}
-	return l.due(retries)
+	poll, due := l.times.poll(now, Retries(&l.agent.records.Record, now))
+	if !due {
+		return
+	}
+	l.byClock(ctx, poll)
+	if poll == PollFailed {
+		l.times.noRetry = l.times.now().Add(retryPause)
+	}
 }
 
-// due is when anything is asked next: at the slot, or before it for what was
-// never asked, or where sources have failed, at the earliest retry. Without an
-// interval, never.
-func (l *Loop) due(retries []time.Time) time.Time {
-	if !l.first.IsZero() {
-		retries = append(retries, l.first)
-	}
-	for n, r := range retries {
-		if r.Before(l.rested) {
-			retries[n] = l.rested
+// watchEvents observes the node soon after a followed container has started or ended.
+func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
+	pods := l.agent.Pods
+	return l.watched.watchEvents(ctx, l.agent.Events, func(ctx context.Context) {
+		if l.watched.isBusy() {
+			l.observeBeside(ctx, pods)
 		}
+		l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
+			l.background(ctx, PollNone)
+			return nil
+		}})
+	})
+}
+
+// observeBeside observes the containers beside a running cycle, so that the status shows
+// at once what does not run.
+func (l *Loop) observeBeside(ctx context.Context, pods ContainerLister) {
+	containers, _, err := pods.Containers(ctx)
+	if err != nil {
+		return // the next observation says so
 	}
-	return earliest(l.slot, retries)
+	l.watched.note(containers, time.Now().Round(0))
+	l.correct()
 }
 
 // wait does what somebody asks, or sleeps until something is due or somebody does;
@@ -172,15 +137,7 @@ func (l *Loop) wait(ctx context.Context) bool {
 	if l.owed != nil {
 		return true
 	}
-	now := l.now()
-	d := l.look.Sub(now)
-	if due := l.due(l.agent.retries()); !due.IsZero() {
-		d = min(d, due.Sub(now))
-	}
-	if l.wake > 0 {
-		d = min(d, l.wake)
-	}
-	timer := time.NewTimer(max(d, 0))
+	timer := time.NewTimer(max(l.sleep(), 0))
 	defer timer.Stop()
 	l.watched.setBusy(false)
 	defer l.watched.setBusy(true)
@@ -193,100 +150,118 @@ func (l *Loop) wait(ctx context.Context) bool {
 	return true
 }
 
-// turn does one cycle and keeps its status.
-func (l *Loop) turn(ctx context.Context, poll Poll) (Status, error) {
-	s, err := l.agent.Cycle(ctx, poll)
-	if err == nil && l.agent.moved {
-		s, err = l.agent.Cycle(ctx, PollDue) // what the tag names now is staged, and applied
+// sleep is how long nothing is due.
+func (l *Loop) sleep() time.Duration {
+	now := l.times.now()
+	d := l.times.observation.Sub(now)
+	if due := l.times.due(Retries(&l.agent.records.Record, now)); !due.IsZero() {
+		d = min(d, due.Sub(now))
 	}
-	if s.SchemaVersion != 0 { // else it was interrupted, or the daemon ends
-		l.keep(s)
+	if l.wake > 0 {
+		d = min(d, l.wake)
 	}
-	return s, err
+	return d
 }
 
-func (l *Loop) keep(s Status) {
+// cycle does one cycle and shows its status.
+func (l *Loop) cycle(ctx context.Context, poll Poll) (done, error) {
+	d, err := l.agent.cycle(ctx, errand{poll: poll})
+	if err == nil && d.results.hasTagMoved() {
+		d, err = l.agent.cycle(ctx, errand{poll: PollDue}) // what the tag names now is staged, and applied
+	}
+	l.keep(d)
+	return d, err
+}
+
+// keep shows the status of a cycle, if it has come to one.
+func (l *Loop) keep(d done) {
+	if !d.reported {
+		return
+	}
 	if l.owed == nil && l.queue.owesNone() {
 		l.cut = nil
 	}
-	s.Interrupted = l.cut
+	d.status.Interrupted = l.cut
 	if l.agent.Meter != nil {
 		l.agent.Meter.Turned()
 	}
-	l.mu.Lock()
-	l.found = s
-	s = l.watched.correct(s)
-	l.status = s
-	l.announceChange()
-	l.mu.Unlock()
-	l.notify.Status(Sentence(s))
-	l.notify.Turned()
+	l.show(d.status)
 }
 
-// Changed is closed when the status becomes another one, its progress aside. Who
-// takes it before the status misses no change. Safe for concurrent use.
-func (l *Loop) Changed() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.changed
-}
-
-// announceChange wakes those who wait for Changed. The caller holds the lock.
-func (l *Loop) announceChange() {
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// Status is the node as of the last cycle, with the progress of the one that
-// runs. Safe for concurrent use.
-func (l *Loop) Status() Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.status
-}
-
-// Listen has f hear all progress until the returned function has returned. f must
-// neither wait for the loop nor take its time: the work waits for it. Safe for
-// concurrent use.
-func (l *Loop) Listen(f func(Progress)) (stop func()) {
-	l.hearing.Lock()
-	defer l.hearing.Unlock()
-	id := l.nextID
-	l.nextID++
-	l.hearers[id] = f
-	return func() {
-		l.hearing.Lock()
-		defer l.hearing.Unlock()
-		delete(l.hearers, id)
+// background does a cycle that nobody waits for, and with it what is owed.
+func (l *Loop) background(ctx context.Context, poll Poll) {
+	if l.owed != nil {
+		poll = max(poll, *l.owed)
+	}
+	l.owed = nil
+	_, err := l.cycle(ctx, poll)
+	if cut, is := errors.AsType[*Interruption](err); is {
+		l.owe(cut.rest)
+		l.suspend(cut)
 	}
 }
 
-// progress keeps how far the work is and passes it on. The zero Progress says only that
-// the loop lives.
-func (l *Loop) progress(p Progress) {
-	defer l.notify.Turned()
-	if p.Phase == "" {
+// byClock does a cycle that no event has caused. The pause before the next observation
+// begins with its end.
+func (l *Loop) byClock(ctx context.Context, poll Poll) {
+	l.times.observation = time.Time{}
+	l.background(ctx, poll)
+}
+
+func (l *Loop) owe(poll Poll) {
+	if l.owed != nil {
+		poll = max(poll, *l.owed)
+	}
+	l.owed = &poll
+}
+
+// suspend shows that something goes on after a person's request.
+func (l *Loop) suspend(cut *Interruption) {
+	l.cut = cut
+	l.interrupted(cut)
+}
+
+// work does what somebody asks. What was interrupted waits for its turn again.
+func (l *Loop) work(ctx context.Context, t *task) {
+	if t.cut {
+		l.queue.resume()
+		t.cut = false
+	}
+	err := t.do(ctx)
+	if cut, is := errors.AsType[*Interruption](err); is {
+		t.cut = true
+		l.queue.add(t)
+		l.suspend(cut)
 		return
 	}
-	l.mu.Lock()
-	l.status.Progress = &p
-	l.status.Pulls = Pulling(l.status.Pulls, p)
-	if p.Phase == phaseWaiting || p.Phase == phaseProving {
-		l.applying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
-	}
-	l.mu.Unlock()
-	l.hearing.Lock()
-	for _, f := range l.hearers {
-		f(p)
-	}
-	l.hearing.Unlock()
+	close(t.done)
 }
 
-// Sentence is a status in one line, its times as in all texts of a status.
-func Sentence(s Status) string {
-	text := string(s.State) + ": " + s.Reason
-	if s.NextCheck != nil {
-		text += "; next check " + s.NextCheck.UTC().Format(time.RFC3339)
+// request has the loop's goroutine do a task, and waits for it.
+func (l *Loop) request(ctx context.Context, hear func(Progress), t task) error {
+	if hear != nil {
+		defer l.Listen(hear)()
 	}
-	return text
+	t.done = make(chan struct{})
+	l.queue.add(&t)
+	select {
+	case <-t.done:
+		return nil
+	case <-l.ended:
+	case <-ctx.Done():
+		if l.queue.leave(&t) {
+			return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
+		}
+	}
+	select { // what has begun goes on if the caller hangs up; it is short or worth it
+	case <-t.done:
+		return nil
+	case <-l.ended:
+	}
+	select {
+	case <-t.done: // with its end
+		return nil
+	default:
+		return ErrEnded
+	}
 }

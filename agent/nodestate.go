@@ -15,7 +15,7 @@ import (
 )
 
 // nodeState is the node's state by precedence, and what speaks for it. Applying is the loop's to say.
-func (a *Agent) nodeState(plan Plan) (State, []Reason) {
+func (a *report) nodeState(plan Plan) (State, []Reason) {
 	if failed := a.failures(plan); len(failed) > 0 {
 		return StateFailed, failed
 	}
@@ -37,7 +37,7 @@ func (a *Agent) nodeState(plan Plan) (State, []Reason) {
 	case !plan.follows():
 		return StateCurrent, []Reason{{Kind: KindNone, Text: "no image is followed"}}
 	default:
-		return StateCurrent, plan.nothingToDo(&a.record)
+		return StateCurrent, plan.nothingToDo(a.record)
 	}
 }
 
@@ -45,10 +45,10 @@ func (a *Agent) nodeState(plan Plan) (State, []Reason) {
 type stateReasons struct{ held, staged, starting, foreign []Reason }
 
 // reasons collects what speaks for each state.
-func (a *Agent) reasons(plan Plan) stateReasons {
+func (a *report) reasons(plan Plan) stateReasons {
 	var r stateReasons
 	for key, err := range a.errs {
-		if waits(err) {
+		if isWaiting(err) {
 			r.held = append(r.held, a.stepReason(key, err))
 		}
 	}
@@ -88,7 +88,7 @@ func (h Hold) reason(file, image string) Reason {
 }
 
 // stepReason is what a step did not do. key is the pod manifest, or the release.
-func (a *Agent) stepReason(key string, err error) Reason {
+func (a *report) stepReason(key string, err error) Reason {
 	r := Reason{Kind: KindStep, Text: fmt.Sprintf("%s: %v", key, err), ErrorKind: ErrorKindOf(err)}
 	repository, d, _ := strings.Cut(key, "@")
 	switch {
@@ -151,10 +151,10 @@ func (p Plan) unasked() []Reason {
 }
 
 // failures are what did not work and a person should look at.
-func (a *Agent) failures(plan Plan) []Reason {
+func (a *report) failures(plan Plan) []Reason {
 	var all []Reason
 	for key, err := range a.errs {
-		if !waits(err) {
+		if !isWaiting(err) {
 			all = append(all, a.stepReason(key, err))
 		}
 	}
@@ -180,7 +180,7 @@ func (a *Agent) failures(plan Plan) []Reason {
 
 // fallen are the pods that did not come up, and what they did not come up with, and
 // those that do not run any more, but for those that something is told of already.
-func (a *Agent) fallen(plan Plan, told map[string]error) []Reason {
+func (a *report) fallen(plan Plan, told map[string]error) []Reason {
 	var all []Reason
 	said := map[string]bool{}
 	for _, p := range plan.Pods {
@@ -210,7 +210,7 @@ func (a *Agent) fallen(plan Plan, told map[string]error) []Reason {
 }
 
 // gone says which tag is not there, and who named it.
-func (a *Agent) gone(q Question) string {
+func (a *report) gone(q Question) string {
 	if q.Convert && a.Policy.rule(q.Repository).Follow == q.Tag {
 		return "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
 	}

@@ -46,10 +46,10 @@ type Refusal struct {
 	Key string `json:"key,omitempty"`
 	// Since is when it was first seen, of what is being published.
 	Since time.Time `json:"since,omitzero"`
-	// RetryAt is when a signature is looked for again.
-	RetryAt time.Time `json:"retryAt,omitzero"`
 	// Holds: it is waited for, and the node is held as long as it stands.
 	Holds bool `json:"holds,omitempty"`
+	// RetryAt is when a signature is looked for again.
+	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 
 // publishingTime is how long a long tag without its floating one counts as being
@@ -112,13 +112,13 @@ func (o Offer) Unresolved() bool { return o.Follow.Digest == "" }
 // errNotAsked stands in an offer that no poll has answered yet.
 var errNotAsked = errors.New("not asked yet")
 
-// remembered is the last answer. err says why there is no newer one; an answer
-// that nobody was to renew is not a failure.
-func (a *Agent) remembered(q Question, err error) Offer {
-	m, ok := a.record.recall(q)
+// LastOffer is the last answer to a question. err says why there is no newer one; an
+// answer that nobody was to renew is not a failure.
+func LastOffer(r *Record, q Question, err error) Offer {
+	m, ok := recall(r, q)
 	switch {
 	case !ok:
-		if s := a.record.Sources[q.Repository]; errors.Is(err, errNotAsked) && s.Failures > 0 {
+		if s := r.Sources[q.Repository]; errors.Is(err, errNotAsked) && s.Failures > 0 {
 			err = s.err(q.Repository) // asked, and not answered
 		}
 		return Offer{Question: q, Err: err}
@@ -155,18 +155,10 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.cause }
 
-// remember keeps an answer.
-func (r *Record) remember(q Question, m Remembered) {
-	if r.Offers == nil {
-		r.Offers = map[string]Remembered{}
-	}
-	r.Offers[q.String()] = m
-}
-
 // recall finds the last answer to a question. Once an offer is applied, the pod
 // manifest names another tag and so asks another question: what was offered is
 // the answer to it, and is kept as that.
-func (r *Record) recall(q Question) (Remembered, bool) {
+func recall(r *Record, q Question) (Remembered, bool) {
 	if m, ok := r.Offers[q.String()]; ok {
 		return m, true
 	}
@@ -186,6 +178,6 @@ func (r *Record) recall(q Question) (Remembered, bool) {
 	if best.Follow.Digest == "" {
 		return Remembered{}, false
 	}
-	r.remember(q, best)
+	r.Offers.Set(q.String(), best)
 	return best, true
 }

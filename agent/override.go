@@ -175,19 +175,9 @@ func (o Override) pins(places []string) []manifests.Pinned {
 }
 
 // isIn reports whether a pod manifest names any of the digests.
-func (o Override) isIn(file PodFile) bool {
+func (o Override) isIn(disk string) bool {
 	for _, at := range o.Images {
-		if strings.Contains(string(file.Data), "@"+at.Digest.String()) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasDenied reports whether a pod has not come up with something.
-func (r *Record) hasDenied(file string) bool {
-	for _, d := range r.Denied {
-		if d.PodManifest == file && !d.Past {
+		if strings.Contains(disk, "@"+at.Digest.String()) {
 			return true
 		}
 	}
@@ -196,24 +186,25 @@ func (r *Record) hasDenied(file string) bool {
 
 // fits reports whether a pod manifest is the one that a pending override takes the
 // place of, or has it already.
-func (o Override) fits(file PodFile) bool {
-	return o.From == "" || o.From == digest.FromBytes(file.Data) || o.Data == string(file.Data)
+func (o Override) fits(disk string) bool {
+	return o.From == "" || o.From == digest.FromString(disk) || o.Data == disk
 }
 
-// moveOn ends the places of an override that have got another digest.
-func (r *Record) moveOn(s Step) {
+// MoveOn ends the places of an override that were proved to run another digest. data is
+// what the pod manifest became; nil: it stays.
+func (r *Record) MoveOn(file string, data []byte, proved []Proved) {
 	var ends []string
-	for _, e := range s.Apply.Expect {
-		if at, ok := r.Overrides[s.File].at(e); ok && at.Digest != e.Digest {
-			ends = append(ends, e.place())
+	for _, p := range proved {
+		if at, ok := r.Overrides[file].Images[p.Place]; ok && at.Digest != p.Digest {
+			ends = append(ends, p.Place)
 		}
 	}
-	r.endPlaces(s.File, s.Data, ends)
+	r.EndPlaces(file, data, ends)
 }
 
-// endPlaces ends some places of an override, when its pod manifest became data (nil: it
+// EndPlaces ends some places of an override, when its pod manifest became data (nil: it
 // stays). Another text than its own says that it is not wanted any more.
-func (r *Record) endPlaces(file string, data []byte, places []string) {
+func (r *Record) EndPlaces(file string, data []byte, places []string) {
 	o, ok := r.Overrides[file]
 	if !ok || len(places) == 0 && (data == nil || o.Data == string(data)) {
 		return
@@ -222,37 +213,19 @@ func (r *Record) endPlaces(file string, data []byte, places []string) {
 	for _, place := range places {
 		delete(o.Images, place)
 	}
-	r.override(file, o)
+	r.Overrides.Set(file, o)
 	if len(o.Images) == 0 {
-		delete(r.Overrides, file)
+		r.Overrides.Delete(file)
 	}
 }
 
-// override keeps what a pod manifest is to name.
-func (r *Record) override(file string, o Override) {
-	if r.Overrides == nil {
-		r.Overrides = map[string]Override{}
-	}
-	r.Overrides[file] = o
-}
+// releases are what an override names, for people.
+func (o Override) releases() string { return strings.Join(o.tags(), ", ") }
 
-// forgetOverrides drops those that have ended: the pod manifest is gone, or a newer
-// release has taken every place.
-func (r *Record) forgetOverrides(plan Plan, inv Inventory) {
-	pods := plan.byFile()
-	maps.DeleteFunc(r.Overrides, func(file string, o Override) bool {
-		p, disk := pods[file], find(inv.PodManifests, file)
-		switch {
-		case p == nil || disk == nil || o.Pending && !o.fits(*disk):
-			return true
-		case o.Pending || p.Err != nil || p.withheld() || o.isIn(*disk):
-			return false // what it names follows a tag all the same
-		case !r.hasDenied(file):
-			return true // it was only for as long as the registry was away, and somebody has ended it
-		}
-		return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
-			at, ok := o.Images[placeOf(i.Want.Image)]
-			return ok && at.Digest == i.Target.Digest
-		})
-	})
+func (o Override) tags() []string {
+	var out []string
+	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
+		out = append(out, o.Images[place].Tag)
+	}
+	return slices.Compact(out)
 }

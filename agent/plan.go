@@ -180,6 +180,14 @@ type Expectation struct {
 	Anew      bool
 }
 
+// key names what a step is about: the release, else the pod manifest.
+func (s Step) key() string {
+	if s.Do == StepStage {
+		return releaseKey(s.Release.Repository, s.Release.Digest)
+	}
+	return s.File
+}
+
 // String is the step as a line for people.
 func (s Step) String() string {
 	switch s.Do {

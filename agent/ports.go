@@ -75,6 +75,12 @@ type Source interface {
 	Describe(ctx context.Context, repository string, d digest.Digest) (Build, error)
 }
 
+// TagResolver is the part of a Source that an apply needs.
+type TagResolver interface {
+	// Resolve asks what a tag names now. See Source.
+	Resolve(ctx context.Context, ref Reference) (Resolved, error)
+}
+
 // Pacer is how fast the hosts may be asked: what must survive a restart, so
 // that one never becomes a way around it.
 type Pacer interface {
@@ -105,120 +111,6 @@ type Budget struct {
 	PerHour int       `json:"perHour"` // 0: there is none
 	Left    int       `json:"left"`    // requests, at the time At
 	At      time.Time `json:"at,omitzero"`
-}
-
-// Images is the node's image store.
-type Images interface {
-	// Held lists the image records of the namespace.
-	Held(ctx context.Context) ([]HeldImage, error)
-	// Stage pulls a release by digest for the node's platform, unpacks it, names
-	// it by its long tag (by its digest where it has none) and pins it. What is
-	// there already is not fetched again. Safe for concurrent use, for different
-	// releases. ErrNoSpace where the disk was full.
-	Stage(ctx context.Context, r Release, t Terms) error
-	// Pins replaces the set of our pins: a pin for each of want that is held,
-	// none for any other. Pins that want keeps are not touched.
-	Pins(ctx context.Context, want []Pin) error
-	// Prune removes image records, each only while it still names the digest that
-	// was seen. What no other record and no container needs goes with them.
-	Prune(ctx context.Context, gone []HeldImage) error
-	// Name gives a digest that the node holds complete the name repository@digest,
-	// by which CRI finds it without a registry; else ErrNotFound.
-	Name(ctx context.Context, p Pin) error
-}
-
-// Terms are what a staging has to keep to. The zero value has none.
-type Terms struct {
-	// Progress hears how far it is; nil: nobody does. It is called from one
-	// goroutine at a time.
-	Progress func(Progress)
-	// Room is asked when it is known what a pull would bring and before a layer is
-	// fetched; its error ends the staging. nil: there is always room.
-	Room func(ctx context.Context, n Need) error
-}
-
-// Need is what a pull would bring that is not on the node yet, in bytes.
-// Unpacked is an estimate: no manifest tells it.
-type Need struct {
-	Compressed int64 `json:"compressed"`
-	Unpacked   int64 `json:"unpacked"`
-}
-
-// Filesystem is where the node's images are, and how full it is, in bytes.
-type Filesystem struct {
-	Path string `json:"path"`
-	Size int64  `json:"size"`
-	Free int64  `json:"free"` // as kubelet counts it: without what is reserved for root
-}
-
-// Pin is a digest of a repository that must not be garbage-collected.
-type Pin struct {
-	Repository string        `json:"repository"`
-	Digest     digest.Digest `json:"digest"`
-}
-
-// Pods is the node's container runtime as kubelet uses it.
-type Pods interface {
-	// Containers lists the containers of static pods, the newest attempt of each,
-	// and the image ids (config digests) that any container of the node uses,
-	// those that have ended and those of other pods included.
-	Containers(ctx context.Context) (static []Container, used []digest.Digest, err error)
-	// Lists reports whether CRI shows an image of that name, and its image id
-	// (config digest): the proof that kubelet will find what was staged.
-	Lists(ctx context.Context, name string) (digest.Digest, bool, error)
-	// Filesystem is where the runtime keeps its images.
-	Filesystem(ctx context.Context) (Filesystem, error)
-	// Stop ends a container and removes it, so that kubelet starts it anew, and at
-	// once: one that it finds ended it lets wait, ever longer. The container has the
-	// grace to end by itself.
-	Stop(ctx context.Context, containerID string, grace time.Duration) error
-	// Clear removes the containers of a sandbox that is down, for the same reason.
-	Clear(ctx context.Context, sandboxID string) error
-	// SandboxReady reports whether a pod's sandbox is up. One that is not there is
-	// not.
-	SandboxReady(ctx context.Context, sandboxID string) (bool, error)
-	// Address is the IP of a sandbox; empty where it has none of its own.
-	Address(ctx context.Context, sandboxID string) (string, error)
-	// Pull lets CRI pull a reference, as kubelet would, and returns the image id.
-	Pull(ctx context.Context, ref Reference) (digest.Digest, error)
-}
-
-// RuntimeEvents tells when containers start and end. That is a reason to observe the
-// node and nothing else.
-type RuntimeEvents interface {
-	// Watch calls hear until ctx ends, from one goroutine. Of a runtime that is away
-	// it hears again when that is back.
-	Watch(ctx context.Context, hear func(RuntimeEvent))
-}
-
-// RuntimeEvent is a container that was started or has ended. The zero value: events
-// may have been missed.
-type RuntimeEvent struct {
-	ContainerID string
-	Ended       bool
-}
-
-// PodFiles are the directories of pod manifests on the node.
-type PodFiles interface {
-	// Templates lists what the packages ship.
-	Templates(ctx context.Context) ([]PodFile, error)
-	// PodManifests lists kubelet's directory.
-	PodManifests(ctx context.Context) ([]PodFile, error)
-	// Waiting lists the rendered files that wait for approval.
-	Waiting(ctx context.Context) ([]PodFile, error)
-	// Write replaces a file of kubelet's directory with data if it still is what
-	// was read (was.Data nil: it does not exist yet); else ErrConflict.
-	Write(ctx context.Context, was PodFile, data []byte) error
-	// Remove deletes a file of kubelet's directory if it still is what was read.
-	Remove(ctx context.Context, was PodFile) error
-	// Keep stores a rendered file until it is approved; nil data drops it.
-	Keep(ctx context.Context, name string, data []byte) error
-	// SetAside takes a file out of kubelet's sight if it still is what was read,
-	// else ErrConflict, until it is written anew or put back.
-	SetAside(ctx context.Context, was PodFile) error
-	// PutBack ends every setting aside: what was not written anew is where it was
-	// again, and named.
-	PutBack(ctx context.Context) (names []string, err error)
 }
 
 // Inhibitor delays a shutdown of the node.

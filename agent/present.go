@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -14,7 +13,7 @@ import (
 
 // blank is a status with everything but images: the state, since when, and the
 // checks. Since moves only when the state does.
-func (a *Agent) blank(state State, reasons ...Reason) Status {
+func (a *report) blank(state State, reasons ...Reason) Status {
 	now := a.Now().UTC()
 	if a.loaded && (a.record.State != state || a.record.Since.IsZero()) {
 		a.record.State, a.record.Since = state, now
@@ -34,15 +33,15 @@ func (a *Agent) blank(state State, reasons ...Reason) Status {
 }
 
 // nextCheck is when the node asks next; nil: polling is off.
-func (a *Agent) nextCheck() *time.Time {
-	if a.schedule == nil {
+func (a *report) nextCheck() *time.Time {
+	if a.timetable == nil {
 		return nil
 	}
-	return when(a.schedule(a.retries(), a.unasked))
+	return when(a.timetable.nextPoll(Retries(a.record, a.Now()), a.unasked))
 }
 
 // budget is what is left of the requests; nil: all, or there is no limit.
-func (a *Agent) budget() *BudgetStatus {
+func (a *report) budget() *BudgetStatus {
 	if a.Pacer == nil {
 		return nil
 	}
@@ -53,24 +52,7 @@ func (a *Agent) budget() *BudgetStatus {
 	return &BudgetStatus{PerHour: b.PerHour, Left: b.Left}
 }
 
-// publish writes the status. What of it cannot be written is left out of it, and named
-// in it.
-func (a *Agent) publish(ctx context.Context, s *Status) error {
-	last := context.WithoutCancel(ctx)
-	a.tellDropped(s)
-	err := a.Recorder.Publish(last, *s)
-	if err == nil {
-		return nil
-	}
-	if gone := s.drop(MaxStatus); len(gone) > 0 {
-		a.noteDropped(gone)
-		a.tellDropped(s)
-		err = a.Recorder.Publish(last, *s)
-	}
-	return err
-}
-
-func (a *Agent) podStatus(p PodPlan) PodStatus {
+func (a *report) podStatus(p PodPlan) PodStatus {
 	s := PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
 		Edits: append([]Edit{}, p.Edits...), RolledBack: a.record.rolledBack(p.File),
@@ -86,7 +68,7 @@ func (a *Agent) podStatus(p PodPlan) PodStatus {
 }
 
 // addImages adds the images of a plan, which is that of the next cycle, to a status.
-func (a *Agent) addImages(s *Status, plan Plan) {
+func (a *report) addImages(s *Status, plan Plan) {
 	unstaged := map[int]error{}
 	add := func(p PodPlan, i ImagePlan) {
 		key := releaseKey(i.Target.Repository, i.Target.Digest)
@@ -113,11 +95,11 @@ func (a *Agent) addImages(s *Status, plan Plan) {
 // stagedAgain is when a release that could not be staged is tried again: in the next
 // cycle that comes by itself, unless its host asked to be left alone for longer. nil:
 // no cycle comes by itself.
-func (a *Agent) stagedAgain(s Status, err error) *time.Time {
-	if a.nextObservation == nil {
+func (a *report) stagedAgain(s Status, err error) *time.Time {
+	if a.timetable == nil {
 		return nil
 	}
-	at := a.nextObservation(s)
+	at := a.timetable.nextObservation(s)
 	if s.NextCheck != nil {
 		at = earlier(at, *s.NextCheck)
 	}
@@ -127,7 +109,7 @@ func (a *Agent) stagedAgain(s Status, err error) *time.Time {
 	return when(at)
 }
 
-func (a *Agent) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
+func (a *report) imageStatus(p PodPlan, i ImagePlan) ImageStatus {
 	repository := i.Want.Ask.Repository
 	if repository == "" {
 		repository = i.Offer.Repository

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -113,16 +112,4 @@ func (d *decider) alone(gone []HeldImage, shadows map[HeldImage]bool) []HeldImag
 		}
 	}
 	return slices.DeleteFunc(out, func(h HeldImage) bool { return named[h.Digest] })
-}
-
-// prune removes old releases. A container may have been started from one since
-// the plan was made.
-func (a *Agent) prune(ctx context.Context, gone []HeldImage) error {
-	_, used, err := a.Pods.Containers(ctx)
-	if err != nil {
-		return err
-	}
-	return a.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h HeldImage) bool {
-		return slices.Contains(used, h.Config)
-	}))
 }

@@ -199,23 +199,11 @@ func (q *queue) interrupt() {
 }
 
 // interrupted tells work that a person's request has interrupted from one that has
-// ended otherwise.
-func (a *Agent) interrupted(work context.Context, what string, rest Poll) *Interruption {
+// ended otherwise; nil: it was not interrupted.
+func (c *cycle) interrupted(work context.Context, what string, rest Poll) error {
 	if !errors.Is(context.Cause(work), errGoesFirst) {
 		return nil
 	}
-	a.Log.Info("interrupted, goes on soon", "cycle", a.cycle, "work", what, "for", a.people.first())
-	return &Interruption{Work: what, For: a.people.first(), At: a.Now().UTC(), rest: rest}
-}
-
-// takeLeft is what a request has left to be done after it; nil: nothing.
-func (a *Agent) takeLeft() *Interruption {
-	left := a.unfinished
-	a.unfinished = nil
-	for key, deferred := range a.deferred {
-		if deferred && left == nil && a.errs[key] == nil {
-			left = &Interruption{}
-		}
-	}
-	return left
+	c.log.Info("interrupted, goes on soon", "work", what, "for", c.people.first())
+	return &Interruption{Work: what, For: c.people.first(), At: c.Now().UTC(), rest: rest}
 }

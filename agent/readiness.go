@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -46,8 +45,8 @@ type Verdict struct {
 
 // unready asks what the containers of a pod lack to be ready, by their probes. That
 // nobody can tell is not that they lack something.
-func (a *Agent) unready(ctx context.Context, p Apply, containers []Container) (lacks string, unchecked []string) {
-	if a.Readiness == nil || len(p.Probes) == 0 {
+func (r *restart) unready(ctx context.Context, p Apply, containers []Container) (lacks string, unchecked []string) {
+	if r.Readiness == nil || len(p.Probes) == 0 {
 		return "", nil
 	}
 	pod := PodReadiness{Namespace: p.Namespace}
@@ -62,11 +61,11 @@ func (a *Agent) unready(ctx context.Context, p Apply, containers []Container) (l
 	}
 	var err error
 	if !p.HostNetwork {
-		pod.Address, err = a.Pods.Address(ctx, sandbox)
+		pod.Address, err = r.Pods.Address(ctx, sandbox)
 	}
 	var v Verdict
 	if err == nil {
-		v, err = a.Readiness.Unready(ctx, pod)
+		v, err = r.Readiness.Unready(ctx, pod)
 	}
 	if err != nil {
 		return "", []string{err.Error()}
@@ -74,10 +73,10 @@ func (a *Agent) unready(ctx context.Context, p Apply, containers []Container) (l
 	return v.Unready, v.Unchecked
 }
 
-// unchecked tells what a proof does not prove.
-func (a *Agent) unchecked(file string, containers []string) {
+// unchecked notes what a proof does not prove.
+func (r *restart) unchecked(containers []string) {
 	for _, c := range containers {
-		a.Log.Warn("readiness not checked", "cycle", a.cycle, "file", file, "container", c)
+		r.Log.Warn("readiness not checked", "file", r.step.File, "container", c)
 	}
-	a.doubts[file] = strings.Join(containers, ", ")
+	r.result.Unchecked = containers
 }

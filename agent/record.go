@@ -15,7 +15,8 @@ const RecordVersion = 1
 
 // Record is what cannot be observed again, or only at the price of a request:
 // one small file that a person can read. The zero value is a node where the
-// agent never ran. Its maps may be nil; writers use the methods.
+// agent never ran. Its maps may be nil. Only the methods of the record and of its
+// maps change it; everybody may read the fields.
 type Record struct {
 	Version int `json:"version"`
 	// Since and State keep since when the node is in its state.
@@ -24,42 +25,65 @@ type Record struct {
 	// LastCheck is the end of the last poll, successful or not.
 	LastCheck time.Time `json:"lastCheck,omitzero"`
 	// Releases are builds by "repository@digest": learnt once, never asked again
-	// while they run, are offered or are the way back.
-	Releases map[string]Release `json:"releases,omitempty"`
+	// while they run, are offered or are a rollback target.
+	Releases Entries[Release] `json:"releases,omitempty"`
 	// Lists are the tags of a repository as last listed.
-	Lists map[string]TagList `json:"lists,omitempty"`
+	Lists Entries[TagList] `json:"lists,omitempty"`
 	// Sources is how each repository's source answered, by repository.
-	Sources map[string]SourceRecord `json:"sources,omitempty"`
+	Sources Entries[SourceRecord] `json:"sources,omitempty"`
 	// Offers are the last answers, by Question, so that a registry that is away
 	// or a restart takes no offer back.
-	Offers map[string]Remembered `json:"offers,omitempty"`
+	Offers Entries[Remembered] `json:"offers,omitempty"`
 	// Wrote is the digest of the pod manifests that we wrote, by file name: only
 	// these are removed when their template disappears.
-	Wrote map[string]digest.Digest `json:"wrote,omitempty"`
+	Wrote Entries[digest.Digest] `json:"wrote,omitempty"`
 	// Good is the digest that last ran as it should, by "podManifest/container".
-	Good map[string]Good `json:"good,omitempty"`
-	// Approved are the offers that a person said yes to and that are not applied
+	Good Entries[Good] `json:"good,omitempty"`
+	// Approved are the offers that a person has approved and that are not applied
 	// yet, by pod manifest.
-	Approved map[string]Approval `json:"approved,omitempty"`
+	Approved Entries[Approval] `json:"approved,omitempty"`
 	// Holds are the holds of persons, by repository; "*" is all of them.
-	Holds map[string]PersonHold `json:"holds,omitempty"`
+	Holds Entries[PersonHold] `json:"holds,omitempty"`
 	// Signed are the keys that signed releases, by "repository@digest".
-	Signed map[string]string `json:"signed,omitempty"`
+	Signed Entries[string] `json:"signed,omitempty"`
 	// Unproved are the releases that were not signed well, by "repository@digest".
-	Unproved map[string]Unproved `json:"unproved,omitempty"`
+	Unproved Entries[Unproved] `json:"unproved,omitempty"`
 	// Least is what a release that has filled the disk needs at least, unpacked, in
 	// bytes, by "repository@digest".
-	Least map[string]int64 `json:"least,omitempty"`
+	Least Entries[int64] `json:"least,omitempty"`
 	// Pace is what hosts and the request budget leave for later.
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are what did not come up, by pod manifest.
-	Failed map[string]Failure `json:"failed,omitempty"`
+	Failed Entries[Failure] `json:"failed,omitempty"`
 	// Denied are the releases that did not come up on this node, by
 	// "repository@digest".
-	Denied map[string]Denial `json:"denied,omitempty"`
+	Denied Entries[Denial] `json:"denied,omitempty"`
 	// Overrides are the pod manifests that name digests instead of what they follow,
 	// by file name.
-	Overrides map[string]Override `json:"overrides,omitempty"`
+	Overrides Entries[Override] `json:"overrides,omitempty"`
+}
+
+// Entries are the elements of one kind in the record.
+type Entries[V any] map[string]V
+
+// Set stores a value.
+func (e *Entries[V]) Set(key string, value V) {
+	if *e == nil {
+		*e = Entries[V]{}
+	}
+	(*e)[key] = value
+}
+
+// Delete removes a value.
+func (e Entries[V]) Delete(key string) { delete(e, key) }
+
+// Retain removes all values but those of keep.
+func (e Entries[V]) Retain(keep map[string]bool) {
+	for key := range e {
+		if !keep[key] {
+			delete(e, key)
+		}
+	}
 }
 
 // TagList is what a repository listed at a time: the SUSE tags only.
@@ -110,8 +134,8 @@ type SourceRecord struct {
 	RetryAt     time.Time `json:"retryAt,omitzero"`
 }
 
-// Good is a digest that ran as it should, and those that did before it: the ways
-// back. All stay pinned.
+// Good is a digest that ran as it should, and those that did before it: the
+// rollback targets. All stay pinned.
 type Good struct {
 	Repository string        `json:"repository"`
 	Running    digest.Digest `json:"running"`
@@ -121,7 +145,7 @@ type Good struct {
 	Adopted bool `json:"adopted,omitempty"`
 }
 
-// Approval binds a yes to exactly what was offered: if the offer changes, the
+// Approval is bound to exactly what was offered: if the offer changes, the
 // approval is void.
 type Approval struct {
 	At    time.Time `json:"at"`
@@ -130,7 +154,7 @@ type Approval struct {
 	Well bool `json:"well,omitempty"`
 }
 
-// PersonHold is a person's word that nothing of a repository is to be applied.
+// PersonHold is a person's wish that nothing of a repository is applied.
 type PersonHold struct {
 	At     time.Time `json:"at"`
 	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back

@@ -6,72 +6,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
-// report keeps what ran well, tells the admin's UI and writes the status. The
-// plan is of the node as it is now, after the steps: all three say what is, not
-// what was to be.
-func (a *Agent) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (Status, error) {
-	a.record.noteGood(plan, a.Policy.Prune.Keep)
-	a.record.Least = maps.Clone(a.least)
-	a.record.forget(plan, offers, inv, a.Now())
-	a.least = maps.Clone(a.record.Least)
+// report records what runs well, announces it to the admin's UI and publishes the
+// status. The plan is of the node as it is now, after the steps: all three say what is,
+// not what was to be.
+func (c *cycle) report(ctx context.Context, inv Inventory, offers map[Question]Offer, plan Plan) (done, error) {
+	rec := &c.records.Record
+	use := inUse(plan, offers, inv, c.Now())
+	rec.NoteRunning(use.Pods, c.Policy.Prune.Keep)
+	rec.Least = c.space.AtLeast()
+	rec.Retain(use, c.Now())
+	c.space.Learn(rec.Least)
+	r := c.newReport(len(plan.unasked()) > 0)
 	updates := updatesOf(plan)
-	if err := a.announce(ctx, plan, updates); err != nil {
-		a.Log.Warn("grain not set", "cycle", a.cycle, "err", err)
-		a.errs[grainKey] = fmt.Errorf("grain: %w", err)
+	if err := c.announce(ctx, r.announcement(plan, updates)); err != nil {
+		c.log.Warn("grain not set", "err", err)
+		r.errs[grainKey] = fmt.Errorf("grain: %w", err)
 	}
-	state, reasons := a.nodeState(plan)
-	a.unasked, a.missing = len(plan.unasked()) > 0, plan.missing()
-	a.watched.update(plan, inv)
-	s := a.blank(state, reasons...)
-	s.Sources, s.Updates, s.NotAllowed = sourceStatus(a.record), updates, plan.notAllowed()
+	state, reasons := r.nodeState(plan)
+	c.nodes.Missing = plan.missing()
+	c.watched.update(plan, inv)
+	s := r.blank(state, reasons...)
+	s.Sources, s.Updates, s.NotAllowed = sourceStatus(*rec), updates, plan.notAllowed()
 	for _, p := range plan.Pods {
-		s.PodManifests = append(s.PodManifests, a.podStatus(p))
+		s.PodManifests = append(s.PodManifests, r.podStatus(p))
 	}
-	a.addImages(&s, plan)
-	err := a.save(ctx)
+	r.addImages(&s, plan)
+	err := c.records.Save(ctx)
 	if err != nil {
-		// What is not kept is forgotten at the next start: holds, approvals, waits.
+		// What is not saved is forgotten at the next start: holds, approvals, waits.
 		s.fails(Reason{Kind: KindRecord, Text: err.Error(), ErrorKind: ErrorKindOf(err)})
-		a.Log.Error("record not kept", "cycle", a.cycle, "err", err)
+		c.log.Error("record not saved", "err", err)
 	}
-	published := a.publish(ctx, &s)
+	published := c.records.Publish(ctx, &s)
 	if published != nil {
-		a.Log.Warn("status not published", "cycle", a.cycle, "err", published)
+		c.log.Warn("status not published", "err", published)
 	}
-	return s, errors.Join(err, published)
+	return done{status: s, reported: true, results: c.results}, errors.Join(err, published)
 }
 
-// standing are the offers for what is followed now. A step may have moved a pod
-// on to another tag: what was just applied is then the last answer for it.
-func (a *Agent) standing(inv Inventory, asked map[Question]Offer) map[Question]Offer {
-	out := map[Question]Offer{}
-	for _, q := range questions(survey(inv, a.record.Overrides, a.Policy), a.Policy) {
-		o, ok := asked[q]
-		if !ok {
-			o = a.remembered(q, errNotAsked)
-		}
-		out[q] = o
+// reportUnobserved reports a cycle that could not even observe the node: nothing was
+// changed, and nothing is known to have changed.
+func (c *cycle) reportUnobserved(ctx context.Context, cause error) (done, error) {
+	if ctx.Err() != nil {
+		return done{}, cause
 	}
-	return out
+	c.log.Error("cycle ended early", "err", cause)
+	s := c.newReport(false).blank(StateFailed, Reason{Kind: KindNode, Text: cause.Error(), ErrorKind: ErrorKindOf(cause)})
+	s.Sources = sourceStatus(c.records.Record)
+	published := c.records.Publish(ctx, &s)
+	return done{status: s, reported: true}, errors.Join(cause, published)
+}
+
+// report is what a status is made from beside the plan.
+type report struct {
+	record    *Record
+	loaded    bool             // the record is known
+	errs      map[string]error // what did not work, by pod manifest or release
+	Policy    Policy
+	Now       func() time.Time
+	Version   string
+	Pacer     Pacer      // nil: none
+	timetable *timetable // nil: nothing is asked or observed by itself
+	unasked   bool       // something is followed for which no source was asked yet
+}
+
+// starting is the status before the first cycle.
+func (a *Agent) starting() Status {
+	c := &cycle{Agent: a}
+	return c.newReport(false).blank(StateUnchecked, Reason{Kind: KindStarting, Text: "starting"})
+}
+
+func (c *cycle) newReport(unasked bool) *report {
+	return &report{
+		record: &c.records.Record, loaded: c.records.IsLoaded(), errs: c.results.errors(), Policy: c.Policy, Now: c.Now,
+		Version: c.Version, Pacer: c.Pacer, timetable: c.timetable, unasked: unasked,
+	}
 }
 
 // grainKey is where the grain's own trouble stands among a cycle's errors.
 const grainKey = "grain"
 
-// announce tells the UI what is staged and waits for approval.
-func (a *Agent) announce(ctx context.Context, plan Plan, updates []AnnouncedUpdate) error {
+// announcement is what the UI is told: what is staged and waits for approval.
+func (a *report) announcement(plan Plan, updates []AnnouncedUpdate) Announcement {
 	state, _ := a.nodeState(plan)
-	err := a.Announcer.Announce(ctx, Announcement{
-		State: string(state), Reason: sentence(a.fallen(plan, nil)), Updates: updates,
-		NotAllowed: plan.notAllowed(),
-	})
+	return Announcement{
+		State: string(state), Reason: sentence(a.fallen(plan, nil)), Updates: updates, NotAllowed: plan.notAllowed(),
+	}
+}
+
+func (c *cycle) announce(ctx context.Context, what Announcement) error {
+	err := c.Announcer.Announce(ctx, what)
 	if errors.Is(err, ErrHeld) {
-		a.Log.Info("grain is held", "cycle", a.cycle, "reason", err)
+		c.log.Info("grain is held", "reason", err)
 		return nil
 	}
 	return err

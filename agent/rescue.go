@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -27,8 +28,8 @@ const rescuePause = time.Second
 // away for a pod that is down.
 const rescuePatience = 2 * time.Second
 
-// rescueAnyway is when a registry that answers again helps nobody any more: kubelet
-// has asked it once while it was away, and asks again after 10 to 15 s.
+// rescueAnyway is when kubelet is already in its pull back-off: it has asked the registry
+// once while that was away, and asks again after 10 to 15 s.
 const rescueAnyway = 4 * time.Second
 
 // rescueLast is the same where kubelet met the old pod, and lets the new one wait for
@@ -39,20 +40,19 @@ const rescueLast = 16 * time.Second
 // Pull policy Always makes the registry part of the start, and kubelet waits ever
 // longer between two tries; the image is on the node, so it is named by its digest.
 type rescue struct {
-	agent *Agent
-	step  Step
-	next  time.Duration // after its stop, when the registry is asked
-	lost  string        // why the registry was away when it was asked; empty: it was not
-	done  bool
+	*restart
+	next time.Duration // after its stop, when the registry is asked
+	lost string        // why the registry was away when it was asked; empty: it was not
+	done bool
 }
 
 // look is told what the proof sees, and helps if nothing else does: then it returns
-// what is to be expected from then on.
-func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectation {
+// what is to be expected from then on. The nil rescue never helps.
+func (r *rescue) look(ctx context.Context, is podObservation, since time.Time) []Expectation {
 	if r == nil || r.done || r.step.Apply.PullFirst || is.started || ctx.Err() != nil {
 		return nil
 	}
-	waited := time.Since(since).Round(proofInterval / 2) // a look comes a little early, or late
+	waited := time.Since(since).Round(proofInterval / 2) // an observation comes a little early, or late
 	if waited < r.next {
 		return nil
 	}
@@ -63,15 +63,14 @@ func (r *rescue) look(ctx context.Context, is sight, since time.Time) []Expectat
 	} else if err := r.away(ctx); err != nil {
 		r.lost, r.next = err.Error(), waited+rescuePause
 		return nil
-	} else if waited < rescueAnyway || r.agent.slow && waited < rescueLast {
+	} else if waited < rescueAnyway || r.shutdownTimedOut && waited < rescueLast {
 		return nil
 	}
 	r.done = true
-	a := r.agent
-	a.Log.Warn("pod does not start, its staged digest is named", "cycle", a.cycle, "file", r.step.File, "reason", why)
-	expect, err := r.carry(ctx, "in the middle of an apply: "+why)
+	r.Log.Warn("pod does not start, its staged digest is named", "file", r.step.File, "reason", why)
+	expect, err := r.pinToStagedDigest(ctx, "in the middle of an apply: "+why)
 	if err != nil {
-		a.Log.Warn("staged digest not named", "cycle", a.cycle, "file", r.step.File, "err", err)
+		r.Log.Warn("staged digest not named", "file", r.step.File, "err", err)
 		return nil
 	}
 	return expect
@@ -85,59 +84,75 @@ func (r *rescue) away(ctx context.Context) error {
 		if e.OnNode {
 			continue
 		}
-		if _, err := r.agent.resolve(ctx, e.Ref); err != nil {
+		if _, err := r.resolve(ctx, e.Ref); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// carry names the digests of the whole pod: the other containers need a registry
-// as well once the pod manifest is another. What is cut short goes on as a rolling
-// back.
-func (r *rescue) carry(ctx context.Context, reason string) ([]Expectation, error) {
-	a, file := r.agent, r.step.File
-	now, err := a.left(ctx, r.step)
+// pinToStagedDigest names the digests of the whole pod: the other containers need a
+// registry as well once the pod manifest is another. What is cut short goes on as a
+// rollback.
+func (r *rescue) pinToStagedDigest(ctx context.Context, reason string) ([]Expectation, error) {
+	file, rec := r.step.File, &r.Records.Record
+	now, err := r.currentManifest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before, text := a.record.Overrides[file], now
-	if r.step.Data != nil {
-		text = r.step.Data // it may not be written yet
-	}
-	was, err := before.undone(PodFile{Name: file, Data: text})
+	before, replaced := rec.Overrides[file]
+	o, err := r.stagedOverride(before, now, reason)
 	if err != nil {
 		return nil, err
 	}
-	o, err := pin(was.Data, reason, a.Now(), func(img manifests.Image) Overridden {
-		return r.step.Apply.Ahead[placeOf(img)]
-	})
-	if err != nil {
+	if err := r.provideAll(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := a.provideAll(ctx, o); err != nil {
-		return nil, err
-	}
-	o.From = digest.FromBytes(now)
-	a.record.override(file, o)
+	rec.Overrides.Set(file, o)
 	var s Step
-	if err = a.save(ctx); err == nil {
-		s, err = a.planBack(ctx, file)
+	if err = r.Records.Save(ctx); err == nil {
+		s, err = r.stepTo(ctx, o, now)
 	}
 	if err == nil {
-		err = a.act(ctx, s)
+		err = r.act(ctx, s)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, err
-	case err != nil:
-		a.record.override(file, before)
-		if before.Data == "" && len(before.Images) == 0 {
-			delete(a.record.Overrides, file)
-		}
-	default:
+	case err == nil:
 		o.Pending = false
-		a.record.override(file, o)
+		rec.Overrides.Set(file, o)
+	case replaced:
+		rec.Overrides.Set(file, before)
+	default:
+		rec.Overrides.Delete(file)
 	}
-	return s.Apply.Expect, errors.Join(err, a.save(ctx))
+	return s.Apply.Expect, errors.Join(err, r.Records.Save(ctx))
+}
+
+// stagedOverride names what the step was to start by its digests.
+func (r *rescue) stagedOverride(before Override, now []byte, reason string) (Override, error) {
+	text := now
+	if r.step.Data != nil {
+		text = r.step.Data // it may not be written yet
+	}
+	was, err := before.undone(PodFile{Name: r.step.File, Data: text})
+	if err != nil {
+		return Override{}, err
+	}
+	o, err := pin(was.Data, reason, r.Now(), func(img manifests.Image) Overridden {
+		return r.step.Apply.Ahead[placeOf(img)]
+	})
+	o.From = digest.FromBytes(now)
+	return o, err
+}
+
+// stepTo is the step that brings the pod from its pod manifest of now to an override.
+func (r *rescue) stepTo(ctx context.Context, o Override, now []byte) (Step, error) {
+	all, _, err := r.Pods.Containers(ctx)
+	if err != nil {
+		return Step{}, fmt.Errorf("containers: %w", err)
+	}
+	inv := Inventory{Containers: all, NodeName: r.Policy.NodeName}
+	return stepTo(o, PodFile{Name: r.step.File, Data: now}, r.step.Ours, inv, r.step.Apply.Siblings)
 }

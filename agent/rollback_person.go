@@ -10,9 +10,6 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// byHand is why a release that a person rolled back is denied.
-const byHand = "rolled back by hand"
-
 // All stands for all images where nothing named would be too easily meant for that.
 const All = "*"
 
@@ -23,48 +20,57 @@ var ErrWhich = errors.New("want images, or " + All + " for all of them")
 // well before the ones that run now. Those are denied then, until a newer one comes.
 // See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status, error) {
+	outcomes, done, err := a.rollback(ctx, names)
+	return outcomes, done.status, err
+}
+
+func (a *Agent) rollback(ctx context.Context, names []string) ([]Outcome, done, error) {
 	if len(names) == 0 {
-		return nil, Status{}, ErrWhich
+		return nil, done{}, ErrWhich
 	}
 	if slices.Contains(names, All) {
 		names = nil
 	}
 	plan, err := a.Plan(ctx, PollNone)
 	if err != nil {
-		return nil, Status{}, err
+		return nil, done{}, err
 	}
 	pods, err := pick(plan, names)
 	if err != nil {
-		return nil, Status{}, err
+		return nil, done{}, err
 	}
-	outcomes, err := a.sendBack(ctx, pods, names)
+	outcomes, err := a.requestRollback(ctx, pods, names)
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
-		return outcomes, Status{}, err
+		return outcomes, done{}, err
 	}
 	for _, o := range outcomes {
 		if isOpen(o) {
-			a.tell(Progress{Reference: o.PodManifest, Phase: phaseReturning, Edits: o.Edits})
+			a.announceChange(Progress{Reference: o.PodManifest, Phase: phaseReturning, Edits: o.Edits})
 		}
 	}
-	s, err := a.cycleFor(ctx, errand{person: true})
+	d, err := a.cycle(ctx, errand{person: true})
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
-			a.wentBack(&outcomes[n])
+			a.rollbackOutcome(&outcomes[n], d.results)
 		}
 	}
-	return outcomes, s, err
+	return outcomes, d, err
 }
 
 func isOpen(o Outcome) bool { return o.Result == "" }
 
-// sendBack keeps what pods are to return to. What becomes of one that has a way
+// requestRollback records what pods are to return to. What becomes of one that has a way
 // back is open.
-func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([]Outcome, error) {
-	inv, err := a.inventory(ctx)
+func (a *Agent) requestRollback(ctx context.Context, pods []PodPlan, names []string) ([]Outcome, error) {
+	c, err := a.begin(ctx, errand{})
 	if err != nil {
 		return nil, err
 	}
-	d, views := newDecider(inv, nil, a.record, a.Policy, a.Now())
+	inv, err := c.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, views := newDecider(inv, nil, a.records.Record, a.Policy, a.Now())
 	if inv.Busy != "" {
 		inv.Against = []Hold{{Name: HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
 	} else if a.Preconditions != nil {
@@ -92,11 +98,11 @@ func (a *Agent) sendBack(ctx context.Context, pods []PodPlan, names []string) ([
 			o.Result, o.Reason = ResultHeld, inv.Against[0].Name+": "+inv.Against[0].Reason
 		default:
 			o.Edits = override.edits(p)
-			a.dismiss(p, *override)
+			a.denyRunning(p, *override)
 		}
 		outcomes = append(outcomes, o)
 	}
-	return outcomes, a.commit(ctx)
+	return outcomes, a.records.Commit(ctx)
 }
 
 // before is the override that returns the named images of a pod to what ran well
@@ -135,26 +141,26 @@ func (d *decider) before(v podView, p PodPlan, names []string) (*Override, error
 	return &o, nil
 }
 
-// dismiss keeps that a pod is to go to its override, and denies what it leaves.
-func (a *Agent) dismiss(p PodPlan, o Override) {
+// denyRunning records that a pod is to go to its override, and denies what it leaves.
+func (a *Agent) denyRunning(p PodPlan, o Override) {
 	for _, i := range p.Images {
 		at, ok := o.Images[placeOf(i.Want.Image)]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
-			a.record.deny(releaseKey(i.Want.Ask.Repository, i.Running.Digest), Denial{
+			a.records.Record.Denied.Set(releaseKey(i.Want.Ask.Repository, i.Running.Digest), Denial{
 				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: byHand, ByHand: true,
-				Created: a.record.Releases[releaseKey(i.Want.Ask.Repository, i.Running.Digest)].Created,
+				Created: a.records.Record.Releases[releaseKey(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
 		}
 	}
-	delete(a.record.Approved, p.File)
-	a.record.override(p.File, o)
+	a.records.Record.Approved.Delete(p.File)
+	a.records.Record.Overrides.Set(p.File, o)
 }
 
-// wentBack reads from the cycle that has just ended what became of a rollback.
-func (a *Agent) wentBack(o *Outcome) {
-	override, err := a.record.Overrides[o.PodManifest], a.errs[o.PodManifest]
+// rollbackOutcome reads from the cycle that has just ended what became of a rollback.
+func (a *Agent) rollbackOutcome(o *Outcome, all results) {
+	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
-	case waits(err):
+	case isWaiting(err):
 		o.Result, o.Reason = ResultHeld, err.Error()
 	case err != nil:
 		o.Result, o.Reason = ResultFailed, err.Error()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -16,88 +17,108 @@ import (
 // image by an event, and on a busy node that comes late.
 const listPatience = 10 * time.Second
 
-// stageAll stages releases, several at a time. Who has made them is found out
-// before, one after another: it costs little, and is kept in the record. A person's
-// request interrupts them.
-func (a *Agent) stageAll(ctx context.Context, steps []Step) *Interruption {
-	if len(steps) == 0 {
-		return nil
-	}
-	ctx, end := a.people.interruptible(ctx)
-	defer end()
+// listInterval is how often CRI is asked for it.
+const listInterval = 500 * time.Millisecond
+
+// Stager stages releases: it verifies, pulls and checks that kubelet will find them.
+type Stager struct {
+	Images     ImageStore
+	CRI        ImageService
+	Signatures *SignatureChecker
+	Space      *Space
+	Meter      StagingMeter // nil: nobody counts
+	Policy     Policy
+	Log        *slog.Logger
+	Progress   *Reporter
+}
+
+// StageAll stages releases, several at a time, and returns how each has ended. Their
+// signatures are looked for before, one after another: it costs little, and is kept in
+// the record.
+func (s *Stager) StageAll(ctx context.Context, releases []Release) []error {
 	var pulls errgroup.Group
-	pulls.SetLimit(max(1, a.Policy.Together))
-	ended := make([]error, len(steps))
-	for n, s := range steps {
+	pulls.SetLimit(max(1, s.Policy.Together))
+	ended := make([]error, len(releases))
+	for n, r := range releases {
 		if ended[n] = ctx.Err(); ended[n] != nil {
 			continue
 		}
-		if ended[n] = a.verify(ctx, s.Release); ended[n] != nil {
+		if ended[n] = s.Signatures.Verify(ctx, r); ended[n] != nil {
 			continue
 		}
 		pulls.Go(func() error {
-			ended[n] = a.stage(ctx, s.Release)
+			ended[n] = s.Stage(ctx, r)
 			return nil
 		})
 	}
 	_ = pulls.Wait() // each has its own error
-	for n, s := range steps {
+	for n, r := range releases {
 		if errors.Is(ended[n], errCrowded) {
-			ended[n] = a.stage(ctx, s.Release)
+			ended[n] = s.Stage(ctx, r)
 		}
-		a.note(ctx, s, ended[n])
 	}
-	return a.interrupted(ctx, "staging", PollNone)
+	return ended
 }
 
-// stage pulls a release and checks that kubelet will find it.
-func (a *Agent) stage(ctx context.Context, r Release) error {
-	key := releaseKey(r.Repository, r.Digest)
-	end := a.attend()
-	err := a.Images.Stage(ctx, r, Terms{Progress: a.tell, Room: a.room(key)})
-	end()
-	if errors.Is(err, ErrNoSpace) {
-		err = a.overflowed(ctx, key, err)
-	}
-	a.endPull(key, err)
-	a.countStaged(ctx, err)
-	if err != nil {
+// Stage pulls a release and checks that kubelet will find it.
+func (s *Stager) Stage(ctx context.Context, r Release) error {
+	if err := s.pull(ctx, r); err != nil {
 		phase := "failed"
 		if ctx.Err() != nil {
 			phase = "interrupted"
 		}
-		a.tell(Progress{Reference: r.StagedName(), Phase: phase})
+		s.Progress.Report(Progress{Reference: r.StagedName(), Phase: phase})
 		return err
 	}
-	name := r.StagedName()
-	id, ok, err := a.awaitListed(ctx, name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: cri: %w", name, err)
-	case !ok:
-		return fmt.Errorf("%s: staged, but cri does not list it after %s", name, listPatience)
-	case r.Config != "" && id != r.Config:
-		return fmt.Errorf("%s: cri lists image id %s instead of %s", name, id, r.Config)
+	id, err := s.AwaitListed(ctx, r.StagedName())
+	if err == nil && r.Config != "" && id != r.Config {
+		err = fmt.Errorf("%s: cri lists image id %s instead of %s", r.StagedName(), id, r.Config)
 	}
-	return nil
+	return err
 }
 
-// awaitListed asks CRI for an image until it lists it, or its patience ends.
-func (a *Agent) awaitListed(ctx context.Context, name string) (digest.Digest, bool, error) {
+// pull pulls a release while there is space for it.
+func (s *Stager) pull(ctx context.Context, r Release) error {
+	key := releaseKey(r.Repository, r.Digest)
+	stop := s.Progress.Heartbeat()
+	err := s.Images.Stage(ctx, r, Terms{
+		Progress: s.Progress.Report,
+		Room: func(ctx context.Context, n Need) error {
+			return s.Space.reserve(key, n, filesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve)
+		},
+	})
+	stop()
+	if errors.Is(err, ErrNoSpace) {
+		err = s.Space.overflowed(key, filesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve, err)
+	}
+	s.Space.release(key, err)
+	// One that found no space beside another is pulled again when that has ended.
+	if s.Meter != nil && ctx.Err() == nil && !errors.Is(err, errCrowded) {
+		s.Meter.Staged(err)
+	}
+	return err
+}
+
+// AwaitListed asks CRI for an image until it lists it, or its patience ends, and returns
+// the image id.
+func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, error) {
 	end := time.NewTimer(listPatience)
 	defer end.Stop()
-	tick := time.NewTicker(proofInterval)
+	tick := time.NewTicker(listInterval)
 	defer tick.Stop()
 	for {
-		id, ok, err := a.Pods.Lists(ctx, name)
-		if ok || err != nil {
-			return id, ok, err
+		id, listed, err := s.CRI.Lists(ctx, name)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%s: cri: %w", name, err)
+		case listed:
+			return id, nil
 		}
 		select {
 		case <-ctx.Done():
-			return "", false, ctx.Err()
+			return "", fmt.Errorf("%s: cri: %w", name, ctx.Err())
 		case <-end.C:
-			return "", false, nil
+			return "", fmt.Errorf("%s: staged, but cri does not list it after %s", name, listPatience)
 		case <-tick.C:
 		}
 	}

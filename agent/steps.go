@@ -268,3 +268,11 @@ func (inv Inventory) held() (digests map[digest.Digest]bool, pins map[Pin]bool) 
 	}
 	return digests, pins
 }
+
+// isStaged reports that a release is on the node, and signed where that is
+// required: what was staged before it was is looked at once more.
+func (d *decider) isStaged(rel Release) bool {
+	signed := d.policy.rule(rel.Repository).Signatures != SignaturesRequire ||
+		d.rec.Signed[releaseKey(rel.Repository, rel.Digest)] != ""
+	return signed && d.inv.staged(rel)
+}

@@ -83,7 +83,7 @@ func survey(inv Inventory, overrides map[string]Override, p Policy) []podView {
 			disk: find(inv.PodManifests, file), waiting: find(inv.Waiting, file),
 			override: overrides[file],
 		}
-		if v.override.Pending && (v.disk == nil || !v.override.fits(*v.disk)) {
+		if v.override.Pending && (v.disk == nil || !v.override.fits(string(v.disk.Data))) {
 			v.override = Override{} // edited by hand
 		}
 		v.wants, v.err = v.read(p)

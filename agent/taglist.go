@@ -20,14 +20,14 @@ const keptTags = 16
 // list gives a repository's SUSE tags, newest first. A list is asked for when
 // the kept one is too old, when a person asks, or when a digest is new and its
 // long tag must be found (fresh); at most once a round.
-func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]tags.Tag, error) {
-	a := i.agent
-	kept, ok := a.record.Lists[repository]
+func (i *Round) list(ctx context.Context, repository string, fresh bool) ([]tags.Tag, error) {
+	a := i.asker
+	kept, ok := a.Record.Lists[repository]
 	age := a.Now().Sub(kept.At) // below zero: the clock was wrong then
 	due := !ok || fresh || i.poll == PollAll || age < 0 || age >= a.Policy.ListEvery
 	if due && !i.listed[repository] {
 		i.listed[repository] = true
-		end := a.attend()
+		end := a.Progress.Heartbeat()
 		names, err := a.Source.Tags(ctx, repository)
 		end()
 		switch {
@@ -37,9 +37,9 @@ func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]ta
 		case err == nil:
 			i.full[repository], i.counts[repository] = a.sortOut(repository, names)
 		case ok && kept.Refused == "":
-			a.Log.Warn("tag list is old", "cycle", a.cycle, "repository", repository, "since", kept.At, "err", err)
+			a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
 		case servesNone(err):
-			a.record.keepList(repository, TagList{At: a.Now(), Refused: err.Error()})
+			a.Record.Lists.Set(repository, TagList{At: a.Now(), Refused: err.Error()})
 			return nil, err
 		default:
 			return nil, err
@@ -48,7 +48,7 @@ func (i *inquiry) list(ctx context.Context, repository string, fresh bool) ([]ta
 	if full, ok := i.full[repository]; ok {
 		return full, nil
 	}
-	kept, ok = a.record.Lists[repository]
+	kept, ok = a.Record.Lists[repository]
 	if !ok || kept.Refused != "" {
 		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Refused)
 	}
@@ -68,10 +68,10 @@ func servesNone(err error) bool {
 
 // sortOut parses a list. The record keeps the one of before until the end of the round
 // (keepTags): a poll that is interrupted may never come to it.
-func (a *Agent) sortOut(repository string, names []string) ([]tags.Tag, TagList) {
+func (a *Asker) sortOut(repository string, names []string) ([]tags.Tag, TagList) {
 	list, foreign, malformed := parseAll(names, a.Policy.rule(repository).Dialect)
 	if malformed > 0 {
-		a.Log.Info("malformed tags in the list", "cycle", a.cycle, "repository", repository, "count", malformed)
+		a.Log.Info("malformed tags in the list", "repository", repository, "count", malformed)
 	}
 	return list, TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
 }
@@ -79,7 +79,7 @@ func (a *Agent) sortOut(repository string, names []string) ([]tags.Tag, TagList)
 // shorten drops what nobody needs any more of the list of a repository, whose
 // questions have their first answers: a hundred thousand tags of each repository
 // until the end of the round were hundreds of megabytes.
-func (i *inquiry) shorten(qs []Question) {
+func (i *Round) shorten(qs []Question) {
 	repository := qs[0].Repository
 	list, ok := i.full[repository]
 	if !ok {
@@ -87,8 +87,8 @@ func (i *inquiry) shorten(qs []Question) {
 	}
 	var follows []followed
 	for _, q := range qs {
-		rule := i.agent.Policy.ruleOf(q)
-		last := i.agent.record.Offers[q.String()] // where there is no answer in this round
+		rule := i.asker.Policy.ruleOf(q)
+		last := i.asker.Record.Offers[q.String()] // where there is no answer in this round
 		for _, tag := range []string{i.results[q].offer.Follow.Tag, last.Follow.Tag} {
 			if t, err := rule.Dialect.Parse(tag); err == nil {
 				follows = append(follows, followed{t, rule})
@@ -99,10 +99,10 @@ func (i *inquiry) shorten(qs []Question) {
 }
 
 // keepTags records what later polls may need of the lists of this round.
-func (i *inquiry) keepTags(offers map[Question]Offer) {
+func (i *Round) keepTags(offers map[Question]Offer) {
 	follows := map[string][]followed{}
 	for q, o := range offers {
-		rule := i.agent.Policy.ruleOf(q)
+		rule := i.asker.Policy.ruleOf(q)
 		if t, err := rule.Dialect.Parse(o.Follow.Tag); err == nil {
 			follows[q.Repository] = append(follows[q.Repository], followed{t, rule})
 		}
@@ -112,7 +112,7 @@ func (i *inquiry) keepTags(offers map[Question]Offer) {
 		for _, t := range worthKeeping(list, follows[repository]) {
 			kept.Tags = append(kept.Tags, t.String())
 		}
-		i.agent.record.keepList(repository, kept)
+		i.asker.Record.Lists.Set(repository, kept)
 	}
 }
 
@@ -159,13 +159,6 @@ func worthKeeping(list []tags.Tag, follows []followed) []tags.Tag {
 		}
 	}
 	return out
-}
-
-func (r *Record) keepList(repository string, l TagList) {
-	if r.Lists == nil {
-		r.Lists = map[string]TagList{}
-	}
-	r.Lists[repository] = l
 }
 
 // parseAll parses what is a SUSE tag, newest first, and counts the rest.

@@ -18,7 +18,7 @@ import (
 func (d *decider) target(w Want, i *ImagePlan, rule Rule, running digest.Digest) {
 	o := i.Offer
 	is := Release{}
-	against := func(rel Release) (Refusal, bool) { return d.rec.refuses(rel, rule) }
+	against := func(rel Release) (Refusal, bool) { return d.rec.Refuses(rel, rule) }
 	if running != "" && w.OnDisk.Repository == o.Repository && !IsPlaceholder(w.OnDisk.Tag) {
 		is = d.rec.Releases[releaseKey(o.Repository, running)]
 		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
@@ -79,7 +79,7 @@ func (d *decider) against(w Want, i *ImagePlan, was, rel Release, rule Rule) (Re
 	if same && rel.Tag == w.OnDisk.Tag {
 		return Refusal{}, false
 	}
-	if no, refused := d.rec.refuses(rel, rule); refused || same {
+	if no, refused := d.rec.Refuses(rel, rule); refused || same {
 		return no, refused
 	}
 	if no, refused := stranger(was, rel); refused {

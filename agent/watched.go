@@ -28,19 +28,18 @@ type watched struct {
 	seen     map[string]*Down // by file/container, seen while a cycle ran
 }
 
-// watchEvents has the node observed soon after a followed container has started or
-// ended, until stop is called.
-func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
-	if l.agent.Events == nil {
+// watchEvents calls observe soon after a followed container has started or ended, until
+// stop is called. nil events: there are none.
+func (w *watched) watchEvents(ctx context.Context, events RuntimeEvents, observe func(context.Context)) (stop func()) {
+	if events == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	due := make(chan struct{}, 1)
-	events, pods := l.agent.Events, l.agent.Pods
 	var group sync.WaitGroup
 	group.Go(func() {
 		events.Watch(ctx, func(e RuntimeEvent) {
-			if l.watched.concerns(e) {
+			if w.concerns(e) {
 				select {
 				case due <- struct{}{}:
 				default: // it is due already
@@ -65,43 +64,10 @@ func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
 			case <-due: // seen by this observation as well
 			default:
 			}
-			l.observe(ctx, pods)
+			observe(ctx)
 		}
 	})
 	return func() { cancel(); group.Wait() }
-}
-
-// observe has the loop look at the node. Where a cycle runs, which may take long, the
-// status shows at once what does not run.
-func (l *Loop) observe(ctx context.Context, pods Pods) {
-	if l.watched.isBusy() {
-		l.glimpse(ctx, pods)
-	}
-	l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
-		l.background(ctx, PollNone)
-		return nil
-	}})
-}
-
-// glimpse looks at the containers beside a running cycle.
-func (l *Loop) glimpse(ctx context.Context, pods Pods) {
-	containers, _, err := pods.Containers(ctx)
-	if err != nil {
-		return // the next observation says so
-	}
-	l.watched.note(containers, time.Now().Round(0))
-	l.mu.Lock()
-	s := l.watched.correct(l.found)
-	changed := l.status.State != StateApplying && (s.State != l.status.State || s.Reason != l.status.Reason)
-	if changed {
-		s.Progress, s.Pulls, s.Interrupted = l.status.Progress, l.status.Pulls, l.status.Interrupted
-		l.status = s
-		l.announceChange()
-	}
-	l.mu.Unlock()
-	if changed {
-		l.notify.Status(Sentence(s))
-	}
 }
 
 // concerns reports whether an event may be of a followed container.
@@ -217,50 +183,4 @@ func (w *watched) correct(s Status) Status {
 		s.Reason = sentence(s.Reasons)
 	}
 	return s
-}
-
-// nextObservation decides when the node is observed next if no event, poll or person
-// causes a cycle before. s is the node as it is now.
-func (l *Loop) nextObservation(s Status) time.Time {
-	if l.look.IsZero() {
-		l.look = l.now().Add(lookInterval)
-	}
-	l.look = soon(l.opening(l.look), l.now(), s)
-	return l.look
-}
-
-// opening is the next look, earlier where a maintenance window opens before it.
-func (l *Loop) opening(look time.Time) time.Time {
-	p := l.agent.Policy
-	if !p.Auto {
-		return look // the windows are for that mode alone
-	}
-	if open, change := p.open(l.now()); !open && change.Before(look) {
-		return change
-	}
-	return look
-}
-
-// soon is the next observation, earlier where something does not run: the pauses grow
-// with the time since it ended, as kubelet's own do. What comes back is told by an
-// event; this is for what kubelet says, which nobody announces.
-func soon(look, now time.Time, s Status) time.Time {
-	const leastPause = 2 * time.Second
-	for _, i := range s.Images {
-		if i.Down == nil {
-			continue
-		}
-		look = earlier(look, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
-		if end := i.Down.Since.Add(startPatience); i.Down.Starting && end.After(now) {
-			look = earlier(look, end)
-		}
-	}
-	return look
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"sync"
+	"time"
+)
+
+// Notifier tells the service manager how the loop is doing.
+type Notifier interface {
+	// Status is a sentence for `systemctl status`.
+	Status(text string)
+	// Turned says that the loop has turned.
+	Turned()
+}
+
+// board shows the status, with the progress of the cycle that runs, to whoever reads or
+// listens. It is safe for concurrent use.
+type board struct {
+	notify  Notifier
+	watched *watched
+	now     func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	status  Status
+	found   Status        // by the last cycle
+	changed chan struct{} // closed, and another one made, when the status changes
+
+	hearing sync.Mutex // guards hearers, also while they hear
+	hearers map[int]func(Progress)
+	nextID  int
+}
+
+// show shows what a cycle has found.
+func (b *board) show(s Status) {
+	b.mu.Lock()
+	b.found = s
+	s = b.watched.correct(s)
+	b.status = s
+	b.announceChange()
+	b.mu.Unlock()
+	b.notify.Status(Sentence(s))
+	b.notify.Turned()
+}
+
+// correct shows at once what was seen beside a running cycle, which may take long.
+func (b *board) correct() {
+	b.mu.Lock()
+	s := b.watched.correct(b.found)
+	changed := b.status.State != StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
+	if changed {
+		s.Progress, s.Pulls, s.Interrupted = b.status.Progress, b.status.Pulls, b.status.Interrupted
+		b.status = s
+		b.announceChange()
+	}
+	b.mu.Unlock()
+	if changed {
+		b.notify.Status(Sentence(s))
+	}
+}
+
+// Changed is closed when the status becomes another one, its progress aside. Who
+// takes it before the status misses no change.
+func (b *board) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// announceChange wakes those who wait for Changed. The caller holds the lock.
+func (b *board) announceChange() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Status is the node as of the last cycle, with the progress of the one that runs.
+func (b *board) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status
+}
+
+// Listen calls f with all progress until the returned function has returned. f must
+// neither wait for the loop nor take its time: the work waits for it.
+func (b *board) Listen(f func(Progress)) (stop func()) {
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	id := b.nextID
+	b.nextID++
+	b.hearers[id] = f
+	return func() {
+		b.hearing.Lock()
+		defer b.hearing.Unlock()
+		delete(b.hearers, id)
+	}
+}
+
+// progress shows how far the work is and passes it on. The zero Progress says only that
+// the loop lives.
+func (b *board) progress(p Progress) {
+	defer b.notify.Turned()
+	if p.Phase == "" {
+		return
+	}
+	b.mu.Lock()
+	b.status.Progress = &p
+	b.status.Pulls = Pulling(b.status.Pulls, p)
+	if p.Phase == phaseWaiting || p.Phase == phaseProving {
+		b.applying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
+	}
+	b.mu.Unlock()
+	b.hearing.Lock()
+	for _, f := range b.hearers {
+		f(p)
+	}
+	b.hearing.Unlock()
+}
+
+// interrupted shows that something goes on after a person's request.
+func (b *board) interrupted(cut *Interruption) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Interrupted = cut
+	b.status.Progress, b.status.Pulls = nil, nil
+	b.announceChange()
+}
+
+// begin shows that something is under way.
+func (b *board) begin(reason string) {
+	b.mu.Lock()
+	b.applying(reason)
+	s := b.status
+	b.mu.Unlock()
+	b.notify.Status(Sentence(s))
+}
+
+// applying changes the state in the status while something is under way. The
+// caller holds the lock.
+func (b *board) applying(reason string) {
+	if b.status.State != StateApplying {
+		b.status.State, b.status.Since, b.status.Reason = StateApplying, b.now().UTC(), reason
+		b.status.Reasons = []Reason{{Kind: KindApplying, Text: reason}}
+		b.announceChange()
+	}
+}
+
+// Sentence is a status in one line, its times as in all texts of a status.
+func Sentence(s Status) string {
+	text := string(s.State) + ": " + s.Reason
+	if s.NextCheck != nil {
+		text += "; next check " + s.NextCheck.UTC().Format(time.RFC3339)
+	}
+	return text
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+)
+
+// results are what the steps of a cycle came to, in their order.
+type results []stepResult
+
+// stepResult is how one step has ended.
+type stepResult struct {
+	step     Step
+	err      error
+	deferred bool // it is left to the next cycle
+	restart  RestartResult
+}
+
+// err is why a release was not staged, or what went wrong with a pod manifest; nil:
+// nothing.
+func (all results) err(key string) error {
+	for _, r := range slices.Backward(all) {
+		if r.step.key() == key && r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// errors are all that went wrong, by release or pod manifest.
+func (all results) errors() map[string]error {
+	out := map[string]error{}
+	for _, r := range all {
+		if r.err != nil {
+			out[r.step.key()] = r.err
+		}
+	}
+	return out
+}
+
+// isDeferred reports whether a step about a release or pod manifest is left to the next
+// cycle.
+func (all results) isDeferred(key string) bool {
+	return slices.ContainsFunc(all, func(r stepResult) bool { return r.deferred && r.step.key() == key })
+}
+
+// hasDeferred reports whether anything is left to the next cycle that has not failed.
+func (all results) hasDeferred() bool {
+	return slices.ContainsFunc(all, func(r stepResult) bool {
+		return r.deferred && all.err(r.step.key()) == nil
+	})
+}
+
+// missing is a release that a step needs and that was not staged in this cycle.
+func (all results) missing(s Step) string {
+	for _, need := range s.Needs {
+		if all.err(need) != nil || all.isDeferred(need) {
+			return need
+		}
+	}
+	return ""
+}
+
+// isApplied reports whether a pod manifest was applied in this cycle.
+func (all results) isApplied(file string) bool {
+	return slices.ContainsFunc(all, func(r stepResult) bool {
+		return r.step.File == file && r.restart.Applied
+	})
+}
+
+// hasTagMoved reports whether a tag has moved on under what was to be applied.
+func (all results) hasTagMoved() bool {
+	return slices.ContainsFunc(all, func(r stepResult) bool { return r.restart.TagMoved })
+}
+
+// unchecked are the containers of a pod manifest whose readiness nobody could check.
+func (all results) unchecked(file string) []string {
+	var out []string
+	for _, r := range all {
+		if r.step.File == file && r.restart.Unchecked != nil {
+			out = r.restart.Unchecked
+		}
+	}
+	return out
+}
+
+// against refuses to apply what has just not come up in another pod, and a client of an
+// API server that has stayed as it was; nil: nothing speaks against it.
+func (all results) against(p Apply) error {
+	for _, r := range all {
+		if r.err == nil {
+			continue
+		}
+		if r.step.Do == StepApply && r.step.Apply.Pod == podAPIServer && isClient(p.Pod) && isMinor(p.Change) {
+			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", ErrHeld, podAPIServer, p.Pod)
+		}
+		for _, e := range p.Expect {
+			key := releaseKey(e.Ref.Repository, e.Digest)
+			if !e.OnNode && slices.Contains(r.restart.FailedReleases, key) {
+				return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, r.step.File)
+			}
+		}
+	}
+	return nil
+}
+
+// rolledBack adds to what went wrong with a pod how its rollback has ended.
+func (all results) rolledBack(file, releases string, err error) bool {
+	for n, r := range slices.Backward(all) {
+		if r.step.File != file || !r.restart.RollBack {
+			continue
+		}
+		if err == nil {
+			all[n].err = fmt.Errorf("%w; rolled back to %s", r.err, releases)
+		} else { // that the rollback waits is not the news
+			all[n].err = fmt.Errorf("%w; roll back: %v", r.err, err) //nolint:errorlint // see above
+		}
+		return true
+	}
+	return false
+}
