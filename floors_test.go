@@ -41,7 +41,7 @@ const (
 // guests lists, by module, who may import it outside of tests. A new one also wants a file in docs/dev/decisions.
 var guests = map[string][]string{
 	"github.com/containerd/containerd/api": {"internal/runtimeevents"},
-	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/registry/hosts"},
+	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/registry/hosts", "internal/registry/transport"},
 	"github.com/containerd/errdefs":        {"internal/images", "internal/layout", "internal/registry", "internal/registry/hosts"},
 	"github.com/containerd/log":            {"cmd/image-update-agent", "internal/registry/hosts"},
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
@@ -61,7 +61,7 @@ var guests = map[string][]string{
 	"golang.org/x/sync":                    {"agent", "cmd/image-update-agent", "internal/images"},
 	"golang.org/x/sys":                     {"internal/doctor", "internal/atomicfile", "internal/pods", "internal/state", "systemd"},
 	"golang.org/x/term":                    {"internal/terminal"},
-	"golang.org/x/time":                    {"internal/images", "internal/registry"},
+	"golang.org/x/time":                    {"internal/images", "internal/registry/transport"},
 	"google.golang.org/grpc":               {"internal/images", "internal/pods", "internal/runtimeevents"},
 	"google.golang.org/protobuf":           {"internal/runtimeevents"},
 	"gopkg.in/yaml.v3":                     {"internal/config", "internal/grains", "internal/yamledit", "manifests"},

@@ -24,6 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -153,7 +154,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	t.Helper()
 	dir := t.TempDir()
 	source := registry.New(registry.Options{
-		CertsDirs: []string{certs}, Wrap: func(http.RoundTripper) http.RoundTripper { return host },
+		CertsDirs: []string{certs}, Options: transport.Options{Wrap: func(http.RoundTripper) http.RoundTripper { return host }},
 	})
 	const velum = caasp + "velum"
 	world := agenttest.NewWorld()

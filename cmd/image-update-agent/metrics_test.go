@@ -19,7 +19,7 @@ import (
 func TestAReloadLosesNoCount(t *testing.T) {
 	t.Parallel()
 	wire := func(before registry.Counts, listen string) *wiring {
-		return &wiring{registry: registry.New(registry.Options{Log: slog.New(slog.DiscardHandler)}), before: before, listen: listen}
+		return &wiring{registry: registry.New(registry.Options{}), before: before, listen: listen}
 	}
 	port := metrics.NewPort(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	ctx, end := context.WithCancel(t.Context())

@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/internal/runtimeevents"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -113,13 +114,15 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
 	})
 	return registry.New(registry.Options{
-		CertsDirs: s.Containerd.CertsD, Version: version, Log: log,
-		RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
-		LeastSpeed:  s.Staging.LeastSpeed,
-		Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
-		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots,
-		Proxy: hosts.NewProxies(s.root, os.Getenv).For,
-		Wrap:  a.onWire,
+		Options: transport.Options{
+			Version: version, Log: log,
+			RequestsPerHour: s.RequestsPerHour, ConnectionsPerHost: s.ConnectionsPerHost,
+			Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
+			Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots,
+			Proxy: hosts.NewProxies(s.root, os.Getenv).For,
+			Wrap:  a.onWire,
+		},
+		CertsDirs: s.Containerd.CertsD, LeastSpeed: s.Staging.LeastSpeed,
 	})
 }
 

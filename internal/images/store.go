@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/keylock"
 )
 
 // DefaultNamespace is where CRI keeps its images.
@@ -86,8 +87,11 @@ type Store struct {
 	// What all pulls share.
 	slots    chan struct{} // one for each layer that is being fetched
 	throttle *throttle
-	locks    *keyed
-	unpacks  *semaphore.Weighted
+	// locks are for containerd's unpacker: of the pulls that want one layer at the same
+	// time the first fetches and unpacks it, and the others find it done. Without them
+	// a second pull asks for the layer's lock every two seconds, and unpacks it again.
+	locks   *keylock.Locks
+	unpacks *semaphore.Weighted
 
 	mu      sync.Mutex
 	staging map[string]bool // by repository@digest
@@ -131,7 +135,7 @@ func New(o Options) (*Store, error) {
 		patience:    patience,
 		slots:       make(chan struct{}, o.Layers),
 		throttle:    newThrottle(o.Bandwidth),
-		locks:       newKeyed(),
+		locks:       keylock.New(1),
 		unpacks:     semaphore.NewWeighted(int64(min(max(runtime.NumCPU(), minUnpacks), maxUnpacks))),
 		staging:     map[string]bool{},
 		known:       map[digest.Digest]parts{},

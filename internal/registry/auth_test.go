@@ -123,6 +123,7 @@ func TestTokenServerFails(t *testing.T) {
 		wantText string
 	}{
 		{"500", 500, "", "token server: 500 Internal Server Error"},
+		{"404", 404, "", "token server: 404 Not Found"}, // and not agent.ErrNotFound, for the tag is there
 		{"no JSON", 0, "<html>", "token response"},
 		{"at the limit", 0, tokenOfSize(maxToken), ""},
 		{"over the limit", 0, tokenOfSize(maxToken + 1), "too large"},
@@ -144,6 +145,7 @@ func TestTokenServerFails(t *testing.T) {
 			require.ErrorAs(t, err, &source)
 			require.ErrorContains(t, err, failure.wantText)
 			assert.Equal(t, f.host(), source.Host)
+			require.NotErrorIs(t, err, agent.ErrNotFound)
 			if failure.wantText == "" {
 				assert.Equal(t, http.StatusUnauthorized, source.Status, "the token was read, and is wrong")
 			}

@@ -41,7 +41,7 @@ func report(b *testing.B, c Counts) {
 // BenchmarkPoll20 is the steady poll of 20 unchanged images.
 func BenchmarkPoll20(b *testing.B) {
 	host := benchServer(b)
-	r := New(Options{CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Version: "1.2.3", Platform: node})
+	r := New(Options{CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Platform: node})
 	b.Cleanup(r.Close)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -56,10 +56,13 @@ func BenchmarkPoll20(b *testing.B) {
 // BenchmarkPoll20Floor is the least that can be: net/http alone, one HEAD each.
 func BenchmarkPoll20Floor(b *testing.B) {
 	host := benchServer(b)
-	var c counters
+	var c Counts
 	tr := &http.Transport{}
-	var dialer net.Dialer
-	tr.DialContext = countDials(&c, dialer.DialContext)
+	tr.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		c.Connections++
+		return counted{conn, &c}, err
+	}
 	client := &http.Client{Transport: tr}
 	b.Cleanup(tr.CloseIdleConnections)
 	b.ReportAllocs()
@@ -71,20 +74,27 @@ func BenchmarkPoll20Floor(b *testing.B) {
 			resp, err := client.Do(req)
 			require.NoError(b, err)
 			require.NoError(b, resp.Body.Close())
-			c.requests.Add(1)
+			c.Requests++
 		}
 	}
-	report(b, c.read())
+	tr.CloseIdleConnections()
+	report(b, c)
 }
 
-// countDials counts below a dialer as the registry's own transport does.
-func countDials(c *counters, dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c.connections.Add(1)
-		return &countedConn{Conn: conn, counters: c}, nil
-	}
+// counted counts what goes through a connection, as the registry's own transport does.
+type counted struct {
+	net.Conn
+	counts *Counts
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.counts.Received += uint64(max(n, 0))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.counts.Sent += uint64(max(n, 0))
+	return n, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 func TestCausesOfAnswers(t *testing.T) {
@@ -45,10 +46,10 @@ func TestCausesOfAnswers(t *testing.T) {
 // What goes wrong below an answer, as it really does.
 func TestCausesBelowAnAnswer(t *testing.T) {
 	t.Parallel()
-	poll := func(t *testing.T, f *fake, hosts string, dial dialFunc) agent.Cause {
+	poll := func(t *testing.T, f *fake, hosts string, dial transport.DialFunc) agent.Cause {
 		t.Helper()
 		r, _ := newRegistry(t, certsD(t, f.host(), hosts))
-		r.net.dial = dial
+		r.client.Dial = dial
 		return sourceError(t, f.poll(t, r)).Cause
 	}
 	plain := newFake(t)
@@ -83,10 +84,10 @@ func TestCauseOfATimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRegistry(t, certsD(t, "a.example.com", plainHTTP("a.example.com")))
-		r.net.dial = noConnection
+		r.client.Dial = noConnection
 		_, err := r.Resolve(t.Context(), agent.Reference{Repository: "a.example.com/app", Tag: "1"})
 		assert.Equal(t, agent.CauseTimeout, sourceError(t, err).Cause)
 	})
-	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", errStalled)))
-	assert.Equal(t, agent.CauseAuth, causeOf(fmt.Errorf("x: %w", errPlainCredentials)))
+	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.ErrStalled)))
+	assert.Equal(t, agent.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
 }

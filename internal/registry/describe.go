@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // Describe fetches what a digest is, for the node's platform: the manifest (of
@@ -21,25 +23,20 @@ func (r *Registry) Describe(ctx context.Context, repository string, d digest.Dig
 	if err := d.Validate(); err != nil {
 		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
-	var build agent.Build
-	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
-		var err error
-		build, err = r.describe(ctx, e, d)
-		return err
+	return each(ctx, r, repository, mayPull, func(e endpoint) (agent.Build, error) {
+		return e.describe(ctx, d, r.platform)
 	})
-	return build, err
 }
 
-func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (agent.Build, error) {
+func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.MatchComparer) (agent.Build, error) {
 	from := ocimanifest.Content{
-		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return r.document(ctx, e, desc) },
+		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return e.document(ctx, desc) },
 		Config: func(desc ocispec.Descriptor) ([]byte, error) {
-			u := e.url("blobs", desc.Digest.String())
-			a, err := r.sized(ctx, e, desc, question{url: u, accept: "*/*", limit: ocimanifest.MaxConfig})
-			return a.body, err
+			a, err := e.sized(ctx, "blobs", desc, "*/*", ocimanifest.MaxConfig)
+			return a.Body, err
 		},
 	}
-	build, err := from.Describe(ocispec.Descriptor{Digest: d, Size: -1}, r.platform)
+	build, err := from.Describe(ocispec.Descriptor{Digest: d, Size: -1}, on)
 	var noAnswer *agent.SourceError
 	switch {
 	case errors.Is(err, ocimanifest.ErrPlatform):
@@ -52,25 +49,26 @@ func (r *Registry) describe(ctx context.Context, e endpoint, d digest.Digest) (a
 
 // document fetches a manifest or index by digest. What an index leads to is of the
 // kind that the index names, whatever the host says: so does containerd read it.
-func (r *Registry) document(ctx context.Context, e endpoint, desc ocispec.Descriptor) (ocimanifest.Document, error) {
-	u := e.url("manifests", desc.Digest.String())
-	a, err := r.sized(ctx, e, desc, question{url: u, accept: acceptManifests, limit: maxManifest})
+func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ocimanifest.Document, error) {
+	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
 	switch {
 	case err != nil:
 		return ocimanifest.Document{}, err
 	case desc.Size < 0:
-		return parseManifest(a.header.Get("Content-Type"), a.body)
+		return parseManifest(a.Header.Get("Content-Type"), a.Body)
 	}
-	return ocimanifest.Parse(desc.MediaType, a.body)
+	return ocimanifest.Parse(desc.MediaType, a.Body)
 }
 
-// sized puts a question for what a descriptor names.
-func (r *Registry) sized(ctx context.Context, e endpoint, desc ocispec.Descriptor, q question) (answer, error) {
-	a, err := r.exchange(ctx, e, q)
+// sized asks for what a descriptor names, and compares it.
+func (e endpoint) sized(
+	ctx context.Context, kind string, desc ocispec.Descriptor, accept string, limit int64,
+) (transport.Answer, error) {
+	a, err := e.get(ctx, e.url(kind, desc.Digest.String()), accept, limit)
 	if err != nil {
-		return answer{}, err
+		return transport.Answer{}, err
 	}
-	return a, verifySized(desc, a.body)
+	return a, verifySized(desc, a.Body)
 }
 
 // verifySized compares content with its descriptor. A size below zero is unknown.

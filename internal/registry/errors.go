@@ -3,19 +3,19 @@
 package registry
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
-	"time"
-
-	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // weightiest is the error to report for hosts that all gave no answer: the last
@@ -50,88 +50,91 @@ func weightiest(failed []*agent.SourceError) error {
 // one. A host that is not the endpoint's (a token server, where a redirect led
 // to) is named.
 func (e endpoint) failed(err error) *agent.SourceError {
+	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err)}
 	if errors.Is(err, io.EOF) {
 		err = errors.New(err.Error()) // else a reader would take it for the end
 	}
-	f := &agent.SourceError{
-		Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err), Err: outside.Error(err),
-	}
-	h, ok := errors.AsType[*held](err)
-	if !ok {
-		return f
-	}
-	f.Status, f.RetryAt, f.Unasked = h.status, h.until, h.unsent
-	f.Cause = agent.CauseUnasked
-	if !h.unsent {
-		f.Cause = causeOfStatus(h.status)
-	}
-	switch h.host {
-	case "":
-		f.Host, f.Mirror = "", false
-	case hostKey(&url.URL{Scheme: e.host.Scheme, Host: e.host.Host}):
-	default:
-		f.Err = outside.Error(fmt.Errorf("%s: %w", h.host, err))
-	}
-	return f
-}
-
-// refused is an endpoint's answer with another status than 200. cause may be
-// nil.
-func (e endpoint) refused(resp *http.Response, cause error, now time.Time) *agent.SourceError {
-	f := e.failed(statusError(resp.StatusCode))
-	if cause != nil {
-		f.Err = outside.Error(fmt.Errorf("%w: %w", f.Err, plain(cause)))
-	}
-	f.Status = resp.StatusCode
-	f.Cause = causeOfStatus(resp.StatusCode)
-	f.RetryAt = retryAt(resp.Header, now)
-	return f
-}
-
-// statusError words a status by its code alone: the reason phrase is the
-// host's.
-func statusError(code int) error {
-	if code == http.StatusNotFound {
-		return fmt.Errorf("%d: %w", code, agent.ErrNotFound)
-	}
-	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
-}
-
-// plain takes the URL out of an error of the HTTP client or the authorizer: the
-// query of a redirect's or a realm's URL may be a secret.
-func plain(err error) error {
-	if status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err); ok {
-		return fmt.Errorf("token server: %w", statusError(status.StatusCode))
-	}
-	if withURL, ok := errors.AsType[*url.Error](err); ok {
-		return withURL.Err
-	}
-	return err
-}
-
-// retryAt reads Retry-After, as seconds or as a date (RFC 9110, 10.2.3). It is
-// zero where there is none, or none that can be read.
-func retryAt(h http.Header, now time.Time) time.Time {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	latest := now.Add(maxRetryAfter)
-	if isDigits(value) {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return latest
-		}
-		return now.Add(time.Duration(seconds) * time.Second)
-	}
-	at, err := http.ParseTime(value)
-	at = at.UTC()
+	var held *transport.Held
+	var refused *transport.Refused
 	switch {
-	case err != nil || at.Before(now):
-		return time.Time{}
-	case at.After(latest):
-		return latest
+	case errors.As(err, &held):
+		f.Status, f.RetryAt, f.Unasked = held.Status, held.Until, held.Unsent
+		if held.Host == "" {
+			f.Host, f.Mirror = "", false
+		}
+		if held.Led {
+			err = fmt.Errorf("%s: %w", held.Host, err)
+		}
+	case errors.As(err, &refused):
+		f.Status, f.RetryAt = refused.Status, refused.RetryAt
+		if refused.Status == http.StatusNotFound {
+			err = fmt.Errorf("%d: %w", refused.Status, agent.ErrNotFound)
+		}
 	}
-	return at
+	f.Err = outside.Error(err)
+	return f
 }
 
-func isDigits(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
+// notThere is an endpoint's answer that it has no such thing: as good as a 404.
+func (e endpoint) notThere(what string, cause error) *agent.SourceError {
+	f := e.failed(fmt.Errorf("%s: %w: %w", what, agent.ErrNotFound, cause))
+	f.Status = http.StatusNotFound
+	return f
+}
+
+// causeOf puts what went wrong into one word. A name server that takes too long is
+// its own cause: it is not the registry that is slow.
+func causeOf(err error) agent.Cause {
+	if held, ok := errors.AsType[*transport.Held](err); ok {
+		if held.Unsent {
+			return agent.CauseUnasked
+		}
+		return causeOfStatus(held.Status)
+	}
+	if refused, ok := errors.AsType[*transport.Refused](err); ok {
+		return causeOfStatus(refused.Status)
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return agent.CauseDNS
+	}
+	if isTLS(err) {
+		return agent.CauseTLS
+	}
+	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() || errors.Is(err, transport.ErrStalled) {
+		return agent.CauseTimeout
+	}
+	for _, number := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
+		if errors.Is(err, number) {
+			return agent.CauseRefused
+		}
+	}
+	if errors.Is(err, transport.ErrPlainCredentials) {
+		return agent.CauseAuth
+	}
+	return agent.CauseOther
+}
+
+// isTLS reports that no connection came about that proves who the host is.
+func isTLS(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	return errors.Is(err, http.ErrSchemeMismatch) || // it speaks plain http
+		errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &authority) || errors.As(err, &name)
+}
+
+func causeOfStatus(status int) agent.Cause {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return agent.CauseAuth
+	case status == http.StatusNotFound:
+		return agent.CauseNotFound
+	case status == http.StatusTooManyRequests:
+		return agent.CauseRateLimited
+	case status >= http.StatusInternalServerError:
+		return agent.CauseServerError
+	default:
+		return agent.CauseOther
+	}
 }

@@ -58,7 +58,7 @@ func TestNoLoginWhenTLSBreaks(t *testing.T) {
 				}
 			})
 			r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"ca = \""+secure.ca+"\"\n"), withCredentials)
-			r.net.dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			r.client.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 				to := secure.host()
 				if broken.Load() {
 					to = plain.host()
@@ -86,7 +86,7 @@ func TestTokenWithoutLoginAfterFallback(t *testing.T) {
 		}
 	})
 	r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"skip_verify = true\n"), withCredentials)
-	r.net.dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	r.client.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, plain.host())
 	}
 	got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})

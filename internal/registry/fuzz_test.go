@@ -6,10 +6,8 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,35 +15,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/tags"
 )
-
-// A host may silence the agent for a day, and never reaches into the past.
-func FuzzRetryAfter(f *testing.F) {
-	for _, seed := range []string{
-		"", "0", "86400", "86401", "-1", "1e3", " 5 ", "99999999999999999999", "Sun, 01 Mar 2026 12:30:00 GMT",
-		"Sunday, 01-Mar-26 12:30:00 GMT", "Sun Mar  1 12:30:00 2026", "Fri, 31 Dec 9999 23:59:59 GMT", "Sun, 01 Mar 2026 12:30:00 +0200",
-	} {
-		f.Add(seed, int64(1772366400))
-	}
-	f.Fuzz(func(t *testing.T, value string, unix int64) {
-		now := time.Unix(unix%(1<<33), 0).UTC()
-		at := retryAt(http.Header{"Retry-After": {value}}, now)
-		if at.IsZero() {
-			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-				assert.Fail(t, "a number of seconds was not read", n)
-			}
-			return
-		}
-		assert.False(t, at.Before(now), "%s before %s", at, now)
-		assert.False(t, at.After(now.Add(maxRetryAfter)))
-		assert.Equal(t, time.UTC, at.Location())
-		if n, err := strconv.ParseUint(value, 10, 64); err == nil && n <= uint64(maxRetryAfter/time.Second) {
-			assert.Equal(t, now.Add(time.Duration(n)*time.Second), at)
-		}
-		if date, err := http.ParseTime(strings.TrimSpace(value)); err == nil && date.Before(now.Add(maxRetryAfter)) {
-			assert.True(t, date.Equal(at))
-		}
-	})
-}
 
 // A page gives tags, each once, in its order; the same page again is a circle.
 func FuzzTagPage(f *testing.F) {

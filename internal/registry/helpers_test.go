@@ -2,11 +2,32 @@
 
 package registry
 
-import "github.com/kubic-project/image-update-agent/internal/registry/registrytest"
+import (
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
+)
 
 const (
 	secret      = registrytest.Secret
 	secretToken = registrytest.SecretToken
+)
+
+// The limits of internal/registry/transport, as docs/security.md has them.
+const (
+	maxToken           = 64 << 10
+	maxHeader          = 64 << 10
+	maxRedirects       = 5
+	maxRetryAfter      = 24 * time.Hour
+	maxPaced           = 256
+	openAfter          = 3
+	openFor            = time.Minute
+	connectionsPerHost = 4
+	dialTimeout        = 10 * time.Second
+	tlsTimeout         = 10 * time.Second
+	headerTimeout      = 30 * time.Second
+	exchangeTimeout    = 60 * time.Second
+	stallTimeout       = 60 * time.Second
 )
 
 type roundTripper = registrytest.RoundTripper

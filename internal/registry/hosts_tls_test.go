@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // ownTLS is a fake with a certificate of its own authority, which knows clients
@@ -106,7 +107,7 @@ func TestClientCertificates(t *testing.T) {
 				put(t, root, filepath.Join(ownName, "ca.crt"), text(t, f.ca))
 			}
 			r, _ := newRegistry(t, root)
-			r.net.dial = f.dials
+			r.client.Dial = f.dials
 			got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
 			if form.want != "" {
 				require.ErrorContains(t, err, form.want)
@@ -166,7 +167,7 @@ func TestAuthorityOfAHost(t *testing.T) {
 				put(t, root, filepath.Join(ownName, name), content)
 			}
 			r, _ := newRegistry(t, root)
-			r.net.dial = f.dials
+			r.client.Dial = f.dials
 			got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
 			if form.want != "" {
 				require.ErrorContains(t, err, form.want)
@@ -185,7 +186,7 @@ func TestAuthorityOfAHostIsReadAgain(t *testing.T) {
 	f := newOwnTLS(t, func(*ownTLS) {})
 	root := certsD(t, ownName, "ca = \"own.pem\"\n")
 	r, _ := newRegistry(t, root)
-	r.net.dial = f.dials
+	r.client.Dial = f.dials
 	file := filepath.Join(ownName, "own.pem")
 	for _, step := range []struct{ ca, want string }{
 		{text(t, other), "unknown authority"},
@@ -239,7 +240,7 @@ func TestCertificatesThatAreWrong(t *testing.T) {
 					}
 				}, edit...)
 				r, _ := newRegistry(t, certsD(t, ownName, fmt.Sprintf("ca = %q\nskip_verify = %v\n", f.ca, skip)))
-				r.net.dial = f.dials
+				r.client.Dial = f.dials
 				got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
 				want := e.want
 				if skip {
@@ -265,7 +266,7 @@ func TestHostWithHTTP2(t *testing.T) {
 	t.Parallel()
 	f := newOwnTLS(t, func(f *ownTLS) { f.EnableHTTP2 = true })
 	r, _ := newRegistry(t, certsD(t, ownName, "ca = \""+f.ca+"\"\n"))
-	r.net.dial = f.dials
+	r.client.Dial = f.dials
 	for range 3 {
 		_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
 		require.NoError(t, err)
@@ -283,7 +284,7 @@ func TestHTTPHostWithTLSSettings(t *testing.T) {
 	plain.tag("1", plain.image(t, "linux", "amd64", nil))
 	for _, h := range []struct {
 		fake     *fake
-		dial     dialFunc
+		dial     transport.DialFunc
 		insecure bool
 	}{
 		{plain, func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -292,7 +293,7 @@ func TestHTTPHostWithTLSSettings(t *testing.T) {
 		{secure.fake, secure.dials, false},
 	} {
 		r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"ca = \""+secure.ca+"\"\n"), withCredentials)
-		r.net.dial = h.dial
+		r.client.Dial = h.dial
 		poll := func() (agent.Resolved, error) {
 			return r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // ask is one question to a registry that has been set up.
@@ -234,35 +233,5 @@ func TestLimitsThatCut(t *testing.T) {
 			require.ErrorAs(t, f.resolve(t)(r), &source)
 			assert.Equal(t, now.Add(min(time.Duration(seconds)*time.Second, maxRetryAfter)), source.RetryAt, value)
 		}
-	}
-}
-
-// Logins that change for ever leave no more than maxSessions behind, and the one
-// in use works on.
-func TestLimitOfSessions(t *testing.T) {
-	t.Parallel()
-	sessions := map[int]int{maxSessions - 1: maxSessions - 1, maxSessions: maxSessions, maxSessions + 1: 1}
-	for logins, want := range sessions {
-		f := newTLSFake(t)
-		f.tag("1", f.image(t, "linux", "amd64", nil))
-		current := ""
-		f.answer(func(w http.ResponseWriter, req *http.Request) {
-			if _, password, _ := req.BasicAuth(); password != current {
-				challenge(w, `Basic realm="x"`)
-			}
-		})
-		r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
-			o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{User: "u", Secret: current}, nil }
-		})
-		for n := range logins {
-			current = fmt.Sprintf("password-number-%d", n)
-			require.NoError(t, f.resolve(t)(r))
-		}
-		hosts, err := r.hosts.Of(f.host())
-		require.NoError(t, err)
-		assert.Len(t, hosts[0].Authorizer.(*authorizer).sessions, want, "%d logins", logins)
-		before := r.Counts().Requests
-		require.NoError(t, f.resolve(t)(r))
-		assert.Equal(t, uint64(1), r.Counts().Requests-before)
 	}
 }

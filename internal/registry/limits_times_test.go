@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 const listed = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n"
@@ -60,8 +61,8 @@ func answers(pieces ...any) func(context.Context, net.Conn) {
 	}
 }
 
-func late(d time.Duration) func(*testing.T) dialFunc {
-	return func(t *testing.T) dialFunc {
+func late(d time.Duration) func(*testing.T) transport.DialFunc {
+	return func(t *testing.T) transport.DialFunc {
 		dial := slowHost(answers(listed + `{"tags":["1"]}`))(t)
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
 			select {
@@ -75,7 +76,7 @@ func late(d time.Duration) func(*testing.T) dialFunc {
 }
 
 // tlsLate is a host whose handshake begins after a while.
-func tlsLate(cert, key string, d time.Duration) func(*testing.T) dialFunc {
+func tlsLate(cert, key string, d time.Duration) func(*testing.T) transport.DialFunc {
 	return slowHost(func(ctx context.Context, conn net.Conn) {
 		after(ctx, d)
 		pair, err := tls.LoadX509KeyPair(cert, key)
@@ -114,24 +115,24 @@ func TestLimitsOfTime(t *testing.T) {
 	limits := []struct {
 		title string
 		limit time.Duration
-		host  func(cert, key string, d time.Duration) func(*testing.T) dialFunc
+		host  func(cert, key string, d time.Duration) func(*testing.T) transport.DialFunc
 		want  string
 	}{
-		{"dial", dialTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc { return late(d) }, "deadline exceeded"},
+		{"dial", dialTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc { return late(d) }, "deadline exceeded"},
 		{"TLS", tlsTimeout, tlsLate, "TLS handshake timeout"},
-		{"header", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc {
+		{"header", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers(d, listed+`{"tags":["1"]}`))
 		}, "timeout awaiting response headers"},
-		{"header, in drops", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc {
+		{"header, in drops", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers("HTTP/1.1 2", d/3, "00 OK\r\nX: ", d/3, "x\r\nContent-Length: 14", d-2*(d/3), "\r\n\r\n"+`{"tags":["1"]}`))
 		}, "timeout awaiting response headers"},
-		{"whole exchange", exchangeTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc {
+		{"whole exchange", exchangeTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers(headerTimeout-1, listed, d-headerTimeout+1, `{"tags":["1"]}`))
 		}, "deadline exceeded"},
-		{"whole exchange, in drops", exchangeTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc {
+		{"whole exchange, in drops", exchangeTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers(listed, d/4, `{"ta`, d/4, `gs":`, d/4, `["1"]`, d-3*(d/4), `}`))
 		}, "deadline exceeded"},
-		{"all pages", listTimeout, func(_, _ string, d time.Duration) func(*testing.T) dialFunc {
+		{"all pages", listTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(pagesEach(page, 6, d-5*page))
 		}, "tag list: not whole after 5m0s"},
 	}
@@ -146,7 +147,7 @@ func TestLimitsOfTime(t *testing.T) {
 						server = "server = \"https://" + namespace + "\"\nca = \"" + ca + "\"\n"
 					}
 					r, _ := newRegistry(t, certsD(t, namespace, server))
-					r.net.dial = l.host(cert, key, l.limit+off)(t)
+					r.client.Dial = l.host(cert, key, l.limit+off)(t)
 					start := time.Now()
 					names, err := r.Tags(t.Context(), namespace+"/app")
 					if off < 0 {
@@ -183,7 +184,7 @@ func TestLimitOfTimeWithAToken(t *testing.T) {
 			}))(t)
 			body := `{"token":"anonymous-1"}`
 			tokens := slowHost(answers(exchangeTimeout-2*first+off, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)))(t)
-			r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			r.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				if address == "token.example.com:80" {
 					return tokens(ctx, network, address)
 				}
@@ -209,7 +210,7 @@ func TestLimitOfAStall(t *testing.T) {
 			const namespace = "slow.example.com"
 			r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
 			pause := stallTimeout + off
-			r.net.dial = slowHost(answers("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", pause, "la", pause, "ye", pause, "rs"))(t)
+			r.client.Dial = slowHost(answers("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", pause, "la", pause, "ye", pause, "rs"))(t)
 			fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
 			require.NoError(t, err)
 			start := time.Now()
@@ -225,7 +226,7 @@ func TestLimitOfAStall(t *testing.T) {
 				assert.Equal(t, 3*pause, time.Since(start))
 				return
 			}
-			require.ErrorIs(t, err, errStalled)
+			require.ErrorIs(t, err, transport.ErrStalled)
 			assert.Equal(t, stallTimeout, time.Since(start))
 		})
 	}
@@ -246,5 +247,5 @@ func TestDialTimeoutOfAHost(t *testing.T) {
 	}
 	require.ErrorContains(t, poll("hasty.example.com"), "i/o timeout")
 	require.NoError(t, poll("patient.example.com"))
-	assert.Len(t, r.net.shared, 1)
+	assert.Equal(t, uint64(1), r.Counts().Connections, "the first had none")
 }

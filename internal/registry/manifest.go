@@ -47,25 +47,23 @@ type manifest struct {
 
 // manifest fetches a manifest from one host. Without a digest of its own, it must
 // have the one that the host names, if it names one.
-func (r *Registry) manifest(ctx context.Context, e endpoint, name string, d digest.Digest) (manifest, error) {
-	a, err := r.exchange(ctx, e, question{
-		url: e.url("manifests", name), accept: acceptManifests, limit: maxManifest,
-	})
+func (e endpoint) manifest(ctx context.Context, name string, d digest.Digest) (manifest, error) {
+	a, err := e.get(ctx, e.url("manifests", name), acceptManifests, maxManifest)
 	if err != nil {
 		return manifest{}, err
 	}
 	if d == "" {
-		d = digest.Digest(a.header.Get(digestHeader))
+		d = digest.Digest(a.Header.Get(digestHeader))
 	}
 	if d == "" {
-		d = digest.FromBytes(a.body)
-	} else if err := verify(d, a.body); err != nil {
+		d = digest.FromBytes(a.Body)
+	} else if err := verify(d, a.Body); err != nil {
 		return manifest{}, e.failed(err)
 	}
-	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
+	doc, err := parseManifest(a.Header.Get("Content-Type"), a.Body)
 	if err != nil {
 		return manifest{}, e.failed(err)
 	}
-	desc := ocispec.Descriptor{MediaType: doc.MediaType, Digest: d, Size: int64(len(a.body))}
-	return manifest{desc, a.body, a.insecure}, nil
+	desc := ocispec.Descriptor{MediaType: doc.MediaType, Digest: d, Size: int64(len(a.Body))}
+	return manifest{desc, a.Body, a.Insecure}, nil
 }

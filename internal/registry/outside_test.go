@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // What a host says is in the error, the status and the record: a number of four megabytes, which the parser of JSON
@@ -71,16 +71,9 @@ func TestErrorsOfAHostAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))
 	for _, f := range []*agent.SourceError{
-		endpoint{}.failed(long), endpoint{}.refused(&http.Response{StatusCode: http.StatusUnauthorized}, long, time.Now()),
-		endpoint{}.failed(fmt.Errorf("%w: %w", &held{host: "elsewhere"}, long)),
+		endpoint{}.failed(long), endpoint{}.failed(&transport.Refused{Status: http.StatusUnauthorized, Err: long}),
+		endpoint{}.failed(fmt.Errorf("%w: %w", &transport.Held{Host: "elsewhere", Led: true}, long)),
 	} {
 		assert.Equal(t, outside.Line(f.Err.Error(), outside.MaxError), f.Err.Error())
 	}
-	err := quotable(long)
-	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
-	p := newPace(time.Now, 0)
-	for range openAfter {
-		p.failed(route{host: "a"}, long)
-	}
-	assert.LessOrEqual(t, len(p.blocked(route{host: "a"}).Error()), outside.MaxText+200)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
@@ -163,53 +162,4 @@ func TestBudgetAsItWasKept(t *testing.T) {
 	r, _ := newRegistry(t, t.TempDir(), c.option)
 	r.Resume(agent.Pace{Budget: agent.Budget{PerHour: 60, At: c.now()}})
 	assert.Zero(t, r.Pace().Budget, "there is none any more")
-}
-
-// However questions, pulls and restarts follow one another: in no hour are more
-// questions sent than twice the budget (what was saved, and what came), and what
-// is refused may be sent when it is said.
-func TestBudgetHolds(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		perHour := rapid.IntRange(1, 100).Draw(t, "per hour")
-		c := newClock()
-		p := newPace(c.now, perHour)
-		var sent []time.Time
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			switch rapid.IntRange(0, 9).Draw(t, "step") {
-			case 0:
-				c.advance(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "later")))
-			case 1:
-				kept := p.kept()
-				p = newPace(c.now, perHour)
-				p.resume(kept)
-			case 2:
-				if h := p.admit(t.Context(), route{host: "host"}); h != nil {
-					t.Fatal("a pull was refused")
-				}
-			default:
-				h := p.admit(asking(t.Context()), route{host: "host"})
-				if h == nil {
-					sent = append(sent, c.now())
-					continue
-				}
-				c.advance(h.until.Sub(c.now()))
-				if p.admit(asking(t.Context()), route{host: "host"}) != nil {
-					t.Fatal("refused when it was said to be possible")
-				}
-				sent = append(sent, c.now())
-			}
-		}
-		for i, from := range sent {
-			within := 0
-			for _, at := range sent[i:] {
-				if at.Sub(from) < time.Hour {
-					within++
-				}
-			}
-			if within > 2*perHour {
-				t.Fatalf("%d questions in an hour", within)
-			}
-		}
-	})
 }

@@ -136,7 +136,7 @@ func TestADeadHostIsNotDialledForEachImage(t *testing.T) {
 		const namespace = "dead.example.com"
 		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
 		var dials atomic.Int32
-		r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		r.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			dials.Add(1)
 			return noConnection(ctx, network, address)
 		}
@@ -167,7 +167,7 @@ func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespace = "slow.example.com"
 		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
-		r.net.dial = noConnection
+		r.client.Dial = noConnection
 		for range 2 * openAfter {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := r.Resolve(ctx, agent.Reference{Repository: namespace + "/app", Tag: "1"})
@@ -218,7 +218,7 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 		<-full
 	})
 	r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) { o.ConnectionsPerHost = bound })
-	r.net.dial = inMemory(t, f)
+	r.client.Dial = inMemory(t, f)
 	for range 2 {
 		var group errgroup.Group
 		for range 30 {
@@ -232,10 +232,6 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 	assert.Equal(t, uint64(want), r.Counts().Connections, "opened once, and kept")
 	assert.LessOrEqual(t, most.Load(), int32(want))
 	assert.Equal(t, uint64(60), r.Counts().Requests)
-	synctest.Wait()
-	r.net.lanes.mu.Lock()
-	defer r.net.lanes.mu.Unlock()
-	assert.Empty(t, r.net.lanes.hosts, "nothing is left of the lanes")
 }
 
 // All that was under way when the host said so has been sent; nothing that waited for its turn is, though the
@@ -258,7 +254,7 @@ func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
 			wrap := o.Wrap
 			o.Wrap = func(next http.RoundTripper) http.RoundTripper { return readsLate{wrap(next)} }
 		})
-		r.net.dial = inMemory(t, f)
+		r.client.Dial = inMemory(t, f)
 		var group sync.WaitGroup
 		for range 50 {
 			group.Go(func() {
@@ -287,8 +283,8 @@ func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		_ = r.net.pace.heard(route{host: f.host()}, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"60"}}})
+	r.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		r.Resume(agent.Pace{Waits: map[string]agent.Wait{f.host(): {Until: time.Now().Add(time.Minute), Status: http.StatusTooManyRequests}}})
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	source := sourceError(t, f.poll(t, r))

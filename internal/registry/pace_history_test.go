@@ -52,7 +52,7 @@ func (p *patient) say(status int, wait time.Duration, asDate bool) {
 			return
 		case status == http.StatusNotFound: // whatever it says of a time
 		case wait > 0 && asDate:
-			at := ceil(now.Add(wait))
+			at := roundUp(now.Add(wait))
 			w.Header().Set("Retry-After", at.Format(http.TimeFormat))
 			p.until, p.wished = later(p.until, at), true
 		case wait > 0:
@@ -148,3 +148,6 @@ func askAny(t testing.TB, rt *rapid.T, r *guarded, upstream *patient, way string
 		rt.Fatal("nothing sent, and no word of it")
 	}
 }
+
+// roundUp is the next whole second.
+func roundUp(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }

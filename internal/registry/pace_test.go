@@ -3,13 +3,11 @@
 package registry
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"sync"
 	"testing"
@@ -223,22 +221,6 @@ func TestWaitsAreBounded(t *testing.T) {
 	assert.Equal(t, next, r.Pace().Waits)
 }
 
-func TestALaterWishOfAHostCountsAnEarlierOneDoesNot(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	p := newPace(c.now, 0)
-	for _, wish := range []struct {
-		seconds string
-		want    time.Duration
-	}{{"60", time.Minute}, {"30", time.Minute}, {"120", 2 * time.Minute}} {
-		h := p.heard(route{host: "host"}, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {wish.seconds}}})
-		assert.NotNil(t, h)
-		assert.Equal(t, c.now().Add(wish.want), p.kept().Waits["host"].Until)
-	}
-	assert.Nil(t, p.heard(route{host: "host"}, &http.Response{StatusCode: http.StatusOK}))
-	assert.NotNil(t, p.blocked(route{host: "host"}), "the answer to an earlier request takes no wish back")
-}
-
 func TestTheOtherHostsAreAsked(t *testing.T) {
 	t.Parallel()
 	mirror, upstream, c := newFake(t), newFake(t), newClock()
@@ -338,44 +320,4 @@ func TestWhereARedirectLeadsIsAHostOfItsOwn(t *testing.T) {
 	assert.Equal(t, 1, asked)
 	assert.Contains(t, r.Pace().Waits, store.Listener.Addr().String())
 	assert.NotContains(t, r.Pace().Waits, f.host())
-}
-
-func TestAHostHasOneName(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"https://registry.suse.com/v2/":       "registry.suse.com",
-		"https://Registry.SUSE.com:443/v2/":   "registry.suse.com",
-		"http://mirror:80/":                   "mirror",
-		"http://mirror:443/":                  "mirror:443",
-		"https://mirror:5000/?ns=x":           "mirror:5000",
-		"https://[2001:DB8::1]/":              "[2001:db8::1]",
-		"https://[2001:db8::1]:443/":          "[2001:db8::1]",
-		"https://[2001:db8::1]:5000/":         "[2001:db8::1]:5000",
-		"https://user:" + secret + "@mirror/": "mirror",
-	} {
-		u, err := url.Parse(text)
-		require.NoError(t, err)
-		assert.Equal(t, want, hostKey(u), text)
-	}
-}
-
-// Who waits for its turn goes when its time is up, and takes no turn with it.
-func TestLanes(t *testing.T) {
-	t.Parallel()
-	l := lanes{width: 1, hosts: map[string]*lane{}}
-	leave, err := l.enter(t.Context(), "host")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errStalled)
-	_, err = l.enter(ctx, "host")
-	require.ErrorIs(t, err, errStalled)
-	other, err := l.enter(t.Context(), "another host")
-	require.NoError(t, err)
-	other()
-	leave()
-	leave() // once
-	leave, err = l.enter(t.Context(), "host")
-	require.NoError(t, err)
-	leave()
-	assert.Empty(t, l.hosts)
 }

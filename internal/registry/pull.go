@@ -19,6 +19,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // Resolver serves containerd's pulls from the same hosts, over the same connections
@@ -43,12 +44,9 @@ func (p resolver) Resolve(ctx context.Context, ref string) (string, ocispec.Desc
 	case reference.Tagged:
 		name = tagged.Tag()
 	}
-	ctx = withKind(ctx, kindPull)
-	var found manifest
-	err = p.registry.each(ctx, named.Name(), need, func(e endpoint) error {
-		var err error
-		found, err = p.registry.locate(ctx, e, name, d, hasAll)
-		return err
+	ctx = transport.ForPull(ctx)
+	found, err := each(ctx, p.registry, named.Name(), need, func(e endpoint) (manifest, error) {
+		return e.locate(ctx, name, d, hasAll)
 	})
 	return ref, found.desc, err
 }
@@ -72,7 +70,7 @@ func (p resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error
 			return nil, fmt.Errorf("registry: %s: digest %q: %w", named, outside.Text(desc.Digest.String()), err)
 		}
 		return &download{
-			registry: p.registry, ctx: withKind(ctx, kindPull), repository: named.Name(), desc: desc,
+			registry: p.registry, ctx: transport.ForPull(ctx), repository: named.Name(), desc: desc,
 			speed: speedometer{least: p.registry.leastSpeed},
 		}, nil
 	}), nil
@@ -138,24 +136,24 @@ func (p *download) open() error {
 	if images.IsManifestType(p.desc.MediaType) || images.IsIndexType(p.desc.MediaType) {
 		kind = "manifests"
 	}
-	return p.registry.each(p.ctx, p.repository, mayPull, func(e endpoint) error {
-		q := question{
-			url: e.url(kind, p.desc.Digest.String()), accept: "*/*", offset: p.offset,
-		}
-		if p.desc.MediaType != "" {
-			q.accept = p.desc.MediaType + ", */*"
-		}
-		resp, err := p.registry.send(p.ctx, e, q) //nolint:bodyclose // drop closes it
+	q := transport.Question{Accept: "*/*", Offset: p.offset}
+	if p.desc.MediaType != "" {
+		q.Accept = p.desc.MediaType + ", */*"
+	}
+	var err error
+	p.body, err = each(p.ctx, p.registry, p.repository, mayPull, func(e endpoint) (io.ReadCloser, error) {
+		q.URL, q.Repository = e.url(kind, p.desc.Digest.String()), e.path
+		resp, err := e.client.Send(p.ctx, e.host, q)
 		if err != nil {
-			return err
+			return nil, e.failed(err)
 		}
-		p.body, p.from = resp.Body, e
 		if err := p.skip(resp); err != nil {
-			p.drop()
-			return e.failed(err)
+			return nil, e.failed(errors.Join(err, resp.Body.Close()))
 		}
-		return nil
+		p.from = e
+		return resp.Body, nil
 	})
+	return err
 }
 
 // skip brings the body to the offset: a host may send more than it was asked for.

@@ -4,7 +4,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -26,15 +25,15 @@ func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Reso
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return agent.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
-	var resolved agent.Resolved
-	err := r.each(ctx, ref.Repository, mayResolve, func(e endpoint) error {
-		found, err := r.locate(ctx, e, ref.Tag, "", hasDigest)
-		if err == nil {
-			resolved = agent.Resolved{Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure}
+	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (agent.Resolved, error) {
+		found, err := e.locate(ctx, ref.Tag, "", hasDigest)
+		if err != nil {
+			return agent.Resolved{}, err
 		}
-		return err
+		return agent.Resolved{
+			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
+		}, nil
 	})
-	return resolved, err
 }
 
 // What the headers of a manifest have to say, or else the manifest itself is asked for.
@@ -46,18 +45,17 @@ func hasAll(desc ocispec.Descriptor) bool {
 
 // locate asks one host what a tag or digest (d, else empty) names: with HEAD, and with
 // GET where the host refuses HEAD or says too little; both happen behind caches.
-func (r *Registry) locate(
-	ctx context.Context, e endpoint, name string, d digest.Digest, isEnough func(ocispec.Descriptor) bool,
+func (e endpoint) locate(
+	ctx context.Context, name string, d digest.Digest, isEnough func(ocispec.Descriptor) bool,
 ) (manifest, error) {
-	a, err := r.exchange(ctx, e, question{method: http.MethodHead, url: e.url("manifests", name), accept: acceptManifests})
-	var refused *agent.SourceError
-	if errors.As(err, &refused) && refused.Status == http.StatusMethodNotAllowed {
-		return r.manifest(ctx, e, name, d)
+	a, err := e.head(ctx, e.url("manifests", name), acceptManifests)
+	if hasStatus(err, http.StatusMethodNotAllowed) {
+		return e.manifest(ctx, name, d)
 	}
 	if err != nil {
 		return manifest{}, err
 	}
-	said := digest.Digest(a.header.Get(digestHeader))
+	said := digest.Digest(a.Header.Get(digestHeader))
 	if d != "" && said != "" && said != d {
 		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(said.String()), d))
 	}
@@ -65,15 +63,15 @@ func (r *Registry) locate(
 	if d == "" {
 		desc.Digest = said
 	}
-	desc.MediaType, _, _ = mime.ParseMediaType(a.header.Get("Content-Type")) // empty: not enough
-	desc.Size, _ = strconv.ParseInt(a.header.Get("Content-Length"), 10, 64)  // zero: not enough
+	desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: not enough
+	desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: not enough
 	if !isEnough(desc) {
-		return r.manifest(ctx, e, name, d)
+		return e.manifest(ctx, name, d)
 	}
 	if err := desc.Digest.Validate(); err != nil {
 		return manifest{}, e.failed(fmt.Errorf("digest %q: %w", outside.Text(desc.Digest.String()), err))
 	}
-	return manifest{desc: desc, insecure: a.insecure}, nil
+	return manifest{desc: desc, insecure: a.Insecure}, nil
 }
 
 // verify compares content with its digest.

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
@@ -71,31 +70,6 @@ func TestDigestWithoutAHeader(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, desc.Digest, got.Digest)
 		})
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	values := map[string]time.Time{
-		"":                                 {},
-		"0":                                now,
-		"120":                              now.Add(2 * time.Minute),
-		" 1 ":                              now.Add(time.Second),
-		"86400":                            now.Add(24 * time.Hour),
-		"86401":                            now.Add(24 * time.Hour),
-		strings.Repeat("9", 100):           now.Add(24 * time.Hour),
-		"-1":                               {},
-		"1.5":                              {},
-		"soon":                             {},
-		"Sun, 01 Mar 2026 12:30:00 GMT":    now.Add(30 * time.Minute),
-		"Sunday, 01-Mar-26 12:30:00 GMT":   now.Add(30 * time.Minute),
-		"Sun, 01 Mar 2026 11:59:59 GMT":    {},
-		"Fri, 31 Dec 9999 23:59:59 GMT":    now.Add(24 * time.Hour),
-		"Sun, 01 Mar 2026 12:30:00 +02:00": {},
-	}
-	for value, want := range values {
-		assert.Equal(t, want, retryAt(http.Header{"Retry-After": {value}}, now), value)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // guarded is a registry with its guard.
@@ -106,7 +107,7 @@ func newCredentials(t testing.TB, o hosts.CredentialOptions) func(host, reposito
 func newRegistry(t testing.TB, certsDir string, adjust ...func(*Options)) (*guarded, *recorder) {
 	t.Helper()
 	rec := &recorder{}
-	o := Options{CertsDirs: []string{certsDir}, Version: "1.2.3", Platform: node, Wrap: rec.wrap}
+	o := Options{Options: transport.Options{Version: "1.2.3", Wrap: rec.wrap}, CertsDirs: []string{certsDir}, Platform: node}
 	for _, a := range adjust {
 		a(&o)
 	}

@@ -9,13 +9,11 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -39,11 +37,8 @@ func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string)
 			return "", nil, fmt.Errorf("registry: %s: %q: %w", repository, outside.Text(tagOrDigest), tags.ErrInvalid)
 		}
 	}
-	var found manifest
-	err = r.each(ctx, repository, need, func(e endpoint) error {
-		var err error
-		found, err = r.manifest(ctx, e, tagOrDigest, d)
-		return err
+	found, err := each(ctx, r, repository, need, func(e endpoint) (manifest, error) {
+		return e.manifest(ctx, tagOrDigest, d)
 	})
 	return found.desc.MediaType, found.body, err
 }
@@ -57,20 +52,16 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 	if desc.Size < 0 || desc.Size > ocimanifest.MaxSignatureBlob {
 		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, outside.ErrTooLarge, desc.Size)
 	}
-	var body []byte
-	err := r.each(ctx, repository, mayPull, func(e endpoint) error {
-		u := e.url("blobs", desc.Digest.String())
-		a, err := r.exchange(ctx, e, question{url: u, accept: "*/*", limit: desc.Size})
+	return each(ctx, r, repository, mayPull, func(e endpoint) ([]byte, error) {
+		a, err := e.get(ctx, e.url("blobs", desc.Digest.String()), "*/*", desc.Size)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := verifySized(desc, a.body); err != nil {
-			return e.failed(err)
+		if err := verifySized(desc, a.Body); err != nil {
+			return nil, e.failed(err)
 		}
-		body = a.body
-		return nil
+		return a.Body, nil
 	})
-	return body, err
 }
 
 // Referrers lists the manifests that refer to a digest, from a host with resolve,
@@ -81,22 +72,15 @@ func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Di
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
-	var list []ocispec.Descriptor
-	err := r.each(ctx, repository, mayResolve, func(e endpoint) error {
-		var err error
-		list, err = r.referrers(ctx, e, d)
-		return err
+	return each(ctx, r, repository, mayResolve, func(e endpoint) ([]ocispec.Descriptor, error) {
+		return e.referrers(ctx, d)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 // referrers reads the list of one host page by page. It is not asked for one
 // artifact type only: go-containerregistry's registry takes the type of the config
 // for it.
-func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) ([]ocispec.Descriptor, error) {
+func (e endpoint) referrers(ctx context.Context, d digest.Digest) ([]ocispec.Descriptor, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
 	u := e.url("referrers", d.String())
@@ -105,7 +89,7 @@ func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) (
 		if page > maxReferrerPages {
 			return nil, e.failed(fmt.Errorf("referrers: more than %d pages", maxReferrerPages))
 		}
-		found, next, err := r.referrersPage(ctx, e, u)
+		found, next, err := e.referrersPage(ctx, u)
 		if err != nil {
 			return nil, err
 		}
@@ -118,48 +102,36 @@ func (r *Registry) referrers(ctx context.Context, e endpoint, d digest.Digest) (
 		}
 	}
 	if len(list) == 0 {
-		return nil, e.without(errors.New("none"))
+		return nil, e.notThere("referrers", errors.New("none"))
 	}
 	return list, nil
 }
 
 // referrersPage reads one page, and says where the next one is.
-func (r *Registry) referrersPage(ctx context.Context, e endpoint, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
-	a, err := r.exchange(ctx, e, question{url: u, accept: ocispec.MediaTypeImageIndex, limit: maxManifest})
+func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
+	a, err := e.get(ctx, u, ocispec.MediaTypeImageIndex, maxManifest)
+	// A registry that does not know the API says 404 by the specification; the others are
+	// of validators and routers before it.
+	if hasStatus(err, http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed,
+		http.StatusNotAcceptable, http.StatusNotImplemented) {
+		return nil, nil, e.notThere("referrers", errors.Unwrap(err))
+	}
 	if err != nil {
-		if refused, ok := errors.AsType[*agent.SourceError](err); ok && hasNoReferrers(refused.Status) {
-			return nil, nil, e.without(statusError(refused.Status))
-		}
 		return nil, nil, err
 	}
 	// What is no index comes from a server that answers anything to a path that it
 	// does not know.
-	if kind, _, err := mime.ParseMediaType(a.header.Get("Content-Type")); err != nil || !images.IsIndexType(kind) {
-		return nil, nil, e.without(fmt.Errorf("content-type %q", outside.Text(kind)))
+	kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	if err != nil || !images.IsIndexType(kind) {
+		return nil, nil, e.notThere("referrers", fmt.Errorf("content-type %q", outside.Text(kind)))
 	}
-	doc, err := parseManifest(a.header.Get("Content-Type"), a.body)
+	doc, err := parseManifest(kind, a.Body)
 	if err != nil {
 		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
 	}
-	next, err := nextPage(u, a.header.Values("Link"))
+	next, err := nextPage(u, a.Header.Values("Link"))
 	if err != nil {
 		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
 	}
 	return doc.Manifests, next, nil
-}
-
-// hasNoReferrers tells the answer of a registry that does not know the API: 404
-// by the specification; the others are of validators and routers before it.
-func hasNoReferrers(status int) bool {
-	return slices.Contains([]int{
-		http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
-		http.StatusNotImplemented,
-	}, status)
-}
-
-// without is an endpoint's word that it has no referrers: as good as a 404.
-func (e endpoint) without(cause error) *agent.SourceError {
-	f := e.failed(fmt.Errorf("referrers: %w: %w", agent.ErrNotFound, cause))
-	f.Status = http.StatusNotFound
-	return f
 }

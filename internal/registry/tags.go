@@ -9,24 +9,19 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Tags lists the tags of a repository, each once, in the order of the host.
 // What is no OCI tag is left out and logged.
 func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
-	var list tagList
-	err := r.each(ctx, repository, mayResolve, func(e endpoint) error {
-		list = tagList{seen: map[string]bool{}}
-		return r.allPages(ctx, e, &list)
-	})
+	list, err := each(ctx, r, repository, mayResolve, func(e endpoint) (*tagList, error) { return e.tags(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -39,52 +34,45 @@ func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error
 // errListTime ends a list whose pages each come in time.
 var errListTime = fmt.Errorf("tag list: not whole after %s: %w", listTimeout, context.DeadlineExceeded)
 
-// allPages reads the list page after page as the distribution specification
+// tags reads the list page after page as the distribution specification
 // has it: the Link header of one names the next.
-func (r *Registry) allPages(ctx context.Context, e endpoint, list *tagList) error {
+func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
+	failed := func(err error) (*tagList, error) { return nil, e.failed(fmt.Errorf("tag list: %w", err)) }
 	u := e.url("tags", "list")
 	query := u.Query()
 	query.Set("n", strconv.Itoa(pageSize))
 	u.RawQuery = query.Encode()
-	asked := map[string]bool{}
+	list, asked := &tagList{seen: map[string]bool{}}, map[string]bool{}
 	for page := 1; u != nil; page++ {
 		if page > maxPages {
-			return e.failed(fmt.Errorf("tag list: more than %d pages", maxPages))
+			return failed(fmt.Errorf("more than %d pages", maxPages))
 		}
 		asked[u.String()] = true
-		a, err := r.exchange(ctx, e, question{url: u, accept: "application/json", limit: maxTagPage})
-		if page == 1 && isPageTooLong(err) {
+		a, err := e.get(ctx, u, "application/json", maxTagPage)
+		// A host may have refused the size of the page, and not the list: distribution 3
+		// says 400, Quay said 413, and validators say 422. Without a size, each gives
+		// pages of its own.
+		if page == 1 && hasStatus(err,
+			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity) {
 			u = e.url("tags", "list")
-			a, err = r.exchange(ctx, e, question{url: u, accept: "application/json", limit: maxTagPage})
+			a, err = e.get(ctx, u, "application/json", maxTagPage)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := list.add(a.body); err != nil {
-			return e.failed(fmt.Errorf("tag list: %w", err))
+		if err := list.add(a.Body); err != nil {
+			return failed(err)
 		}
-		next, err := nextPage(u, a.header.Values("Link"))
-		if err != nil {
-			return e.failed(fmt.Errorf("tag list: %w", err))
+		if u, err = nextPage(u, a.Header.Values("Link")); err != nil {
+			return failed(err)
 		}
-		if next != nil && asked[e.withNamespace(next).String()] {
-			return e.failed(fmt.Errorf("tag list: page %d repeats", page))
+		if u != nil && asked[e.withNamespace(u).String()] {
+			return failed(fmt.Errorf("page %d repeats", page))
 		}
-		u = next
 	}
-	return nil
-}
-
-// isPageTooLong tells that a host may have refused the size of the page, and not
-// the list: distribution 3 says 400, Quay said 413, and validators say 422.
-// Without a size, each gives pages of its own.
-func isPageTooLong(err error) bool {
-	refused, ok := errors.AsType[*agent.SourceError](err)
-	return ok && slices.Contains([]int{
-		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity,
-	}, refused.Status)
+	return list, nil
 }
 
 type tagList struct {
@@ -144,7 +132,7 @@ func nextPage(page *url.URL, links []string) (*url.URL, error) {
 	if behindProxy(next, page) {
 		next.Scheme, next.Host = page.Scheme, page.Host
 	}
-	if !sameOrigin(page, next) || next.User != nil || next.Opaque != "" {
+	if !transport.SameOrigin(page, next) || next.User != nil || next.Opaque != "" {
 		return nil, errors.New("link: leads to another host")
 	}
 	next.Fragment, next.RawFragment = "", ""

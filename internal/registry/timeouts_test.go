@@ -21,12 +21,13 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // slowHost serves one connection after another, in memory and so in the fake
 // time of a bubble, until the test ends.
-func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) dialFunc {
-	return func(t *testing.T) dialFunc {
+func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) transport.DialFunc {
+	return func(t *testing.T) transport.DialFunc {
 		return func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()
 			go func() {
@@ -39,7 +40,7 @@ func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) dialFunc {
 }
 
 // inMemory serves HTTP to whoever dials, in the fake time of a bubble, until the test ends.
-func inMemory(t *testing.T, handler http.Handler) dialFunc {
+func inMemory(t *testing.T, handler http.Handler) transport.DialFunc {
 	t.Helper()
 	conns := make(pipes)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
@@ -97,7 +98,7 @@ func TestSlowTokenServer(t *testing.T) {
 			"WWW-Authenticate: Bearer realm=\"http://token.example.com/\"\r\nConnection: close\r\n\r\n", ""))(t)
 		tokens := slowHost(trickle("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", " "))(t)
 		r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
-		r.net.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		r.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == "token.example.com:80" {
 				return tokens(ctx, network, address)
 			}
@@ -131,13 +132,13 @@ func TestStalledLayer(t *testing.T) {
 		{"slow", trickle(header, "x"), 0, nil, 5 * time.Second * size},
 		{"slow, but not too slow", trickle(header, "0123456789"), 2, nil, 5 * time.Second * size / 10},
 		{"too slow", trickle(header, "x"), 1, &slowError{1}, speedTime},
-		{"stalled", stops, 1, errStalled, stallTimeout},
+		{"stalled", stops, 1, transport.ErrStalled, stallTimeout},
 	} {
 		t.Run(layer.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const namespace = "slow.example.com"
 				r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) { o.LeastSpeed = layer.least })
-				r.net.dial = slowHost(layer.serve)(t)
+				r.client.Dial = slowHost(layer.serve)(t)
 				fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
 				require.NoError(t, err)
 				start := time.Now()
@@ -167,7 +168,7 @@ func TestCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, rec := newRegistry(t, certsD(t, "a.example.com", "server = \"http://a.example.com\"\n[host.\"http://m.example.com\"]\n"))
-		r.net.dial = noConnection
+		r.client.Dial = noConnection
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := r.Resolve(ctx, agent.Reference{Repository: "a.example.com/app", Tag: "1"})
@@ -190,6 +191,5 @@ func TestHostsAreReadAgainAfterAWhile(t *testing.T) {
 		again, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
 		assert.NotSame(t, first[0].Client, again[0].Client)
-		assert.Len(t, r.net.shared, 1, "the connections live on")
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/registry"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 func main() {
@@ -33,7 +34,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := registry.New(registry.Options{CertsDirs: args[1:2], Version: "devel"})
+	r := registry.New(registry.Options{Options: transport.Options{Version: "devel"}, CertsDirs: args[1:2]})
 	defer r.Close()
 	for range rounds {
 		for _, text := range args[2:] {

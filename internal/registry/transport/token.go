@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
 		if realm.Scheme != "https" || realm.User != nil || realm.Host == "" {
 			return false
 		}
-		return sameOrigin(home, realm) || own != "" && sameOrigin(&url.URL{Scheme: "https", Host: own}, realm)
+		return SameOrigin(home, realm) || own != "" && SameOrigin(&url.URL{Scheme: "https", Host: own}, realm)
 	}
 }
 
@@ -49,14 +49,13 @@ type tokenTransport struct {
 	plain bool // the host itself is plain http, and has no credentials
 	may   func(*url.URL) bool
 	own   http.Header // the host's, of hosts.toml: may be secret as well
-	net   *network
 }
 
 func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !t.plain {
 		return nil, errors.Join(errPlainRealm, closeBody(req))
 	}
-	ctx, cancel := context.WithTimeout(withKind(req.Context(), kindToken), exchangeTimeout)
+	ctx, cancel := context.WithTimeout(forToken(req.Context()), askTimeout)
 	defer cancel()
 	req = req.Clone(ctx)
 	if !t.may(req.URL) {
@@ -90,12 +89,4 @@ func withoutSecrets(header, own http.Header) {
 		delete(header, name)
 		header.Del(name)
 	}
-}
-
-// closeBody is a RoundTripper's duty where it sends nothing.
-func closeBody(req *http.Request) error {
-	if req.Body == nil {
-		return nil
-	}
-	return req.Body.Close()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"context"
@@ -101,8 +101,8 @@ func reachOf(address netip.Addr) reach {
 	return reachPublic
 }
 
-// errInward ends a request that an answer led towards the node.
-var errInward = errors.New("a redirect or a realm may lead there only if hosts.toml names the host")
+// ErrInward ends a request that an answer led towards the node.
+var ErrInward = errors.New("a redirect or a realm may lead there only if hosts.toml names the host")
 
 // inwardError is a request that was not sent.
 type inwardError struct {
@@ -111,9 +111,9 @@ type inwardError struct {
 }
 
 func (e *inwardError) Error() string {
-	return fmt.Sprintf("%s has %s address: %s", outside.Line(e.host, maxHostName), e.reach, errInward)
+	return fmt.Sprintf("%s has %s address: %s", outside.Line(e.host, maxHostName), e.reach, ErrInward)
 }
-func (e *inwardError) Unwrap() error { return errInward }
+func (e *inwardError) Unwrap() error { return ErrInward }
 
 // check refuses an address that is nearer to the node than that of the asked
 // host. A mirror on a private address may lead to a store on another one; no

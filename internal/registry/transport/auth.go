@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"context"
@@ -138,7 +138,7 @@ func (s *session) ended(err, problem error) error {
 }
 
 // find gives the login for the repository that the request is for, which
-// containerd's resolver and exchange both name in the scope.
+// Send names in the scope.
 func (a *authorizer) find(ctx context.Context) (hosts.Login, error) {
 	if a.login == nil || a.home.Scheme != "https" {
 		return hosts.Login{}, nil
@@ -168,7 +168,7 @@ func (a *authorizer) session(login hosts.Login) *session {
 // or wants a token from elsewhere.
 func (a *authorizer) withheld(challenge *http.Response) error {
 	if challenge.Request.URL.Scheme != "https" {
-		return errPlainCredentials
+		return ErrPlainCredentials
 	}
 	for _, c := range auth.ParseAuthHeader(challenge.Header) {
 		if c.Scheme != auth.BearerAuth {

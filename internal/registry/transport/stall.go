@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// errStalled ends a body that brings nothing any more. A pull has no time limit
+// ErrStalled ends a body that brings nothing any more. A pull has no time limit
 // of its own, for nobody knows how long a layer takes; one that never ends would
 // keep the agent from every later poll and apply.
-var errStalled = fmt.Errorf("body: nothing came for %s", stallTimeout)
+var ErrStalled = fmt.Errorf("body: nothing came for %s", stallTimeout)
 
 // watch lets a response's body end the request when it stalls.
 func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() bool) {
@@ -23,7 +23,7 @@ func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() b
 		return
 	}
 	b := &watchedBody{ReadCloser: resp.Body, cancel: cancel, stalled: stalled}
-	b.timer = time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
+	b.timer = time.AfterFunc(stallTimeout, func() { cancel(ErrStalled) })
 	b.timer.Stop()
 	resp.Body = b
 }
@@ -43,7 +43,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) && b.stalled() {
-		err = errStalled
+		err = ErrStalled
 	}
 	return n, err
 }

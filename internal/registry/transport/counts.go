@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"net"
@@ -35,20 +35,18 @@ func (c Counts) Plus(d Counts) Counts {
 	}
 }
 
-// read loads what is a part before the whole, which is counted first.
-func (c *counters) read() Counts {
-	tokens, pulls := c.tokens.Load(), c.pulls.Load()
+// Counts is what went over the wire since New. A part is loaded before the whole, which
+// is counted first.
+func (c *Client) Counts() Counts {
+	n := &c.counters
+	tokens, pulls := n.tokens.Load(), n.pulls.Load()
 	return Counts{
-		Requests:    c.requests.Load(),
-		Tokens:      tokens,
-		Pulls:       pulls,
-		Connections: c.connections.Load(),
-		Received:    c.received.Load(),
-		Sent:        c.sent.Load(),
+		Requests: n.requests.Load(), Tokens: tokens, Pulls: pulls,
+		Connections: n.connections.Load(), Received: n.received.Load(), Sent: n.sent.Load(),
 	}
 }
 
-func (c *counters) sentFor(k kind) {
+func (c *counters) count(k kind) {
 	c.requests.Add(1)
 	switch k {
 	case kindToken:

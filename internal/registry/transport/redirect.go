@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -65,10 +66,22 @@ func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return errors.New("redirected from https to http")
 		}
-		if sameOrigin(first, req.URL) {
+		if SameOrigin(first, req.URL) {
 			return nil
 		}
 		withoutSecrets(req.Header, own)
 		return nil
 	}
 }
+
+// hostKey is the host[:port] of a URL, in one spelling only.
+func hostKey(u *url.URL) string {
+	standard := ":443"
+	if u.Scheme == "http" {
+		standard = ":80"
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Host), ":"), standard)
+}
+
+// SameOrigin compares scheme, host and port.
+func SameOrigin(a, b *url.URL) bool { return a.Scheme == b.Scheme && hostKey(a) == hostKey(b) }

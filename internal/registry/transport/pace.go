@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -41,13 +37,13 @@ type pace struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	hosts  map[string]*manner // by route.account; those with nothing to say are not there
-	budget *rate.Limiter      // nil: there is none
+	hosts  map[string]*hostState // by route.account; those that may be asked have none
+	budget *rate.Limiter         // nil: there is none
 }
 
-// manner is how a host has behaved.
-type manner struct {
-	wait agent.Wait // it asked to be left alone
+// hostState is why a host may have to wait.
+type hostState struct {
+	wait Wait // it asked for that
 
 	failures int       // in a row: the circuit
 	open     time.Time // it is left alone until then
@@ -56,63 +52,49 @@ type manner struct {
 }
 
 func newPace(now func() time.Time, perHour int) *pace {
-	p := &pace{now: now, hosts: map[string]*manner{}}
+	p := &pace{now: now, hosts: map[string]*hostState{}}
 	if perHour > 0 {
 		p.budget = newBudget(perHour)
 	}
 	return p
 }
 
-// hostKey is the host[:port] of a URL, in one spelling only.
-func hostKey(u *url.URL) string {
-	name := strings.ToLower(u.Host)
-	host, number, err := net.SplitHostPort(name)
-	if err == nil && number == port(&url.URL{Scheme: u.Scheme}) {
-		if strings.Contains(host, ":") {
-			return "[" + host + "]" // IPv6
-		}
-		return host
-	}
-	return name
-}
-
 // admit says why a request must not be sent now; nil: it may, and is taken from
 // the budget. Only the first request of a question is ever refused for that.
-func (p *pace) admit(ctx context.Context, to route) *held {
+func (p *pace) admit(ctx context.Context, to route) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.leaveAlone(to); h != nil {
+	if h := p.held(to); h != nil || p.budget == nil {
 		return h
 	}
-	if p.budget == nil {
-		return nil
-	}
-	now := p.now()
-	if !p.budget.AllowN(now, 1) && isFirst(ctx) {
+	now, begun := p.now(), purposeOf(ctx).begun
+	if !p.budget.AllowN(now, 1) && begun != nil && !begun.Load() {
 		return overBudget(p.budget, now)
 	}
-	asked(ctx)
+	if begun != nil {
+		begun.Store(true)
+	}
 	return nil
 }
 
 // blocked is what admit says of the host alone.
-func (p *pace) blocked(to route) *held {
+func (p *pace) blocked(to route) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leaveAlone(to)
+	return p.held(to)
 }
 
-// leaveAlone needs the lock.
-func (p *pace) leaveAlone(to route) *held {
+// held needs the lock.
+func (p *pace) held(to route) *Held {
 	now := p.now()
 	for _, name := range []string{to.host, to.account()} {
-		m := p.hosts[name]
+		s := p.hosts[name]
 		switch {
-		case m == nil:
-		case isWait(m.wait, now):
-			return waiting(to.host, m)
-		case now.Before(m.open):
-			return resting(to.host, m)
+		case s == nil:
+		case isWait(s.wait, now):
+			return waiting(to, s)
+		case now.Before(s.open):
+			return failing(to, s)
 		}
 	}
 	return nil
@@ -120,7 +102,7 @@ func (p *pace) leaveAlone(to route) *held {
 
 // isWait tells a wait that is under way. One beyond what a host may ask for was
 // written down before the clock was set.
-func isWait(w agent.Wait, now time.Time) bool {
+func isWait(w Wait, now time.Time) bool {
 	return now.Before(w.Until) && w.Until.Sub(now) <= maxRetryAfter
 }
 
@@ -135,20 +117,20 @@ func (p *pace) failed(to route, err error) {
 // that come from there alone: whoever names a host must not keep others from it. It
 // needs the lock.
 func (p *pace) count(to route, status int, cause string) {
-	m := p.manner(to.account())
-	m.failures++
-	m.status, m.cause = status, outside.Text(cause)
-	if m.failures >= openAfter {
-		m.open = p.now().Add(openFor)
+	s := p.state(to.account())
+	s.failures++
+	s.status, s.cause = status, outside.Text(cause)
+	if s.failures >= openAfter {
+		s.open = p.now().Add(openFor)
 	}
 }
 
-// heard notes an answer. A host that has to be left alone is told of by what is
-// returned; else nil. A wait is the host's own word, whoever led to it.
-func (p *pace) heard(to route, resp *http.Response) *held {
+// answered notes an answer; Held: nothing more is sent to the host for now. A wait is
+// the host's own word, whoever led to it.
+func (p *pace) answered(to route, resp *http.Response) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	status, cause := resp.StatusCode, statusError(resp.StatusCode).Error()
+	status, cause := resp.StatusCode, statusText(resp.StatusCode)
 	switch status {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -157,30 +139,29 @@ func (p *pace) heard(to route, resp *http.Response) *held {
 		return nil
 	}
 	now := p.now()
-	wish := agent.Wait{Until: retryAt(resp.Header, now), Status: status}
-	if isWait(wish, now) {
+	if wait := (Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
 		p.well(to.account())
-		p.wait(to.host, wish, now)
-		return &held{host: to.host, status: status, until: wish.Until.UTC(), text: cause}
+		p.wait(to.host, wait, now)
+		return &Held{Host: to.host, Led: to.isLed(), Status: status, Until: wait.Until.UTC(), text: cause}
 	}
 	if status != http.StatusTooManyRequests {
 		p.count(to, status, cause)
 		return nil
 	}
-	m := p.manner(to.account())
-	m.failures = max(m.failures, openAfter-1)
+	s := p.state(to.account())
+	s.failures = max(s.failures, openAfter-1)
 	p.count(to, status, cause)
-	return &held{host: to.host, status: status, text: cause}
+	return &Held{Host: to.host, Led: to.isLed(), Status: status, text: cause}
 }
 
 // well notes that a host answers. What it asked for before still counts: the
 // answer may belong to an earlier request. It needs the lock.
 func (p *pace) well(host string) {
-	m := p.hosts[host]
+	s := p.hosts[host]
 	switch {
-	case m == nil:
-	case isWait(m.wait, p.now()):
-		*m = manner{wait: m.wait}
+	case s == nil:
+	case isWait(s.wait, p.now()):
+		*s = hostState{wait: s.wait}
 	default:
 		delete(p.hosts, host)
 	}
@@ -188,34 +169,34 @@ func (p *pace) well(host string) {
 
 // wait keeps the later of what a host asks for and what it asked for before. It
 // needs the lock.
-func (p *pace) wait(host string, wish agent.Wait, now time.Time) {
-	if m := p.manner(host); wish.Until.After(m.wait.Until) || !isWait(m.wait, now) {
-		m.wait = wish
+func (p *pace) wait(host string, wait Wait, now time.Time) {
+	if s := p.state(host); wait.Until.After(s.wait.Until) || !isWait(s.wait, now) {
+		s.wait = wait
 	}
 }
 
-// manner finds or makes the entry of a host. Where there are too many, the new
+// state finds or makes the entry of a host. Where there are too many, the new
 // one is forgotten at once: the hosts that are asked every day come first, what
 // redirects invent comes later. It needs the lock.
-func (p *pace) manner(host string) *manner {
-	if m := p.hosts[host]; m != nil {
-		return m
+func (p *pace) state(host string) *hostState {
+	if s := p.hosts[host]; s != nil {
+		return s
 	}
-	m := &manner{}
+	s := &hostState{}
 	if len(p.hosts) >= maxPaced {
 		p.forget()
 	}
 	if len(p.hosts) < maxPaced && len(host) <= maxAccount {
-		p.hosts[host] = m
+		p.hosts[host] = s
 	}
-	return m
+	return s
 }
 
 // forget drops the hosts that may be asked again. It needs the lock.
 func (p *pace) forget() {
 	now := p.now()
-	for host, m := range p.hosts {
-		if !isWait(m.wait, now) && !now.Before(m.open) {
+	for host, s := range p.hosts {
+		if !isWait(s.wait, now) && !now.Before(s.open) {
 			delete(p.hosts, host)
 		}
 	}

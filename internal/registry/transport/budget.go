@@ -1,40 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package transport
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/kubic-project/image-update-agent/agent"
 )
 
 // Pace is what hosts asked for and what is left of the budget: all that a
 // restart must not undo. That a host brings no answers is not in it: after a
 // restart, three more requests tell.
-func (r *Registry) Pace() agent.Pace { return r.net.pace.kept() }
+type Pace struct {
+	Waits  map[string]Wait // by host[:port]; nil: none
+	Budget Budget
+}
+
+// Wait is until when a host wants to be sent nothing.
+type Wait struct {
+	Until  time.Time
+	Status int // the HTTP status that it came with
+}
+
+// Budget bounds the requests to all hosts. It refills evenly over the hour.
+type Budget struct {
+	PerHour int // 0: the budget is full, or there is none
+	Left    int // requests, at the time At
+	At      time.Time
+}
+
+// Pace returns what a restart must not undo.
+func (c *Client) Pace() Pace { return c.pace.kept() }
 
 // Resume takes up what was kept. What the hosts asked for since, and what was
 // spent since, stays.
-func (r *Registry) Resume(kept agent.Pace) { r.net.pace.resume(kept) }
+func (c *Client) Resume(kept Pace) { c.pace.resume(kept) }
 
-func (p *pace) kept() agent.Pace {
+func (p *pace) kept() Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	var kept agent.Pace
-	for host, m := range p.hosts {
-		if !isWait(m.wait, now) {
+	var kept Pace
+	for host, s := range p.hosts {
+		if !isWait(s.wait, now) {
 			continue
 		}
 		if kept.Waits == nil {
-			kept.Waits = map[string]agent.Wait{}
+			kept.Waits = map[string]Wait{}
 		}
-		kept.Waits[host] = agent.Wait{Until: m.wait.Until.UTC(), Status: m.wait.Status}
+		kept.Waits[host] = Wait{Until: s.wait.Until.UTC(), Status: s.wait.Status}
 	}
 	if p.budget != nil {
 		kept.Budget = left(p.budget, now)
@@ -42,7 +57,7 @@ func (p *pace) kept() agent.Pace {
 	return kept
 }
 
-func (p *pace) resume(kept agent.Pace) {
+func (p *pace) resume(kept Pace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -68,20 +83,20 @@ func newBudget(perHour int) *rate.Limiter {
 // that has refilled already goes into the time: At is when there were just so
 // many left. It is zero for a full budget, so that the record of a node with
 // nothing to ask does not change.
-func left(budget *rate.Limiter, now time.Time) agent.Budget {
+func left(budget *rate.Limiter, now time.Time) Budget {
 	tokens := budget.TokensAt(now)
 	if tokens >= float64(budget.Burst()) {
-		return agent.Budget{}
+		return Budget{}
 	}
 	whole := math.Floor(tokens + 1e-6) // a nanosecond more or less is not a request
-	return agent.Budget{
+	return Budget{
 		PerHour: budget.Burst(), Left: int(whole),
 		At: now.Add(-refill(budget, max(0, tokens-whole))).UTC(),
 	}
 }
 
 // restored is a budget as it was kept; a clock that was set back refills nothing.
-func restored(perHour int, kept agent.Budget, now time.Time) *rate.Limiter {
+func restored(perHour int, kept Budget, now time.Time) *rate.Limiter {
 	at := kept.At
 	if at.After(now) {
 		at = now
@@ -94,19 +109,4 @@ func restored(perHour int, kept agent.Budget, now time.Time) *rate.Limiter {
 // refill is how long so many requests take to come back.
 func refill(budget *rate.Limiter, requests float64) time.Duration {
 	return time.Duration(math.Round(requests / float64(budget.Limit()) * float64(time.Second)))
-}
-
-// overBudget is why a question is not put.
-func overBudget(budget *rate.Limiter, now time.Time) *held {
-	again := ceil(now.Add(refill(budget, 1-budget.TokensAt(now))))
-	return &held{
-		unsent: true, until: again,
-		text: fmt.Sprintf("budget of %d requests an hour is spent until %s", budget.Burst(), again.Format(time.RFC3339)),
-	}
-}
-
-// isOverBudget tells that no host will be asked, whichever comes next.
-func isOverBudget(err error) bool {
-	h, ok := errors.AsType[*held](err)
-	return ok && h.host == ""
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/distribution/reference"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+)
+
+// endpoint is one repository on one host.
+type endpoint struct {
+	client     *transport.Client
+	host       docker.RegistryHost
+	repository string // as the pod manifest names it, with the namespace
+	namespace  string
+	path       string // of the repository within the namespace
+	mirror     bool
+}
+
+func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) endpoint {
+	namespace := reference.Domain(named)
+	// docker.io is a name only; its registry is another host.
+	self := host.Host == namespace || namespace == "docker.io" && host.Host == "registry-1.docker.io"
+	return endpoint{
+		client: r.client, host: host, mirror: !self,
+		repository: named.Name(), namespace: namespace, path: reference.Path(named),
+	}
+}
+
+// url is the URL of a thing in the repository. A mirror is told the namespace
+// in the query, as containerd does: it may stand for several.
+func (e endpoint) url(parts ...string) *url.URL {
+	u := &url.URL{
+		Scheme: e.host.Scheme,
+		Host:   e.host.Host,
+		Path:   path.Join("/", e.host.Path, e.path, path.Join(parts...)),
+	}
+	return e.withNamespace(u)
+}
+
+func (e endpoint) withNamespace(u *url.URL) *url.URL {
+	if query := u.Query(); e.mirror && query.Get("ns") != e.namespace {
+		query.Set("ns", e.namespace)
+		u.RawQuery = query.Encode()
+	}
+	return u
+}
+
+// head asks for the headers of a thing. Errors are SourceErrors.
+func (e endpoint) head(ctx context.Context, u *url.URL, accept string) (transport.Answer, error) {
+	return e.ask(ctx, transport.Question{Method: http.MethodHead, URL: u, Accept: accept})
+}
+
+// get asks for a thing of at most limit bytes. Errors are SourceErrors.
+func (e endpoint) get(ctx context.Context, u *url.URL, accept string, limit int64) (transport.Answer, error) {
+	return e.ask(ctx, transport.Question{URL: u, Accept: accept, Limit: limit})
+}
+
+func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answer, error) {
+	q.Repository = e.path
+	a, err := e.client.Ask(ctx, e.host, q)
+	if err != nil {
+		return transport.Answer{}, e.failed(err)
+	}
+	return a, nil
+}
+
+// hasStatus reports whether a host answered with one of the statuses.
+func hasStatus(err error, statuses ...int) bool {
+	source, ok := errors.AsType[*agent.SourceError](err)
+	return ok && slices.Contains(statuses, source.Status)
+}

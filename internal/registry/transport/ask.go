@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Question is one request to a host.
+type Question struct {
+	Method     string // empty: GET
+	URL        *url.URL
+	Repository string // for the scope of its token: the path in the registry
+	Accept     string
+	Limit      int64 // bytes of the answer's body
+	Offset     int64 // where the body is to begin
+}
+
+// Answer is what a host said with status 200.
+type Answer struct {
+	Header   http.Header
+	Body     []byte // empty for HEAD
+	Insecure bool   // nobody proved that it is from that host
+}
+
+// Refused is the error for an answer with another status than 200.
+type Refused struct {
+	Status  int
+	RetryAt time.Time // zero, or when the host wants to be asked again
+	Err     error     // why no login helped; nil where the status says all
+}
+
+// Error words the status by its code alone: the reason phrase is the host's.
+func (r *Refused) Error() string {
+	if r.Err != nil {
+		return fmt.Sprintf("%s: %v", statusText(r.Status), r.Err)
+	}
+	return statusText(r.Status)
+}
+
+// Unwrap gives the cause.
+func (r *Refused) Unwrap() error { return r.Err }
+
+func statusText(code int) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+}
+
+// Ask puts a question to a host and reads the answer. The error is Refused, Held, or
+// what kept the answer from coming whole.
+func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) (Answer, error) {
+	ctx, cancel := context.WithTimeout(forQuestion(ctx), askTimeout)
+	defer cancel()
+	resp, err := c.Send(ctx, host, q)
+	if err != nil {
+		return Answer{}, err
+	}
+	body, err := readBody(resp, q.Limit)
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{Header: resp.Header, Body: body, Insecure: insecure(resp)}, nil
+}
+
+// Send puts a question to a host: once, and once more where a 401 told what the
+// host wants to see. The status is 200, or 206 from an offset; the caller closes the
+// body. Errors are as Ask's.
+func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Response, error) {
+	ctx = docker.WithScope(ctx, "repository:"+q.Repository+":pull")
+	var responses []*http.Response
+	for {
+		resp, err := send(ctx, host, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusPartialContent && q.Offset > 0:
+			return resp, nil
+		}
+		discard(resp)
+		refused := &Refused{Status: resp.StatusCode, RetryAt: retryAt(resp.Header, c.options.Now())}
+		if resp.StatusCode != http.StatusUnauthorized {
+			return nil, refused
+		}
+		responses = append(responses, resp)
+		if err := host.Authorizer.AddResponses(ctx, responses); err != nil || len(responses) > 1 {
+			refused.Err = plain(err)
+			return nil, refused
+		}
+	}
+}
+
+// send makes one request. The host's own headers come first, as in containerd.
+func send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, q.Method, q.URL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if host.Header != nil {
+		req.Header = host.Header.Clone()
+	}
+	req.Header.Add("Accept", q.Accept)
+	if q.Offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", q.Offset))
+	}
+	if err := host.Authorizer.Authorize(ctx, req); err != nil {
+		return nil, fmt.Errorf("authorize: %w", plain(err))
+	}
+	resp, err := host.Client.Do(req)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return resp, nil
+}
+
+// plain takes the URL out of an error of the HTTP client or the authorizer: the
+// query of a redirect's or a realm's URL may be a secret.
+func plain(err error) error {
+	if status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err); ok {
+		return fmt.Errorf("token server: %s", statusText(status.StatusCode))
+	}
+	if withURL, ok := errors.AsType[*url.Error](err); ok {
+		return withURL.Err
+	}
+	return err
+}
+
+// readBody reads and closes the body. What is over the limit is not drained:
+// closing ends the connection.
+func readBody(resp *http.Response, limit int64) ([]byte, error) {
+	data, err := outside.ReadAll(resp.Body, limit)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, fmt.Errorf("body: %w", err)
+	}
+	return data, nil
+}
+
+// discard reads the little that a refusal has to say, so that the connection
+// can be used again; one that says more is closed.
+func discard(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, maxToken)
+	_ = resp.Body.Close()
+}
+
+// insecure is true where one hop, redirects included, had no TLS or skip_verify:
+// then there is no verified chain.
+func insecure(resp *http.Response) bool {
+	for ; resp != nil; resp = resp.Request.Response {
+		if resp.TLS == nil || len(resp.TLS.VerifiedChains) == 0 {
+			return true
+		}
+	}
+	return false
+}

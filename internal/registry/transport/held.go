@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Held is the error for a request that was not sent, or for the very answer after which
+// none is.
+type Held struct {
+	// Host is the host[:port] that waits or failed; empty: the budget is spent, and no
+	// host is asked.
+	Host   string
+	Led    bool      // Host is another one than the asked host
+	Status int       // of the host's answer; 0: it gave none
+	Until  time.Time // zero: nobody said
+	Unsent bool
+	text   string
+}
+
+// Error says until when nothing is sent, and why.
+func (h *Held) Error() string { return h.text }
+
+// waiting is the error for a host that asked to wait.
+func waiting(to route, s *hostState) *Held {
+	return &Held{
+		Host: to.host, Led: to.isLed(), Status: s.wait.Status, Until: s.wait.Until.UTC(), Unsent: true,
+		text: fmt.Sprintf("asked to wait until %s (%d)", roundUp(s.wait.Until).Format(time.RFC3339), s.wait.Status),
+	}
+}
+
+// failing is the error for a host that failed too often in a row.
+func failing(to route, s *hostState) *Held {
+	return &Held{
+		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true,
+		text: fmt.Sprintf("left alone until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
+	}
+}
+
+// overBudget is the error for a question that is not put.
+func overBudget(budget *rate.Limiter, now time.Time) *Held {
+	again := roundUp(now.Add(refill(budget, 1-budget.TokensAt(now))))
+	return &Held{
+		Unsent: true, Until: again,
+		text: fmt.Sprintf("budget of %d requests an hour is spent until %s", budget.Burst(), again.Format(time.RFC3339)),
+	}
+}
+
+// roundUp is a time for people, never before the time itself.
+func roundUp(t time.Time) time.Time {
+	t = t.UTC()
+	if second := t.Truncate(time.Second); !second.Equal(t) {
+		return second.Add(time.Second)
+	}
+	return t
+}
+
+// retryAt reads Retry-After, as seconds or as a date (RFC 9110, 10.2.3). It is
+// zero where there is none, or none that can be read.
+func retryAt(h http.Header, now time.Time) time.Time {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	latest := now.Add(maxRetryAfter)
+	if value != "" && strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
+			return latest
+		}
+		return now.Add(time.Duration(seconds) * time.Second)
+	}
+	at, err := http.ParseTime(value)
+	at = at.UTC()
+	switch {
+	case err != nil || at.Before(now):
+		return time.Time{}
+	case at.After(latest):
+		return latest
+	}
+	return at
+}

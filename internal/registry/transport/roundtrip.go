@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// DialFunc connects, as net.Dialer's DialContext does.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+type sendingKey struct{}
+
+// sending is a request under way.
+type sending struct {
+	to      route
+	dial    DialFunc // of the host that it is for
+	tried   bool     // a connection to it was wanted: what went wrong since, went wrong there
+	proxied bool     // the connection is to a proxy
+}
+
+// proxyOf chooses the proxy for a request.
+func (c *Client) proxyOf(req *http.Request) (*url.URL, error) {
+	proxy, err := c.options.Proxy(req)
+	if s, ok := req.Context().Value(sendingKey{}).(*sending); ok && err == nil && proxy != nil {
+		s.proxied, err = true, s.to.checkProxied(req.URL)
+	}
+	return proxy, err
+}
+
+// dialAsAsked dials with the dialer of the host that the request is for: its
+// dial_timeout is hidden in there.
+func (c *Client) dialAsAsked(ctx context.Context, network, address string) (net.Conn, error) {
+	s, ok := ctx.Value(sendingKey{}).(*sending)
+	if !ok {
+		return nil, fmt.Errorf("dial %s: no dialer", address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := s.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c.counters.connections.Add(1)
+	return &countedConn{Conn: conn, counters: &c.counters}, nil
+}
+
+// ErrPlainCredentials ends a request that would show a login without TLS.
+var ErrPlainCredentials = errors.New("credentials are not sent over plain http")
+
+// transport is what a host's requests pass through on their way to the shared
+// one.
+type transport struct {
+	client  *Client
+	next    http.RoundTripper
+	dial    DialFunc
+	dialLed DialFunc // of hosts that an answer led to
+}
+
+// RoundTrip holds a connection of the host until the body is read. http.Transport bounds
+// connections, too, but gives one that is free to whoever waits for it before anybody
+// could read the answer that came through it: a whole queue would be sent after the
+// first 429.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// The fallback to http that containerd has for localhost, and for http hosts with
+	// settings for TLS, comes after the authorizer: this is the last place to look.
+	if req.URL.Scheme == "http" && showsLogin(req) {
+		return nil, errors.Join(ErrPlainCredentials, closeBody(req))
+	}
+	to := routeOf(req)
+	if err := to.checkLiteral(req.URL); err != nil {
+		return nil, errors.Join(err, closeBody(req))
+	}
+	if err := t.client.connections.Lock(req.Context(), to.host); err != nil {
+		return nil, errors.Join(err, closeBody(req))
+	}
+	leave := sync.OnceFunc(func() { t.client.connections.Unlock(to.host) })
+	if h := t.client.pace.admit(req.Context(), to); h != nil {
+		leave()
+		return nil, errors.Join(h, closeBody(req))
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	resp, err := t.send(ctx, req, to, cancel)
+	if err != nil {
+		cancel(nil)
+		leave()
+		return nil, err
+	}
+	context.AfterFunc(ctx, leave)
+	resp.Request = req // what the caller sent, as RoundTripper wants it
+	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), ErrStalled) })
+	return resp, nil
+}
+
+// send sends a request and notes what the host says of its pace. Against the letter
+// of RoundTripper, an answer that asks to wait is an error, so that it is one on
+// every way: for a question, a token, the hop of a redirect.
+func (t *transport) send(
+	ctx context.Context, req *http.Request, to route, cancel context.CancelCauseFunc,
+) (*http.Response, error) {
+	s := &sending{to: to, dial: t.dial}
+	if to.isLed() {
+		s.dial = t.dialLed
+	}
+	own := req.Clone(t.checkedAgain(ctx, s, cancel))
+	own.Header.Set("User-Agent", "image-update-agent/"+t.client.options.Version)
+	resp, err := t.next.RoundTrip(own)
+	if h, ok := errors.AsType[*Held](context.Cause(ctx)); ok && err != nil {
+		return nil, h
+	}
+	if inward, ok := errors.AsType[*inwardError](errors.Join(context.Cause(ctx), err)); ok {
+		t.client.pace.failed(to, inward)
+		return nil, inward
+	}
+	t.client.counters.count(purposeOf(ctx).kind)
+	if err != nil {
+		if s.tried && ctx.Err() == nil { // else it did not get that far, or nobody waits any more
+			t.client.pace.failed(to, err)
+		}
+		return nil, err
+	}
+	if h := t.client.pace.answered(to, resp); h != nil {
+		end(resp, cancel)
+		return nil, h
+	}
+	return resp, nil
+}
+
+// checkedAgain checks again whether a request may be sent, right before it is:
+// dialling takes seconds, in which another one may have been asked to wait, and the
+// connection may be one that was dialled for a request that may go there. The
+// connection is closed because nothing else keeps http.Transport from writing.
+func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context.CancelCauseFunc) context.Context {
+	ctx = context.WithValue(ctx, sendingKey{}, s)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { s.tried = true },
+		GotConn: func(got httptrace.GotConnInfo) {
+			var why error
+			if h := t.client.pace.blocked(s.to); h != nil {
+				why = h
+			} else {
+				why = s.connected(got.Conn.RemoteAddr())
+			}
+			if why != nil {
+				cancel(why)
+				_ = got.Conn.Close()
+			}
+		},
+	})
+}
+
+// endTimeout is for the body of a refusal, which nobody wants to read.
+const endTimeout = time.Second
+
+// end reads the little that a refusal has to say, so that the connection can be
+// used again, and does not wait for it.
+func end(resp *http.Response, cancel context.CancelCauseFunc) {
+	timer := time.AfterFunc(endTimeout, func() { cancel(nil) })
+	defer timer.Stop()
+	discard(resp)
+	cancel(nil)
+}
+
+// closeBody is a RoundTripper's duty where it sends nothing.
+func closeBody(req *http.Request) error {
+	if req.Body == nil {
+		return nil
+	}
+	return req.Body.Close()
+}
