@@ -16,16 +16,16 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// real is a node with an agent that runs velum 4.0.0-rev1.
-type real struct {
+// velumNode is a node with an agent that runs velum 4.0.0-rev1.
+type velumNode struct {
 	*agenttest.World
 	t     *testing.T
 	agent *agent.Agent
 }
 
-func newReal(t *testing.T) *real {
+func newVelumNode(t *testing.T) *velumNode {
 	t.Helper()
-	r := &real{World: agenttest.NewWorld(), t: t}
+	r := &velumNode{World: agenttest.NewWorld(), t: t}
 	r.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
 	r.Registry.Release(caasp+"velum", "4.0.0", 1, "1.1")
 	r.Node.PutTemplate("velum.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: velum\nspec:\n"+
@@ -35,7 +35,7 @@ func newReal(t *testing.T) *real {
 	return r
 }
 
-func (r *real) cycle() agent.Status {
+func (r *velumNode) cycle() agent.Status {
 	r.t.Helper()
 	s, err := r.agent.Cycle(r.t.Context(), agent.PollAll)
 	require.NoError(r.t, err)
@@ -43,7 +43,9 @@ func (r *real) cycle() agent.Status {
 }
 
 // offer publishes a revision.
-func (r *real) offer() agent.Release { return r.Registry.Release(caasp+"velum", "4.0.0", 2, "1.2") }
+func (r *velumNode) offer() agent.Release {
+	return r.Registry.Release(caasp+"velum", "4.0.0", 2, "1.2")
+}
 
 type unsigned struct{}
 
@@ -54,15 +56,15 @@ func (unsigned) Keys(context.Context) ([]string, error)                { return 
 func TestPagesOfAnAgent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		status func(r *real) agent.Status
+		status func(r *velumNode) agent.Status
 		want   []string
 	}{
 		"offered": {
-			func(r *real) agent.Status { r.offer(); return r.cycle() },
+			func(r *velumNode) agent.Status { r.offer(); return r.cycle() },
 			[]string{"What to do:  image-update-agent apply, when"},
 		},
 		"held": {
-			func(r *real) agent.Status {
+			func(r *velumNode) agent.Status {
 				r.offer()
 				r.cycle()
 				_, s, err := r.agent.Hold(r.t.Context(), nil, true, agent.PersonHold{})
@@ -72,11 +74,11 @@ func TestPagesOfAnAgent(t *testing.T) {
 			[]string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent unhold --all\n"},
 		},
 		"busy": {
-			func(r *real) agent.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
+			func(r *velumNode) agent.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
 			[]string{"busy: the grain update_in_progress is true (velum.yaml)\n", "salt-call --local grains.delkey update_in_progress\n"},
 		},
 		"registry away": {
-			func(r *real) agent.Status {
+			func(r *velumNode) agent.Status {
 				r.Registry.Down(&agent.SourceError{
 					Repository: caasp + "velum", Host: "m1:5000", Cause: agent.CauseRefused, Err: errors.New("connection refused"),
 				})
@@ -88,7 +90,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 			},
 		},
 		"not signed": {
-			func(r *real) agent.Status {
+			func(r *velumNode) agent.Status {
 				r.Policy.Rule = func(string) agent.Rule {
 					return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
 				}
@@ -100,7 +102,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 			[]string{"something newer is there, and is only waited for", "Waited for:\n  signature: velum 4.0.0-rev2-build1.2: not signed"},
 		},
 		"rolled back": {
-			func(r *real) agent.Status {
+			func(r *velumNode) agent.Status {
 				r.Node.Crash(r.offer().Digest, true)
 				r.cycle()
 				_, s, err := r.agent.Apply(r.t.Context(), nil, false)
@@ -113,7 +115,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r := newReal(t)
+				r := newVelumNode(t)
 				text := pageOf(t, c.status(r), 0, r.Clock.Now(), false)
 				for _, want := range c.want {
 					assert.Contains(t, text, want)
