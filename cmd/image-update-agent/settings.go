@@ -24,7 +24,7 @@ type settings struct {
 
 // load reads the configuration.
 func (a *app) load() (*config.Config, error) {
-	c, err := config.Load(config.Sources{Root: a.below(), File: a.config, Env: os.LookupEnv})
+	c, err := config.Load(config.Sources{Root: a.below(), File: a.config, Interval: os.Getenv(config.IntervalVariable)})
 	if err != nil {
 		return nil, configError{err}
 	}

@@ -48,7 +48,7 @@ func TestWindowsWithoutAutoAreNoProblem(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{adminFile: "apply: {windows: [{start: 02:00, length: 1h}]}\n"})
 	got := load(t, Sources{Root: root}).Settings.Apply
-	assert.Equal(t, ApplyManual, got.Mode)
+	assert.Equal(t, "manual", got.Mode)
 	assert.Len(t, got.Windows, 1)
 	assert.Zero(t, got.Freeze)
 	assert.Empty(t, got.Order)
@@ -57,15 +57,23 @@ func TestWindowsWithoutAutoAreNoProblem(t *testing.T) {
 func TestAListOfDaysIsASet(t *testing.T) {
 	t.Parallel()
 	for days, want := range map[string][]time.Weekday{
-		"":                        nil,
-		"days: [], ":              {},
+		"":                        {0, 1, 2, 3, 4, 5, 6},
+		"days: [], ":              {0, 1, 2, 3, 4, 5, 6},
 		"days: [sat, fri-sat], ":  {time.Friday, time.Saturday},
 		"days: [sat, Sun, sat], ": {time.Sunday, time.Saturday},
 	} {
 		root := tree(t, map[string]string{adminFile: "apply: {windows: [{" + days + "start: 02:00, length: 1h}]}\n"})
 		windows := load(t, Sources{Root: root}).Settings.Apply.Windows
 		require.Len(t, windows, 1)
-		assert.Equal(t, want, windows[0].Days, days)
+		var begins []time.Weekday
+		for day := range 7 { // the 6th of December 2026 is a Sunday
+			open, change := windows.Open(time.Date(2026, time.December, 6+day, 2, 0, 0, 0, time.Local))
+			if open {
+				begins = append(begins, time.Weekday(day))
+				assert.Equal(t, time.Date(2026, time.December, 6+day, 3, 0, 0, 0, time.Local), change, "and once")
+			}
+		}
+		assert.Equal(t, want, begins, days)
 	}
 }
 
@@ -164,7 +172,7 @@ func TestNoPodListIsKubelets(t *testing.T) {
 			got := load(t, Sources{Root: root})
 			assert.Equal(t, c.want, got.Settings.Kubelet.Pods)
 			for _, entry := range got.Entries() {
-				if entry.Key == kubeletPods {
+				if entry.Key == "kubelet.pods" {
 					assert.Equal(t, c.shown, entry.Value)
 				}
 			}

@@ -34,10 +34,6 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func env(variables map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) { value, set := variables[name]; return value, set }
-}
-
 func load(t *testing.T, from Sources) *Config {
 	t.Helper()
 	c, err := Load(from)
@@ -164,7 +160,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			Windows: window.Schedule{
 				{Start: 2 * time.Hour, Length: time.Minute, Zone: time.Local},
 				{
-					Days:  []time.Weekday{time.Sunday, time.Friday, time.Saturday},
+					Days:  []time.Weekday{time.Sunday, time.Friday, time.Saturday, time.Saturday},
 					Start: 22*time.Hour + 30*time.Minute, Length: 6 * time.Hour, Zone: berlin,
 				},
 			},
@@ -281,12 +277,12 @@ func TestTheEnvironmentWins(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": "interval: 2h\n"})
 	for value, want := range map[string]time.Duration{"": 2 * time.Hour, "0": 0, "0s": 0, "30m": 30 * time.Minute, "1h30m": 90 * time.Minute} {
-		c := load(t, Sources{Root: root, Env: env(map[string]string{IntervalVariable: value})})
+		c := load(t, Sources{Root: root, Interval: value})
 		assert.Equal(t, want, c.Settings.Interval, value)
 	}
-	assert.Equal(t, 2*time.Hour, load(t, Sources{Root: root, Env: env(nil)}).Settings.Interval)
+	assert.Equal(t, 2*time.Hour, load(t, Sources{Root: root}).Settings.Interval)
 	for _, value := range []string{"12", "-1h", "-0.5s", "off", "12 h", " 12h", "1e3h", "999999999h", "1ms", "0x1h", "\x00"} {
-		_, err := Load(Sources{Root: root, Env: env(map[string]string{IntervalVariable: value})})
+		_, err := Load(Sources{Root: root, Interval: value})
 		require.ErrorContains(t, err, fmt.Sprintf("environment UPDATE_POLLING_INTERVAL: %q: ", value))
 		require.ErrorContains(t, err, "want a duration such as 12h or 30m, or 0 for off")
 	}
@@ -299,7 +295,7 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		"etc/image-update-agent/config.yaml":        "pullPolicy: never\nlog: {level: loud}\n",
 		"etc/image-update-agent/config.d/10-a.yaml": "stateDir: relative\n",
 	})
-	_, err := Load(Sources{Root: root, Env: env(map[string]string{IntervalVariable: "x"})})
+	_, err := Load(Sources{Root: root, Interval: "x"})
 	require.Error(t, err)
 	assert.Len(t, strings.Split(err.Error(), "\n"), 5, err.Error())
 

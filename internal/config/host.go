@@ -23,20 +23,10 @@ const (
 	containerdFragments = "/etc/containerd/conf.d/*.toml"
 )
 
-// kubeletsHighMark is kubelet's own default of imageGCHighThresholdPercent (k8s.io/kubelet/config/v1beta1).
-const kubeletsHighMark = "85"
-
-// The keys that mean kubelet's own where they are not written.
-const (
-	highMark    = "disk.highMark"
-	kubeletPods = "kubelet.pods"
-)
-
 // nodeValue is what the node itself says about a key. It lies above the defaults and below every file of ours.
 type nodeValue struct {
 	key, place, text string
 	asks             string // the text that stands for the node's, wherever it was written
-	fallback         string // its meaning where the node says nothing
 }
 
 // nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path.
@@ -46,8 +36,8 @@ func nodeValues(root string) []nodeValue {
 	return []nodeValue{
 		{key: "podManifests", place: file, text: k.StaticPodPath},
 		{key: "containerd.certsD", place: root + containerdFile, text: configPath(root)},
-		{key: highMark, place: file, text: k.HighThreshold, asks: "0", fallback: kubeletsHighMark},
-		{key: kubeletPods, place: file, text: k.readOnlyPods()},
+		{key: "disk.highMark", place: file, text: k.HighThreshold, asks: "0"},
+		{key: "kubelet.pods", place: file, text: k.readOnlyPods()},
 	}
 }
 
@@ -59,10 +49,11 @@ func (w *walker) offer(n nodeValue) {
 	}
 }
 
-// resolve puts what the node says, or the fallback, in the place of the text that asks for it.
+// resolve puts what the node says, or the default, in the place of the text that asks for it.
 func (w *walker) resolve(n nodeValue) {
 	if w.written(n.key).Value == n.asks {
-		w.set(n.key, defaultPlace, n.fallback)
+		f, _ := w.field(n.key)
+		w.set(n.key, defaultPlace, f.Tag.Get("default"))
 		w.offer(n)
 	}
 }
@@ -104,24 +95,15 @@ func (k kubelet) readOnlyPods() string {
 	return "http://" + net.JoinHostPort(k.Address, k.ReadOnlyPort) + "/pods"
 }
 
-// criPlugin is the part of a containerd plugin that has the config_path.
-type criPlugin struct {
-	Registry struct {
-		ConfigPath string `toml:"config_path"`
-	} `toml:"registry"`
-}
-
 // configPath reads containerd's own key, which moved with version 3 of its configuration (containerd 2.x). It may be a
 // list with colons.
 func configPath(root string) string {
-	var c struct {
-		Plugins struct {
-			V3 criPlugin `toml:"io.containerd.cri.v1.images"`
-			V2 criPlugin `toml:"io.containerd.grpc.v1.cri"`
-		} `toml:"plugins"`
+	for _, plugin := range []string{"io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri"} {
+		if path, _ := containerdKey(root+containerdFile, plugin, "registry", "config_path").(string); path != "" {
+			return path
+		}
 	}
-	readTOML(root+containerdFile, &c)
-	return cmp.Or(c.Plugins.V3.Registry.ConfigPath, c.Plugins.V2.Registry.ConfigPath)
+	return ""
 }
 
 // Unpacks reads how many layers of an image containerd unpacks at once in its own pulls (max_concurrent_unpacks, of
@@ -130,21 +112,23 @@ func Unpacks(root string) int {
 	files, _ := filepath.Glob(root + containerdFragments)
 	unpacks := 0
 	for _, file := range append([]string{root + containerdFile}, files...) {
-		var c struct {
-			Plugins struct {
-				Transfer struct {
-					Unpacks int `toml:"max_concurrent_unpacks"`
-				} `toml:"io.containerd.transfer.v1.local"`
-			} `toml:"plugins"`
-		}
-		if readTOML(file, &c) && c.Plugins.Transfer.Unpacks > 0 {
-			unpacks = c.Plugins.Transfer.Unpacks
-		}
+		n, _ := containerdKey(file, "io.containerd.transfer.v1.local", "max_concurrent_unpacks").(int64)
+		unpacks = cmp.Or(max(int(n), 0), unpacks)
 	}
 	return unpacks
 }
 
-func readTOML(file string, into any) bool {
-	data, err := trustedfile.Read(file, maxFile)
-	return err == nil && toml.Unmarshal(data, into) == nil
+// containerdKey is a key of a plugin; nil: the file does not say.
+func containerdKey(file string, path ...string) any {
+	data, _ := trustedfile.Read(file, maxFile)
+	var root map[string]any
+	if err := toml.Unmarshal(data, &root); err != nil {
+		return nil
+	}
+	value := root["plugins"]
+	for _, key := range path {
+		table, _ := value.(map[string]any)
+		value = table[key]
+	}
+	return value
 }

@@ -81,9 +81,9 @@ func TestHighThreshold(t *testing.T) {
 	t.Parallel()
 	for text, want := range highThresholds {
 		root := tree(t, map[string]string{kubeletFile: text})
-		shown := Entry{highMark, want, root + kubeletFile}
+		shown := Entry{"disk.highMark", want, root + kubeletFile}
 		if want == "" {
-			shown = Entry{highMark, kubeletsHighMark, "default"}
+			shown = Entry{"disk.highMark", "85", "default"}
 		}
 		assert.Contains(t, load(t, Sources{Root: root}).Entries(), shown, text)
 	}
@@ -93,13 +93,13 @@ func TestHighThreshold(t *testing.T) {
 // shown.
 func TestTheHighMarkOfZeroIsKubelets(t *testing.T) {
 	t.Parallel()
-	kubelets := Entry{Key: highMark, Value: "70", Origin: kubeletFile}
+	kubelets := Entry{Key: "disk.highMark", Value: "70", Origin: kubeletFile}
 	for name, c := range map[string]struct {
 		files map[string]string
 		mark  int
 		shown Entry
 	}{
-		"nobody says": {nil, 85, Entry{highMark, "85", "default"}},
+		"nobody says": {nil, 85, Entry{"disk.highMark", "85", "default"}},
 		"kubelet":     {map[string]string{kubeletFile: "imageGCHighThresholdPercent: 70"}, 70, kubelets},
 		"0 in ours": {map[string]string{
 			kubeletFile: "imageGCHighThresholdPercent: 70", adminFile: "disk: {highMark: 0}",
@@ -110,8 +110,8 @@ func TestTheHighMarkOfZeroIsKubelets(t *testing.T) {
 		}, 70, kubelets},
 		"ours wins": {map[string]string{
 			kubeletFile: "imageGCHighThresholdPercent: 70", adminFile: "disk: {highMark: 60}",
-		}, 60, Entry{highMark, "60", adminFile + ":1"}},
-		"0 where kubelet says nothing": {map[string]string{adminFile: "disk: {highMark: 0}"}, 85, Entry{highMark, "85", "default"}},
+		}, 60, Entry{"disk.highMark", "60", adminFile + ":1"}},
+		"0 where kubelet says nothing": {map[string]string{adminFile: "disk: {highMark: 0}"}, 85, Entry{"disk.highMark", "85", "default"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

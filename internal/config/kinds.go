@@ -28,9 +28,9 @@ var kinds = map[string]kind{
 	"number":      number,   // least, most
 	"size":        size,     // least, most, what 0 means
 	"duration":    duration, // the most; 0: it may be off
-	"level":       chosen(func(text string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(text)) }),
-	"updates":     chosen(tags.ParseChange),
-	"dialect":     chosen(tags.ParseDialect),
+	"level":       parsed(func(text string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(text)) }),
+	"updates":     parsed(tags.ParseChange),
+	"dialect":     parsed(tags.ParseDialect),
 	"time":        parsed(ParseTime),
 	"days":        parsed(days),
 	"timeofday":   parsed(window.ParseStart),
@@ -56,24 +56,19 @@ var kinds = map[string]kind{
 	"reason":      checked(CheckReason),
 }
 
-// parsed is the kind that a function reads.
+// parsed is the kind that a function reads; with arguments, these are the words.
 func parsed[T any](parse func(text string) (T, error)) kind {
-	return func(text string, _ []string) (any, error) { return parse(text) }
+	return func(text string, words []string) (any, error) {
+		if _, err := oneOf(text, words); err != nil && len(words) > 0 {
+			return nil, err
+		}
+		return parse(text)
+	}
 }
 
 // checked is the kind of a text that stays one.
 func checked(check func(text string) error) kind {
 	return func(text string, _ []string) (any, error) { return text, check(text) }
-}
-
-// chosen is the kind of words that a function reads.
-func chosen[T any](parse func(text string) (T, error)) kind {
-	return func(text string, words []string) (any, error) {
-		if _, err := oneOf(text, words); err != nil {
-			return nil, err
-		}
-		return parse(text)
-	}
 }
 
 func oneOf(text string, words []string) (any, error) {
@@ -84,9 +79,6 @@ func oneOf(text string, words []string) (any, error) {
 }
 
 func onOff(text string, words []string) (any, error) {
-	if len(words) == 0 {
-		words = []string{"true", "false"}
-	}
 	_, err := oneOf(text, words)
 	return text != "false" && text != "off", err
 }
@@ -94,7 +86,7 @@ func onOff(text string, words []string) (any, error) {
 // number takes whole numbers as people write them; 010 could be meant as an octal one.
 func number(text string, args []string) (any, error) {
 	n, err := parseSize(text)
-	least, most := mustSize(args[0]), mustSize(args[1])
+	least, most := bound(args[0]), bound(args[1])
 	if err != nil || strconv.FormatInt(n, 10) != text || n < least || n > most {
 		return nil, fmt.Errorf("want a whole number from %d to %d", least, most)
 	}
@@ -130,18 +122,15 @@ func size(text string, args []string) (any, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; 0: %s", err, zero)
-	case n != 0 && (n < mustSize(least) || n > mustSize(most)):
+	case n != 0 && (n < bound(least) || n > bound(most)):
 		return nil, fmt.Errorf("want a size from %s to %s, or 0: %s", least, most, zero)
 	}
 	return n, nil
 }
 
-// mustSize is for the bounds in tags.
-func mustSize(text string) int64 {
-	n, err := parseSize(text)
-	if err != nil {
-		panic(fmt.Sprintf("%q: %v", text, err))
-	}
+// bound is a size in a tag.
+func bound(text string) int64 {
+	n, _ := parseSize(text)
 	return n
 }
 

@@ -23,8 +23,7 @@ const (
 	dropIns    = "/etc/image-update-agent/config.d"
 )
 
-// IntervalVariable is the environment's name for interval; it wins over the files. Empty is as good as unset, as in a
-// sysconfig file.
+// IntervalVariable is the environment's name for interval.
 const IntervalVariable = "UPDATE_POLLING_INTERVAL"
 
 const (
@@ -39,8 +38,8 @@ type Sources struct {
 	Root string
 	// File, if set, is read in place of the admin's file and drop-ins. It is not below Root, and it must exist.
 	File string
-	// Env looks up the environment, as os.LookupEnv does; nil is an empty one.
-	Env func(name string) (string, bool)
+	// Interval is the value of IntervalVariable in the environment; empty: the files count.
+	Interval string
 }
 
 // Config is a configuration that was read and is valid.
@@ -60,21 +59,20 @@ func Load(from Sources) (*Config, error) {
 	}
 	var read []string
 	for _, path := range w.files(from) {
+		w.place = path
 		data, err := trustedfile.Read(path, maxFile)
 		isDropIn := filepath.Dir(path) == from.Root+dropIns
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && path != from.File && !isDropIn:
 		case err != nil:
-			w.add(path, 0, err)
+			w.report(0, "", "%w", err)
 		default:
 			w.read(path, data)
 			read = append(read, path)
 		}
 	}
-	if from.Env != nil {
-		if value, _ := from.Env(IntervalVariable); value != "" {
-			w.set("interval", "environment "+IntervalVariable, value)
-		}
+	if from.Interval != "" {
+		w.set("interval", "environment "+IntervalVariable, from.Interval)
 	}
 	if len(w.problems) == 0 {
 		for _, n := range node {
@@ -83,8 +81,6 @@ func Load(from Sources) (*Config, error) {
 	}
 	return w.config(read)
 }
-
-var errSuffix = errors.New("not read for its name, want the suffix .yaml, or a leading dot to set it aside")
 
 // files lists the configuration's files, the lowest first.
 func (w *walker) files(from Sources) []string {
@@ -98,18 +94,56 @@ func (w *walker) files(from Sources) []string {
 	if err == nil && len(entries) > maxDropIns {
 		entries, err = nil, fmt.Errorf("more than %d files", maxDropIns)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.add(dir, 0, atomicfile.Plain(err))
+	if w.place = dir; err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.report(0, "", "%w", atomicfile.Plain(err))
 	}
 	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
+		w.place = filepath.Join(dir, entry.Name())
 		switch name := entry.Name(); {
 		case strings.HasPrefix(name, "."): // an editor's or a package manager's work in progress
 		case !strings.HasSuffix(name, ".yaml"):
-			w.add(path, 0, errSuffix)
+			w.report(0, "", "not read for its name, want the suffix .yaml, or a leading dot to set it aside")
 		default:
-			files = append(files, path)
+			files = append(files, w.place)
 		}
 	}
 	return files
+}
+
+// config looks at what settings ask of one another, and gives what was read.
+func (w *walker) config(files []string) (*Config, error) {
+	s := &w.settings
+	s.Rendered = filepath.Join(s.StateDir, "rendered")
+	if len(w.problems) == 0 {
+		w.fitTogether()
+	}
+	if len(w.problems) > 0 {
+		return nil, w.problems
+	}
+	return &Config{Settings: *s, Files: files, shown: w.shown}, nil
+}
+
+func (w *walker) fitTogether() {
+	if g := w.settings.Grains; g.Velum && !g.Enabled {
+		w.unfit("grains.velum", "%s: no grain is written, as grains.enabled is false (%s)",
+			w.written("grains.enabled").LineComment)
+	}
+	kubelets := w.written("podManifests")
+	for _, key := range []string{"templates", "stateDir", "runtimeDir"} {
+		// Kubelet runs every file at or below its directory as a pod.
+		dir, its := filepath.Clean(w.written(key).Value)+"/", filepath.Clean(kubelets.Value)+"/"
+		if strings.HasPrefix(dir, its) || strings.HasPrefix(its, dir) {
+			w.unfit(key, "%q: want a directory apart from podManifests %q (%s)", kubelets.Value, kubelets.LineComment)
+		}
+	}
+	if bound := w.written("connectionsPerHost"); w.settings.Staging.Layers >= w.settings.ConnectionsPerHost {
+		w.unfit("staging.layers", "%s: want less than connectionsPerHost %s (%s)", bound.Value, bound.LineComment)
+	}
+}
+
+// unfit reports a setting that does not go with another. The first argument of the format is what was written.
+func (w *walker) unfit(key, format string, args ...any) {
+	in := w.written(key)
+	w.place = strings.TrimSuffix(in.LineComment, fmt.Sprintf(":%d", in.Line))
+	w.report(in.Line, key, format, append([]any{in.Value}, args...)...)
 }

@@ -40,6 +40,8 @@ var (
 	// nodeName is Kubernetes' grammar for names of objects (RFC 1123 subdomain).
 	nodeName = matching(253, `[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`,
 		"want the node's name in Kubernetes: lower case letters, digits, dots and dashes")
+	fileNameText = matching(maxPattern, `[^/\p{Cc}]+`,
+		"want the name of a file in podManifests, without directory or control characters")
 	// digest is the one form of digest that registries give to images.
 	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest as sha256: and 64 of 0-9 a-f, or a pattern of tags")
 	// tagPatternText has the characters of tags, and those that mean something to path.Match. Others would make a pattern
@@ -63,13 +65,11 @@ func path(text string) error {
 }
 
 func fileName(text string) error {
-	switch {
-	case text == "", strings.ContainsRune(text, '/'):
-		return errors.New("want the name of a file in podManifests, without directory")
-	case text[0] == '.':
+	if err := fileNameText(text); err != nil {
+		return err
+	}
+	if text[0] == '.' {
 		return errors.New("kubelet ignores names with a leading dot")
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return errors.New("control character in a file name")
 	}
 	return nil
 }

@@ -30,11 +30,11 @@ func (w *walker) document(data []byte) *yaml.Node {
 	}
 	switch {
 	case err == nil:
-		w.report(second.Line, "second document, want one")
+		w.report(second.Line, "", "second document, want one")
 	case !errors.Is(err, io.EOF):
 		at := yamlLine.FindStringSubmatch(err.Error())
 		line, _ := strconv.Atoi(at[1]) // 0 where yaml.v3 names none
-		w.report(line, "not YAML: %s", strings.TrimPrefix(err.Error(), at[0]))
+		w.report(line, "", "not YAML: %s", strings.TrimPrefix(err.Error(), at[0]))
 	case first.Content[0].Tag != "!!null":
 		return first.Content[0]
 	}
@@ -44,30 +44,23 @@ func (w *walker) document(data []byte) *yaml.Node {
 // pairs visits the names and values of a mapping; a name that was there before is a problem, and is not visited.
 func (w *walker) pairs(path string, node *yaml.Node, visit func(name, value *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
-		w.report(node.Line, "%s%s, want a mapping (name: value)", label(path), kindName(node))
+		w.report(node.Line, path, "%s, want a mapping (name: value)", kindName(node))
 		return
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
 		if name.Kind != yaml.ScalarNode {
-			w.report(name.Line, "%s%s as a name, want text", label(path), kindName(name))
+			w.report(name.Line, path, "%s as a name, want text", kindName(name))
 			continue
 		}
 		if line, twice := seen[name.Value]; twice {
-			w.report(name.Line, "%srepeated key %q, first in line %d", label(path), name.Value, line)
+			w.report(name.Line, path, "repeated key %q, first in line %d", name.Value, line)
 			continue
 		}
 		seen[name.Value] = name.Line
 		visit(name, value)
 	}
-}
-
-func label(path string) string {
-	if path == "" {
-		return ""
-	}
-	return path + ": "
 }
 
 // join is the dotted path of a key.
@@ -106,10 +99,11 @@ func lookup(mapping *yaml.Node, name string) *yaml.Node {
 
 // child is lookup that adds what is not there.
 func child(mapping *yaml.Node, name string) *yaml.Node {
-	if value := lookup(mapping, name); value != nil {
+	value := lookup(mapping, name)
+	if value != nil {
 		return value
 	}
-	value := &yaml.Node{}
+	value = &yaml.Node{}
 	mapping.Content = append(mapping.Content, textNode(name), value)
 	return value
 }

@@ -3,8 +3,6 @@
 package config
 
 import (
-	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,10 +14,6 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// defaultUpdates is the largest change that is offered where nothing is written: the same application version, as the
-// pod manifests were tested with.
-const defaultUpdates = tags.Revision
-
 // Repository is what is written about the repositories that Match names: one, all below a prefix ("prefix/*"), or all
 // ("*"). What is nil or zero is not written there; a list without items is.
 type Repository struct {
@@ -30,7 +24,7 @@ type Repository struct {
 	Allow      []string      `yaml:"allow,omitempty" is:"tagpattern"`
 	Deny       []string      `yaml:"deny,omitempty" is:"denial"`
 	Max        tags.Tag      `yaml:"max,omitempty" is:"max"`
-	Older      *bool         `yaml:"older,omitempty" is:"bool"`
+	Older      *bool         `yaml:"older,omitempty" is:"bool true false"`
 	Signatures string        `yaml:"signatures,omitempty" is:"oneof require warn off"`
 	Hold       string        `yaml:"hold,omitempty" is:"reason"`
 	HoldUntil  time.Time     `yaml:"until,omitempty" is:"time"`
@@ -38,94 +32,78 @@ type Repository struct {
 
 // fit holds an entry together: a release is read in the dialect of its tags, and without a hold nothing ends.
 func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
-	report := func(key, want string) {
-		in := lookup(written, key)
-		w.report(in.Line, "%s.%s: %.200q: %s", path, key, in.Value, want)
+	if until := lookup(written, "until"); until != nil && r.Hold == "" {
+		w.report(until.Line, path+".until", "%q: without hold, want both or none", until.Value)
 	}
-	if !r.HoldUntil.IsZero() && r.Hold == "" {
-		report("until", "without hold, want both or none")
-	}
-	most := lookup(written, "max")
+	most, dialect := lookup(written, "max"), tags.Core
 	if most == nil {
 		return
 	}
-	dialect := tags.Core
 	if r.Dialect != nil {
 		dialect = *r.Dialect
 	}
 	var err error
 	if r.Max, err = dialect.Parse(most.Value); err != nil {
-		report("max", fmt.Sprintf("want a release in the dialect %s, such as 4.1 or 4.1.2", dialect))
+		w.report(most.Line, path+".max", "%.200q: want a release in the dialect %s, such as 4.1 or 4.1.2",
+			most.Value, dialect)
 	}
 }
 
 // Policy gives the policy of a repository. Each of its fields comes from the most specific entry that writes it: the
 // repository's own, then the longest prefix, then "*"; of two spellings of one repository, the later. A hold has its
-// end from its own entry. Names are compared as CRI normalises them.
+// end from its own entry. Names are compared as CRI normalises them. Where nothing is written, what is offered is of
+// the same application version, as the pod manifests were tested with.
 func (s Settings) Policy(repository string) agent.Rule {
-	policy := agent.Rule{Updates: defaultUpdates, Dialect: tags.Core}
+	policy := agent.Rule{Updates: tags.Revision, Dialect: tags.Core}
 	name, err := agent.NormalizeRepository(repository)
 	if err != nil {
 		name = repository
 	}
-	for _, entry := range mostSpecificLast(s.Repositories, name) {
-		entry.over(&policy)
+	entries := slices.SortedStableFunc(slices.Values(s.Repositories), func(a, b Repository) int {
+		return specificity(a.Match, name) - specificity(b.Match, name)
+	})
+	for _, entry := range entries {
+		if specificity(entry.Match, name) != noMatch {
+			entry.over(&policy)
+		}
 	}
 	return policy
 }
 
-// mostSpecificLast gives the entries that name a repository.
-func mostSpecificLast(all []Repository, name string) []Repository {
-	var found []Repository
-	for _, entry := range all {
-		if specificity(entry.Match, name) >= 0 {
-			found = append(found, entry)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b Repository) int {
-		return cmp.Compare(specificity(a.Match, name), specificity(b.Match, name))
-	})
-	return found
-}
-
 // over lays what is written over the policy.
 func (r Repository) over(policy *agent.Rule) {
-	to := reflect.ValueOf(policy).Elem()
 	for f, written := range reflect.ValueOf(r).Fields() {
-		if written.IsZero() || f.Name == "Match" {
-			continue
+		if dst := reflect.ValueOf(policy).Elem().FieldByName(f.Name); dst.IsValid() && !written.IsZero() {
+			dst.Set(reflect.Indirect(written).Convert(dst.Type()))
 		}
-		dst := to.FieldByName(f.Name)
-		dst.Set(reflect.Indirect(written).Convert(dst.Type()))
 	}
 	if r.Hold != "" {
 		policy.HoldUntil = r.HoldUntil // also where it has no end
 	}
 }
 
-// exact is above the length of every prefix.
-const exact = 1 << 20
+// Ranks of patterns beside the length of a prefix.
+const (
+	noMatch = -1
+	exact   = 1 << 20
+)
 
-// specificity ranks how closely a pattern names a normalised repository; -1: it does not.
+// specificity ranks how closely a pattern names a normalised repository.
 func specificity(pattern, name string) int {
 	if pattern == anywhere {
 		return 0
 	}
-	below, isPrefix := strings.CutSuffix(pattern, "/*")
-	if !isPrefix {
-		if own, err := agent.NormalizeRepository(pattern); err == nil && own == name {
-			return exact
-		}
-		return -1
+	below, isPrefix := strings.CutSuffix(pattern, "*")
+	if isPrefix {
+		below += "x/x" // two names behind the prefix: "docker.io/x" alone would be "library/x"
 	}
-	// Two names behind the prefix: "docker.io/x" alone would be "library/x".
-	full, err := agent.NormalizeRepository(below + "/x/x")
-	if err != nil {
-		return -1
+	full, err := agent.NormalizeRepository(below)
+	prefix := strings.TrimSuffix(full, "x/x")
+	switch {
+	case err == nil && !isPrefix && full == name:
+		return exact
+	case err == nil && isPrefix && strings.HasPrefix(name, prefix):
+		return len(prefix)
 	}
-	full = strings.TrimSuffix(full, "x/x")
-	if strings.HasPrefix(name, full) {
-		return len(full)
-	}
-	return -1
+	return noMatch
 }

@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,8 +15,7 @@ type Problem struct {
 	Place   string `json:"place"` // a file, or the environment's variable; empty: of no single place
 	Line    int    `json:"line"`  // 0: none
 	Problem string `json:"problem"`
-
-	cause error
+	cause   error
 }
 
 func (p Problem) Error() string {
@@ -24,8 +24,6 @@ func (p Problem) Error() string {
 	}
 	return origin(p.Place, p.Line) + ": " + p.Problem
 }
-
-func (p Problem) Unwrap() error { return p.cause }
 
 // origin is where a value was written. Line 0 is a place without lines.
 func origin(place string, line int) string {
@@ -49,12 +47,9 @@ func (p problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (p problems) Unwrap() []error {
-	var causes []error
-	for _, one := range p {
-		causes = append(causes, one)
-	}
-	return causes
+// Is finds the cause of one of them.
+func (p problems) Is(target error) bool {
+	return slices.ContainsFunc(p, func(one Problem) bool { return errors.Is(one.cause, target) })
 }
 
 // ProblemsOf lists what an error of Load is about, in the order found. Of any other error it makes one problem.

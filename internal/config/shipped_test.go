@@ -29,12 +29,12 @@ func uncommented(t *testing.T) string {
 
 func TestTheShippedFileIsTheDefaults(t *testing.T) {
 	t.Parallel()
-	want, err := read("none", "", "")
-	require.NoError(t, err)
+	root := t.TempDir()
+	want := load(t, Sources{Root: root}).Settings
 	for name, content := range map[string]string{"as shipped": shipped(t), "uncommented": uncommented(t)} {
-		got, err := read("config.yaml", "", content)
-		require.NoError(t, err, name)
-		assert.Equal(t, want.Settings, got.Settings, name)
+		file := filepath.Join(root, "config.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		assert.Equal(t, want, load(t, Sources{Root: root, File: file}).Settings, name)
 	}
 	assert.Nil(t, newWalker("").document([]byte(shipped(t))), "shipped, nothing is in force")
 }
@@ -106,7 +106,7 @@ func TestEntriesSayWhereValuesAreFrom(t *testing.T) {
 			"repositories:\n  - match: '*'\n    updates: none\n    deny:\n    - '4'\n    - '5'\n  - match: a/b\n",
 		"etc/image-update-agent/config.d/a.yaml": "manage:\n  - etcd.yaml\n",
 	})
-	c := load(t, Sources{Root: root, Env: env(map[string]string{IntervalVariable: "0"})})
+	c := load(t, Sources{Root: root, Interval: "0"})
 	at := map[string]Entry{}
 	for _, e := range c.Entries() {
 		at[e.Key] = e

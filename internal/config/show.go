@@ -44,8 +44,6 @@ func (c *Config) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(c.shown); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	return out.Bytes(), nil
+	err := encoder.Encode(c.shown)
+	return out.Bytes(), err
 }

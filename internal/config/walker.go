@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 )
 
-// maxItems bounds a list, a table, and a list of records. A node has some dozens of images.
+// maxItems bounds a list and a table. A node has some dozens of images.
 const maxItems = 1024
 
 // defaultPlace is the origin of defaults.
@@ -69,12 +70,13 @@ func (w *walker) written(key string) *yaml.Node {
 	return node
 }
 
-func (w *walker) add(place string, line int, err error) {
-	w.problems = append(w.problems, Problem{Place: place, Line: line, Problem: err.Error(), cause: err})
-}
-
-func (w *walker) report(line int, format string, args ...any) {
-	w.add(w.place, line, fmt.Errorf(format, args...))
+// report is about what stands at a path; empty: about the whole place.
+func (w *walker) report(line int, path, format string, args ...any) {
+	if path != "" {
+		path += ": "
+	}
+	err := fmt.Errorf("%s"+format, append([]any{path}, args...)...)
+	w.problems = append(w.problems, Problem{Place: w.place, Line: line, Problem: err.Error(), cause: err})
 }
 
 // section reads a mapping into a struct. A key that takes more than a text, and has no value, says nothing: all its
@@ -85,7 +87,7 @@ func (w *walker) section(path string, in *yaml.Node, dst reflect.Value, shown *y
 		f, known := find(keys, name.Value)
 		switch {
 		case !known:
-			w.report(name.Line, "unknown key %q, %s", join(path, name.Value), suggest(path, name.Value, keys))
+			w.report(name.Line, "", "unknown key %q, %s", join(path, name.Value), suggest(path, name.Value, keys))
 		case value.Tag == "!!null" && f.shape() != yaml.ScalarNode:
 		default:
 			w.value(join(path, f.name), f, value, dst.FieldByIndex(f.Index), child(shown, f.name))
@@ -103,14 +105,14 @@ func (w *walker) value(path string, f field, in *yaml.Node, dst reflect.Value, s
 	shown.Kind = shape
 	switch {
 	case len(in.Content) > 2*maxItems:
-		w.report(in.Line, "%s: more than %d entries", path, maxItems)
+		w.report(in.Line, path, "more than %d entries", maxItems)
 	case f.isSection():
 		w.section(path, in, dst, shown)
 	case shape == yaml.MappingNode:
 		w.table(path, f, in, dst, shown)
 	case in.Kind != yaml.SequenceNode:
-		w.report(in.Line, "%s: %s, want a list (- item)", path, kindName(in))
-	case f.isRecords():
+		w.report(in.Line, path, "%s, want a list (- item)", kindName(in))
+	case f.kind == "":
 		w.records(path, f, in, dst, shown)
 	default:
 		w.list(path, f, in, dst, shown)
@@ -130,17 +132,16 @@ func (w *walker) scalar(path string, f field, in, shown *yaml.Node) any {
 	switch {
 	case in.Kind == yaml.ScalarNode && slices.Contains([]string{"!!str", "!!int", "!!float", "!!timestamp", tag}, in.Tag):
 	case in.Tag == "!!bool":
-		w.report(in.Line, "%sa boolean, want text (in quotes where it is meant)", label(path))
+		w.report(in.Line, path, "a boolean, want text (in quotes where it is meant)")
 	default:
-		w.report(in.Line, "%s%s, want a single value", label(path), kindName(in))
+		w.report(in.Line, path, "%s, want a single value", kindName(in))
 		return nil
 	}
-	*shown = yaml.Node{
-		Kind: yaml.ScalarNode, Tag: tag, Value: in.Value, Line: in.Line, LineComment: origin(w.place, in.Line),
-	}
+	*shown = *textNode(in.Value)
+	shown.Tag, shown.Line, shown.LineComment = tag, in.Line, origin(w.place, in.Line)
 	value, err := w.convert(f, in.Value)
 	if err != nil {
-		w.report(in.Line, "%s%.200q: %w", label(path), in.Value, err)
+		w.report(in.Line, path, "%.200q: %w", in.Value, err)
 		return nil
 	}
 	return value
@@ -167,13 +168,100 @@ func (w *walker) convert(f field, text string) (any, error) {
 
 // assign sets a value that was read. A pointer says whether one was written.
 func assign(dst reflect.Value, value any) {
-	if value == nil {
+	v := reflect.ValueOf(value)
+	switch {
+	case !v.IsValid(): // it was reported
+	case dst.Kind() == reflect.Pointer && v.Kind() != reflect.Pointer:
+		dst.Set(reflect.New(dst.Type().Elem()))
+		dst.Elem().Set(v)
+	default:
+		dst.Set(v)
+	}
+}
+
+// list reads scalars, which replace those of before. An item may be several values.
+func (w *walker) list(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
+	shown.Content = nil
+	dst.Set(reflect.MakeSlice(f.Type, 0, len(in.Content)))
+	for _, item := range in.Content {
+		node := &yaml.Node{}
+		shown.Content = append(shown.Content, node)
+		switch value := reflect.ValueOf(w.scalar(path, f, item, node)); {
+		case !value.IsValid():
+		case value.Type() == f.Type:
+			dst.Set(reflect.AppendSlice(dst, value))
+		default:
+			dst.Set(reflect.Append(dst, value))
+		}
+	}
+}
+
+// table reads names and scalars, over those of before.
+func (w *walker) table(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
+	if dst.IsNil() {
+		dst.Set(reflect.MakeMap(f.Type))
+	}
+	w.pairs(path, in, func(name, item *yaml.Node) {
+		if _, err := kinds[f.Tag.Get("names")](name.Value, nil); err != nil {
+			w.report(name.Line, path, "%q: %w", name.Value, err)
+		}
+		if value := w.scalar(join(path, name.Value), f, item, child(shown, name.Value)); value != nil {
+			dst.SetMapIndex(reflect.ValueOf(name.Value), reflect.ValueOf(value))
+		}
+	})
+}
+
+// records reads mappings with the same keys. They replace those of the same name where they stand, or all where they
+// have no name.
+func (w *walker) records(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
+	if most, err := strconv.Atoi(f.Tag.Get("most")); err == nil && len(in.Content) > most {
+		w.report(in.Line, path, "%d %s, want at most %d", len(in.Content), f.name, most)
+	}
+	key, layered := strings.CutSuffix(f.Tag.Get("key"), ",layered")
+	if key == "" {
+		shown.Content = nil
+		dst.SetZero()
+	}
+	lines := map[string]int{}
+	for _, item := range in.Content {
+		entry, node := reflect.New(f.Type.Elem()).Elem(), &yaml.Node{Kind: yaml.MappingNode}
+		w.record(path, item, entry, node)
+		at := -1
+		if name := lookup(node, key); name != nil {
+			if line, twice := lines[name.Value]; twice {
+				w.report(name.Line, path, "repeated %s %q, first in line %d", key, name.Value, line)
+			}
+			lines[name.Value] = name.Line
+			at = slices.IndexFunc(shown.Content, func(n *yaml.Node) bool { return child(n, key).Value == name.Value })
+		}
+		if at < 0 || layered {
+			dst.Set(reflect.Append(dst, entry))
+			shown.Content = append(shown.Content, node)
+			continue
+		}
+		dst.Index(at).Set(entry)
+		shown.Content[at] = node
+	}
+}
+
+// record reads one entry of a list of records. What its keys ask of one another is looked at where each is right.
+func (w *walker) record(path string, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
+	before := len(w.problems)
+	if w.section(path, in, dst, shown); in.Kind != yaml.MappingNode {
 		return
 	}
-	v := reflect.ValueOf(value)
-	if dst.Kind() == reflect.Pointer && v.Kind() != reflect.Pointer {
-		dst.Set(reflect.New(dst.Type().Elem()))
-		dst = dst.Elem()
+	for _, f := range fields(dst.Type()) {
+		def, optional := f.Tag.Lookup("default")
+		switch {
+		case lookup(shown, f.name) != nil:
+		case optional:
+			value, _ := w.convert(f, def)
+			assign(dst.FieldByIndex(f.Index), value)
+		case !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty"):
+			w.report(in.Line, path, "%q is missing", f.name)
+		}
 	}
-	dst.Set(v)
+	if entry, is := reflect.TypeAssert[*Repository](dst.Addr()); is && len(w.problems) == before {
+		w.fit(path, entry, shown)
+	}
 }
