@@ -53,8 +53,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 	}
 	cmd.Flags().BoolVar(&retry, "retry", false, "apply also what did not come up before, or was rolled back")
 	cmd.Flags().BoolVar(&diff, "diff", false, "before it begins, show what becomes of each pod manifest, line by line")
-	a.outputFlag(cmd)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 // diffBefore is what an apply is about to write, by pod manifest. It is shown at once;
@@ -107,8 +106,7 @@ to return to, 4 held (the reason is shown).`,
 		},
 	}
 	allFlag(cmd, &all, "return every image, also those of the control plane")
-	a.outputFlag(cmd)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 // outcomesOf has the daemon do what restarts pods, with its progress shown, and
@@ -116,12 +114,12 @@ to return to, 4 held (the reason is shown).`,
 func (a *app) outcomesOf(
 	none string, do func(*api.Client, func(agent.Progress)) ([]statuspage.Outcome, error),
 ) error {
-	settings, err := a.settings()
+	daemon, err := a.daemonClient()
 	if err != nil {
 		return err
 	}
 	bar := statuspage.NewProgress(a.files.err)
-	out, err := do(api.NewClient(settings.socket("agent.sock")), bar.Show)
+	out, err := do(daemon, bar.Show)
 	bar.End()
 	if err != nil {
 		return err

@@ -5,12 +5,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "check",
 		Short: "Ask the running daemon to poll now, and show what it found",
 		Long: `check has the running daemon ask every source now, tag lists included, stage
@@ -23,12 +22,12 @@ or unchecked, 4 held. What it found is shown all the same.`,
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			settings, err := a.settings()
+			daemon, err := a.daemonClient()
 			if err != nil {
 				return err
 			}
 			bar := statuspage.NewProgress(a.files.err)
-			s, err := api.NewClient(settings.socket("agent.sock")).Check(cmd.Context(), bar.Show)
+			s, err := daemon.Check(cmd.Context(), bar.Show)
 			bar.End()
 			if s.SchemaVersion != 0 {
 				if perr := a.printStatus(s); perr != nil {
@@ -40,7 +39,5 @@ or unchecked, 4 held. What it found is shown all the same.`,
 			}
 			return endOf(s.State)
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }

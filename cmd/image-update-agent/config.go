@@ -12,18 +12,11 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Show or check the configuration",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.configShowCommand(), a.configCheckCommand())
-	return cmd
+	return group("config", "Show or check the configuration", a.configShowCommand(), a.configCheckCommand())
 }
 
 func (a *app) configShowCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "show",
 		Short: "Show every setting in force, and where it comes from",
 		Example: `  image-update-agent config show
@@ -34,19 +27,16 @@ func (a *app) configShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.output == "json" {
-				return a.printJSON(c.Entries())
-			}
-			out, err := c.YAML()
-			if err != nil {
+			return a.show(c.Entries(), func() error {
+				out, err := c.YAML()
+				if err != nil {
+					return err
+				}
+				_, err = a.out.Write(out)
 				return err
-			}
-			_, err = a.out.Write(out)
-			return err
+			})
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 // checkedConfig is `config check --output json`.
@@ -56,7 +46,7 @@ type checkedConfig struct {
 }
 
 func (a *app) configCheckCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration; exit 2 and say where, if something is wrong",
 		Example: `  image-update-agent config check
@@ -83,7 +73,5 @@ func (a *app) configCheckCommand() *cobra.Command {
 			}
 			return nil
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }

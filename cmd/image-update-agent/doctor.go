@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check the node, and say what to do about each finding",
 		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
@@ -36,9 +36,7 @@ check failed; warnings and advice do not count.`,
 			}
 			return nil
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 func (a *app) examine(ctx context.Context) []doctor.Finding {

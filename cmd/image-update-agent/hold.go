@@ -5,24 +5,20 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 func (a *app) holdCommand() *cobra.Command {
-	var all bool
-	var end, reason string
+	var req api.HoldRequest
+	var end string
 	cmd := &cobra.Command{
 		Use:   "hold {IMAGE... | --all}",
 		Short: "Keep images from being applied until a time, or until unhold",
@@ -37,24 +33,21 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		Example: `  image-update-agent hold velum --until 2026-12-24 --reason "no changes before the holidays"
   image-update-agent hold --all --until 72h
   image-update-agent hold private.yaml --until 7d --output json`,
-		Args:              imagesOrAll(&all),
+		Args:              imagesOrAll(&req.All),
 		ValidArgsFunction: a.completeImages,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req := api.HoldRequest{Which: api.Which{Images: args, All: all}, Reason: reason}
-			var err error
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			req.Images = args
 			if req.Until, err = holdEnd(end, time.Now()); err != nil {
 				return usageError{err}
 			}
-			if reason != "" {
-				if err := config.CheckReason(reason); err != nil {
-					return usageError{fmt.Errorf("--reason: %w", err)}
-				}
+			if err := config.CheckReason(req.Reason); req.Reason != "" && err != nil {
+				return usageError{fmt.Errorf("--reason: %w", err)}
 			}
-			settings, err := a.settings()
+			daemon, err := a.daemonClient()
 			if err != nil {
 				return err
 			}
-			held, err := api.NewClient(settings.socket("agent.sock")).Hold(cmd.Context(), req)
+			held, err := daemon.Hold(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
@@ -63,14 +56,13 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 	}
 	cmd.Flags().StringVar(&end, "until", "",
 		"the end of the hold: 2026-12-24, 2026-12-24T18:00:00+01:00, or from now: 12h, 7d; without it there is none")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read the status")
-	allFlag(cmd, &all, "hold every image")
-	a.outputFlag(cmd)
-	return cmd
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for those who read the status")
+	allFlag(cmd, &req.All, "hold every image")
+	return a.withOutput(cmd)
 }
 
 func (a *app) unholdCommand() *cobra.Command {
-	var all bool
+	var req api.UnholdRequest
 	cmd := &cobra.Command{
 		Use:   "unhold {IMAGE... | --all}",
 		Short: "Take back what hold did",
@@ -81,30 +73,23 @@ Exit status: 0 taken back, 1 it did not work, 2 unknown image, 3 nothing of it
 was held.`,
 		Example: `  image-update-agent unhold velum
   image-update-agent unhold --all`,
-		Args:              imagesOrAll(&all),
+		Args:              imagesOrAll(&req.All),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			settings, err := a.settings()
+			daemon, err := a.daemonClient()
 			if err != nil {
 				return err
 			}
-			req := api.UnholdRequest{Which: api.Which{Images: args, All: all}}
-			held, err := api.NewClient(settings.socket("agent.sock")).Unhold(cmd.Context(), req)
+			req.Images = args
+			held, err := daemon.Unhold(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
-			if err := a.printUnheld(held); err != nil {
-				return err
-			}
-			if len(held) == 0 {
-				return exitError{exitNothing}
-			}
-			return nil
+			return a.printUnheld(held)
 		},
 	}
-	allFlag(cmd, &all, "take back every hold")
-	a.outputFlag(cmd)
-	return cmd
+	allFlag(cmd, &req.All, "take back every hold")
+	return a.withOutput(cmd)
 }
 
 func allFlag(cmd *cobra.Command, all *bool, usage string) {
@@ -167,22 +152,17 @@ type heldView struct {
 }
 
 func (a *app) printHeld(held []string, req api.HoldRequest) error {
-	if a.output == "json" {
-		v := heldView{Held: append([]string{}, held...), Reason: req.Reason}
-		if !req.Until.IsZero() {
-			until := req.Until.UTC()
-			v.Until = &until
-		}
-		return a.printJSON(v)
-	}
-	until := "until unhold"
+	v, until := heldView{Held: append([]string{}, held...), Reason: req.Reason}, "until unhold"
 	if !req.Until.IsZero() {
+		v.Until = new(req.Until.UTC())
 		until = "until " + terminal.Clock(req.Until, a.zone)
 	}
-	for _, h := range held {
-		fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))
-	}
-	return nil
+	return a.show(v, func() error {
+		for _, h := range held {
+			fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))
+		}
+		return nil
+	})
 }
 
 // unheldView is `unhold --output json`.
@@ -191,16 +171,19 @@ type unheldView struct {
 }
 
 func (a *app) printUnheld(held []string) error {
-	if a.output == "json" {
-		return a.printJSON(unheldView{append([]string{}, held...)})
+	err := a.show(unheldView{append([]string{}, held...)}, func() error {
+		for _, h := range held {
+			fmt.Fprintf(a.out, "held no more: %s\n", everyImage(h))
+		}
+		if len(held) == 0 {
+			fmt.Fprintln(a.out, "nothing of it was held by `hold`; `image-update-agent status` shows what holds")
+		}
+		return nil
+	})
+	if err == nil && len(held) == 0 {
+		return exitError{exitNothing}
 	}
-	for _, h := range held {
-		fmt.Fprintf(a.out, "held no more: %s\n", everyImage(h))
-	}
-	if len(held) == 0 {
-		fmt.Fprintln(a.out, "nothing of it was held by `hold`; `image-update-agent status` shows what holds")
-	}
-	return nil
+	return err
 }
 
 func everyImage(held string) string {
@@ -208,37 +191,4 @@ func everyImage(held string) string {
 		return "every image"
 	}
 	return held
-}
-
-// completeImages offers what a person may call an image: the end of its
-// repository, the repository, the pod manifest. It asks nobody: the last status
-// is in a file.
-func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	settings, err := a.settings()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	s, err := settings.lastStatus()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return imageNames(s, args, begun), cobra.ShellCompDirectiveNoFileComp
-}
-
-// imageNames are the names in a status that begin so, without those that stand
-// there already. Sorted.
-func imageNames(s agent.Status, args []string, begun string) []string {
-	names := map[string]bool{}
-	for _, i := range s.Images {
-		names[i.Image], names[path.Base(i.Image)] = true, true
-	}
-	for _, p := range s.PodManifests {
-		names[p.PodManifest] = true
-	}
-	for name := range names {
-		if !strings.HasPrefix(name, begun) || slices.Contains(args, name) {
-			delete(names, name)
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }

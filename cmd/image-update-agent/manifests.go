@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -24,14 +23,8 @@ import (
 const maxPodManifest = 1 << 20
 
 func (a *app) manifestsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "manifests",
-		Short: "Look at pod manifests, and render them, by hand",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.manifestsImagesCommand(), a.manifestsRenderCommand())
-	return cmd
+	return group("manifests", "Look at pod manifests, and render them, by hand",
+		a.manifestsImagesCommand(), a.manifestsRenderCommand())
 }
 
 // imageLine is one line of `manifests images --output json`.
@@ -71,9 +64,8 @@ func (a *app) manifestsImagesCommand() *cobra.Command {
 			return errors.Join(a.printImages(lines), unfound, err)
 		},
 	}
-	a.outputFlag(cmd)
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 func (a *app) printImages(lines []imageLine) error {
@@ -116,52 +108,39 @@ func (a *app) eachFile(ctx context.Context, paths []string, f func(path string, 
 
 // inputs are the files, the visible files of each directory, and standard input.
 // Those that are found are returned with the error about others.
-func inputs(args []string) ([]string, error) {
-	var all []string
-	var errs []error
+func inputs(args []string) (paths []string, unread error) {
 	for _, arg := range args {
-		paths, err := expand(arg)
-		all, errs = append(all, paths...), append(errs, err)
-	}
-	return all, errors.Join(errs...)
-}
-
-func expand(arg string) ([]string, error) {
-	if info, err := os.Stat(arg); arg == standardInput || err != nil || !info.IsDir() {
-		return []string{arg}, nil //nolint:nilerr // a missing file is reported when it is read
-	}
-	entries, err := os.ReadDir(arg)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && e.Type().IsRegular() {
-			out = append(out, filepath.Join(arg, e.Name()))
+		if info, err := os.Stat(arg); arg == standardInput || err != nil || !info.IsDir() {
+			paths = append(paths, arg) // a missing file is reported when it is read
+			continue
+		}
+		entries, err := os.ReadDir(arg)
+		unread = errors.Join(unread, err)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") && e.Type().IsRegular() {
+				paths = append(paths, filepath.Join(arg, e.Name()))
+			}
 		}
 	}
-	slices.Sort(out)
-	return out, nil
+	return paths, unread
 }
 
+// readFile reads a file, or standard input. Its errors do not name the path.
 func (a *app) readFile(path string) ([]byte, error) {
-	if path == standardInput {
-		return readBounded(a.in)
+	in := a.in
+	if path != standardInput {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, unpath(err)
+		}
+		defer f.Close()
+		in = f
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(in, maxPodManifest+1))
+	switch {
+	case err != nil:
 		return nil, unpath(err)
-	}
-	defer f.Close()
-	return readBounded(f)
-}
-
-func readBounded(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxPodManifest+1))
-	if err != nil {
-		return nil, unpath(err)
-	}
-	if len(data) > maxPodManifest {
+	case len(data) > maxPodManifest:
 		return nil, fmt.Errorf("larger than %d bytes", maxPodManifest)
 	}
 	return data, nil

@@ -24,18 +24,13 @@ type repositories []repository
 // add takes the images that kubelet would pull: no text that only mentions one.
 func (r *repositories) add(images []manifests.Image, rewrites []manifests.Rewrite) {
 	for _, img := range images {
-		if img.Document > 0 || !pulled(img) {
-			continue
-		}
 		name := manifests.SplitReference(img.Reference).Name
-		if found := (repository{name, manifests.Rewritten(name, rewrites)}); name != "" && !slices.Contains(*r, found) {
+		isText := img.Kind == manifests.KindArgument || img.Kind == manifests.KindEnvironment
+		found := repository{name, manifests.Rewritten(name, rewrites)}
+		if img.Document == 0 && !isText && name != "" && !slices.Contains(*r, found) {
 			*r = append(*r, found)
 		}
 	}
-}
-
-func pulled(img manifests.Image) bool {
-	return img.Kind != manifests.KindArgument && img.Kind != manifests.KindEnvironment
 }
 
 // setting is one --set.
@@ -64,7 +59,7 @@ func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[
 	for _, rewrite := range rewrites {
 		if !slices.ContainsFunc(r, func(r repository) bool { return r.under(rewrite.From) || r.under(rewrite.To) }) {
 			errs = append(errs, fmt.Errorf("--rewrite %s=%s: fits no image%s",
-				rewrite.From, rewrite.To, r.meant(rewrite.From, leading)))
+				rewrite.From, rewrite.To, r.meant(rewrite.From, false)))
 		}
 	}
 	for _, set := range sets {
@@ -103,7 +98,7 @@ func (r repositories) find(key string) ([]string, error) {
 			return written, nil
 		}
 	}
-	return nil, fmt.Errorf("fits no image%s", r.meant(key, trailing))
+	return nil, fmt.Errorf("fits no image%s", r.meant(key, true))
 }
 
 func (r repository) under(prefix string) bool {
@@ -113,15 +108,21 @@ func (r repository) under(prefix string) bool {
 // shown bounds the names in an error: a pod has a handful.
 const shown = 8
 
-// meant words what a name that fits nothing may have been meant for: the nearest of
-// the names that part cuts to its length, or all names.
-func (r repositories) meant(name string, part func(full string, components int) string) string {
+// meant says what a name that fits nothing may have been meant for: the nearest beginning, or end, of a repository with
+// as many components, or all repositories.
+func (r repositories) meant(name string, isEnd bool) string {
+	components := 1 + strings.Count(name, "/")
 	var parts, written []string
 	namesake := ""
 	for _, repo := range r {
 		written = append(written, repo.written)
 		for _, full := range []string{repo.written, repo.rewritten} {
-			parts = append(parts, part(full, 1+strings.Count(name, "/")))
+			all := strings.Split(full, "/")
+			from, to := 0, min(components, len(all))
+			if isEnd {
+				from, to = len(all)-to, len(all)
+			}
+			parts = append(parts, strings.Join(all[from:to], "/"))
 			if path.Base(full) == path.Base(name) {
 				namesake = full
 			}
@@ -140,18 +141,7 @@ func (r repositories) meant(name string, part func(full string, components int) 
 	return "; the files have " + strings.Join(written, ", ")
 }
 
-// leading and trailing cut a name to its first or last components.
-func leading(name string, components int) string {
-	parts := strings.Split(name, "/")
-	return strings.Join(parts[:min(components, len(parts))], "/")
-}
-
-func trailing(name string, components int) string {
-	parts := strings.Split(name, "/")
-	return strings.Join(parts[len(parts)-min(components, len(parts)):], "/")
-}
-
-// missingTagsError is a placeholder that no --set gives a tag.
+// missingTagsError has the repositories whose placeholder no --set gives a tag.
 type missingTagsError struct {
 	error
 
@@ -162,7 +152,8 @@ func (e missingTagsError) Unwrap() error { return e.error }
 
 // options are the --set that are missing.
 func (e missingTagsError) options() string {
-	return "--set " + strings.Join(e.repositories, "=TAG --set ") + "=TAG"
+	slices.Sort(e.repositories)
+	return "--set " + strings.Join(slices.Compact(e.repositories), "=TAG --set ") + "=TAG"
 }
 
 // missingTags names the repositories whose placeholder is left, and can be replaced.
@@ -176,12 +167,4 @@ func missingTags(err error) []string {
 		}
 	}
 	return names
-}
-
-func withMissingTags(err error, names []string) error {
-	if len(names) == 0 {
-		return err
-	}
-	slices.Sort(names)
-	return missingTagsError{err, slices.Compact(names)}
 }

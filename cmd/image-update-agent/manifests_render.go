@@ -59,9 +59,8 @@ the files is an error, and nothing is rendered then.`,
 	f.StringVar(&o.to, "to", "", "write the results into this directory, which is made where it is not there")
 	values(cmd, "pull-policy", "Always", "IfNotPresent")
 	_ = cmd.MarkFlagDirname("to") // it was just defined
-	a.outputFlag(cmd)
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 // renderedFile is one line of `manifests render --output json`.
@@ -127,8 +126,11 @@ func (a *app) render(ctx context.Context, o renderOptions, args []string) error 
 		}
 		done = append(done, f)
 	}
-	errs = append(errs, a.printRendered(o, done))
-	return withMissingTags(errors.Join(errs...), missing)
+	err = errors.Join(append(errs, a.printRendered(o, done))...)
+	if len(missing) > 0 {
+		return missingTagsError{err, missing}
+	}
+	return err
 }
 
 func (f *renderedFile) render(overrides manifests.Overrides) error {

@@ -53,8 +53,7 @@ offered, with the rule that refuses it. It changes nothing.`,
 	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show also what becomes of each pod manifest, line by line")
 	sourceFlag(cmd, &source)
-	a.outputFlag(cmd)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 // addDiffs adds what becomes of each pod manifest to the view of a plan.

@@ -16,7 +16,7 @@ import (
 // putBackCommand is for the unit, and hidden: a daemon does the same when it
 // starts.
 func (a *app) putBackCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "put-back",
 		Short: "Put back the pod manifests that were set aside",
 		Long: `put-back ends what a daemon that was killed in the middle of an apply has left:
@@ -45,9 +45,7 @@ configuration names, else /etc/kubernetes/manifests, and ends with 2.`,
 			names, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PutBack(cmd.Context())
 			return errors.Join(a.printPutBack(names), err, wrong)
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 // putBackView is `put-back --output json`.
@@ -56,13 +54,12 @@ type putBackView struct {
 }
 
 func (a *app) printPutBack(names []string) error {
-	if a.output == "json" {
-		return a.printJSON(putBackView{append([]string{}, names...)})
-	}
-	for _, name := range names {
-		fmt.Fprintln(a.out, name)
-	}
-	return nil
+	return a.show(putBackView{append([]string{}, names...)}, func() error {
+		for _, name := range names {
+			fmt.Fprintln(a.out, name)
+		}
+		return nil
+	})
 }
 
 // podManifests is kubelet's directory as configured. With a configuration that

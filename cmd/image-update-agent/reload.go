@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -29,11 +28,11 @@ It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 		Hidden:  true,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.settings()
+			daemon, err := a.daemonClient()
 			if err != nil {
 				return err
 			}
-			return api.NewClient(s.socket("agent.sock")).Reload(cmd.Context())
+			return daemon.Reload(cmd.Context())
 		},
 	}
 }

@@ -19,7 +19,7 @@ import (
 // renderCommand is for the unit that runs before kubelet, and hidden: later the
 // daemon does its work.
 func (a *app) renderCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "render",
 		Short: "Bring pod manifests to the templates of the system that boots",
 		Long: `render is what image-update-agent-render.service runs at boot, before kubelet
@@ -43,9 +43,7 @@ with 4.`,
 		Hidden:  true,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.renderAtBoot(cmd.Context()) },
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 func (a *app) renderAtBoot(ctx context.Context) error {
@@ -90,16 +88,15 @@ func (a *app) printBoot(steps []agent.BootStep) error {
 	for _, step := range steps {
 		views = append(views, viewOfBoot(step))
 	}
-	if a.output == "json" {
-		return a.printJSON(views)
-	}
-	for _, v := range views {
-		if v.Result == bootUnchanged {
-			v.Result = "stays as it is"
+	return a.show(views, func() error {
+		for _, v := range views {
+			if v.Result == bootUnchanged {
+				v.Result = "stays as it is"
+			}
+			fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, terminal.InZone(v.Reason, a.zone))
 		}
-		fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, terminal.InZone(v.Reason, a.zone))
-	}
-	return nil
+		return nil
+	})
 }
 
 const bootUnchanged = "unchanged"

@@ -167,15 +167,6 @@ restarted without approval.`,
 	return cmd
 }
 
-// completeFiles has files completed for the global flags that name one, and nowhere
-// else, unless a verb says otherwise.
-func completeFiles(cmd *cobra.Command) {
-	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	// The flags were just defined, so marking cannot go wrong.
-	_ = cmd.MarkPersistentFlagFilename("config", "yaml")
-	_ = cmd.MarkPersistentFlagDirname("root")
-}
-
 // checkPaths refuses paths that are most likely the empty variable of a script. It
 // would mean the host itself, or some other default, in the place of what was meant.
 func checkPaths(cmd *cobra.Command, _ []string) error {
@@ -215,8 +206,18 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// outputFlag adds --output to a verb.
-func (a *app) outputFlag(cmd *cobra.Command) {
+// group is a verb that only has verbs.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// withOutput adds --output to a verb.
+func (a *app) withOutput(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "text for people, json for programs")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if a.output != "text" && a.output != "json" {
@@ -225,12 +226,7 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 		return nil
 	}
 	values(cmd, "output", "text", "json")
-}
-
-// values has the values of a flag completed.
-func values(cmd *cobra.Command, flag string, all ...string) {
-	// The flag was just defined, so registering cannot go wrong.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
 }
 
 // noArgs refuses arguments as a usage error, and names the nearest verb.

@@ -71,8 +71,7 @@ before the pod is touched. See docs/air-gap.md.`,
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "do one cycle in the foreground and end")
 	sourceFlag(cmd, &source)
-	a.outputFlag(cmd)
-	return cmd
+	return a.withOutput(cmd)
 }
 
 // once does a single cycle.

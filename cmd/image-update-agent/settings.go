@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -40,6 +41,15 @@ func (a *app) settings() (settings, error) {
 		return settings{}, err
 	}
 	return settings{Settings: c.Settings, root: filepath.Clean(a.root)}, nil
+}
+
+// daemonClient asks the daemon to act.
+func (a *app) daemonClient() (*api.Client, error) {
+	s, err := a.settings()
+	if err != nil {
+		return nil, err
+	}
+	return api.NewClient(s.socket("agent.sock")), nil
 }
 
 // socket is the path of one of the daemon's sockets.

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "status",
 		Short: "Show what runs, what is offered, and why not more",
 		Long: `status shows the node as the daemon knows it. Without a daemon it shows the last
@@ -47,9 +47,7 @@ status that was written, and how old it is.`,
 			}
 			return a.printStatus(s)
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 // printStatus writes a status as the user asked for it.

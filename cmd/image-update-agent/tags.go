@@ -23,17 +23,12 @@ import (
 const maxTagLine = 4 << 10
 
 func (a *app) tagsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tags",
-		Short: "Parse and sort image tags of SUSE's three-tag scheme, and find the newest",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	var dialect string
+	cmd := group("tags", "Parse and sort image tags of SUSE's three-tag scheme, and find the newest",
+		a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
 	dialects := []string{"core", "hyphen", "hyphen-dash", "short-b", "plus"}
 	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(dialects, ", "))
 	values(cmd, "dialect", dialects...)
-	cmd.AddCommand(a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
 	return cmd
 }
 
@@ -45,50 +40,37 @@ type parsedTag struct {
 	Rev    string `json:"rev"`
 	Build  string `json:"build"`
 	Reason string `json:"reason"` // why it is malformed or invalid
-}
 
-// newestTag is `tags newest --output json`.
-type newestTag struct {
-	Follow string `json:"follow"`
-	Newest string `json:"newest"` // empty: nothing is newer
-	Change string `json:"change"`
+	tag tags.Tag // of SUSE's scheme
 }
 
 func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:   "parse [TAG...]",
 		Short: "Show the parts of tags: form, application version, revision, build",
 		Example: `  image-update-agent tags parse 2.6.2-rev1-build5.1
   skopeo list-tags docker://registry.suse.com/caasp/v4/velum | jq -r '.Tags[]' |
     image-update-agent tags parse --output json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := tags.ParseDialect(*dialect)
-			if err != nil {
-				return usageError{err}
-			}
-			names, err := a.arguments(cmd.Context(), args)
+			parsed, err := a.parseTags(cmd.Context(), args, *dialect)
 			if err != nil {
 				return err
 			}
-			return a.printParsed(names, d)
+			return a.printParsed(parsed)
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
-func (a *app) printParsed(names []string, d tags.Dialect) error {
-	parsed := make([]parsedTag, 0, len(names))
-	wrong := false
-	for _, name := range names {
-		p := parseTag(name, d)
-		parsed, wrong = append(parsed, p), wrong || p.Reason != ""
-	}
+func (a *app) printParsed(parsed []parsedTag) error {
 	if a.output == "json" {
 		return printLines(a.encoder(), parsed)
 	}
+	wrong := slices.ContainsFunc(parsed, func(p parsedTag) bool { return p.Reason != "" })
 	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {
+		for n := range cells {
+			cells[n] = cmp.Or(cells[n], "-")
+		}
 		if !wrong {
 			cells = cells[:len(cells)-1]
 		}
@@ -98,35 +80,13 @@ func (a *app) printParsed(names []string, d tags.Dialect) error {
 		row("TAG", "FORM", "APP", "REV", "BUILD", "REASON")
 	}
 	for _, p := range parsed {
-		cells := []string{terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Reason}
-		for n := range cells {
-			cells[n] = cmp.Or(cells[n], "-")
-		}
-		row(cells...)
+		row(terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Reason)
 	}
 	return table.Flush()
 }
 
-func parseTag(name string, d tags.Dialect) parsedTag {
-	t, err := d.Parse(name)
-	if err == nil {
-		return parsedOf(t)
-	}
-	p := parsedTag{Tag: name, Form: "foreign", Reason: tags.Reason(err)}
-	if _, ok := errors.AsType[*tags.MalformedError](err); ok {
-		p.Form = "malformed"
-	} else if errors.Is(err, tags.ErrInvalid) {
-		p.Form = "invalid"
-	}
-	return p
-}
-
-func parsedOf(t tags.Tag) parsedTag {
-	return parsedTag{Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build()}
-}
-
 func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:     "sort [TAG...]",
 		Short:   "Sort SUSE tags, oldest first; others are left out and counted",
 		Example: `  image-update-agent tags sort 4.0.0-rev1-build1.10 4.0.0-rev1-build1.9`,
@@ -135,27 +95,24 @@ func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(list, tags.Compare)
-			return a.printSorted(list)
+			slices.SortFunc(list, func(x, y parsedTag) int { return tags.Compare(x.tag, y.tag) })
+			if a.output == "json" {
+				return printLines(a.encoder(), list)
+			}
+			out := bufio.NewWriter(a.out)
+			for _, p := range list {
+				fmt.Fprintln(out, p.Tag)
+			}
+			return out.Flush()
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
-func (a *app) printSorted(list []tags.Tag) error {
-	if a.output == "json" {
-		sorted := make([]parsedTag, 0, len(list))
-		for _, t := range list {
-			sorted = append(sorted, parsedOf(t))
-		}
-		return printLines(a.encoder(), sorted)
-	}
-	out := bufio.NewWriter(a.out)
-	for _, t := range list {
-		fmt.Fprintln(out, t)
-	}
-	return out.Flush()
+// newestTag is `tags newest --output json`.
+type newestTag struct {
+	Follow string `json:"follow"`
+	Newest string `json:"newest"` // empty: nothing is newer
+	Change string `json:"change"`
 }
 
 func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
@@ -195,66 +152,78 @@ Exit status: 0 it is newer, 3 nothing is newer, and nothing is printed.`,
 	changes := []string{"none", "rebuild", "revision", "patch", "minor", "major"}
 	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: "+strings.Join(changes, ", "))
 	values(cmd, "updates", changes...)
-	a.outputFlag(cmd)
-	return cmd
+	return a.withOutput(cmd)
 }
 
-func (a *app) printNewest(list []tags.Tag, from tags.Tag, largest tags.Change) error {
-	newest, _ := tags.Newest(list, from, largest)
+func (a *app) printNewest(list []parsedTag, from tags.Tag, largest tags.Change) error {
+	var all []tags.Tag
+	for _, p := range list {
+		all = append(all, p.tag)
+	}
+	newest, _ := tags.Newest(all, from, largest)
 	change := tags.ChangeBetween(from, newest)
+	view, end := newestTag{from.String(), newest.String(), change.String()}, error(nil)
 	if change <= tags.Same {
-		if a.output == "json" {
-			if err := a.printJSON(newestTag{Follow: from.String()}); err != nil {
-				return err
-			}
-		}
 		fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, largest)
-		return exitError{exitNothing}
+		view, end = newestTag{Follow: from.String()}, exitError{exitNothing}
 	}
-	if a.output == "json" {
-		return a.printJSON(newestTag{Follow: from.String(), Newest: newest.String(), Change: change.String()})
-	}
-	_, err := fmt.Fprintln(a.out, newest)
-	return err
+	err := a.show(view, func() error {
+		if end != nil {
+			return nil
+		}
+		_, err := fmt.Fprintln(a.out, newest)
+		return err
+	})
+	return cmp.Or(err, end)
 }
 
-// suseTags parses the SUSE tags among the arguments and counts the others.
-func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]tags.Tag, error) {
+// parseTags reads tags, those that are none with the reason.
+func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
 	d, err := tags.ParseDialect(dialect)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	names, err := a.arguments(ctx, args)
+	names := args
+	if len(names) == 0 {
+		if names, err = await(ctx, func() ([]string, error) { return linesOf(a.in) }); err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	parsed := make([]parsedTag, 0, len(names))
+	for _, name := range names {
+		parsed = append(parsed, parseTag(name, d))
+	}
+	return parsed, nil
+}
+
+func parseTag(name string, d tags.Dialect) parsedTag {
+	t, err := d.Parse(name)
+	if err == nil {
+		return parsedTag{Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build(), tag: t}
+	}
+	p := parsedTag{Tag: name, Form: "foreign", Reason: tags.Reason(err)}
+	if _, ok := errors.AsType[*tags.MalformedError](err); ok {
+		p.Form = "malformed"
+	} else if errors.Is(err, tags.ErrInvalid) {
+		p.Form = "invalid"
+	}
+	return p
+}
+
+// suseTags reads the SUSE tags, and counts the others.
+func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
+	all, err := a.parseTags(ctx, args, dialect)
 	if err != nil {
 		return nil, err
 	}
-	var list []tags.Tag
-	left := map[string]int{}
-	for _, n := range names {
-		if t, err := d.Parse(n); err == nil {
-			list = append(list, t)
-		} else {
-			left[parseTag(n, d).Form]++
-		}
-	}
 	for _, form := range []string{"malformed", "foreign", "invalid"} {
-		if left[form] > 0 {
-			fmt.Fprintf(a.err, "left out: %d %s\n", left[form], form)
+		before := len(all)
+		all = slices.DeleteFunc(all, func(p parsedTag) bool { return p.Form == form })
+		if left := before - len(all); left > 0 {
+			fmt.Fprintf(a.err, "left out: %d %s\n", left, form)
 		}
 	}
-	return list, nil
-}
-
-// arguments are the arguments, or the lines of standard input without any.
-func (a *app) arguments(ctx context.Context, args []string) ([]string, error) {
-	if len(args) > 0 {
-		return args, nil
-	}
-	lines, err := await(ctx, func() ([]string, error) { return linesOf(a.in) })
-	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
-	}
-	return lines, nil
+	return all, nil
 }
 
 // linesOf are the lines of a text, without empty ones.

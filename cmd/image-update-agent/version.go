@@ -14,7 +14,7 @@ import (
 var version = "devel"
 
 func (a *app) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.withOutput(&cobra.Command{
 		Use:     "version",
 		Short:   "Show the version",
 		Example: `  image-update-agent version --output json`,
@@ -25,9 +25,7 @@ func (a *app) versionCommand() *cobra.Command {
 			}
 			return a.printVersion()
 		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	})
 }
 
 func (a *app) printVersion() error {
