@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -92,10 +94,10 @@ func isConfig(err error) bool {
 
 // hint says what to do next.
 func hint(verb *cobra.Command, err error) string {
-	missing, isMissing := errors.AsType[missingTagsError](err)
+	missing, isMissing := errors.AsType[filerender.MissingTagsError](err)
 	switch {
 	case isMissing:
-		return "give the tags with " + missing.options()
+		return "give the tags with --set " + strings.Join(missing.Repositories, "=TAG --set ") + "=TAG"
 	case errors.Is(err, agent.ErrUnknownImage):
 		return "`image-update-agent status` lists the images that are followed"
 	case errors.Is(err, state.ErrLocked):

@@ -24,6 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
+	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
@@ -271,7 +272,7 @@ var views = map[string][]any{
 	"tags parse, tags sort":     {parsedTag{}},
 	"tags newest":               {newestTag{}},
 	"manifests images":          {imageLine{}},
-	"manifests render":          {renderedFile{}},
+	"manifests render":          {filerender.File{}},
 }
 
 // Each field of each verb's JSON, and each verb that has any.

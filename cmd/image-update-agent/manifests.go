@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -49,19 +49,26 @@ func (a *app) manifestsImagesCommand() *cobra.Command {
   image-update-agent manifests images --output json velum.yaml | jq 'select(.editable | not)'`,
 		Args: someArgs(1, "a file or directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var lines []imageLine
 			paths, unfound := inputs(args)
-			err := a.eachFile(cmd.Context(), paths, func(path string, data []byte) error {
-				pod, err := manifests.Parse(data)
+			var lines []imageLine
+			errs := []error{unfound}
+			for _, path := range paths { // one bad file does not hide the others
+				var pod manifests.Pod
+				data, err := await(cmd.Context(), func() ([]byte, error) { return a.readFile(path) })
+				if err == nil {
+					pod, err = manifests.Parse(data)
+				}
+				if err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", path, err))
+				}
 				for _, i := range pod.Images {
 					lines = append(lines, imageLine{
 						File: path, Line: i.Line, Column: i.Column, Container: i.Container, Kind: string(i.Kind),
 						Reference: i.Reference, PullPolicy: i.PullPolicy, Editable: i.Editable, Reason: i.Reason,
 					})
 				}
-				return err
-			})
-			return errors.Join(a.printImages(lines), unfound, err)
+			}
+			return errors.Join(append([]error{a.printImages(lines)}, errs...)...)
 		},
 	}
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
@@ -87,30 +94,11 @@ func (a *app) printImages(lines []imageLine) error {
 	return table.Flush()
 }
 
-// standardInput is an argument in the place of a file.
-const standardInput = "-"
-
-// eachFile calls f for each of the paths of inputs. One bad file does not hide the
-// others.
-func (a *app) eachFile(ctx context.Context, paths []string, f func(path string, data []byte) error) error {
-	var errs []error
-	for _, path := range paths {
-		data, err := await(ctx, func() ([]byte, error) { return a.readFile(path) })
-		if err == nil {
-			err = f(path, data)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // inputs are the files, the visible files of each directory, and standard input.
 // Those that are found are returned with the error about others.
 func inputs(args []string) (paths []string, unread error) {
 	for _, arg := range args {
-		if info, err := os.Stat(arg); arg == standardInput || err != nil || !info.IsDir() {
+		if info, err := os.Stat(arg); arg == filerender.StandardInput || err != nil || !info.IsDir() {
 			paths = append(paths, arg) // a missing file is reported when it is read
 			continue
 		}
@@ -128,7 +116,7 @@ func inputs(args []string) (paths []string, unread error) {
 // readFile reads a file, or standard input. Its errors do not name the path.
 func (a *app) readFile(path string) ([]byte, error) {
 	in := a.in
-	if path != standardInput {
+	if path != filerender.StandardInput {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, unpath(err)

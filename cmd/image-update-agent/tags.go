@@ -162,19 +162,17 @@ func (a *app) printNewest(list []parsedTag, from tags.Tag, largest tags.Change) 
 	}
 	newest, _ := tags.Newest(all, from, largest)
 	change := tags.ChangeBetween(from, newest)
-	view, end := newestTag{from.String(), newest.String(), change.String()}, error(nil)
-	if change <= tags.Same {
-		fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, largest)
-		view, end = newestTag{Follow: from.String()}, exitError{exitNothing}
+	if change > tags.Same {
+		return a.show(newestTag{from.String(), newest.String(), change.String()}, func() error {
+			_, err := fmt.Fprintln(a.out, newest)
+			return err
+		})
 	}
-	err := a.show(view, func() error {
-		if end != nil {
-			return nil
-		}
-		_, err := fmt.Fprintln(a.out, newest)
+	fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, largest)
+	if err := a.show(newestTag{Follow: from.String()}, func() error { return nil }); err != nil {
 		return err
-	})
-	return cmp.Or(err, end)
+	}
+	return exitError{exitNothing}
 }
 
 // parseTags reads tags, those that are none with the reason.

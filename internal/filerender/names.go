@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filerender
 
 import (
 	"cmp"
@@ -141,20 +141,15 @@ func (r repositories) meant(name string, isEnd bool) string {
 	return "; the files have " + strings.Join(written, ", ")
 }
 
-// missingTagsError has the repositories whose placeholder no --set gives a tag.
-type missingTagsError struct {
+// MissingTagsError has the repositories whose placeholder no tag is set for.
+type MissingTagsError struct {
 	error
 
-	repositories []string
+	Repositories []string
 }
 
-func (e missingTagsError) Unwrap() error { return e.error }
-
-// options are the --set that are missing.
-func (e missingTagsError) options() string {
-	slices.Sort(e.repositories)
-	return "--set " + strings.Join(slices.Compact(e.repositories), "=TAG --set ") + "=TAG"
-}
+// Unwrap gives all that went wrong.
+func (e MissingTagsError) Unwrap() error { return e.error }
 
 // missingTags names the repositories whose placeholder is left, and can be replaced.
 func missingTags(err error) []string {

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filerender renders pod manifests that a person names, with the tags that the person gives. The files stay as
+// they are.
+package filerender
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// StandardInput is a path that has no name.
+const StandardInput = "-"
+
+// Options say how files are rendered, as the flags of `manifests render` do.
+type Options struct {
+	Set        []string // REPOSITORY=TAG
+	Rewrite    []string // FROM=TO
+	PullPolicy string   // empty: as it is
+	Diff       bool     // differences instead of files
+	To         string   // the directory that the results are written to; empty: none
+}
+
+// UsageError is a mistake in the options, or in the paths for them.
+type UsageError struct{ error }
+
+// Unwrap gives the mistake.
+func (e UsageError) Unwrap() error { return e.error }
+
+// File is a rendered file, one line of `manifests render --output json`.
+type File struct {
+	File     string       `json:"file"`
+	Changes  []Change     `json:"changes"`
+	Left     []agent.Left `json:"left"`
+	To       string       `json:"to"`       // with Options.To: the file that was written
+	Diff     string       `json:"diff"`     // with Options.Diff
+	Rendered string       `json:"rendered"` // the whole file, without either
+
+	template, result []byte
+}
+
+// Change is what was edited.
+type Change struct {
+	Path string `json:"path"`
+	Line int    `json:"line"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Render renders everything before it writes anything, so that a mistake leaves no half of it: UsageError. Files that
+// were rendered are returned with the errors of others, in which MissingTagsError may be, and with unread, which went
+// wrong before. read does not name the path.
+func Render(o Options, paths []string, read func(path string) ([]byte, error), unread error) ([]File, error) {
+	overrides, err := o.overrides()
+	if err != nil {
+		return nil, UsageError{err}
+	}
+	sets, err := parseSets(o.Set)
+	if err != nil {
+		return nil, UsageError{err}
+	}
+	if err := o.checkTargets(paths); err != nil {
+		return nil, UsageError{err}
+	}
+	var files []File
+	var used repositories
+	errs := []error{unread}
+	for _, path := range paths {
+		data, err := read(path)
+		var pod manifests.Pod
+		if err == nil {
+			pod, err = manifests.Parse(data)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		files = append(files, File{File: path, template: data})
+		used.add(pod.Images, overrides.Rewrites)
+	}
+	tags, err := used.choose(sets, overrides.Rewrites)
+	if err != nil && errors.Join(errs...) == nil { // what it fits may stand in a file that was not read
+		return nil, UsageError{err}
+	}
+	overrides.Tag = func(_ string, img manifests.Image) (string, bool) {
+		tag, ok := tags[manifests.SplitReference(img.Reference).Name]
+		return tag, ok
+	}
+	return o.render(files, overrides, errs)
+}
+
+// render renders the files, and gives those that could be to where they are wanted.
+func (o Options) render(files []File, overrides manifests.Overrides, errs []error) ([]File, error) {
+	var missing []string
+	done := files[:0]
+	for _, f := range files {
+		if err := f.render(overrides); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.File, err))
+			missing = append(missing, missingTags(err)...)
+			continue
+		}
+		done = append(done, f)
+	}
+	for n := range done {
+		f := &done[n]
+		switch {
+		case o.Diff:
+			f.Diff = manifests.Diff(f.File, f.File+" (rendered)", f.template, f.result)
+		case o.To == "":
+			f.Rendered = string(f.result)
+		default:
+			f.To = filepath.Join(o.To, filepath.Base(f.File))
+			if err := writeTo(o.To, filepath.Base(f.File), f.result); err != nil {
+				return nil, errors.Join(append(errs, err)...)
+			}
+		}
+	}
+	err := errors.Join(errs...)
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return done, MissingTagsError{err, slices.Compact(missing)}
+	}
+	return done, err
+}
+
+func (f *File) render(overrides manifests.Overrides) error {
+	out, err := manifests.Render(f.template, overrides)
+	if err != nil {
+		return err
+	}
+	f.result, f.Changes, f.Left = out.Data, []Change{}, []agent.Left{}
+	for _, c := range out.Changes {
+		f.Changes = append(f.Changes, Change(c))
+	}
+	for _, l := range out.Left {
+		f.Left = append(f.Left, agent.Left{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
+	}
+	return nil
+}
+
+// checkTargets refuses what --to would write over: another result, or an input.
+func (o Options) checkTargets(paths []string) error {
+	if o.To == "" {
+		return nil
+	}
+	from := map[string]string{}
+	for _, path := range paths {
+		name := filepath.Base(path)
+		if path == StandardInput {
+			return errors.New("--to: standard input has no name")
+		}
+		if other, twice := from[name]; twice {
+			return fmt.Errorf("--to %s: %s and %s have one name", o.To, other, path)
+		}
+		from[name] = path
+		input, err := os.Stat(path)
+		if err != nil {
+			continue // reported when it is read
+		}
+		if target, err := os.Stat(filepath.Join(o.To, name)); err == nil && os.SameFile(input, target) {
+			return fmt.Errorf("--to %s: %s would be written over", o.To, path)
+		}
+	}
+	return nil
+}
+
+func (o Options) overrides() (manifests.Overrides, error) {
+	out := manifests.Overrides{PullPolicy: o.PullPolicy}
+	if !slices.Contains([]string{"", manifests.PullAlways, manifests.PullIfNotPresent}, o.PullPolicy) {
+		return out, fmt.Errorf("--pull-policy %q: Always or IfNotPresent", o.PullPolicy)
+	}
+	for _, s := range o.Rewrite {
+		from, to, ok := strings.Cut(s, "=")
+		if !ok || from == "" || to == "" {
+			return out, fmt.Errorf("--rewrite %q: want FROM=TO", s)
+		}
+		out.Rewrites = append(out.Rewrites, manifests.Rewrite{From: from, To: to})
+	}
+	return out, manifests.CheckRewrites(out.Rewrites)
+}
+
+func writeTo(dir, name string, data []byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	d, err := atomicfile.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	_, err = d.Write(name, data, atomicfile.Options{Mode: 0o644})
+	return errors.Join(err, d.Close())
+}
+
+// Text is what files have for people: differences, or the files, with a line --- between two where they need one.
+func Text(files []File) []byte {
+	var out bytes.Buffer
+	for _, f := range files {
+		if f.Rendered != "" && out.Len() > 0 {
+			separate(&out, f.result)
+		}
+		out.WriteString(f.Diff + f.Rendered)
+	}
+	return out.Bytes()
+}
+
+// separate ends a document, unless the next one begins with a mark of its own.
+func separate(out *bytes.Buffer, next []byte) {
+	if !bytes.HasSuffix(out.Bytes(), []byte("\n")) {
+		out.WriteByte('\n')
+	}
+	for line := range bytes.Lines(next) {
+		switch text := bytes.TrimSpace(line); {
+		case bytes.HasPrefix(line, []byte("---")):
+			return
+		case len(text) > 0 && text[0] != '#':
+			out.WriteString("---\n")
+			return
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filerender_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/filerender"
+)
+
+// read gives pods with one container, which runs what the path says after "=".
+func read(path string) ([]byte, error) {
+	if path == "absent" {
+		return nil, os.ErrNotExist
+	}
+	return []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: r1/team/" + path + ":__TAG__\n"), nil
+}
+
+func TestEachRepositoryGetsItsTag(t *testing.T) {
+	t.Parallel()
+	o := filerender.Options{Set: []string{"velum=4.0.0", "r2/team/db=1.2"}, Rewrite: []string{"r1=r2"}}
+	files, err := filerender.Render(o, []string{"velum", "db"}, read, nil)
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	assert.Contains(t, files[0].Rendered, "image: r2/team/velum:4.0.0\n")
+	assert.Contains(t, files[1].Rendered, "image: r2/team/db:1.2\n")
+	assert.Equal(t, files[0].Rendered+"---\n"+files[1].Rendered, string(filerender.Text(files)))
+
+	o.To = filepath.Join(t.TempDir(), "new")
+	files, err = filerender.Render(o, []string{"velum", "db"}, read, nil)
+	require.NoError(t, err)
+	for _, f := range files {
+		assert.FileExists(t, f.To)
+		assert.Empty(t, f.Rendered)
+	}
+}
+
+func TestMistakesRenderNothing(t *testing.T) {
+	t.Parallel()
+	to := filepath.Join(t.TempDir(), "new")
+	for want, o := range map[string]filerender.Options{
+		`--set "velum": want REPOSITORY=TAG`:                            {Set: []string{"velum"}},
+		`--rewrite "r1": want FROM=TO`:                                  {Rewrite: []string{"r1"}},
+		`--pull-policy "Sometimes"`:                                     {PullPolicy: "Sometimes"},
+		`--set velun=1: fits no image, did you mean "velum"?`:           {Set: []string{"velun=1"}},
+		`--rewrite r1/teem=r2: fits no image, did you mean "r1/team"?`:  {Rewrite: []string{"r1/teem=r2"}},
+		`--set zzzzzzzz=1: fits no image; the files have r1/team/velum`: {Set: []string{"zzzzzzzz=1"}},
+		`r1/team/velum has its tag from --set velum=1`:                  {Set: []string{"velum=1", "team/velum=2"}},
+		`velum and velum have one name`:                                 {To: to, Set: []string{"velum=1"}},
+	} {
+		o.To = to
+		paths := []string{"velum"}
+		if want == `velum and velum have one name` {
+			paths = append(paths, "velum")
+		}
+		files, err := filerender.Render(o, paths, read, nil)
+		_, usage := errors.AsType[filerender.UsageError](err)
+		assert.True(t, usage, want)
+		require.ErrorContains(t, err, want)
+		assert.Empty(t, files)
+	}
+	assert.NoDirExists(t, to)
+}
+
+// What cannot be rendered does not hide what can, and the tags that are missing are named.
+func TestOneBadFileDoesNotHideTheOthers(t *testing.T) {
+	t.Parallel()
+	files, err := filerender.Render(filerender.Options{Set: []string{"velum=1.0.0", "nosuch=1"}}, []string{"absent", "db", "velum"}, read, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	missing, is := errors.AsType[filerender.MissingTagsError](err)
+	require.True(t, is)
+	assert.Equal(t, []string{"r1/team/db"}, missing.Repositories)
+	require.Len(t, files, 1)
+	assert.Equal(t, "velum", files[0].File)
+}
