@@ -31,6 +31,10 @@ type Outcome struct {
 	Change      string `json:"change"`
 	Result      Result `json:"result"`
 	Reason      string `json:"reason"`
+	// Hold is the name of the hold that speaks against it, ErrorKind what went wrong or
+	// has to wait; both empty where Result says it all.
+	Hold      string    `json:"hold"`
+	ErrorKind ErrorKind `json:"errorKind"`
 	// Edits are what the apply, or the rollback, was to change.
 	Edits []Edit `json:"edits,omitempty"`
 }
@@ -88,12 +92,15 @@ func (a *Agent) apply(ctx context.Context, names []string, retry bool) ([]Outcom
 func (a *Agent) approve(pods []PodPlan, staged results) (outcomes []Outcome, approved []PodPlan) {
 	outcomes = make([]Outcome, 0, len(pods))
 	for _, p := range pods {
-		o := Outcome{PodManifest: p.File, Change: p.Change}
 		at := p.Standing()
-		o.Result, o.Reason = at.Result, at.Reason
+		o := Outcome{
+			PodManifest: p.File, Change: p.Change, Result: at.Result, Reason: at.Reason, Hold: at.Hold, ErrorKind: at.ErrorKind,
+		}
 		switch {
 		case at.Result == ResultHeld && !at.Staged:
-			o.Reason += because(p, staged)
+			if err := unstagedBy(p, staged); err != nil {
+				o.Reason, o.ErrorKind = o.Reason+": "+err.Error(), ErrorKindOf(err)
+			}
 		case at.Result == "":
 			a.records.Record.Approved.Set(p.File, p.approval(a.Now()))
 			o.Edits = p.Edits
@@ -165,14 +172,14 @@ func (a *Agent) wanted(ctx context.Context, names []string) (pods []PodPlan, d d
 	return pods, d, err
 }
 
-// because tells why a pod's images are not staged, where that is known.
-func because(p PodPlan, staged results) string {
+// unstagedBy is why a pod's images are not staged, where that is known.
+func unstagedBy(p PodPlan, staged results) error {
 	for _, need := range p.needs() {
 		if err := staged.err(need); err != nil {
-			return ": " + err.Error()
+			return err
 		}
 	}
-	return ""
+	return nil
 }
 
 // isUnstaged reports whether a pod's offer lacks nothing but its images.
@@ -181,15 +188,21 @@ func isUnstaged(p PodPlan) bool {
 	return at.Result == ResultHeld && !at.Staged
 }
 
+// end is that of an error: it waits, or did not work.
+func (o *Outcome) end(err error) {
+	o.Result, o.Reason, o.ErrorKind = ResultFailed, err.Error(), ErrorKindOf(err)
+	if isWaiting(err) {
+		o.Result = ResultHeld
+	}
+}
+
 // outcome reads from the cycle that has just ended what became of an approval.
 func (a *Agent) outcome(o *Outcome, all results) {
 	err := all.err(o.PodManifest)
 	_, pending := a.records.Record.Approved[o.PodManifest]
 	switch {
-	case isWaiting(err):
-		o.Result, o.Reason = ResultHeld, err.Error()
 	case err != nil:
-		o.Result, o.Reason = ResultFailed, err.Error()
+		o.end(err)
 	case pending:
 		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
 	case !all.isApplied(o.PodManifest):

@@ -60,6 +60,7 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 			out, _ := w.apply()
 			require.Equal(t, agent.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, "demo on Friday")
+			assert.Equal(t, agent.HoldAsked, out[0].Hold)
 			w.runs("velum.yaml", "velum", first.Digest)
 			w.idle()
 

@@ -84,18 +84,20 @@ func (a *Agent) requestRollback(ctx context.Context, pods []PodPlan, names []str
 		}
 		o := Outcome{PodManifest: p.File, Change: "rollback"}
 		if p.Err != nil {
-			o.Result, o.Reason = ResultFailed, p.Err.Error()
+			o.end(p.Err)
 			outcomes = append(outcomes, o)
 			continue
 		}
 		override, err := d.before(views[at], p, names)
 		switch {
 		case err != nil:
-			o.Result, o.Reason = ResultHeld, err.Error()
+			o.end(err)
+			o.Result = ResultHeld
 		case override == nil:
 			o.Result = ResultNothing
 		case len(inv.Against) > 0:
-			o.Result, o.Reason = ResultHeld, inv.Against[0].Name+": "+inv.Against[0].Reason
+			against := inv.Against[0]
+			o.Result, o.Hold, o.Reason = ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
 			o.Edits = override.edits(p)
 			a.denyRunning(p, *override)
@@ -160,10 +162,8 @@ func (a *Agent) denyRunning(p PodPlan, o Override) {
 func (a *Agent) rollbackOutcome(o *Outcome, all results) {
 	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
-	case isWaiting(err):
-		o.Result, o.Reason = ResultHeld, err.Error()
 	case err != nil:
-		o.Result, o.Reason = ResultFailed, err.Error()
+		o.end(err)
 	case override.Pending:
 		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
 	default:

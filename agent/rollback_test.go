@@ -206,6 +206,7 @@ func TestPodThatWasBrokenBeforeIsNotRolledBack(t *testing.T) {
 		out, s := w.apply()
 		assert.Equal(t, agent.ResultFailed, out[0].Result)
 		assert.Contains(t, out[0].Reason, "velum did not run before either")
+		assert.Equal(t, agent.ErrorNotUp, out[0].ErrorKind)
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
 		assert.Equal(t, agent.StateFailed, s.State)
@@ -286,6 +287,7 @@ func TestRollbackIsHeldWhileTheNodeIsBusy(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, agent.ResultHeld, out[0].Result)
 		assert.Equal(t, "reboot: scheduled", out[0].Reason)
+		assert.Equal(t, "reboot", out[0].Hold)
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }

@@ -9,7 +9,10 @@ type Standing struct {
 	// ends with: nothing, held or failed.
 	Result Result
 	Reason string
-	Staged bool // nothing of it is missing on the node
+	// Hold and ErrorKind are as in Outcome.
+	Hold      string
+	ErrorKind ErrorKind
+	Staged    bool // nothing of it is missing on the node
 	// Ours: it is not just somebody else's pod manifest that has something newer.
 	Ours bool
 }
@@ -19,9 +22,9 @@ func (p *PodPlan) Standing() Standing {
 	at := Standing{Staged: true, Ours: !p.isHeld(HoldUnmanaged)}
 	switch {
 	case p.Err != nil:
-		at.Result, at.Reason = ResultFailed, p.Err.Error()
+		at.Result, at.Reason, at.ErrorKind = ResultFailed, p.Err.Error(), ErrorKindOf(p.Err)
 	case p.withheld() || p.Change != "" && len(p.Holds) > 0:
-		at.Result, at.Reason = ResultHeld, p.Holds[0].Name+": "+p.Holds[0].Reason
+		at.Result, at.Hold, at.Reason = ResultHeld, p.Holds[0].Name, p.Holds[0].Name+": "+p.Holds[0].Reason
 	case p.Change == "":
 		at.Result = ResultNothing
 	case !p.Ready:
