@@ -88,6 +88,6 @@ func TestCauseOfATimeout(t *testing.T) {
 		_, err := r.Resolve(t.Context(), agent.Reference{Repository: "a.example.com/app", Tag: "1"})
 		assert.Equal(t, agent.CauseTimeout, sourceError(t, err).Cause)
 	})
-	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.ErrStalled)))
+	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.Timeout("body"))))
 	assert.Equal(t, agent.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
 }

@@ -48,7 +48,7 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 }
 
 // document fetches a manifest or index by digest. What an index leads to is of the
-// kind that the index names, whatever the host says: so does containerd read it.
+// kind that the index names, whatever the host sends: containerd reads it so, too.
 func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ocimanifest.Document, error) {
 	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
 	switch {

@@ -37,7 +37,7 @@ func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) end
 	}
 }
 
-// url is the URL of a thing in the repository. A mirror is told the namespace
+// url is the URL of a thing in the repository. A mirror gets the namespace
 // in the query, as containerd does: it may stand for several.
 func (e endpoint) url(parts ...string) *url.URL {
 	u := &url.URL{

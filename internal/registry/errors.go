@@ -19,8 +19,8 @@ import (
 )
 
 // weightiest is the error to report for hosts that all gave no answer: the last
-// one that is not a 404, for "not found" is only true where nobody else could
-// know better. The other hosts stand in its text. It may be asked again when the
+// one that is not a 404, because "not found" is only true where every host
+// says so. The other hosts stand in its text. It may be asked again when the
 // first of them may.
 func weightiest(failed []*agent.SourceError) error {
 	pick := len(failed) - 1
@@ -100,7 +100,7 @@ func causeOf(err error) agent.Cause {
 	if isTLS(err) {
 		return agent.CauseTLS
 	}
-	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() || errors.Is(err, transport.ErrStalled) {
+	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
 		return agent.CauseTimeout
 	}
 	for _, number := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {

@@ -226,7 +226,7 @@ func TestLimitOfAStall(t *testing.T) {
 				assert.Equal(t, 3*pause, time.Since(start))
 				return
 			}
-			require.ErrorIs(t, err, transport.ErrStalled)
+			require.ErrorIs(t, err, transport.Timeout("body: nothing came for 1m0s"))
 			assert.Equal(t, stallTimeout, time.Since(start))
 		})
 	}

@@ -26,7 +26,7 @@ var acceptManifests = strings.Join([]string{
 	ocispec.MediaTypeImageIndex,
 }, ", ")
 
-// parseManifest reads what came as the Content-Type says.
+// parseManifest reads a body of the kind that its Content-Type names.
 func parseManifest(contentType string, body []byte) (ocimanifest.Document, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {

@@ -71,7 +71,6 @@ func (p resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error
 		}
 		return &download{
 			registry: p.registry, ctx: transport.ForPull(ctx), repository: named.Name(), desc: desc,
-			speed: speedometer{least: p.registry.leastSpeed},
 		}, nil
 	}), nil
 }
@@ -92,12 +91,14 @@ type download struct {
 	ctx        context.Context //nolint:containedctx // of the one transfer that reads it
 	repository string
 	desc       ocispec.Descriptor
-	speed      speedometer
 
 	body   io.ReadCloser // nil: has to be asked for
 	from   endpoint      // of the body
 	offset int64
 	torn   int
+
+	waited time.Duration // since the speed was measured last
+	came   int64         // bytes since then
 }
 
 // Read gives io.EOF at the size of the descriptor without a request.
@@ -118,7 +119,7 @@ func (p *download) Read(data []byte) (int, error) {
 	}
 	switch {
 	case err == nil:
-		err = p.speed.read(time.Since(began), n)
+		err = p.checkSpeed(time.Since(began), n)
 	case errors.Is(err, io.ErrUnexpectedEOF) && p.torn < maxTorn:
 		p.torn++
 		p.drop()
@@ -128,6 +129,26 @@ func (p *download) Read(data []byte) (int, error) {
 		err = p.from.failed(err)
 	}
 	return n, err
+}
+
+// speedTime is what a layer's speed is measured over.
+const speedTime = time.Minute
+
+// checkSpeed refuses a transfer that is too slow ever to end. Only the time in which
+// Read waits counts: who reads slowly is a slow disk, or a limited bandwidth.
+func (p *download) checkSpeed(wait time.Duration, n int) error {
+	p.waited += wait
+	p.came += int64(n)
+	if p.waited < speedTime {
+		return nil
+	}
+	least, isSlow := p.registry.leastSpeed, float64(p.came) < float64(p.registry.leastSpeed)*p.waited.Seconds()
+	p.waited, p.came = 0, 0
+	if isSlow {
+		return transport.Timeout(
+			fmt.Sprintf("body: less than %d bytes a second over %s (staging.leastSpeed)", least, speedTime))
+	}
+	return nil
 }
 
 // open asks the hosts in their order for the bytes from the offset on.

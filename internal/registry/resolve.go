@@ -44,7 +44,7 @@ func hasAll(desc ocispec.Descriptor) bool {
 }
 
 // locate asks one host what a tag or digest (d, else empty) names: with HEAD, and with
-// GET where the host refuses HEAD or says too little; both happen behind caches.
+// GET where the host refuses HEAD or sends too little; both happen behind caches.
 func (e endpoint) locate(
 	ctx context.Context, name string, d digest.Digest, isEnough func(ocispec.Descriptor) bool,
 ) (manifest, error) {
@@ -55,13 +55,13 @@ func (e endpoint) locate(
 	if err != nil {
 		return manifest{}, err
 	}
-	said := digest.Digest(a.Header.Get(digestHeader))
-	if d != "" && said != "" && said != d {
-		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(said.String()), d))
+	named := digest.Digest(a.Header.Get(digestHeader))
+	if d != "" && named != "" && named != d {
+		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(named.String()), d))
 	}
 	desc := ocispec.Descriptor{Digest: d}
 	if d == "" {
-		desc.Digest = said
+		desc.Digest = named
 	}
 	desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: not enough
 	desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: not enough

@@ -107,7 +107,7 @@ func (e endpoint) referrers(ctx context.Context, d digest.Digest) ([]ocispec.Des
 	return list, nil
 }
 
-// referrersPage reads one page, and says where the next one is.
+// referrersPage reads one page, and returns the URL of the next one.
 func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
 	a, err := e.get(ctx, u, ocispec.MediaTypeImageIndex, maxManifest)
 	// A registry that does not know the API says 404 by the specification; the others are

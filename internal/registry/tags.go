@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,7 +142,7 @@ func nextPage(page *url.URL, links []string) (*url.URL, error) {
 	return next, nil
 }
 
-// behindProxy tells the absolute link of a registry that does not know how it
+// behindProxy reports the absolute link of a registry that does not know how it
 // is reached: through TLS, or at a port that the proxy does not name to it.
 func behindProxy(next, page *url.URL) bool {
 	if next.Scheme != page.Scheme && (next.Scheme != "http" || page.Scheme != "https") {
@@ -147,4 +150,20 @@ func behindProxy(next, page *url.URL) bool {
 	}
 	return strings.EqualFold(next.Host, page.Host) ||
 		next.Port() == "" && strings.EqualFold(next.Hostname(), page.Hostname())
+}
+
+// links are those of a Link header (RFC 8288, section 3): <target>; parameters.
+var links = regexp.MustCompile(`<([^<>]*)>((?:"(?:[^"\\]|\\.)*"|[^",])*)`)
+
+// nextLink finds the target of the first link with the relation next. What cannot be
+// read is skipped.
+func nextLink(headers []string) (string, bool) {
+	for _, link := range links.FindAllStringSubmatch(strings.Join(headers, ","), -1) {
+		// After the first semicolon the grammar is that of media types.
+		_, parameters, err := mime.ParseMediaType("link" + link[2])
+		if err == nil && slices.Contains(strings.Fields(strings.ToLower(parameters["rel"])), "next") {
+			return link[1], true
+		}
+	}
+	return "", false
 }

@@ -131,8 +131,8 @@ func TestStalledLayer(t *testing.T) {
 	}{
 		{"slow", trickle(header, "x"), 0, nil, 5 * time.Second * size},
 		{"slow, but not too slow", trickle(header, "0123456789"), 2, nil, 5 * time.Second * size / 10},
-		{"too slow", trickle(header, "x"), 1, &slowError{1}, speedTime},
-		{"stalled", stops, 1, transport.ErrStalled, stallTimeout},
+		{"too slow", trickle(header, "x"), 1, transport.Timeout("body: less than 1 bytes a second over 1m0s (staging.leastSpeed)"), speedTime},
+		{"stalled", stops, 1, transport.Timeout("body: nothing came for 1m0s"), stallTimeout},
 	} {
 		t.Run(layer.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ type File[T any] struct {
 	err   error
 }
 
-// Get returns what the file says now, or why it cannot be used. changed is true once for each change.
+// Get returns the value of the file now, or why it cannot be used. changed is true once for each change.
 func (f *File[T]) Get() (value T, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,7 +55,7 @@ func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) 
 	return data, info, atomicfile.Plain(err)
 }
 
-// Check tells why a file cannot be read whole: it is not regular, or larger than the limit. A file that does not exist
+// Check returns why a file cannot be read whole: it is not regular, or larger than the limit. One that does not exist
 // is fine, and so is one of any owner.
 func Check(path string, limit int64) error {
 	info, err := os.Stat(path)

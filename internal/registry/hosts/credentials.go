@@ -21,14 +21,14 @@ type Login struct {
 	Optional bool
 }
 
-// CredentialOptions say where logins are looked for.
+// CredentialOptions name the places of logins.
 type CredentialOptions struct {
 	Root string // before every path but File
 	// File is searched first; empty: none.
 	File string
 	// Getenv reads the environment: REGISTRY_AUTH_FILE and CREDENTIALS_DIRECTORY.
 	Getenv func(string) string
-	// Log is told of files that cannot be used; nil: nowhere.
+	// Log gets a line for each file that cannot be used; nil: none.
 	Log *slog.Logger
 }
 
@@ -103,14 +103,14 @@ func (c *Credentials) For(host, repository string) (Login, error) {
 				err = fmt.Errorf("%s: %w", file.Path, err)
 			}
 		}
-		problems = append(problems, c.told(changed, err))
+		problems = append(problems, c.logged(changed, err))
 	}
 	if host == sccHost {
 		login, changed, err := c.scc.Get()
 		if login != (Login{}) {
 			return login, nil
 		}
-		problems = append(problems, c.told(changed, err))
+		problems = append(problems, c.logged(changed, err))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return Login{}, fmt.Errorf("credentials: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -118,8 +118,8 @@ func (c *Credentials) For(host, repository string) (Login, error) {
 	return Login{}, nil
 }
 
-// told logs a problem once for each change of its file.
-func (c *Credentials) told(changed bool, err error) error {
+// logged logs a problem once for each change of its file.
+func (c *Credentials) logged(changed bool, err error) error {
 	if changed && err != nil {
 		c.log.Warn("credentials not used", "err", err)
 	}

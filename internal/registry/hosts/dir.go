@@ -46,24 +46,24 @@ func Dirs(ctx context.Context, certsDirs []string) []Dir {
 	return found
 }
 
-// nobody stands for the server of a file that names none.
-const nobody = "namespace.invalid"
+// noServer is the namespace of a file, and so its server where it names none.
+const noServer = "namespace.invalid"
 
 func readDir(ctx context.Context, dir string) Dir {
-	found, heard := Dir{Path: dir, Err: checkDir(dir)}, new(listener)
+	found, logged := Dir{Path: dir, Err: checkDir(dir)}, new(errorLog)
 	if found.Err != nil {
 		return found
 	}
 	// The context of the configuration carries the logger.
-	configure := config.ConfigureHosts(log.WithLogger(ctx, heard.logger()), config.HostOptions{
+	configure := config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
 		HostDir: func(string) (string, error) { return dir, nil },
 	})
-	hosts, err := configure(nobody)
-	found.Err, found.Unparsed = err, heard.err
-	if err != nil || heard.err != nil {
+	hosts, err := configure(noServer)
+	found.Err, found.Unparsed = err, logged.err
+	if err != nil || logged.err != nil {
 		return found
 	}
-	if server := hosts[len(hosts)-1].Host; server != nobody {
+	if server := hosts[len(hosts)-1].Host; server != noServer {
 		found.Server = server
 	}
 	_, found.HostTable = tables(filepath.Join(dir, "hosts.toml"))["host"]
@@ -75,19 +75,19 @@ func readDir(ctx context.Context, dir string) Dir {
 	return found
 }
 
-// listener keeps the error of what containerd's parser logs: it is told nowhere
+// errorLog keeps the first error that containerd's parser logs: it is reported nowhere
 // else.
-type listener struct{ err error }
+type errorLog struct{ err error }
 
 // Format is logrus' Formatter; the line itself goes nowhere.
-func (l *listener) Format(e *log.Entry) ([]byte, error) {
+func (l *errorLog) Format(e *log.Entry) ([]byte, error) {
 	if err, ok := e.Data["error"].(error); ok && l.err == nil {
 		l.err = err
 	}
 	return nil, nil
 }
 
-func (l *listener) logger() *log.Entry {
+func (l *errorLog) logger() *log.Entry {
 	logger := another(log.L.Logger)
 	logger.SetFormatter(l)
 	logger.SetOutput(io.Discard)

@@ -29,11 +29,10 @@ type Proxies struct {
 	file        *trustedfile.File[chooseProxy]
 }
 
-// chooseProxy is what one place says; nil: nothing.
+// chooseProxy is the choice that one place makes; nil: none.
 type chooseProxy func(*url.URL) (*url.URL, error)
 
-// NewProxies takes what the environment says now; the file below root is read
-// when it is needed.
+// NewProxies reads the environment now, and the file below root when it is needed.
 func NewProxies(root string, getenv func(string) string) *Proxies {
 	either := func(name string) string {
 		if value := getenv(name); value != "" {
@@ -54,9 +53,8 @@ func NewProxies(root string, getenv func(string) string) *Proxies {
 	return p
 }
 
-// For is the Proxy of an http.Transport. A request that should go through a
-// proxy which nobody can make out does not go at all: past it, it might tell
-// what it must not, or wait for long.
+// For is the Proxy of an http.Transport. A request is refused
+// where the setting cannot be read: without the proxy it might leak, or wait for long.
 func (p *Proxies) For(req *http.Request) (*url.URL, error) {
 	choose := p.environment
 	if choose == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts reads what the node says about registries: the hosts of containerd's certs.d, logins, certificate
+// Package hosts reads how the node reaches registries: the hosts of containerd's certs.d, logins, certificate
 // authorities and the proxy. All of it is read again when it changes.
 //
 // A namespace is the host that a repository names: registry.suse.com in registry.suse.com/caasp/v4/velum. A host is a
@@ -32,8 +32,8 @@ import (
 // for one cycle, which keeps its tokens, and short for an admin.
 const KeptFor = 10 * time.Minute
 
-// CheckEvery is how often the files of a namespace are looked at: a poll of many
-// images asks within a second, and to look each time was 40 % of its CPU.
+// CheckEvery is how often the files of a namespace are checked for changes: a poll of
+// many images asks within a second, and checking each time was 40 % of its CPU.
 const CheckEvery = time.Second
 
 // Client connects to the hosts.
@@ -122,7 +122,7 @@ func (s *Set) read(name string) ([]docker.RegistryHost, error) {
 	return hosts, nil
 }
 
-// firstDir looks a namespace up in several directories as containerd's CRI
+// firstDir finds the directory of a namespace in several directories as containerd's CRI
 // plugin does with its config_path.
 func firstDir(dirs []string) func(string) (string, error) {
 	return func(namespace string) (string, error) {

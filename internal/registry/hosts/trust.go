@@ -30,7 +30,7 @@ type Trust struct {
 
 // NewTrust knows the places below root; nothing is read yet. Getenv reads the
 // environment: SSL_CERT_FILE is the only place where it is set, as for Go
-// itself. The log, which may be nil, is told of what cannot be used.
+// itself. The log, which may be nil, gets a line for what cannot be used.
 func NewTrust(root string, getenv func(string) string, log *slog.Logger) *Trust {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

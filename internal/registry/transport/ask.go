@@ -28,18 +28,18 @@ type Question struct {
 	Offset     int64 // where the body is to begin
 }
 
-// Answer is what a host said with status 200.
+// Answer is a host's answer with status 200.
 type Answer struct {
 	Header   http.Header
 	Body     []byte // empty for HEAD
-	Insecure bool   // nobody proved that it is from that host
+	Insecure bool   // no certificate proves that it is from that host
 }
 
 // Refused is the error for an answer with another status than 200.
 type Refused struct {
 	Status  int
 	RetryAt time.Time // zero, or when the host wants to be asked again
-	Err     error     // why no login helped; nil where the status says all
+	Err     error     // why no login helped; nil: the status is the reason
 }
 
 // Error words the status by its code alone: the reason phrase is the host's.
@@ -73,7 +73,7 @@ func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) 
 	return Answer{Header: resp.Header, Body: body, Insecure: insecure(resp)}, nil
 }
 
-// Send puts a question to a host: once, and once more where a 401 told what the
+// Send puts a question to a host: once, and once more where a 401 names what the
 // host wants to see. The status is 200, or 206 from an offset; the caller closes the
 // body. Errors are as Ask's.
 func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Response, error) {
@@ -145,8 +145,8 @@ func readBody(resp *http.Response, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// discard reads the little that a refusal has to say, so that the connection
-// can be used again; one that says more is closed.
+// discard reads the short body of a refusal, so that the connection
+// can be used again; a longer one is closed.
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxToken)
 	_ = resp.Body.Close()

@@ -82,7 +82,7 @@ func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 
 type loginKey struct{}
 
-// showsLogin tells whether a request carries a password, or a token that one has
+// showsLogin reports whether a request carries a password, or a token that one has
 // bought. Only a password is ever posted: a token without one is asked for with
 // GET.
 func showsLogin(req *http.Request) bool {

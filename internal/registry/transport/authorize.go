@@ -54,7 +54,7 @@ func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
 
 // canonical gives headers the names that Go knows them by; containerd leaves them
 // as they stand in hosts.toml, where a second "user-agent" would go out beside
-// ours, and an "authorization" nobody would see.
+// ours, and an "authorization" would be overlooked.
 func canonical(header http.Header) http.Header {
 	if header == nil {
 		return nil

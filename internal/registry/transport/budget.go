@@ -11,7 +11,7 @@ import (
 
 // Pace is what hosts asked for and what is left of the budget: all that a
 // restart must not undo. That a host brings no answers is not in it: after a
-// restart, three more requests tell.
+// restart, three more requests find out.
 type Pace struct {
 	Waits  map[string]Wait // by host[:port]; nil: none
 	Budget Budget

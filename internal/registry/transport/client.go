@@ -69,7 +69,7 @@ type Options struct {
 	ConnectionsPerHost int
 	// Now is the clock for waits and for the budget; nil: time.Now.
 	Now func() time.Time
-	// Log hears what was left out; nil: nobody does.
+	// Log gets a line for what is left out; nil: none.
 	Log *slog.Logger
 }
 

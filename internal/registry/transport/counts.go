@@ -18,7 +18,8 @@ type Counts struct {
 }
 
 type counters struct {
-	requests, tokens, pulls, connections, received, sent atomic.Uint64
+	requests                    [kindPull + 1]atomic.Uint64
+	connections, received, sent atomic.Uint64
 }
 
 // Kinds splits the requests by what they were for: "metadata" (questions),
@@ -35,26 +36,15 @@ func (c Counts) Plus(d Counts) Counts {
 	}
 }
 
-// Counts is what went over the wire since New. A part is loaded before the whole, which
-// is counted first.
+// Counts is what went over the wire since New.
 func (c *Client) Counts() Counts {
 	n := &c.counters
-	tokens, pulls := n.tokens.Load(), n.pulls.Load()
-	return Counts{
-		Requests: n.requests.Load(), Tokens: tokens, Pulls: pulls,
+	counts := Counts{
+		Tokens: n.requests[kindToken].Load(), Pulls: n.requests[kindPull].Load(),
 		Connections: n.connections.Load(), Received: n.received.Load(), Sent: n.sent.Load(),
 	}
-}
-
-func (c *counters) count(k kind) {
-	c.requests.Add(1)
-	switch k {
-	case kindToken:
-		c.tokens.Add(1)
-	case kindPull:
-		c.pulls.Add(1)
-	case kindQuestion:
-	}
+	counts.Requests = n.requests[kindQuestion].Load() + counts.Tokens + counts.Pulls
+	return counts
 }
 
 // countedConn counts bytes where they are real: below TLS and HTTP.

@@ -20,12 +20,12 @@ type Held struct {
 	Host   string
 	Led    bool      // Host is another one than the asked host
 	Status int       // of the host's answer; 0: it gave none
-	Until  time.Time // zero: nobody said
+	Until  time.Time // zero: unknown
 	Unsent bool
 	text   string
 }
 
-// Error says until when nothing is sent, and why.
+// Error names until when nothing is sent, and why.
 func (h *Held) Error() string { return h.text }
 
 // waiting is the error for a host that asked to wait.

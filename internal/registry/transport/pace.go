@@ -30,7 +30,7 @@ const (
 	maxAccount  = 2*maxHostName + 3
 )
 
-// pace decides whether a request may be sent now, by what the hosts have said so
+// pace decides whether a request may be sent now, by the answers of the hosts so
 // far. It sits below everything that sends, so polls, pulls, token requests and
 // the hops of redirects all obey. Safe for concurrent use.
 type pace struct {
@@ -59,7 +59,7 @@ func newPace(now func() time.Time, perHour int) *pace {
 	return p
 }
 
-// admit says why a request must not be sent now; nil: it may, and is taken from
+// admit returns why a request must not be sent now; nil: it may, and is taken from
 // the budget. Only the first request of a question is ever refused for that.
 func (p *pace) admit(ctx context.Context, to route) *Held {
 	p.mu.Lock()
@@ -77,7 +77,7 @@ func (p *pace) admit(ctx context.Context, to route) *Held {
 	return nil
 }
 
-// blocked is what admit says of the host alone.
+// blocked is admit without the budget.
 func (p *pace) blocked(to route) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *pace) held(to route) *Held {
 	return nil
 }
 
-// isWait tells a wait that is under way. One beyond what a host may ask for was
+// isWait reports a wait that is under way. One beyond what a host may ask for was
 // written down before the clock was set.
 func isWait(w Wait, now time.Time) bool {
 	return now.Before(w.Until) && w.Until.Sub(now) <= maxRetryAfter
@@ -114,7 +114,7 @@ func (p *pace) failed(to route, err error) {
 }
 
 // count notes a failure of a host; of one that another host led to, for requests
-// that come from there alone: whoever names a host must not keep others from it. It
+// that come from there alone: a registry that names a host must not keep others from it. It
 // needs the lock.
 func (p *pace) count(to route, status int, cause string) {
 	s := p.state(to.account())
@@ -126,7 +126,7 @@ func (p *pace) count(to route, status int, cause string) {
 }
 
 // answered notes an answer; Held: nothing more is sent to the host for now. A wait is
-// the host's own word, whoever led to it.
+// the host's own, whichever host led to it.
 func (p *pace) answered(to route, resp *http.Response) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,12 +135,12 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
-		p.well(to.account())
+		p.recovered(to.account())
 		return nil
 	}
 	now := p.now()
 	if wait := (Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
-		p.well(to.account())
+		p.recovered(to.account())
 		p.wait(to.host, wait, now)
 		return &Held{Host: to.host, Led: to.isLed(), Status: status, Until: wait.Until.UTC(), text: cause}
 	}
@@ -154,9 +154,9 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 	return &Held{Host: to.host, Led: to.isLed(), Status: status, text: cause}
 }
 
-// well notes that a host answers. What it asked for before still counts: the
+// recovered notes that a host answers. What it asked for before still counts: the
 // answer may belong to an earlier request. It needs the lock.
-func (p *pace) well(host string) {
+func (p *pace) recovered(host string) {
 	s := p.hosts[host]
 	switch {
 	case s == nil:

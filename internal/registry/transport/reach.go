@@ -23,7 +23,7 @@ import (
 type askedHost struct {
 	name  string          // by hostKey
 	named map[string]bool // by hostKey: hosts that the configuration names beside it, wherever they are
-	reach atomic.Int32    // of the address that it was last reached at; behind a proxy nobody knows it
+	reach atomic.Int32    // of the address that it was last reached at; behind a proxy it is unknown
 }
 
 type askedKey struct{}
@@ -40,7 +40,7 @@ func routeOf(req *http.Request) route {
 	return route{hostKey(req.URL), asked}
 }
 
-// isLed tells that an answer of the asked host chose where the request goes.
+// isLed reports that an answer of the asked host chose where the request goes.
 func (r route) isLed() bool { return r.asked != nil && r.asked.name != r.host }
 
 // account is the name under which failures count: never that of a host which
@@ -52,14 +52,14 @@ func (r route) account() string {
 	return r.host
 }
 
-// reach says from where an address is reached. The larger, the nearer to the
+// reach is from where an address is reached. The larger, the nearer to the
 // node, and the less a stranger has to say about it.
 type reach int32
 
 const (
 	reachPublic reach = iota
 	reachPrivate
-	reachLinkLocal // where clouds tell a machine its secrets
+	reachLinkLocal // where clouds serve the secrets of a machine
 	reachLoopback
 )
 
@@ -117,7 +117,7 @@ func (e *inwardError) Unwrap() error { return ErrInward }
 
 // check refuses an address that is nearer to the node than that of the asked
 // host. A mirror on a private address may lead to a store on another one; no
-// public host may, and nobody but the node itself to its loopback addresses.
+// public host may, and only the node itself to its loopback addresses.
 func (r route) check(address netip.Addr) error {
 	at := reachOf(address)
 	if !r.isLed() || at <= reach(r.asked.reach.Load()) || r.asked.named[r.host] {
@@ -126,8 +126,8 @@ func (r route) check(address netip.Addr) error {
 	return &inwardError{r.host, at}
 }
 
-// checkLiteral is for a host that is written as an address: with a proxy, nobody
-// here would connect to it.
+// checkLiteral is for a host that is written as an address: with a proxy, no
+// dialer here would connect to it.
 func (r route) checkLiteral(u *url.URL) error {
 	if address, err := netip.ParseAddr(u.Hostname()); err == nil {
 		return r.check(address)
@@ -135,7 +135,7 @@ func (r route) checkLiteral(u *url.URL) error {
 	return nil
 }
 
-// checkProxied is for a name that a proxy will look up. Where it is none in the DNS,
+// checkProxied is for a name that a proxy will resolve. Where it is none in the DNS,
 // as 2130706433 and a.localhost, the proxy would find what only it takes for an
 // address. That is trusted least.
 func (r route) checkProxied(u *url.URL) error {
@@ -148,7 +148,7 @@ func (r route) checkProxied(u *url.URL) error {
 
 func lastLabel(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
-// isNumber tells the end of an address as inet_aton(3) reads more of them than we do:
+// isNumber reports the end of an address that only inet_aton(3) reads as one:
 // 2130706433, 127.1, 0x7f.1. No name in the DNS ends so.
 func isNumber(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
@@ -175,8 +175,8 @@ var ledDialer = net.Dialer{
 	Timeout: dialTimeout, KeepAlive: 30 * time.Second, FallbackDelay: 300 * time.Millisecond, ControlContext: checkDial,
 }
 
-// connected is told of the connection that a request will go through, a new one
-// or one that another request has left.
+// connected checks the connection that a request will go through, a new one or one
+// that another request has left.
 func (s *sending) connected(remote net.Addr) error {
 	address := addressOf(remote.String())
 	switch {

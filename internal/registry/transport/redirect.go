@@ -56,7 +56,7 @@ func quotable(err error) error {
 
 // redirects follows up to five redirects as containerd does, but never from
 // https to http, and takes what may be secret along to no other host. Go itself
-// would keep Authorization for a subdomain, and any other header for anybody.
+// would keep Authorization for a subdomain, and any other header for any host.
 func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		first := via[0].URL

@@ -66,12 +66,12 @@ type transport struct {
 }
 
 // RoundTrip holds a connection of the host until the body is read. http.Transport bounds
-// connections, too, but gives one that is free to whoever waits for it before anybody
-// could read the answer that came through it: a whole queue would be sent after the
+// connections, too, but gives one that is free to the next request before the
+// answer that came through it was read: a whole queue would be sent after the
 // first 429.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The fallback to http that containerd has for localhost, and for http hosts with
-	// settings for TLS, comes after the authorizer: this is the last place to look.
+	// settings for TLS, comes after the authorizer: this is the last place to check.
 	if req.URL.Scheme == "http" && showsLogin(req) {
 		return nil, errors.Join(ErrPlainCredentials, closeBody(req))
 	}
@@ -96,11 +96,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	context.AfterFunc(ctx, leave)
 	resp.Request = req // what the caller sent, as RoundTripper wants it
-	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), ErrStalled) })
+	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), errStalled) })
 	return resp, nil
 }
 
-// send sends a request and notes what the host says of its pace. Against the letter
+// send sends a request and notes whether the host asks to wait. Against the letter
 // of RoundTripper, an answer that asks to wait is an error, so that it is one on
 // every way: for a question, a token, the hop of a redirect.
 func (t *transport) send(
@@ -120,9 +120,9 @@ func (t *transport) send(
 		t.client.pace.failed(to, inward)
 		return nil, inward
 	}
-	t.client.counters.count(purposeOf(ctx).kind)
+	t.client.counters.requests[purposeOf(ctx).kind].Add(1)
 	if err != nil {
-		if s.tried && ctx.Err() == nil { // else it did not get that far, or nobody waits any more
+		if s.tried && ctx.Err() == nil { // else it did not get that far, or the caller gave up
 			t.client.pace.failed(to, err)
 		}
 		return nil, err
@@ -157,10 +157,10 @@ func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context
 	})
 }
 
-// endTimeout is for the body of a refusal, which nobody wants to read.
+// endTimeout is for the body of a refusal.
 const endTimeout = time.Second
 
-// end reads the little that a refusal has to say, so that the connection can be
+// end reads the short body of a refusal, so that the connection can be
 // used again, and does not wait for it.
 func end(resp *http.Response, cancel context.CancelCauseFunc) {
 	timer := time.AfterFunc(endTimeout, func() { cancel(nil) })

@@ -5,16 +5,26 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
 )
 
-// ErrStalled ends a body that brings nothing any more. A pull has no time limit
-// of its own, for nobody knows how long a layer takes; one that never ends would
+// Timeout is the error for a body that takes too long; it is a net.Error.
+type Timeout string
+
+func (t Timeout) Error() string { return string(t) }
+
+// Timeout is true.
+func (Timeout) Timeout() bool { return true }
+
+// Temporary is false.
+func (Timeout) Temporary() bool { return false }
+
+// errStalled ends a body that brings nothing any more. A pull has no time limit
+// of its own, because a layer may take long; one that never ends would
 // keep the agent from every later poll and apply.
-var ErrStalled = fmt.Errorf("body: nothing came for %s", stallTimeout)
+var errStalled = Timeout("body: nothing came for " + stallTimeout.String())
 
 // watch lets a response's body end the request when it stalls.
 func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() bool) {
@@ -23,13 +33,13 @@ func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() b
 		return
 	}
 	b := &watchedBody{ReadCloser: resp.Body, cancel: cancel, stalled: stalled}
-	b.timer = time.AfterFunc(stallTimeout, func() { cancel(ErrStalled) })
+	b.timer = time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
 	b.timer.Stop()
 	resp.Body = b
 }
 
-// watchedBody counts the time in which somebody waits for it, not that in which
-// the reader is busy with a slow disk.
+// watchedBody counts the time in which the reader waits, not that in which
+// it is busy with a slow disk.
 type watchedBody struct {
 	io.ReadCloser
 	timer   *time.Timer
@@ -43,7 +53,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) && b.stalled() {
-		err = ErrStalled
+		err = errStalled
 	}
 	return n, err
 }

@@ -26,7 +26,7 @@ func tokenServer(registry string) string {
 	return ""
 }
 
-// mayShow tells whether logins for the host home may be shown to a realm: it is
+// mayShow returns whether logins for the host home may be shown to a realm: it is
 // the host itself, or its token server, and has TLS.
 func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
 	own := servers[home.Host]
