@@ -150,9 +150,6 @@ func TestEveryTestThatThePagesNameIsThere(t *testing.T) {
 	t.Parallel()
 	all := pages(t, os.DirFS("."))
 	for name, text := range all {
-		if strings.HasPrefix(name, "docs/dev/decisions/") {
-			continue // they tell of their day
-		}
 		for _, found := range named.FindAllStringSubmatch(text, -1) {
 			file := path.Join(path.Dir(name), found[2])
 			code, err := os.ReadFile(filepath.FromSlash(file))
@@ -199,6 +196,18 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 		if dir, base := path.Split(name); (dir == "docs/" || dir == "docs/dev/") && base != "README.md" {
 			assert.Regexp(t, `(?m)^\| \[`+regexp.QuoteMeta(base)+`\]\(`+regexp.QuoteMeta(base)+`\) \| .{10,} \|$`, all[dir+"README.md"])
 		}
+	}
+}
+
+// A decision is short, and has its three parts.
+func TestDecisionsHaveTheirParts(t *testing.T) {
+	t.Parallel()
+	for name, text := range pages(t, os.DirFS(".")) {
+		if path.Dir(name) != "docs/dev/decisions" || path.Base(name) == "README.md" {
+			continue
+		}
+		assert.Regexp(t, `(?s)^# \d+\. [^\n]+\n\n\*\*Context\.\*\* .+\n\n\*\*Decision\.\*\* .+\n\n\*\*Costs\.\*\* `, text, name)
+		assert.LessOrEqual(t, len(strings.Fields(text)), 160, "%s: words", name)
 	}
 }
 
