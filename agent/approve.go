@@ -123,7 +123,7 @@ func (a *Agent) announceChange(p Progress) {
 // the status stays that of the apply, which is done.
 func (a *Agent) askAfterMove(ctx context.Context, applied done) (done, error) {
 	again, err := a.cycle(ctx, errand{poll: PollAll})
-	if cut, is := errors.AsType[*Interruption](err); is {
+	if cut, is := errors.AsType[*interruption](err); is {
 		applied.unfinished = cut
 		return applied, nil
 	}

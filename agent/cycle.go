@@ -14,7 +14,7 @@ const maxRounds = 3
 // Cycle observes, asks, decides and acts, once. It returns what the node is like
 // afterwards. Its error is of the cycle itself (the node could not be observed, the
 // record not be saved); what went wrong with one image or pod stands in the status, and
-// stops no other. An Interruption is no failure: the cycle is to be done again.
+// stops no other. An interruption by a person is no failure: the cycle is to be done again.
 func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
 	done, err := a.cycle(ctx, errand{poll: poll})
 	return done.status, err
@@ -35,7 +35,7 @@ type done struct {
 	status     Status
 	reported   bool // status is known: the cycle was not interrupted
 	results    results
-	unfinished *Interruption // what a person's request has left; nil: nothing
+	unfinished *interruption // what a person's request has left; nil: nothing
 }
 
 // cycle is one cycle under way.

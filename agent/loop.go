@@ -68,7 +68,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		now := l.times.now()
 		l.turn(ctx, now)
-		l.times.nextObservation(l.Status())
+		l.times.NextObservation(l.Status())
 		if !l.wait(ctx) {
 			return nil
 		}
@@ -195,7 +195,7 @@ func (l *Loop) background(ctx context.Context, poll Poll) {
 	}
 	l.owed = nil
 	_, err := l.cycle(ctx, poll)
-	if cut, is := errors.AsType[*Interruption](err); is {
+	if cut, is := errors.AsType[*interruption](err); is {
 		l.owe(cut.rest)
 		l.suspend(cut)
 	}
@@ -216,9 +216,9 @@ func (l *Loop) owe(poll Poll) {
 }
 
 // suspend shows that something goes on after a person's request.
-func (l *Loop) suspend(cut *Interruption) {
-	l.cut = cut
-	l.interrupted(cut)
+func (l *Loop) suspend(cut *interruption) {
+	l.cut = &cut.Interruption
+	l.interrupted(l.cut)
 }
 
 // work does what somebody asks. What was interrupted waits for its turn again.
@@ -228,7 +228,7 @@ func (l *Loop) work(ctx context.Context, t *task) {
 		t.cut = false
 	}
 	err := t.do(ctx)
-	if cut, is := errors.AsType[*Interruption](err); is {
+	if cut, is := errors.AsType[*interruption](err); is {
 		t.cut = true
 		l.queue.add(t)
 		l.suspend(cut)

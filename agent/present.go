@@ -37,7 +37,7 @@ func (a *report) nextCheck() *time.Time {
 	if a.timetable == nil {
 		return nil
 	}
-	return when(a.timetable.nextPoll(Retries(a.record, a.Now()), a.unasked))
+	return when(a.timetable.NextPoll(Retries(a.record, a.Now()), a.unasked))
 }
 
 // budget is what is left of the requests; nil: all, or there is no limit.
@@ -99,7 +99,7 @@ func (a *report) stagedAgain(s Status, err error) *time.Time {
 	if a.timetable == nil {
 		return nil
 	}
-	at := a.timetable.nextObservation(s)
+	at := a.timetable.NextObservation(s)
 	if s.NextCheck != nil {
 		at = earlier(at, *s.NextCheck)
 	}

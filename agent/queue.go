@@ -19,20 +19,16 @@ const leastStretch = time.Second
 // errGoesFirst ends a poll or a staging for a request of a person.
 var errGoesFirst = errors.New("a person's request goes first")
 
-// Interruption is a poll, a staging or a proof that a request of a person has
-// interrupted. It goes on after that, with the answers and the bytes that are there; a
-// proof begins anew.
-type Interruption struct {
-	Work string    `json:"work"` // poll, staging, proof, or cycle: between two steps of one
-	For  string    `json:"for"`  // apply, rollback, hold, unhold or reload
-	At   time.Time `json:"at"`
-
+// interruption ends a cycle that a request of a person has interrupted. The cycle goes on
+// after that, with the answers and the bytes that are there; a proof begins anew.
+type interruption struct {
+	Interruption
 	rest Poll // what is left to ask
 }
 
-func (i *Interruption) Error() string { return i.Work + ": " + errGoesFirst.Error() }
+func (i *interruption) Error() string { return i.Work + ": " + errGoesFirst.Error() }
 
-func (i *Interruption) Unwrap() error { return errGoesFirst }
+func (i *interruption) Unwrap() error { return errGoesFirst }
 
 // verbObserve is the verb of the one task that no person asks for.
 const verbObserve = "observe"
@@ -41,7 +37,7 @@ const verbObserve = "observe"
 type task struct {
 	verb   string
 	urgent bool                        // it goes before polls and stagings
-	do     func(context.Context) error // an Interruption: it is to be done again
+	do     func(context.Context) error // an interruption: it is to be done again
 	done   chan struct{}
 	cut    bool // it was interrupted
 }
@@ -205,5 +201,9 @@ func (c *cycle) interrupted(work context.Context, what string, rest Poll) error 
 		return nil
 	}
 	c.log.Info("interrupted, goes on soon", "work", what, "for", c.people.first())
-	return &Interruption{Work: what, For: c.people.first(), At: c.Now().UTC(), rest: rest}
+	return c.interruption(what, rest)
+}
+
+func (c *cycle) interruption(what string, rest Poll) *interruption {
+	return &interruption{Interruption{Work: what, For: c.people.first(), At: c.Now().UTC()}, rest}
 }

@@ -62,6 +62,15 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (done, error)
 	return done{status: s, reported: true}, errors.Join(cause, published)
 }
 
+// Timetable tells when something happens by itself.
+type Timetable interface {
+	// NextPoll is when anything is asked next. unasked: something is followed for which
+	// no source was asked yet.
+	NextPoll(retries []time.Time, unasked bool) time.Time
+	// NextObservation is when the node is observed next. s is the node as it is now.
+	NextObservation(s Status) time.Time
+}
+
 // report is what a status is made from beside the plan.
 type report struct {
 	record    *Record
@@ -70,9 +79,9 @@ type report struct {
 	Policy    Policy
 	Now       func() time.Time
 	Version   string
-	Pacer     Pacer      // nil: none
-	timetable *timetable // nil: nothing is asked or observed by itself
-	unasked   bool       // something is followed for which no source was asked yet
+	Pacer     Pacer     // nil: none
+	timetable Timetable // nil: nothing is asked or observed by itself
+	unasked   bool      // something is followed for which no source was asked yet
 }
 
 // starting is the status before the first cycle.
@@ -82,10 +91,14 @@ func (a *Agent) starting() Status {
 }
 
 func (c *cycle) newReport(unasked bool) *report {
-	return &report{
+	r := &report{
 		record: &c.records.Record, loaded: c.records.IsLoaded(), errs: c.results.errors(), Policy: c.Policy, Now: c.Now,
-		Version: c.Version, Pacer: c.Pacer, timetable: c.timetable, unasked: unasked,
+		Version: c.Version, Pacer: c.Pacer, unasked: unasked,
 	}
+	if c.timetable != nil {
+		r.timetable = c.timetable
+	}
+	return r
 }
 
 // grainKey is where the grain's own trouble stands among a cycle's errors.

@@ -21,7 +21,7 @@ func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
 		owed := l.owed
 		l.owed = nil // it asks everything, and stages it
 		d, err = l.cycle(ctx, poll)
-		if cut, is := errors.AsType[*Interruption](err); is {
+		if cut, is := errors.AsType[*interruption](err); is {
 			poll = cut.rest
 		} else if err != nil {
 			l.owed = owed

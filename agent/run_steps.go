@@ -32,8 +32,8 @@ func (c *cycle) runSteps(ctx context.Context, steps []Step) (failed bool, cut er
 			c.refuse(ctx, s)
 			continue
 		}
-		if verb := c.people.first(); verb != "" && !c.person {
-			return false, &Interruption{Work: "cycle", For: verb, At: c.Now().UTC()}
+		if c.people.first() != "" && !c.person {
+			return false, c.interruption("cycle", PollNone)
 		}
 		if c.person && !c.isAwaited(s) {
 			c.results = append(c.results, stepResult{step: s, deferred: true})

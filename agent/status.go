@@ -151,3 +151,10 @@ type Left struct {
 	Reference string `json:"reference"`
 	Reason    string `json:"reason"`
 }
+
+// Interruption is a poll, a staging or a proof that a request of a person has interrupted.
+type Interruption struct {
+	Work string    `json:"work"` // poll, staging, proof, or cycle: between two steps of one
+	For  string    `json:"for"`  // apply, rollback, hold, unhold or reload
+	At   time.Time `json:"at"`
+}

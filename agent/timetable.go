@@ -44,9 +44,9 @@ func (t *timetable) clockWasSet(now time.Time) {
 	t.observation, t.first, t.noRetry = now, time.Time{}, time.Time{}
 }
 
-// nextPoll is when anything is asked next. What was never asked for is asked for
+// NextPoll is when anything is asked next. What was never asked for is asked for
 // soon, at a moment of the node's own: a new node waits for it, or a new pod.
-func (t *timetable) nextPoll(retries []time.Time, unasked bool) time.Time {
+func (t *timetable) NextPoll(retries []time.Time, unasked bool) time.Time {
 	switch {
 	case !unasked:
 		t.first = time.Time{}
@@ -83,9 +83,9 @@ func (t *timetable) poll(now time.Time, retries []time.Time) (Poll, bool) {
 	return PollNone, !now.Before(t.observation)
 }
 
-// nextObservation decides when the node is observed next if no event, poll or person
+// NextObservation decides when the node is observed next if no event, poll or person
 // causes a cycle before. s is the node as it is now.
-func (t *timetable) nextObservation(s Status) time.Time {
+func (t *timetable) NextObservation(s Status) time.Time {
 	if t.observation.IsZero() {
 		t.observation = t.now().Add(observeInterval)
 	}
