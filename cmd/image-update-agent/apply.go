@@ -37,7 +37,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
   image-update-agent apply private.yaml --output json`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, hear func(agent.Progress)) ([]statuspage.Outcome, error) {
+			do := func(c *api.Client, onProgress func(agent.Progress)) ([]statuspage.Outcome, error) {
 				var diffs map[string]string
 				if diff {
 					var err error
@@ -45,7 +45,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 						return nil, err
 					}
 				}
-				out, err := c.Apply(cmd.Context(), args, retry, hear)
+				out, err := c.Apply(cmd.Context(), args, retry, onProgress)
 				return statuspage.Outcomes(out, diffs), err
 			}
 			return a.outcomesOf("nothing is staged", do)
@@ -98,8 +98,8 @@ to return to, 4 held (the reason is shown).`,
 		Args:              imagesOrAll(&all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, hear func(agent.Progress)) ([]statuspage.Outcome, error) {
-				out, err := c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, hear)
+			do := func(c *api.Client, onProgress func(agent.Progress)) ([]statuspage.Outcome, error) {
+				out, err := c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, onProgress)
 				return statuspage.Outcomes(out, nil), err
 			}
 			return a.outcomesOf("nothing to return to", do)

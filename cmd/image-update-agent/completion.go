@@ -29,7 +29,7 @@ func values(cmd *cobra.Command, flag string, all ...string) {
 }
 
 // completeImages offers what a person may call an image: the end of its
-// repository, the repository, the pod manifest. It asks nobody: the last status
+// repository, the repository, the pod manifest. It asks no daemon: the last status
 // is in a file.
 func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	var last agent.Status

@@ -38,7 +38,7 @@ type configError struct{ error }
 
 func (e configError) Unwrap() error { return e.error }
 
-// exitError is an ending that was already told, or needs no more words.
+// exitError is an end whose reason was printed already.
 type exitError struct{ code int }
 
 // endOf is how `check` and `run --once` end: as the node is afterwards.
@@ -123,7 +123,7 @@ func hint(verb *cobra.Command, err error) string {
 		return "what the daemon has begun goes on: `image-update-agent status` shows it"
 	case errors.Is(err, context.Canceled):
 		return ""
-	case slices.Contains(looking, verb.Name()):
+	case slices.Contains(wholeNode, verb.Name()):
 		return "`image-update-agent doctor` finds out what is wrong with the node"
 	default:
 		return ""
@@ -149,11 +149,11 @@ var busVerbs = []string{"check", "apply", "rollback", "hold", "unhold"}
 // lasting are the verbs that wait for what the daemon does.
 var lasting = []string{"check", "apply", "rollback"}
 
-// looking are the verbs whose work needs all of the node.
-var looking = []string{"run", "check", "plan", "apply", "rollback"}
+// wholeNode are the verbs whose work needs all of the node.
+var wholeNode = []string{"run", "check", "plan", "apply", "rollback"}
 
-// noDaemonHint is for verbs that ask the daemon. A cycle without one is in the place
-// of a look only: it applies, holds and reloads nothing.
+// noDaemonHint is for verbs that ask the daemon. A cycle without one can take the place
+// of check and status only: it applies, holds and reloads nothing.
 func noDaemonHint(verb string) string {
 	const start = "start the daemon: systemctl start image-update-agent"
 	if verb == "check" || verb == "status" {

@@ -13,35 +13,35 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// frugal gives the heap back to the kernel: at once after a cycle that comes after
-// a rest, or has left much of it, as one that stages does; else when the daemon has
-// been at rest for a while. To collect it after each of many cycles took a quarter
-// of their CPU.
+// frugal returns the heap to the kernel: at once after a cycle that follows an idle
+// minute, or that has left much of it, as one that stages does; else when the daemon
+// has been idle for a minute. Collecting after each of many cycles took a quarter of
+// their CPU.
 type frugal struct {
 	*systemd.Notifier
-	rest  *time.Timer
-	kept  uint64    // bytes of the heap in memory after it was last given back
+	idle  *time.Timer
+	kept  uint64    // bytes of the heap in memory after it was last returned
 	ended time.Time // when the last cycle did
 }
 
 const (
-	// restsAfter is longer than a person waits between two commands, and far
-	// shorter than the ten minutes between two looks.
-	restsAfter = time.Minute
+	// idleAfter is longer than a person waits between two commands, and far
+	// shorter than the ten minutes between two observations.
+	idleAfter = time.Minute
 	// slack is how much the heap may have grown after a cycle, in bytes: with 3 MB
 	// the daemon came to 29 MB after twenty checks, with 1 MB to 28.
 	slack = 1 << 20
 )
 
 func newFrugal(n *systemd.Notifier) *frugal {
-	return &frugal{Notifier: n, rest: time.AfterFunc(restsAfter, debug.FreeOSMemory)}
+	return &frugal{Notifier: n, idle: time.AfterFunc(idleAfter, debug.FreeOSMemory)}
 }
 
 // Status is called at the end of each cycle, by the loop alone.
 func (f *frugal) Status(text string) {
 	f.Notifier.Status(localTime(text))
-	f.rest.Reset(restsAfter)
-	rare := time.Since(f.ended) > restsAfter // then it costs what it would cost a minute later
+	f.idle.Reset(idleAfter)
+	rare := time.Since(f.ended) > idleAfter // then it costs what it would cost a minute later
 	f.ended = time.Now()
 	if rare || heapInMemory() > f.kept+slack {
 		debug.FreeOSMemory()

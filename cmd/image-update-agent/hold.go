@@ -23,7 +23,7 @@ func (a *app) holdCommand() *cobra.Command {
 		Use:   "hold {IMAGE... | --all}",
 		Short: "Keep images from being applied until a time, or until unhold",
 		Long: `hold keeps what is offered for the named images, or for all, from being applied:
-apply then tells the reason. It is staged and offered as before. An IMAGE is
+apply then gives the reason. It is staged and offered as before. An IMAGE is
 named as for apply. Another hold on an image takes the place of the first.
 
 With the pull policy Always, kubelet takes a rebuild by itself whenever it starts

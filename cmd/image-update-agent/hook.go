@@ -22,15 +22,14 @@ const saltCall = "usr/bin/salt-call"
 func (a *app) hookCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook",
-		Short: "Run what the configuration wants run for a change",
-		Long: `hook runs what hooks of the configuration names: salt-call, so that Salt's minion
-reads its grains again, and the admin's program, which gets on its standard input
-what has changed since it has last ended well. Where nothing is configured, or
-nothing has changed, nothing is run.
+		Short: "Run the hooks of the configuration for a change",
+		Long: `hook runs what the setting hooks names: salt-call, so that Salt's minion reads its
+grains again, and the admin's program, which gets on standard input what has changed
+since it last succeeded. Where nothing is configured, or nothing has changed, it runs
+nothing.
 
-The service image-update-agent-hook.service runs it, as root and beside the
-daemon, whenever image-update-agent-hook.path sees that there is something to
-tell. The daemon neither waits for it nor hears of it.`,
+The service image-update-agent-hook.service runs it, as root and beside the daemon,
+whenever image-update-agent-hook.path sees a change. The daemon does not wait for it.`,
 		Example: `  systemctl start image-update-agent-hook.service`,
 		Hidden:  true,
 		Args:    noArgs,
@@ -38,11 +37,11 @@ tell. The daemon neither waits for it nor hears of it.`,
 			a.acts.Store(true)
 			s, err := a.settings()
 			if err != nil {
-				// What is due is taken away all the same, or the path unit would begin anew
+				// The due file is removed all the same, or the path unit would start this again
 				// at once, for ever.
 				return errors.Join(err, hook.New("", filepath.Join(a.root, hook.UnitDir)).Take())
 			}
-			if err := s.desk().Take(); err != nil {
+			if err := s.outbox().Take(); err != nil {
 				return err
 			}
 			if !s.Hooks.Configured() {
@@ -53,25 +52,24 @@ tell. The daemon neither waits for it nor hears of it.`,
 	}
 }
 
-// runHooks runs both; one that does not work does not keep the other from being
-// run.
+// runHooks runs both, also where one fails.
 func (a *app) runHooks(ctx context.Context, s settings, log *slog.Logger) error {
-	var salt, told error
+	var salt, program error
 	if s.Hooks.SaltRefresh {
 		if salt = s.saltRefresh(a).Run(ctx); salt == nil {
 			log.InfoContext(ctx, "grains refreshed")
 		}
 	}
 	if s.Hooks.Exec != "" {
-		told = a.tell(ctx, s, log)
+		program = a.runProgram(ctx, s, log)
 	}
-	return errors.Join(salt, told)
+	return errors.Join(salt, program)
 }
 
-// tell hands the change to the admin's program. It counts as told when that has
-// ended well.
-func (a *app) tell(ctx context.Context, s settings, log *slog.Logger) error {
-	change, told, err := s.desk().Change()
+// runProgram gives the change to the admin's program. It is delivered when that has
+// succeeded.
+func (a *app) runProgram(ctx context.Context, s settings, log *slog.Logger) error {
+	change, delivered, err := s.outbox().Change()
 	if err != nil || change.Empty() {
 		return err
 	}
@@ -83,21 +81,21 @@ func (a *app) tell(ctx context.Context, s settings, log *slog.Logger) error {
 	if err := program.Run(ctx); err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "change told", "program", s.Hooks.Exec, "state", change.State, "was", change.Was,
+	log.InfoContext(ctx, "change delivered", "program", s.Hooks.Exec, "state", change.State, "was", change.Was,
 		"offered", len(change.Offered), "staged", len(change.Staged), "applied", len(change.Applied),
 		"failed", len(change.Failed))
-	return told()
+	return delivered()
 }
 
-// desk is where the daemon leaves word for hooks.
-func (s settings) desk() *hook.Desk { return hook.New(s.StateDir, s.RuntimeDir) }
+// outbox is where the daemon leaves announcements for hooks.
+func (s settings) outbox() *hook.Outbox { return hook.New(s.StateDir, s.RuntimeDir) }
 
-// leave is how word is left: without hooks no service is started for nothing.
-func (s settings) leave() func(context.Context, agent.Status) error {
+// announce is how a status is announced: without hooks no service is started.
+func (s settings) announce() func(context.Context, agent.Status) error {
 	if s.Hooks.Configured() {
-		return s.desk().Announce
+		return s.outbox().Announce
 	}
-	return s.desk().Note
+	return s.outbox().Note
 }
 
 func (s settings) saltRefresh(a *app) hook.Program {
@@ -111,28 +109,28 @@ func (s settings) hookProgram(a *app) hook.Program {
 	return hook.Program{Root: s.root, Path: s.Hooks.Exec, Output: a.files.err, Timeout: s.Hooks.Timeout}
 }
 
-// telling publishes a status, and leaves word for hooks. These are no reason for
-// the daemon to fail.
-type telling struct {
+// announcing is a recorder that announces a status to hooks, too. The daemon does not
+// fail for these.
+type announcing struct {
 	agent.Recorder
-	leave func(context.Context, agent.Status) error
-	log   *slog.Logger
+	announce func(context.Context, agent.Status) error
+	log      *slog.Logger
 }
 
-func (t telling) Publish(ctx context.Context, s agent.Status) error {
-	err := t.Recorder.Publish(ctx, s)
-	if left := t.leave(ctx, s); left != nil {
-		t.log.WarnContext(ctx, "no word left for hooks", "err", left)
+func (a announcing) Publish(ctx context.Context, s agent.Status) error {
+	err := a.Recorder.Publish(ctx, s)
+	if failed := a.announce(ctx, s); failed != nil {
+		a.log.WarnContext(ctx, "change not announced to hooks", "err", failed)
 	}
 	return err
 }
 
-// saltIsDue asks for a hook, as Salt's minion has something to read.
+// saltIsDue requests a run of the hooks, as Salt's minion has something to read.
 func (s settings) saltIsDue(ctx context.Context, log *slog.Logger) {
 	if !s.Hooks.SaltRefresh {
 		return
 	}
-	if err := s.desk().Due(ctx); err != nil {
-		log.WarnContext(ctx, "no word left for hooks", "err", err)
+	if err := s.outbox().Due(ctx); err != nil {
+		log.WarnContext(ctx, "change not announced to hooks", "err", err)
 	}
 }

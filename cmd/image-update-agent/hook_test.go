@@ -39,7 +39,7 @@ func newHooked(t *testing.T, settings string) hooked {
 	h.configure(settings)
 	run, lib := filepath.Join(h.root, "run/image-update-agent"), filepath.Join(h.root, "var/lib/image-update-agent")
 	log := slog.New(slog.DiscardHandler)
-	recorder := telling{state.New(lib, run, log), hook.New(lib, run).Announce, log}
+	recorder := announcing{state.New(lib, run, log), hook.New(lib, run).Announce, log}
 	h.publish = func(s agent.Status) error { return recorder.Publish(t.Context(), s) }
 	return h
 }
@@ -224,7 +224,7 @@ func TestAGrainThatIsWrittenIsDue(t *testing.T) {
 		to := announcer(s, slog.New(slog.DiscardHandler))
 		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
 		assert.Equal(t, want, h.isDue())
-		require.NoError(t, s.desk().Take())
+		require.NoError(t, s.outbox().Take())
 		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
 		assert.False(t, h.isDue(), "nothing was written")
 	}
@@ -237,7 +237,7 @@ func TestWordIsLeftForConfiguredHooksOnly(t *testing.T) {
 		h := newHooked(t, settings)
 		s, err := (&app{root: h.root}).settings()
 		require.NoError(t, err)
-		require.NoError(t, s.leave()(t.Context(), offering("staged", "2")))
+		require.NoError(t, s.announce()(t.Context(), offering("staged", "2")))
 		assert.Equal(t, due, h.isDue(), settings)
 		assert.FileExists(t, h.path("run/image-update-agent/announcement.json"))
 	}
@@ -248,9 +248,9 @@ func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	dir := t.TempDir()
-	h := telling{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")).Announce, slog.New(slog.NewTextHandler(&log, nil))}
+	h := announcing{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")).Announce, slog.New(slog.NewTextHandler(&log, nil))}
 	require.NoError(t, h.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
-	assert.Contains(t, log.String(), "no word left for hooks")
+	assert.Contains(t, log.String(), "change not announced to hooks")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, h.Publish(ctx, agent.Status{}), context.Canceled)

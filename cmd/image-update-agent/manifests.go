@@ -23,7 +23,7 @@ import (
 const maxPodManifest = 1 << 20
 
 func (a *app) manifestsCommand() *cobra.Command {
-	return group("manifests", "Look at pod manifests, and render them, by hand",
+	return group("manifests", "Show images of pod manifests, and render them, by hand",
 		a.manifestsImagesCommand(), a.manifestsRenderCommand())
 }
 

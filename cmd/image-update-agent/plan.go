@@ -15,7 +15,7 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what the next cycle would do, and why not more",
-		Long: `plan looks at the node and asks the source, as the next cycle will, and shows the
+		Long: `plan observes the node and asks the source, as the next cycle will, and shows the
 steps that would follow, which host answered, and each tag that might have been
 offered, with the rule that refuses it. It changes nothing.`,
 		Example: `  image-update-agent plan

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// preconditions are what the rest of the node has against an apply.
+// preconditions are what else on the node holds an apply.
 type preconditions struct {
 	reboot  reboot.Node
 	kubelet systemd.Kubelet

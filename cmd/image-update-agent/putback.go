@@ -62,9 +62,8 @@ func (a *app) printPutBack(names []string) error {
 	})
 }
 
-// podManifests is kubelet's directory as configured. With a configuration that
-// is wrong it is the one without any: a pod must not stay away until somebody
-// has found a misspelt key.
+// podManifests is kubelet's directory as configured. With a wrong configuration it is
+// the one without any: a misspelt key must not keep a pod away.
 func (a *app) podManifests() (dir string, wrong error) {
 	c, wrong := a.load()
 	if wrong == nil {

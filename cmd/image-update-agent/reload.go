@@ -21,7 +21,7 @@ func (a *app) reloadCommand() *cobra.Command {
 		Short: "Have the daemon read its configuration anew",
 		Long: `reload has the daemon read its configuration anew, and waits until it is in
 force: where a pod is being restarted, until that has ended. A configuration with a mistake
-changes nothing; the mistake is told, and the exit status is not 0.
+changes nothing; the mistake is printed, and the exit status is not 0.
 
 It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 		Example: `  image-update-agent reload`,
@@ -37,8 +37,8 @@ It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 	}
 }
 
-// reloader reads the configuration anew, one time after the other, for who asks:
-// by SIGHUP, or by the acting socket, which is told how it went.
+// reloader reads the configuration anew, one request after the other: SIGHUP, or one of
+// the acting socket, which gets the result.
 type reloader struct {
 	app   *app
 	began settings // with which the daemon was started
@@ -63,17 +63,17 @@ func (r *reloader) ask(ctx context.Context) error {
 	}
 }
 
-// run does what is asked until ctx ends. A bad configuration is told of and
-// changes nothing.
+// run serves requests until ctx ends. A bad configuration is logged and changes
+// nothing.
 func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger) {
 	for {
-		tell := func(error) {}
+		reply := func(error) {}
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.hup:
 		case answer := <-r.asked:
-			tell = func(err error) { answer <- err }
+			reply = func(err error) { answer <- err }
 		}
 		n.Reloading()
 		next, err := r.reload(ctx, loop, log)
@@ -84,7 +84,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			r.take(next)
 		}
 		n.Ready(localTime(agent.Sentence(loop.Status())))
-		tell(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
+		reply(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
 	}
 }
 

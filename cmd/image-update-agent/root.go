@@ -36,7 +36,7 @@ type app struct {
 	away   bool        // no daemon answers: what is shown is the last that one has written
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
-	// meter counts what a daemon does, over all its wirings; nil: nobody does.
+	// meter counts what a daemon does, over all its wirings; nil: nothing is counted.
 	meter agent.Meter
 	zone  *time.Location // of who reads the text
 }
@@ -79,7 +79,7 @@ func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
 	}()
 	select {
 	case <-said:
-	case <-time.After(grace): // nobody takes that either
+	case <-time.After(grace): // standard error is stuck, too
 	}
 	return exitFailed
 }

@@ -127,7 +127,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	}
 	port := serveMetrics(reading, metricsOf(&current, loop, counts), s.Metrics.Listen, log)
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: unheard, it would end the daemon
+	signal.Notify(hup, syscall.SIGHUP) // before READY=1, which invites it: without a handler it would end the daemon
 	defer signal.Stop(hup)
 	reloads := &reloader{app: a, began: s, hup: hup, asked: make(chan chan<- error), take: taking(&current, port)}
 	acting.Reload(reloads.ask)
@@ -166,8 +166,8 @@ func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
 	})
 }
 
-// drainPatience is how long the end of the daemon waits for who asks for the
-// status: it is sent in milliseconds, but a client may be slow, or silent.
+// drainPatience is how long the end of the daemon waits for clients of the status
+// socket: a status is sent in milliseconds, but a client may be slow, or silent.
 const drainPatience = 3 * time.Second
 
 // sockets opens the acting socket, and the status socket if the service manager

@@ -20,7 +20,7 @@ func snapshotterOf(s settings, runtime *pods.Runtime) func(context.Context) (str
 }
 
 // remembered is an answer of CRI that holds until containerd is started anew: it
-// makes its socket anew then. Each look at the node wants it.
+// makes its socket anew then. Each observation of the node needs it.
 type remembered struct {
 	socket string
 	ask    func(context.Context) (string, error)

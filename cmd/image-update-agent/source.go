@@ -52,7 +52,7 @@ type sourceError struct{ error }
 
 func (e sourceError) Unwrap() error { return e.error }
 
-// wireFrom builds an agent for one look or cycle, from a source or, where that
+// wireFrom builds an agent for one plan or cycle, from a source or, where that
 // is empty, the registries.
 func (a *app) wireFrom(ctx context.Context, s settings, source string) (*wiring, error) {
 	log := quietLog()

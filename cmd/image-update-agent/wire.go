@@ -97,7 +97,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: source, Images: store, Pods: runtime, Files: files,
-		Announcer: announcer(s, log), Recorder: telling{state.New(s.StateDir, s.RuntimeDir, log), s.leave(), log},
+		Announcer: announcer(s, log), Recorder: announcing{state.New(s.StateDir, s.RuntimeDir, log), s.announce(), log},
 		Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
@@ -165,7 +165,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 	return p, nil
 }
 
-// announcer is the Salt grain, or nobody where it is turned off.
+// announcer is the Salt grain, or silent where it is turned off.
 func announcer(s settings, log *slog.Logger) agent.Announcer {
 	store := grains.New("/", s.Grains.Path, log)
 	if !s.Grains.Enabled {
@@ -206,7 +206,7 @@ func announced(err error) error {
 	case errors.Is(err, grains.ErrHeld):
 		return fmt.Errorf("%w: %w", agent.ErrHeld, err)
 	case errors.Is(err, grains.ErrNoSalt):
-		return nil // a node without Salt has nobody to tell
+		return nil // a node without Salt has no grains
 	default:
 		return err
 	}

@@ -47,7 +47,7 @@ func (n Node) checkBus(ctx context.Context, daemon *agent.Status) []Finding {
 	return []Finding{ok(check, api.BusName), n.checkPolkit(ctx, conn)}
 }
 
-// checkPolkit tells whether others than root can act on the bus.
+// checkPolkit says whether others than root can act on the bus.
 func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
 	const check = "polkit"
 	const authority = "org.freedesktop.PolicyKit1"

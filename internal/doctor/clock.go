@@ -58,7 +58,7 @@ func (d *dates) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// note takes an answer's Date. A cache in between tells how old the answer is.
+// note takes an answer's Date. A cache in between gives the age of the answer.
 func (d *dates) note(host string, header http.Header, now time.Time) {
 	at, err := http.ParseTime(header.Get("Date"))
 	if err != nil {

@@ -132,7 +132,7 @@ type snapshotters struct {
 	server     images.Server
 }
 
-// inUse is the one that staging unpacks for; empty: nobody says.
+// inUse is the one that staging unpacks for; empty: not known.
 func (s snapshotters) inUse() string { return cmp.Or(s.configured, s.cri) }
 
 func (s snapshotters) check() Finding {

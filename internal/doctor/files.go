@@ -44,8 +44,8 @@ func checkDirectory(check, path, verdict, remedy string) Finding {
 // packagedTemplates is the default of templates.
 const packagedTemplates = "usr/share/caasp-container-manifests/manifests"
 
-// checkTemplates misses the templates, unless the admin names pod manifests that need
-// none: nodes of kubeadm have none.
+// checkTemplates wants templates, unless the admin names pod manifests that need none:
+// nodes of kubeadm have none.
 func (n Node) checkTemplates() Finding {
 	_, err := os.Stat(n.Templates)
 	byDefault := n.Templates == n.at(packagedTemplates)
@@ -63,7 +63,7 @@ func (n Node) checkTemplates() Finding {
 // aside is the end of the name of a pod manifest that was set aside.
 const aside = ".image-update-agent-aside"
 
-// checkPodManifests names files that kubelet runs as pods although nobody means it, as it reads every file without a
+// checkPodManifests names files that kubelet runs as pods by mistake, as it reads every file without a
 // leading dot; and pod manifests that an apply has left set aside, whose pods are not there.
 func checkPodManifests(dir string) []Finding {
 	entries, err := os.ReadDir(dir)
@@ -148,7 +148,7 @@ func checkAttributes(path string, attributes uint64) []Finding {
 	return []Finding{fail("writable", fmt.Errorf("%s: immutable (chattr)", path), "chattr -ia "+path)}
 }
 
-// attributes are those of statx(2), which tells of chattr without opening the file.
+// attributes are those of statx(2), which has what chattr sets without opening the file.
 func attributes(path string) (uint64, error) {
 	var x unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &x)

@@ -25,21 +25,21 @@ func checkKeys(ctx context.Context, repositories []config.Repository, dirs []str
 	if strictest == "" {
 		return []Finding{ok(check, "no repository wants signatures")}
 	}
-	heard := new(keyLog)
-	_, err := signature.New(signature.Options{Dirs: dirs, Log: slog.New(heard)}).Keys(ctx)
+	log := new(keyLog)
+	_, err := signature.New(signature.Options{Dirs: dirs, Log: slog.New(log)}).Keys(ctx)
 	var out []Finding
-	for _, line := range heard.refused {
+	for _, line := range log.refused {
 		out = append(out, warn(check, line, "a key is a *.pem file with one public key: correct it or remove it"))
 	}
 	if err == nil {
-		for _, line := range heard.unread { // else the error has it
+		for _, line := range log.unread { // else the error has it
 			out = append(out, warn(check, line, "correct signatureKeys"))
 		}
 	}
 	const remedy = "put the publisher's public key there as a *.pem file, or set signatureKeys"
 	switch {
 	case err == nil:
-		return append(out, ok(check, strings.Join(heard.loaded, ", ")))
+		return append(out, ok(check, strings.Join(log.loaded, ", ")))
 	case strictest == "require":
 		return append(out, fail(check, err, remedy+"; until then nothing is staged of what requires a signature"))
 	default:
@@ -47,7 +47,7 @@ func checkKeys(ctx context.Context, repositories []config.Repository, dirs []str
 	}
 }
 
-// keyLog is told of each file of keys when it is read: with its fingerprint where
+// keyLog gets a line for each file of keys that is read: with its fingerprint where
 // it counts, with a warning where it does not.
 type keyLog struct {
 	mu      sync.Mutex

@@ -14,15 +14,15 @@ import (
 const SchemaVersion = 1
 
 const (
-	// maxImages bounds what is told of images and of pods. A node has some dozens.
+	// maxImages bounds the images and the pods. A node has some dozens.
 	maxImages = 256
-	// maxFailed bounds what is told of releases that an image has failed with.
+	// maxFailed bounds the releases that an image has failed with.
 	maxFailed = 8
 	// maxText bounds a text for people, in bytes.
 	maxText = 512
 )
 
-// Announcement is what stands on the node, as far as it is told.
+// Announcement is the part of the status that hooks get.
 type Announcement struct {
 	SchemaVersion int     `json:"schemaVersion"`
 	State         string  `json:"state"` // as in the status
@@ -63,7 +63,7 @@ type Pod struct {
 	Error       string `json:"error"`
 }
 
-// announce is what is told of a status.
+// announce is the announcement of a status.
 func announce(s agent.Status, last Announcement) Announcement {
 	a := Announcement{
 		SchemaVersion: SchemaVersion, State: string(s.State), Reason: outside.Line(s.Reason, maxText),
@@ -83,8 +83,7 @@ func announce(s agent.Status, last Announcement) Announcement {
 	return a.after(last)
 }
 
-// after: where the node could not be looked at, nothing is known to have changed on
-// it.
+// after keeps what is known of the node where it could not be observed.
 func (a Announcement) after(last Announcement) Announcement {
 	if a.State == string(agent.StateFailed) && len(a.Images)+len(a.Pods) == 0 && last.Images != nil {
 		a.Images, a.Pods = last.Images, last.Pods
@@ -115,8 +114,8 @@ func named(n *agent.Named) Named {
 	return Named{Tag: n.Tag, Digest: n.Digest.String()}
 }
 
-// same reports whether there is nothing new but the words that errors are told in:
-// these have times and counts in them.
+// same reports whether nothing differs but the texts of errors: these have times and
+// counts in them.
 func (a Announcement) same(b Announcement) bool {
 	return a.SchemaVersion == b.SchemaVersion && a.State == b.State &&
 		slices.EqualFunc(a.Images, b.Images, Image.same) && slices.EqualFunc(a.Pods, b.Pods, Pod.same)

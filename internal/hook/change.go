@@ -4,12 +4,11 @@ package hook
 
 import "slices"
 
-// Change is what a hook is told: what has become of the images since it was told
-// last. The lists are never null.
+// Change is what a hook gets: what became of the images since the last one. The lists are never null.
 type Change struct {
 	SchemaVersion int    `json:"schemaVersion"`
 	State         string `json:"state"` // as in the status
-	Was           string `json:"was"`   // then; empty: the hook was never told anything
+	Was           string `json:"was"`   // then; empty: this is the first
 	Reason        string `json:"reason"`
 	Offered       []Item `json:"offered"` // found, and not on the node yet
 	Staged        []Item `json:"staged"`  // on the node, and waits for approval
@@ -31,12 +30,12 @@ type Item struct {
 	Reason      string `json:"reason,omitempty"`
 }
 
-// Empty tells that there is nothing to be told.
+// Empty reports that nothing has changed.
 func (c Change) Empty() bool {
 	return c.State == c.Was && len(c.Offered)+len(c.Staged)+len(c.Applied)+len(c.Failed) == 0
 }
 
-// since is what lies between an earlier announcement and this one.
+// since is the difference between an earlier announcement and this one.
 func (a Announcement) since(before Announcement) Change {
 	c := Change{
 		SchemaVersion: SchemaVersion, State: a.State, Was: before.State, Reason: a.Reason,
@@ -96,9 +95,9 @@ func (i Image) item() Item {
 	return Item{Image: i.Image, Container: i.Container, PodManifest: i.PodManifest}
 }
 
-// carrying is this announcement with what ran before where nothing runs now, so
-// that what runs next is told as another release.
-func (a Announcement) carrying(before Announcement) Announcement {
+// withLastRunning is this announcement with what ran before where nothing runs now, so
+// that what runs next is another release.
+func (a Announcement) withLastRunning(before Announcement) Announcement {
 	a.Images = slices.Clone(a.Images)
 	for n, now := range a.Images {
 		at := slices.IndexFunc(before.Images, func(then Image) bool { return then.key() == now.key() })

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook tells programs of the admin what has changed.
+// Package hook reports changes of the node to programs of the admin.
 //
-// Words: the announcement is what stands on the node, as far as it is told: its
-// state, what its containers run, what is offered and staged, what did not work.
-// A change is what lies between two announcements. A hook is what is run for one.
+// Words: an announcement is the part of the status that hooks get: the node's state,
+// what its containers run, what is offered and staged, what did not work. A change
+// is the difference between two announcements. A hook is a program that runs for one.
 //
-// Hooks never run in the daemon, which is hardened and must not wait for anybody.
-// The daemon keeps the announcement in its runtime directory, and beside it, where
-// a hook is configured, makes an empty file, the due file, whenever there is
-// something to run it for. A path
-// unit sees that file and starts the hook's own service, which takes it away first
-// and reads the announcement afterwards. So whatever comes while a hook runs makes
-// one more run of it, with the newest, and a hook that is slow or hangs is nobody
-// else's trouble (docs/dev/decisions/0071).
+// Hooks never run in the daemon, which is hardened and must not wait for them. The
+// daemon writes the announcement into its runtime directory, and beside it, where a
+// hook is configured, an empty file, the due file, for each change. A path unit sees
+// that file and starts the hook's own service, which removes it first and reads the
+// announcement afterwards. A change that comes while a hook runs causes one more run,
+// with the newest announcement; a slow hook delays nothing else
+// (docs/dev/decisions/0071).
 //
-// What a hook has been told is kept. The next change is counted from there: nothing
-// is left out because two changes came in one, or because a hook has failed.
+// The announcement that a hook was given last is kept, and the next change counts
+// from there: nothing is lost when two changes come as one, or when a hook fails.
 //
-// All is bounded in size, and has no secret: it is taken from the status, which is
-// everybody's to read.
+// All is bounded in size, and has no secret: the status, which is public, has it.
 package hook
 
 import (
@@ -44,17 +42,16 @@ const (
 	announcementFile = "announcement.json"
 	// DueFile is in the runtime directory; the path unit names it.
 	DueFile = "hook.due"
-	// toldFile is in the state directory: the announcement that the hook was told
-	// last. It outlives a reboot, so that what happened at one is told.
-	toldFile = "hook.json"
+	// deliveredFile is in the state directory: the announcement that the hook was given
+	// last. It outlives a reboot, so that changes at boot are reported.
+	deliveredFile = "hook.json"
 
 	// maxSize bounds the files, in bytes. See maxImages and maxText.
 	maxSize = 4 << 20
 )
 
-// Desk is where the daemon leaves word, and where it is found. Safe for concurrent
-// use.
-type Desk struct {
+// Outbox is where the daemon leaves announcements for hooks. Safe for concurrent use.
+type Outbox struct {
 	stateDir, runtimeDir string
 
 	mu   sync.Mutex
@@ -62,23 +59,23 @@ type Desk struct {
 }
 
 // New names the directories, which are made when something is written.
-func New(stateDir, runtimeDir string) *Desk {
-	return &Desk{stateDir: stateDir, runtimeDir: runtimeDir}
+func New(stateDir, runtimeDir string) *Outbox {
+	return &Outbox{stateDir: stateDir, runtimeDir: runtimeDir}
 }
 
-// Announce keeps what is to be told of a status, and asks for a run of the hook.
-// Where that is what it was before, nothing is written and nobody is woken.
-func (d *Desk) Announce(ctx context.Context, s agent.Status) error {
-	return d.keep(ctx, s, d.due)
+// Announce writes the announcement of a status, and requests a run of the hook. Where
+// nothing has changed, it does neither.
+func (d *Outbox) Announce(ctx context.Context, s agent.Status) error {
+	return d.write(ctx, s, d.due)
 }
 
-// Note keeps it, and wakes nobody: for a node without hooks, which may have some
-// later.
-func (d *Desk) Note(ctx context.Context, s agent.Status) error {
-	return d.keep(ctx, s, func() error { return nil })
+// Note writes the announcement and requests no run: for a node without hooks, which may
+// have some later.
+func (d *Outbox) Note(ctx context.Context, s agent.Status) error {
+	return d.write(ctx, s, func() error { return nil })
 }
 
-func (d *Desk) keep(ctx context.Context, s agent.Status, wake func() error) error {
+func (d *Outbox) write(ctx context.Context, s agent.Status, request func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -93,36 +90,36 @@ func (d *Desk) keep(ctx context.Context, s agent.Status, wake func() error) erro
 		last = &kept
 	}
 	now := announce(s, *last)
-	if now.same(*last) && (d.last != nil || !d.untold(now)) {
+	if now.same(*last) && (d.last != nil || !d.isPending(now)) {
 		d.last = last
 		return nil
 	}
 	if err := write(d.runtimeDir, announcementFile, now, 0o644); err != nil {
 		return fmt.Errorf("hook: %w", err)
 	}
-	if err := wake(); err != nil {
+	if err := request(); err != nil {
 		return err
 	}
 	d.last = &now
 	return nil
 }
 
-// untold tells whether the hook has not heard of it yet: a daemon before this one may
-// have been killed before it asked for a run.
-func (d *Desk) untold(now Announcement) bool {
-	before, _ := read(d.stateDir, toldFile) // as in Change
+// isPending reports whether the hook was not given it yet: a daemon before this one may
+// have been killed before it requested a run.
+func (d *Outbox) isPending(now Announcement) bool {
+	before, _ := read(d.stateDir, deliveredFile) // as in Change
 	return !now.after(before).since(before).Empty()
 }
 
-// Due asks for a run of the hook, as what is told elsewhere has changed.
-func (d *Desk) Due(ctx context.Context) error {
+// Due requests a run of the hook for a change elsewhere: of the grains.
+func (d *Outbox) Due(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return d.due()
 }
 
-func (d *Desk) due() error {
+func (d *Outbox) due() error {
 	dir, err := open(d.runtimeDir)
 	if err != nil {
 		return fmt.Errorf("hook: %w", err)
@@ -134,9 +131,9 @@ func (d *Desk) due() error {
 	return nil
 }
 
-// Take takes the due file away; that there is none is no error. Whatever comes from
-// here on asks for another run.
-func (d *Desk) Take() error {
+// Take removes the due file; that there is none is no error. A later change requests
+// another run.
+func (d *Outbox) Take() error {
 	err := os.Remove(filepath.Join(d.runtimeDir, DueFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("hook: %w", err)
@@ -144,20 +141,20 @@ func (d *Desk) Take() error {
 	return nil
 }
 
-// Change is what lies between what the hook was told last and now. told keeps now
-// as what it was told.
-func (d *Desk) Change() (c Change, told func() error, err error) {
+// Change is the difference between the announcement that the hook was given last and now.
+// delivered records now as given.
+func (d *Outbox) Change() (c Change, delivered func() error, err error) {
 	now, err := read(d.runtimeDir, announcementFile)
 	if err != nil {
 		return Change{}, nil, fmt.Errorf("hook: %w", err)
 	}
-	before, _ := read(d.stateDir, toldFile) // what cannot be read was of another version, say: all is new
-	if now.SchemaVersion == 0 {             // since the boot the daemon has not looked yet
+	before, _ := read(d.stateDir, deliveredFile) // what cannot be read was of another version, say: all is new
+	if now.SchemaVersion == 0 {                  // since the boot the daemon has not observed the node yet
 		now = before
 	}
-	now = now.after(before) // the daemon's own memory does not outlive a boot
+	now = now.after(before) // what the daemon knows does not outlive a boot
 	return now.since(before), func() error {
-		if err := write(d.stateDir, toldFile, now.carrying(before), 0o600); err != nil {
+		if err := write(d.stateDir, deliveredFile, now.withLastRunning(before), 0o600); err != nil {
 			return fmt.Errorf("hook: %w", err)
 		}
 		return nil

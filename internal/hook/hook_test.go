@@ -175,7 +175,7 @@ func TestAnApplyAcrossADownPodIsTold(t *testing.T) {
 	}
 }
 
-func isDue(t require.TestingT, d *Desk) bool {
+func isDue(t require.TestingT, d *Outbox) bool {
 	_, err := os.Stat(filepath.Join(d.runtimeDir, DueFile))
 	if err != nil {
 		require.ErrorIs(t, err, fs.ErrNotExist)
@@ -229,7 +229,7 @@ func TestOldFilesKeepNobodyFromBeingTold(t *testing.T) {
 	for name, text := range map[string]string{"half": `{"schemaVersion":1,"sta`, "newer": `{"schemaVersion":2,"state":"staged"}`, "empty": ""} {
 		d := New(t.TempDir(), t.TempDir())
 		require.NoError(t, os.WriteFile(filepath.Join(d.runtimeDir, announcementFile), []byte(text), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, toldFile), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, deliveredFile), []byte(text), 0o600))
 		_, _, err := d.Change()
 		require.Error(t, err, name)
 		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
@@ -388,7 +388,7 @@ func FuzzReading(f *testing.F) {
 			return
 		}
 		require.Empty(t, a.since(a).Applied)
-		require.Len(t, a.carrying(a).Images, len(a.Images))
+		require.Len(t, a.withLastRunning(a).Images, len(a.Images))
 	})
 }
 
@@ -396,9 +396,9 @@ func FuzzReading(f *testing.F) {
 // by the one after it.
 func TestARunIsAskedForUntilItIs(t *testing.T) {
 	t.Parallel()
-	for name, next := range map[string]func(d *Desk) *Desk{
-		"by this daemon":      func(d *Desk) *Desk { return d },
-		"by the one after it": func(d *Desk) *Desk { return New(d.stateDir, d.runtimeDir) },
+	for name, next := range map[string]func(d *Outbox) *Outbox{
+		"by this daemon":      func(d *Outbox) *Outbox { return d },
+		"by the one after it": func(d *Outbox) *Outbox { return New(d.stateDir, d.runtimeDir) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
