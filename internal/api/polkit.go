@@ -40,10 +40,7 @@ func newAuthority(address string) authority {
 // allows returns the caller's uid, and an error if it may not do that. known is
 // called as soon as it is root, or polkit has to be asked.
 func (a authority) allows(ctx context.Context, c bus.Call, action string, known func()) (uid uint32, err error) {
-	if err := a.ask(ctx, c, a.soon, bus.Question{
-		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus",
-		Method: "org.freedesktop.DBus.GetConnectionUnixUser", Args: []any{c.Sender},
-	}, &uid); err != nil {
+	if err := a.ask(ctx, c, a.soon, bus.Driver("GetConnectionUnixUser", c.Sender), &uid); err != nil {
 		return nobody, refuse(errDenied, "it is not known who asks: %v", err)
 	}
 	if uid == 0 {

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bus asks services on the system's D-Bus a question or two and hangs
-// up, and lets a service of our own be asked.
+// up, and serves an object of our own there.
 //
-// Who asks is looking, not listening: no signals, no connection that stays, and a
-// file descriptor only where Take asks for one. What comes back is bounded: a
-// connection ends with its context, and when it has brought more than maxAnswer.
-// Who is asked (Join) stays; there each message is bounded, and none brings
-// descriptors.
+// A client has no signals, no connection that stays, and a file descriptor only where
+// Take asks for one; an answer is bounded. A service (Join) gets its calls one after
+// the other, bounded, and no descriptors (docs/dev/decisions/0069).
 //
 // A bus or a service that the node does not have is ErrNone or ErrAbsent; one
-// that is there and says nothing in time is ErrSilent.
+// that is there and does not answer in time is ErrSilent.
 package bus
 
 import (
@@ -34,40 +32,28 @@ var (
 	ErrAbsent = errors.New("not there")
 	// ErrSilent: no answer came in time.
 	ErrSilent = errors.New("no answer in time")
-
-	errTooMuch = fmt.Errorf("more than %d KiB", maxAnswer>>10)
 )
 
-// maxAnswer bounds what one connection may bring, in bytes. A list of 200
-// snapshots, more than a file system is fit for, is 20 KB.
-const maxAnswer = 256 << 10
-
 // Conn is a connection to a bus, for one question after the other.
-type Conn struct{ t taker }
+type Conn struct{ stream *stream }
 
 // Open connects to the bus at a D-Bus address such as
 // "unix:path=/run/dbus/system_bus_socket". Of an address with alternatives the
 // first is taken.
 func Open(ctx context.Context, address string) (*Conn, error) {
-	conn, err := dial(ctx, address)
+	s, err := dial(ctx, address, false)
 	if err != nil {
 		return nil, err
 	}
-	defer endWith(ctx, conn)()
-	c := &Conn{taker{conn: conn, left: maxAnswer}}
-	if err := c.t.login(false); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("system bus: %w", explain(ctx, err))
-	}
-	return c, nil
+	return &Conn{s}, nil
 }
 
 // Close hangs up.
-func (c *Conn) Close() { _ = c.t.conn.Close() } // nothing is on its way
+func (c *Conn) Close() { c.stream.close() }
 
 // ID is the bus's own, which no other has, and none that is started in its place.
 func (c *Conn) ID(ctx context.Context) (id string, err error) {
-	err = c.Ask(ctx, itself("GetId"), &id)
+	err = c.Ask(ctx, Driver("GetId"), &id)
 	return id, err
 }
 
@@ -81,31 +67,33 @@ type Question struct {
 	Start bool
 }
 
+// Driver is a question for the bus itself.
+func Driver(method string, args ...any) Question {
+	const name = "org.freedesktop.DBus"
+	return Question{Service: name, Path: "/org/freedesktop/DBus", Method: name + "." + method, Args: args}
+}
+
 // Ask asks and stores the answer in what into points to; an answer of another
 // type is an error. Where ctx ends before the answer, so does the connection.
 func (c *Conn) Ask(ctx context.Context, q Question, into ...any) error {
-	defer endWith(ctx, c.t.conn)()
-	defer c.t.drop()
-	body, err := c.t.ask(q)
+	body, err := c.stream.ask(ctx, q)
 	if err == nil {
-		err = dbus.Store(body, into...)
+		err = outside.Error(dbus.Store(body, into...))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", q.Service, explain(ctx, err))
+		return fmt.Errorf("%s: %w", q.Service, err)
 	}
 	return nil
 }
 
-// explain turns the bus's errors, and those of a connection that has ended with its
-// context, into ours.
+// explain turns the bus's errors, and those of a connection that has ended, into ours.
 func explain(ctx context.Context, err error) error {
-	var answer dbus.Error
+	answer, ok := errors.AsType[dbus.Error](err)
 	switch {
-	case errors.As(err, &answer):
-		switch answer.Name {
-		case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
-			return ErrAbsent
-		}
+	case ok && (answer.Name == "org.freedesktop.DBus.Error.ServiceUnknown" ||
+		answer.Name == "org.freedesktop.DBus.Error.NameHasNoOwner"):
+		return ErrAbsent
+	case ok:
 		return errors.New(outside.Text(answer.Name + ": " + answer.Error()))
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ErrSilent
@@ -117,17 +105,7 @@ func explain(ctx context.Context, err error) error {
 }
 
 // At is the address of a bus on a unix socket.
-func At(socket string) string {
-	address := []byte("unix:path=")
-	for _, c := range []byte(socket) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_/.", c) >= 0 {
-			address = append(address, c)
-			continue
-		}
-		address = fmt.Appendf(address, "%%%02x", c)
-	}
-	return string(address)
-}
+func At(socket string) string { return "unix:path=" + dbus.EscapeBusAddressValue(socket) }
 
 // socketOf finds the unix socket in a D-Bus address; abstract ones begin with @
 // as in unix(7) for Go.

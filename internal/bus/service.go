@@ -3,104 +3,159 @@
 package bus
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
-	"time"
+	"io"
 
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrTaken: somebody else has the name on the bus.
-var ErrTaken = errors.New("somebody else has the name")
+var (
+	// ErrTaken: somebody else has the name on the bus.
+	ErrTaken = errors.New("somebody else has the name")
+	// ErrTooLarge: a call had more than maxCall bytes.
+	ErrTooLarge = fmt.Errorf("a message of more than %d KiB", maxCall>>10)
+)
 
-// patience is how long the bus may take to read what we send; then the connection
-// is given up, so that nobody waits for a bus that hangs.
-const patience = 5 * time.Second
+// Call is a call of one of our methods. All of it but Sender is what the caller
+// claims.
+type Call struct {
+	// Sender is the caller's own name on the bus, which nobody has ever again, as
+	// the bus says.
+	Sender string
+	// Bus is which bus that is (ID): one that is started anew gives the same names to
+	// others.
+	Bus string
+	// Path, Interface (may be empty) and Member say what is called.
+	Path, Interface, Member string
+	// Signature is of the arguments, as in "asb".
+	Signature string
+	// Args are as godbus decodes them: an as is a []string.
+	Args []any
+	// Interactive: the caller is ready to be asked for a password.
+	Interactive bool
+	// Err is why the call was not read, where it was not: of all else only Sender is
+	// known.
+	Err error
+
+	serial uint32
+	silent bool // no answer is wanted
+}
+
+// knownFlags are the flags that godbus knows; it refuses a message with others, which
+// the specification wants to be ignored.
+const knownFlags = dbus.FlagNoReplyExpected | dbus.FlagNoAutoStart | dbus.FlagAllowInteractiveAuthorization
+
+// blank is a body, in bytes, that fits every signature without a variant: 255 types
+// of at most eight bytes.
+const blank = 2 << 10
+
+// call reads a call. Anything else is skipped, and has no Sender, as has a call that
+// nobody can be told anything of.
+func (s *stream) call() (Call, error) {
+	h, err := s.head()
+	switch {
+	case err != nil:
+		return Call{}, err
+	case h.kind != dbus.TypeMethodCall || h.fields > maxFields:
+		return Call{}, s.skip(h.fields + h.body)
+	}
+	kept := h.body
+	if headLength+h.fields+h.body > maxCall {
+		kept = 0
+	}
+	frame := make([]byte, headLength+h.fields+max(kept, blank))
+	copy(frame, h.bytes)
+	if _, err := io.ReadFull(s, frame[headLength:headLength+h.fields+kept]); err != nil {
+		return Call{}, err
+	}
+	if err := s.skip(h.body - kept); err != nil {
+		return Call{}, err
+	}
+	frame[2] &= byte(knownFlags)
+	refused := ErrTooLarge
+	var m *dbus.Message
+	if kept == h.body {
+		m, refused = dbus.DecodeMessage(bytes.NewReader(frame))
+	}
+	if refused != nil { // with a body of zeros, godbus decodes who has sent it
+		h.order.PutUint32(frame[4:], blank)
+		clear(frame[headLength+h.fields:])
+		if m, err = dbus.DecodeMessage(bytes.NewReader(frame)); err != nil {
+			return Call{}, nil //nolint:nilerr // what follows may be understood
+		}
+	}
+	return newCall(m, refused), nil
+}
+
+func newCall(m *dbus.Message, refused error) Call {
+	text := func(field dbus.HeaderField) string {
+		s, _ := m.Headers[field].Value().(string) // Interface may be missing; godbus has checked the others
+		return s
+	}
+	call := Call{
+		Sender: text(dbus.FieldSender), Err: refused,
+		serial: m.Serial(), silent: m.Flags&dbus.FlagNoReplyExpected != 0,
+	}
+	if refused != nil {
+		return call
+	}
+	path, _ := m.Headers[dbus.FieldPath].Value().(dbus.ObjectPath)
+	signature, _ := m.Headers[dbus.FieldSignature].Value().(dbus.Signature)
+	call.Path, call.Interface, call.Member = string(path), text(dbus.FieldInterface), text(dbus.FieldMember)
+	call.Signature, call.Args = signature.String(), m.Body
+	call.Interactive = m.Flags&dbus.FlagAllowInteractiveAuthorization != 0
+	return call
+}
 
 // Service is a name of ours on a bus, with a connection that stays.
-//
-// It speaks for itself: the library's connection starts a goroutine for each
-// message, however many and however large, and cannot be closed while the bus does
-// not read.
 type Service struct {
-	conn  *net.UnixConn
-	calls *bufio.Reader
-	bus   string // its ID
-
-	mu     sync.Mutex // guards what follows, and writing
-	serial uint32
+	stream *stream
+	bus    string // its ID
 }
 
 // Join connects to a bus, to stay, under a name that nobody else has: else
 // ErrTaken. ctx is for the joining alone.
 func Join(ctx context.Context, address, name string) (*Service, error) {
-	conn, err := dial(ctx, address)
+	c, err := Open(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	stop := endWith(ctx, conn)
-	t := &taker{conn: conn, left: maxAnswer}
-	id, err := t.join(name)
-	if !stop() && err == nil {
-		err = ctx.Err() // the deadline stays on the connection
-	}
-	if err != nil {
-		_ = conn.Close() // nobody waits for anything from it
-		return nil, fmt.Errorf("system bus: %s: %w", name, explain(ctx, err))
-	}
-	return &Service{conn: conn, calls: bufio.NewReader(conn), bus: id, serial: t.serial}, nil
-}
-
-// join returns the bus's ID.
-func (t *taker) join(name string) (id string, err error) {
-	if err := t.login(false); err != nil {
-		return "", err
-	}
-	// Before there is a name: a call that came here would be dropped.
-	body, err := t.ask(itself("GetId"))
-	if err == nil {
-		err = dbus.Store(body, &id)
-	}
-	if err != nil {
-		return "", err
-	}
-	body, err = t.ask(itself("RequestName", name, uint32(dbus.NameFlagDoNotQueue)))
-	if err != nil {
-		return "", err
-	}
+	id, err := c.ID(ctx) // before there is a name: ask skips calls
 	var reply uint32
-	if err := dbus.Store(body, &reply); err != nil {
-		return "", err
+	if err == nil {
+		err = c.Ask(ctx, Driver("RequestName", name, uint32(dbus.NameFlagDoNotQueue)), &reply)
 	}
-	if dbus.RequestNameReply(reply) != dbus.RequestNameReplyPrimaryOwner {
-		return "", ErrTaken
+	if err == nil && dbus.RequestNameReply(reply) != dbus.RequestNameReplyPrimaryOwner {
+		err = ErrTaken
 	}
-	return id, nil
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("system bus: %s: %w", name, err)
+	}
+	return &Service{c.stream, id}, nil
 }
 
 // Close hangs up: Next ends, and the name is free.
-func (s *Service) Close() { _ = s.conn.Close() } // what is on its way is lost either way
+func (s *Service) Close() { s.stream.close() }
 
-// Next waits for the next call. Other messages are passed over. An error is the
-// end of the connection.
+// Next waits for the next call. An error is the end of the connection.
 func (s *Service) Next() (Call, error) {
 	for {
-		call, ok, err := readCall(s.calls)
-		if err != nil {
+		switch call, err := s.stream.call(); {
+		case err != nil:
 			return Call{}, fmt.Errorf("system bus: %w", err)
-		}
-		if ok {
+		case call.Sender != "":
 			call.Bus = s.bus
 			return call, nil
 		}
 	}
 }
 
-// Reply answers a call. Safe for concurrent use, as are Fail and Emit.
+// Reply answers a call. Safe for concurrent use, as are Fail and Emit. What the bus
+// does not take ends the connection.
 func (s *Service) Reply(c Call, values ...any) error {
 	return s.answer(c, dbus.TypeMethodReply, map[dbus.HeaderField]dbus.Variant{}, values)
 }
@@ -134,21 +189,7 @@ func (s *Service) Emit(path, face, member string, values ...any) error {
 }
 
 func (s *Service) send(m *dbus.Message) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.serial++; s.serial == 0 {
-		s.serial++ // no number of a message
-	}
-	data, err := encode(m, s.serial)
-	if err != nil {
-		return fmt.Errorf("system bus: message: %w", err)
-	}
-	err = s.conn.SetWriteDeadline(time.Now().Add(patience))
-	if err == nil {
-		_, err = s.conn.Write(data)
-	}
-	if err != nil {
-		_ = s.conn.Close() // half a message may be out: nothing can follow it
+	if err := s.stream.send(m); err != nil {
 		return fmt.Errorf("system bus: %w", err)
 	}
 	return nil

@@ -4,9 +4,11 @@ package bus_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +140,7 @@ func TestJoinBrokenBuses(t *testing.T) {
 		want string
 	}{
 		"silent":            {func(_ net.Conn, r *bufio.Reader) { drain(r) }, "no answer in time"},
-		"gone":              {func(net.Conn, *bufio.Reader) {}, ours},
+		"gone":              {func(net.Conn, *bufio.Reader) {}, "system bus: "},
 		"refuses":           {says("REJECTED EXTERNAL\r\n"), "authentication failed: REJECTED EXTERNAL"},
 		"silent after that": {says("OK 1234deadbeef\r\n"), "no answer in time"},
 		"garbage":           {says("OK 1234deadbeef\r\n" + strings.Repeat("garbage!", 64)), "byte order"},
@@ -207,6 +209,109 @@ func TestServiceOutlastsCallers(t *testing.T) {
 	conn.Object(ours, path).Go("c.d.Say", 0, nil) // is not answered: its sender is not looked for
 	require.NoError(t, object.CallWithContext(t.Context(), "c.d.Say", 0, 1, 2, 3).Store(&n))
 	assert.Equal(t, int64(3), n)
+}
+
+// patched replaces bytes of what is written.
+type patched struct {
+	net.Conn
+	old, now string
+}
+
+func (p patched) Write(b []byte) (int, error) {
+	if _, err := p.Conn.Write(bytes.ReplaceAll(b, []byte(p.old), []byte(p.now))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// The bus lets dictionaries by booleans through, and godbus ends a connection on which
+// they come: as a call, and as a signal to us alone.
+func TestServiceOutlastsWhatCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t, "")
+	serve(t, b.Address, func(s *bus.Service, c bus.Call) error {
+		if c.Err != nil {
+			return s.Fail(c, "a.Unreadable", c.Err.Error())
+		}
+		return s.Reply(c, "read")
+	})
+	socket, err := net.Dial("unix", strings.TrimPrefix(b.Address, "unix:path="))
+	require.NoError(t, err)
+	conn, err := dbus.NewConn(patched{socket, "a{us}", "a{bs}"})
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.Auth(nil))
+	require.NoError(t, conn.Hello())
+	dictionary := map[uint32]string{1: "x"}
+	conn.Send(&dbus.Message{Type: dbus.TypeSignal, Body: []any{dictionary}, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldDestination: dbus.MakeVariant(ours), dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath("/")),
+		dbus.FieldInterface: dbus.MakeVariant("a.b"), dbus.FieldMember: dbus.MakeVariant("C"),
+		dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(dictionary)),
+	}}, nil)
+	object := conn.Object(ours, "/a")
+	var failed dbus.Error
+	require.ErrorAs(t, object.CallWithContext(t.Context(), "c.d.Say", 0, dictionary).Err, &failed)
+	assert.Equal(t, "a.Unreadable", failed.Name)
+	require.NoError(t, object.CallWithContext(t.Context(), "c.d.Say", 0, "x").Err)
+}
+
+// TestAFloodStaysInTheBus is not parallel, and measures the memory of the process. Of
+// 50 MB that nobody has asked for, one call is kept: the bus keeps the rest, or
+// refuses it. With godbus' own Export each call has a goroutine, and all are kept.
+func TestAFloodStaysInTheBus(t *testing.T) {
+	b := bustest.Start(t, "")
+	s := join(t, b.Address)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range 10 {
+		conn := b.Connect(t)
+		object, body := conn.Object(ours, "/a"), strings.Repeat("x", 50<<10)
+		for range 100 {
+			require.NoError(t, object.CallWithContext(t.Context(), "c.d.Say", dbus.FlagNoReplyExpected, body).Err)
+		}
+		// It is through the bus when the bus answers what comes behind it.
+		require.NoError(t, conn.BusObject().CallWithContext(t.Context(), "org.freedesktop.DBus.GetId", 0).Err)
+		require.NoError(t, conn.Close())
+	}
+	assert.Less(t, heap(), before+8<<20)
+	for range 1000 {
+		_, err := s.Next()
+		require.NoError(t, err)
+	}
+}
+
+// A signal of 31 MiB to a connection that asks, and a call of that size, are read into
+// nothing.
+func TestGiantsAreNotKept(t *testing.T) {
+	b := bustest.Start(t, "")
+	refused := make(chan error, 1)
+	serve(t, b.Address, func(s *bus.Service, c bus.Call) error { refused <- c.Err; return s.Reply(c) })
+	asks, err := bus.Open(t.Context(), b.Address)
+	require.NoError(t, err)
+	defer asks.Close()
+	conn := b.Connect(t)
+	var names []string
+	require.NoError(t, conn.BusObject().CallWithContext(t.Context(), "org.freedesktop.DBus.ListNames", 0).Store(&names))
+	body := strings.Repeat("x", 31<<20)
+	for _, name := range names { // ours, the asking one's, that of the test
+		if strings.HasPrefix(name, ":") && name != conn.Names()[0] {
+			conn.Send(&dbus.Message{Type: dbus.TypeSignal, Body: []any{body}, Headers: map[dbus.HeaderField]dbus.Variant{
+				dbus.FieldDestination: dbus.MakeVariant(name), dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath("/")),
+				dbus.FieldInterface: dbus.MakeVariant("a.b"), dbus.FieldMember: dbus.MakeVariant("C"),
+				dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(body)),
+			}}, nil)
+		}
+	}
+	conn.Object(ours, "/a").Go("c.d.Say", dbus.FlagNoReplyExpected, nil, body)
+	require.ErrorIs(t, <-refused, bus.ErrTooLarge)
+	id, err := asks.ID(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, id, 32)
 }
 
 // The bus keeps away what would be an open file of ours.

@@ -37,7 +37,7 @@ func (n Node) checkBus(ctx context.Context, daemon *agent.Status) []Finding {
 			"install the whole package, then systemctl reload dbus")}
 	}
 	var owned bool
-	if err := ask(ctx, conn, &owned, "NameHasOwner", api.BusName); err != nil {
+	if err := conn.Ask(ctx, bus.Driver("NameHasOwner", api.BusName), &owned); err != nil {
 		return []Finding{warn(check, err.Error(), "systemctl status dbus")}
 	}
 	if daemon != nil && !owned {
@@ -56,9 +56,9 @@ func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
 	}
 	var owned bool
 	var startable []string
-	err := ask(ctx, conn, &owned, "NameHasOwner", authority)
+	err := conn.Ask(ctx, bus.Driver("NameHasOwner", authority), &owned)
 	if err == nil && !owned {
-		err = ask(ctx, conn, &startable, "ListActivatableNames")
+		err = conn.Ask(ctx, bus.Driver("ListActivatableNames"), &startable)
 	}
 	switch {
 	case err != nil:
@@ -68,13 +68,6 @@ func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
 	default:
 		return ok(check, "it decides who may act on the bus")
 	}
-}
-
-// ask asks the bus itself.
-func ask(ctx context.Context, conn *bus.Conn, into any, method string, args ...any) error {
-	return conn.Ask(ctx, bus.Question{
-		Service: "org.freedesktop.DBus", Path: "/org/freedesktop/DBus", Method: "org.freedesktop.DBus." + method, Args: args,
-	}, into)
 }
 
 func isThere(path string) bool {

@@ -5,15 +5,19 @@ package bus
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // message makes the bytes of a call as a bus passes it on.
@@ -33,13 +37,47 @@ func message(tb testing.TB, order binary.ByteOrder, flags dbus.Flags, args ...an
 	return buf.Bytes()
 }
 
+// over is a stream on which that comes.
+func over(tb testing.TB, data []byte) *stream {
+	tb.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(tb, err)
+	var ends [2]*net.UnixConn
+	for i, fd := range pair {
+		file := os.NewFile(uintptr(fd), "pair")
+		conn, err := net.FileConn(file)
+		require.NoError(tb, errors.Join(err, file.Close()))
+		ends[i] = conn.(*net.UnixConn)
+	}
+	s := &stream{conn: ends[0], oob: make([]byte, 64)}
+	sent, data := make(chan struct{}), bytes.Clone(data)
+	go func() {
+		defer close(sent)
+		_, _ = ends[1].Write(data) // the reader may not want all of it
+		_ = ends[1].Close()
+	}()
+	tb.Cleanup(func() { s.close(); <-sent })
+	return s
+}
+
+func readCall(tb testing.TB, data []byte) (Call, bool, error) {
+	tb.Helper()
+	return over(tb, data).read()
+}
+
+// read reads the next message; false: it was no call that anybody is told of.
+func (s *stream) read() (Call, bool, error) {
+	call, err := s.call()
+	return call, call.Sender != "", err
+}
+
 // The fields of a head come in any order, in any of which the sender is found.
 func TestTheSenderIsFound(t *testing.T) {
 	t.Parallel()
 	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
 		for range 50 { // the library puts them in the order of a map
 			for _, args := range [][]any{{}, {[]string{"x"}, true, uint64(1), "reason"}, {strings.Repeat("x", maxCall)}} {
-				call, ok, err := readCall(bytes.NewReader(message(t, order, 0, args...)))
+				call, ok, err := readCall(t, message(t, order, 0, args...))
 				require.NoError(t, err)
 				require.True(t, ok)
 				assert.Equal(t, ":1.7", call.Sender)
@@ -52,11 +90,11 @@ func TestTheSenderIsFound(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	frame := message(t, binary.LittleEndian, dbus.FlagNoReplyExpected)
-	call, ok, err := readCall(bytes.NewReader(frame))
+	call, ok, err := readCall(t, frame)
 	require.NoError(t, err)
 	assert.True(t, ok && call.silent && !call.Interactive)
 	frame[2] = 0xf4
-	call, ok, err = readCall(bytes.NewReader(frame))
+	call, ok, err = readCall(t, frame)
 	require.NoError(t, err)
 	assert.True(t, ok && !call.silent && call.Interactive)
 	assert.NoError(t, call.Err, "flags of the future are passed over")
@@ -67,7 +105,7 @@ func TestUnreadableCallsAreKnownBySender(t *testing.T) {
 	t.Parallel()
 	frame := message(t, binary.LittleEndian, 0, true)
 	frame[len(frame)-4] = 2 // no boolean
-	call, ok, err := readCall(bytes.NewReader(frame))
+	call, ok, err := readCall(t, frame)
 	require.NoError(t, err)
 	assert.True(t, ok)
 	assert.Equal(t, ":1.7", call.Sender)
@@ -90,9 +128,10 @@ func TestHeadsThatNobodyHasSent(t *testing.T) {
 			binary.LittleEndian.PutUint32(f[12:], maxFields+8)
 			return append(f, make([]byte, maxFields+8+headLength-len(f))...)
 		}, nil},
-		"a message of 4 GiB": {func(f []byte) []byte { binary.LittleEndian.PutUint32(f[4:], 1<<32-1); return f }, errNoMessage},
+		"a message of 4 GiB": {func(f []byte) []byte { binary.LittleEndian.PutUint32(f[4:], 1<<32-1); return f }, io.EOF},
+		"another byte order": {func(f []byte) []byte { f[0] = 'x'; return f }, errNoMessage},
 	} {
-		call, ok, err := readCall(bytes.NewReader(c.spoil(bytes.Clone(good))))
+		call, ok, err := readCall(t, c.spoil(bytes.Clone(good)))
 		assert.ErrorIs(t, err, c.err, name)
 		assert.False(t, ok, name)
 		assert.Empty(t, call.Sender, name)
@@ -110,7 +149,7 @@ func TestNoAnswerWhereNoneIsWanted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	defer func() { _ = other.Close() }()
-	s := &Service{conn: conn}
+	s := &Service{stream: &stream{conn: conn}}
 	defer s.Close()
 	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 1, silent: true}, "x"))
 	require.NoError(t, s.Fail(Call{Sender: ":1.7", serial: 2, silent: true}, "a.b", "x"))
@@ -133,38 +172,58 @@ func FuzzCalls(f *testing.F) {
 	}
 	last := message(f, binary.LittleEndian, 0, "last")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bytes.NewReader(append(bytes.Clone(data), last...))
-		for {
-			begin := r.Len()
-			call, ok, err := readCall(r)
+		s := over(t, append(bytes.Clone(data), last...))
+		for read := 0; ; read++ {
+			call, ok, err := s.read()
 			if err != nil {
 				assert.NotErrorIs(t, err, ErrTooLarge)
 				return
 			}
-			assert.Less(t, r.Len(), begin)
+			assert.LessOrEqual(t, read, (len(data)+len(last))/headLength, "each has a head")
 			assert.True(t, !ok || call.Sender != "")
 			assert.True(t, call.Err != nil || !ok || call.Member != "")
-			if r.Len() == 0 && bytes.Equal(data, last) {
+			if read == 1 && bytes.Equal(data, last) {
 				assert.Equal(t, []any{"last"}, call.Args)
 			}
 		}
 	})
 }
 
+// TestALargeMessageIsNotKept is not parallel, and measures what the process allocates.
+func TestALargeMessageIsNotKept(t *testing.T) {
+	large := message(t, binary.LittleEndian, 0, strings.Repeat("x", 31<<20))
+	for _, kind := range []dbus.Type{dbus.TypeMethodCall, dbus.TypeSignal, dbus.TypeMethodReply} {
+		large[1] = byte(kind)
+		s := over(t, large)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var call Call
+		var isCall bool
+		var err error
+		if kind == dbus.TypeMethodReply {
+			_, err = s.next()
+		} else {
+			call, isCall, err = s.read()
+		}
+		runtime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), kind)
+		assert.Equal(t, kind == dbus.TypeMethodCall, isCall && errors.Is(call.Err, ErrTooLarge), kind)
+		assert.Equal(t, kind == dbus.TypeMethodReply, errors.Is(err, errTooMuch), kind)
+	}
+}
+
 // The second message is found behind one that was not kept.
 func TestReadingGoesOnBehindALargeMessage(t *testing.T) {
 	t.Parallel()
-	var stream bytes.Buffer
-	stream.Write(message(t, binary.LittleEndian, 0, make([]byte, maxCall+3)))
-	stream.Write(message(t, binary.BigEndian, 0, "last"))
-	call, ok, err := readCall(&stream)
+	s := over(t, append(message(t, binary.LittleEndian, 0, make([]byte, maxCall+3)), message(t, binary.BigEndian, 0, "last")...))
+	call, ok, err := s.read()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.ErrorIs(t, call.Err, ErrTooLarge)
-	call, ok, err = readCall(&stream)
+	call, ok, err = s.read()
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, []any{"last"}, call.Args)
-	_, _, err = readCall(&stream)
+	_, _, err = s.read()
 	require.ErrorIs(t, err, io.EOF)
 }
