@@ -29,8 +29,8 @@ or unchecked, 4 held. What it found is shown all the same.`,
 			bar := statuspage.NewProgress(a.files.err)
 			s, err := daemon.Check(cmd.Context(), bar.Show)
 			bar.End()
-			if s.SchemaVersion != 0 {
-				if perr := a.printStatus(s); perr != nil {
+			if s != nil {
+				if perr := a.printStatus(*s); perr != nil {
 					return perr
 				}
 			}

@@ -141,7 +141,7 @@ func TestCheckStreamsProgressAndThenTheStatus(t *testing.T) {
 	var heard []agent.Progress
 	got, err := c.Check(t.Context(), func(p agent.Progress) { heard = append(heard, p) })
 	require.NoError(t, err)
-	assert.Equal(t, want, got)
+	assert.Equal(t, &want, got)
 	// The result may overtake progress: that is only for the eye.
 	for _, p := range heard {
 		assert.Equal(t, agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2}, p)
@@ -189,14 +189,37 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	assert.Nil(t, names, "nothing named is not everything")
 }
 
-func TestAnUnknownImageIsKnownAsSuchOnTheOtherSide(t *testing.T) {
+// A client reacts to the kind of an error, whatever its text.
+func TestErrorsHaveTheirKindOnTheOtherSide(t *testing.T) {
 	t.Parallel()
-	c := patient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
-		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
+	for kind, fails := range map[string]error{
+		KindUnknownImage: agent.ErrUnknownImage, KindHeld: agent.ErrHeld, KindInvalidArgs: agent.ErrHoldEnds,
+		KindFailed: errors.New("frob: no pod manifest uses it"), // its text alone is not its kind
+	} {
+		want := fmt.Errorf("frob: %w, it seems", fails)
+		c := patient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
+			return nil, want
+		}}))
+		_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
+		require.EqualError(t, err, want.Error())
+		answer, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		assert.Equal(t, kind, answer.Kind)
+		assert.Equal(t, kind == KindUnknownImage, errors.Is(err, agent.ErrUnknownImage))
+		assert.Equal(t, kind == KindHeld, errors.Is(err, agent.ErrHeld))
+	}
+}
+
+// A daemon that ends has no status, and an older one no kinds.
+func TestResultsOfOtherDaemons(t *testing.T) {
+	t.Parallel()
+	c := patient(serve(t, false, &daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+		return agent.Status{}, agent.ErrEnded
 	}}))
-	_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
-	assert.EqualError(t, err, "frob: "+agent.ErrUnknownImage.Error())
+	s, err := c.Check(t.Context(), nil)
+	require.EqualError(t, err, agent.ErrEnded.Error())
+	assert.Nil(t, s)
+	require.ErrorIs(t, resultError(ResultEvent{Error: "frob: no pod manifest uses it", Unknown: true}), agent.ErrUnknownImage)
 }
 
 func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {

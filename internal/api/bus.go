@@ -20,12 +20,12 @@ const (
 	busPath = "/org/opensuse/ImageUpdateAgent1"
 )
 
-// Watched is a daemon that tells what it does unasked.
+// Watched is a daemon that reports what it does.
 type Watched interface {
 	Daemon
 	// Changed is closed when the status becomes another one, its progress aside.
 	Changed() <-chan struct{}
-	// Listen has f hear all progress until stop has returned. f takes no time.
+	// Listen calls f with all progress until stop has returned. f takes no time.
 	Listen(f func(agent.Progress)) (stop func())
 }
 
@@ -42,7 +42,7 @@ type BusOptions struct {
 type Bus struct {
 	BusOptions
 	authority authority
-	unknown   chan struct{}  // one for each call of whom nobody knows yet
+	unknown   chan struct{}  // one for each call whose caller is not known yet
 	slots     chan struct{}  // one for each acting call that goes on
 	acting    sync.WaitGroup // those calls
 	join      func(ctx context.Context, address, name string) (*bus.Service, error)
@@ -70,11 +70,11 @@ func NewBus(o BusOptions) *Bus {
 }
 
 // Run serves until ctx ends. A bus that is not there, that goes away, or where
-// somebody else has the name, is tried again, ever more rarely; what is wrong is
-// told once.
+// somebody else has the name, is tried again, ever more rarely; each problem is
+// logged once.
 func (b *Bus) Run(ctx context.Context) {
 	defer b.acting.Wait()
-	wait, told := b.firstWait, ""
+	wait, logged := b.firstWait, ""
 	for {
 		began := time.Now()
 		joined, err := b.serve(ctx)
@@ -82,14 +82,18 @@ func (b *Bus) Run(ctx context.Context) {
 			return
 		}
 		if joined {
-			told = ""
+			logged = ""
 			if time.Since(began) >= b.steady {
 				wait = b.firstWait
 			}
 		}
-		if problem := err.Error(); problem != told {
-			b.tellWhy(err)
-			told = problem
+		if problem := err.Error(); problem != logged {
+			level := slog.LevelWarn
+			if errors.Is(err, bus.ErrNone) { // a node may well have no bus
+				level = slog.LevelInfo
+			}
+			b.Log.Log(ctx, level, "not on the system bus", "err", err)
+			logged = problem
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -102,19 +106,10 @@ func (b *Bus) Run(ctx context.Context) {
 	}
 }
 
-// tellWhy logs why nobody is served. A node may well have no bus.
-func (b *Bus) tellWhy(err error) {
-	level := slog.LevelWarn
-	if errors.Is(err, bus.ErrNone) {
-		level = slog.LevelInfo
-	}
-	b.Log.Log(context.Background(), level, "not on the system bus", "err", err)
-}
-
 // serve joins the bus and answers until that ends, which is always an error.
 func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
-	soon, cancel := context.WithTimeout(ctx, joinTimeout)
-	service, err := b.join(soon, b.Address, BusName)
+	joining, cancel := context.WithTimeout(ctx, joinTimeout)
+	service, err := b.join(joining, b.Address, BusName)
 	cancel()
 	if err != nil {
 		return false, err
@@ -123,17 +118,15 @@ func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
 	defer service.Close()
 	b.Log.Info("on the system bus", "name", BusName)
 	alive, lost := context.WithCancel(ctx)
-	var telling sync.WaitGroup
-	telling.Go(func() { b.tell(alive, service) })
-	defer telling.Wait()
+	var signals sync.WaitGroup
+	signals.Go(func() { b.emit(alive, service) })
+	defer signals.Wait()
 	defer lost()
 	for {
 		call, err := service.Next()
 		if err != nil {
 			return true, err
 		}
-		if err := b.answer(ctx, service, call); err != nil {
-			b.Log.Debug("answer not sent", "err", err)
-		}
+		b.answer(ctx, service, call)
 	}
 }

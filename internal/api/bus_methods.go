@@ -18,65 +18,52 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// The errors by which a method ends, as the verbs of the command line do by exit
-// codes: 1 Failed, 2 UnknownImage and InvalidArgs, 3 NothingToDo, 4 Held.
-const (
-	BusErrorFailed       = BusName + ".Error.Failed"
-	BusErrorUnknownImage = BusName + ".Error.UnknownImage"
-	BusErrorInvalidArgs  = BusName + ".Error.InvalidArgs"
-	BusErrorNothingToDo  = BusName + ".Error.NothingToDo"
-	BusErrorHeld         = BusName + ".Error.Held"
-)
-
 // action is a method that acts.
 type action struct {
 	id        string // of polkit's action
 	signature string
-	read      func(args []any) (busRequest, error)
+	into      func(r *busRequest) []any // where the arguments go
+	which     bool                      // wants images, or all of them
 	do        func(ctx context.Context, d Daemon, r busRequest) ([]any, error)
 }
 
 // actions by method.
 var actions = map[string]action{
-	"Check":    {BusName + ".check", "", readNothing, doCheck},
-	"Apply":    {BusName + ".apply", "asb", readApply, doApply},
-	"Rollback": {BusName + ".rollback", "as", readRollback, doRollback},
-	"Hold":     {BusName + ".hold", "asbts", readHold, doHold},
-	"Unhold":   {BusName + ".unhold", "asb", readUnhold, doUnhold},
+	"Check": {BusName + ".check", "", func(*busRequest) []any { return nil }, false, doCheck},
+	"Apply": {BusName + ".apply", "asb", func(r *busRequest) []any {
+		return []any{&r.Images, &r.retry}
+	}, false, doApply},
+	"Rollback": {BusName + ".rollback", "as", func(r *busRequest) []any { return []any{&r.Images} }, false, doRollback},
+	"Hold": {BusName + ".hold", "asbts", func(r *busRequest) []any {
+		return []any{&r.Images, &r.All, &r.until, &r.reason}
+	}, true, doHold},
+	"Unhold": {BusName + ".unhold", "asb", func(r *busRequest) []any { return []any{&r.Images, &r.All} }, true, doUnhold},
 }
 
-// busRequest is what a method was called with, checked.
+// busRequest is what a method was called with.
 type busRequest struct {
 	Which
 
 	retry  bool
-	until  time.Time // zero: no end
+	until  uint64 // microseconds since 1970; 0: no end
 	reason string
 }
 
 // begin starts an acting call. It goes on when its caller, or the bus, goes away.
-// Who calls is asked of the bus for some at a time, and the others wait, so that
-// nobody is kept out by those who may do nothing.
-func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action) error {
+// The bus is asked about some callers at a time, and the others wait, so that nobody
+// is kept out by those who may do nothing.
+func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action) {
 	select {
 	case b.unknown <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return
 	}
 	b.acting.Go(func() {
 		known := sync.OnceFunc(func() { <-b.unknown })
-		defer known() // who was refused has been told
+		defer known() // who was refused has the answer
 		values, err := b.act(ctx, c, act, known)
-		if err != nil {
-			err = fail(s, c, err)
-		} else {
-			err = s.Reply(c, values...)
-		}
-		if err != nil {
-			b.Log.Debug("answer not sent", "method", c.Member, "err", err)
-		}
+		b.reply(s, c, values, err)
 	})
-	return nil
 }
 
 func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]any, error) {
@@ -85,11 +72,11 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 	}
 	request, err := act.read(c.Args)
 	if err != nil {
-		return nil, err
+		return nil, refuse(BusErrorInvalidArgs, "%v", err)
 	}
 	uid, err := b.authority.allows(ctx, c, act.id, known)
 	if err != nil {
-		// Everybody can have this said as often as they like.
+		// Everybody can cause this as often as they like.
 		b.Log.Debug("refused on the bus", "method", c.Member, "uid", uid, "err", err)
 		return nil, err
 	}
@@ -100,25 +87,7 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
 	}
 	b.Log.Info("asked on the bus", "method", c.Member, "uid", uid, "images", request.Images, "all", request.All)
-	values, err := act.do(ctx, b.Daemon, request)
-	return values, named(err)
-}
-
-// named gives an error of the daemon its name on the bus.
-func named(err error) error {
-	_, has := errors.AsType[busError](err)
-	switch {
-	case err == nil || has:
-		return err
-	case errors.Is(err, agent.ErrUnknownImage):
-		return busError{BusErrorUnknownImage, err.Error()}
-	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich):
-		return busError{BusErrorInvalidArgs, err.Error()}
-	case errors.Is(err, agent.ErrHeld):
-		return busError{BusErrorHeld, err.Error()}
-	default:
-		return busError{BusErrorFailed, err.Error()}
-	}
+	return act.do(ctx, b.Daemon, request)
 }
 
 func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {
@@ -128,7 +97,7 @@ func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {
 
 func doApply(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 	out, err := d.Apply(ctx, r.Images, r.retry, nil)
-	return became(out, err)
+	return answerWith(out, err)
 }
 
 func doRollback(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
@@ -136,18 +105,22 @@ func doRollback(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 		return nil, agent.ErrWhich
 	}
 	out, err := d.Rollback(ctx, r.Images, nil)
-	return became(out, err)
+	return answerWith(out, err)
 }
 
 func doHold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	held, err := d.Hold(ctx, r.Images, r.All, r.reason, r.until)
+	var until time.Time
+	if r.until > 0 {
+		until = time.UnixMicro(int64(r.until)).UTC()
+	}
+	held, err := d.Hold(ctx, r.Images, r.All, r.reason, until)
 	return []any{append([]string{}, held...)}, err
 }
 
 func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 	held, err := d.Unhold(ctx, r.Images, r.All)
 	if err == nil && len(held) == 0 {
-		err = busError{BusErrorNothingToDo, "nothing of it was held"}
+		err = refuse(BusErrorNothingToDo, "nothing of it was held")
 	}
 	return []any{held}, err
 }
@@ -155,9 +128,9 @@ func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 // outcome is an agent.Outcome on the bus: (ssss).
 type outcome struct{ PodManifest, Change, Result, Reason string }
 
-// became answers with what became of each pod manifest, or with the worst of it as
-// an error that tells of all.
-func became(outcomes []agent.Outcome, err error) ([]any, error) {
+// answerWith answers with the outcome of each pod manifest, or with the worst of them as
+// an error that names all.
+func answerWith(outcomes []agent.Outcome, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -177,45 +150,14 @@ func became(outcomes []agent.Outcome, err error) ([]any, error) {
 	text := strings.Join(lines, "; ")
 	switch {
 	case seen[agent.ResultFailed]:
-		return nil, busError{BusErrorFailed, text}
+		return nil, refuse(BusErrorFailed, "%s", text)
 	case seen[agent.ResultHeld]:
-		return nil, busError{BusErrorHeld, text}
+		return nil, refuse(BusErrorHeld, "%s", text)
 	case seen[agent.ResultApplied], seen[agent.ResultBack]:
 		return []any{list}, nil
 	default:
-		return nil, busError{BusErrorNothingToDo, "nothing to do"}
+		return nil, refuse(BusErrorNothingToDo, "nothing to do")
 	}
-}
-
-func readNothing([]any) (busRequest, error) { return busRequest{}, nil }
-
-func readApply(args []any) (busRequest, error) {
-	var r busRequest
-	return r.checked(dbus.Store(args, &r.Images, &r.retry))
-}
-
-func readRollback(args []any) (busRequest, error) {
-	var r busRequest
-	return r.checked(dbus.Store(args, &r.Images))
-}
-
-func readHold(args []any) (busRequest, error) {
-	var r busRequest
-	var until uint64
-	err := dbus.Store(args, &r.Images, &r.All, &until, &r.reason)
-	if until > lastMicrosecond {
-		return r, busError{BusErrorInvalidArgs, "until: want microseconds since 1970, or 0"}
-	}
-	if until > 0 {
-		r.until = time.UnixMicro(int64(until)).UTC()
-	}
-	return r.checked(errors.Join(err, r.check(), oneLine(r.reason)))
-}
-
-func readUnhold(args []any) (busRequest, error) {
-	var r busRequest
-	err := dbus.Store(args, &r.Images, &r.All)
-	return r.checked(errors.Join(err, r.check()))
 }
 
 const (
@@ -225,20 +167,28 @@ const (
 	lastMicrosecond = 253402300799999999
 )
 
-// checked refuses what is no request, and names that nobody would want to read in a
-// log.
-func (r busRequest) checked(err error) (busRequest, error) {
-	if err != nil {
-		return r, refuse(BusErrorInvalidArgs, "%v", err)
+// read refuses what is no request, and names that nobody would want to read in a log.
+func (a action) read(args []any) (busRequest, error) {
+	var r busRequest
+	if err := dbus.Store(args, a.into(&r)...); err != nil {
+		return r, err
 	}
 	if len(r.Images) > maxNames {
-		return r, refuse(BusErrorInvalidArgs, "more than %d images", maxNames)
+		return r, fmt.Errorf("more than %d images", maxNames)
 	}
 	for _, name := range r.Images {
 		unprintable := func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }
 		if name == "" || len(name) > maxWord || strings.ContainsFunc(name, unprintable) {
-			return r, refuse(BusErrorInvalidArgs, "image %q: not a name", outside.Line(name, maxWord))
+			return r, fmt.Errorf("image %q: not a name", outside.Line(name, maxWord))
 		}
 	}
-	return r, nil
+	if r.until > lastMicrosecond {
+		return r, errors.New("until: want microseconds since 1970, or 0")
+	}
+	if a.which {
+		if err := r.check(); err != nil {
+			return r, err
+		}
+	}
+	return r, oneLine(r.reason)
 }

@@ -226,9 +226,6 @@ func FuzzBusRequests(f *testing.F) {
 			require.Equal(t, act.signature, dbus.SignatureOf(args...).String())
 			r, err := act.read(args)
 			if err != nil {
-				e, ok := errors.AsType[busError](err)
-				require.True(t, ok)
-				assert.Equal(t, BusErrorInvalidArgs, e.name)
 				continue
 			}
 			assert.LessOrEqual(t, len(r.Images), maxNames)
@@ -236,9 +233,9 @@ func FuzzBusRequests(f *testing.F) {
 				assert.NotEmpty(t, name)
 				assert.Equal(t, name, outside.Line(name, maxWord))
 			}
-			_, err = r.until.MarshalJSON()
+			_, err = time.UnixMicro(int64(r.until)).UTC().MarshalJSON()
 			require.NoError(t, err)
-			assert.True(t, member != "Hold" || until == 0 || uint64(r.until.UnixMicro()) == until)
+			assert.True(t, member != "Hold" || r.until == until)
 			assert.True(t, member != "Hold" && member != "Unhold" || r.All != (len(r.Images) > 0))
 		}
 		for range 2 {
@@ -250,7 +247,7 @@ func FuzzBusRequests(f *testing.F) {
 
 // act has a daemon that must not be asked be asked with what no signature has.
 func act(ctx context.Context, args ...any) ([]any, error) {
-	request, err := readHold(args)
+	request, err := actions["Hold"].read(args)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,16 @@ const (
 	errTooMuch          = errDBus + "LimitsExceeded"
 	errDenied           = errDBus + "AccessDenied"
 	errNeedsInteraction = errDBus + "InteractiveAuthorizationRequired"
-	errFailed           = errDBus + "Failed"
+)
+
+// The errors of the daemon, by their kinds.
+const (
+	busErrors            = BusName + ".Error."
+	BusErrorFailed       = busErrors + KindFailed
+	BusErrorUnknownImage = busErrors + KindUnknownImage
+	BusErrorInvalidArgs  = busErrors + KindInvalidArgs
+	BusErrorNothingToDo  = busErrors + KindNothingToDo
+	BusErrorHeld         = busErrors + KindHeld
 )
 
 // busError is an error with a name on the bus.
@@ -52,26 +61,30 @@ func refuse(name, format string, args ...any) error {
 	return busError{name, fmt.Sprintf(format, args...)}
 }
 
-// answer answers a call; one that acts does so later. The error is that nothing
-// could be sent.
-func (b *Bus) answer(ctx context.Context, s *bus.Service, c bus.Call) error {
+// answer answers a call; one that acts does so later.
+func (b *Bus) answer(ctx context.Context, s *bus.Service, c bus.Call) {
 	ours := c.Err == nil && c.Path == busPath && (c.Interface == BusName || c.Interface == "")
 	if act, ok := actions[c.Member]; ok && ours {
-		return b.begin(ctx, s, c, act)
+		b.begin(ctx, s, c, act)
+		return
 	}
 	values, err := b.read(c)
-	if err != nil {
-		return fail(s, c, err)
-	}
-	return s.Reply(c, values...)
+	b.reply(s, c, values, err)
 }
 
-func fail(s *bus.Service, c bus.Call, err error) error {
-	e, ok := errors.AsType[busError](err)
-	if !ok {
-		e = busError{errFailed, err.Error()}
+func (b *Bus) reply(s *bus.Service, c bus.Call, values []any, err error) {
+	if err == nil {
+		err = s.Reply(c, values...)
+	} else {
+		e, ok := errors.AsType[busError](err)
+		if !ok {
+			e = busError{busErrors + kindOf(err), err.Error()}
+		}
+		err = s.Fail(c, e.name, outside.Line(e.text, maxText))
 	}
-	return s.Fail(c, e.name, outside.Line(e.text, maxText))
+	if err != nil {
+		b.Log.Debug("answer not sent", "method", c.Member, "err", err)
+	}
 }
 
 // read does what needs no permission.
@@ -81,88 +94,68 @@ func (b *Bus) read(c bus.Call) ([]any, error) {
 		return nil, refuse(errTooMuch, "%v", c.Err)
 	case c.Err != nil:
 		return nil, refuse(errBadArgs, "not understood: %v", c.Err)
-	}
-	switch c.Interface {
-	case peerFace:
-		return b.peer(c)
-	case introspectFace:
-		return describe(c)
-	case propertiesFace:
-		if c.Path == busPath {
-			return b.property(c)
-		}
-	case BusName, "":
-		if c.Path == busPath {
-			return nil, refuse(errNoMethod, "no method %s", c.Member)
-		}
-	default:
-		if c.Path == busPath {
-			return nil, refuse(errNoInterface, "no interface %s", c.Interface)
-		}
-	}
-	return nil, refuse(errNoObject, "no object %s: it is %s", c.Path, busPath)
-}
-
-func (b *Bus) peer(c bus.Call) ([]any, error) {
-	switch {
-	case c.Member == "Ping":
+	case c.Interface == peerFace && c.Member == "Ping":
 		return nil, nil
-	case c.Member == "GetMachineId" && len(b.MachineID) == 32:
+	case c.Interface == peerFace && c.Member == "GetMachineId" && len(b.MachineID) == 32:
 		return []any{b.MachineID}, nil
-	default:
+	case c.Interface == introspectFace && c.Member == "Introspect":
+		return describe(c.Path)
+	case c.Interface == peerFace, c.Interface == introspectFace:
 		return nil, refuse(errNoMethod, "no method %s", c.Member)
+	case c.Path != busPath:
+		return nil, refuse(errNoObject, "no object %s: it is %s", c.Path, busPath)
+	case c.Interface == propertiesFace:
+		return b.property(c)
+	case c.Interface == BusName, c.Interface == "":
+		return nil, refuse(errNoMethod, "no method %s", c.Member)
+	default:
+		return nil, refuse(errNoInterface, "no interface %s", c.Interface)
 	}
 }
 
 // describe answers with what the object has, and the way to it for those who look for
 // objects.
-func describe(c bus.Call) ([]any, error) {
-	if c.Member != "Introspect" {
-		return nil, refuse(errNoMethod, "no method %s", c.Member)
-	}
-	if c.Path == busPath {
+func describe(path string) ([]any, error) {
+	if path == busPath {
 		return []any{introspection}, nil
 	}
-	below, ok := strings.CutPrefix(busPath, strings.TrimSuffix(c.Path, "/")+"/")
+	below, ok := strings.CutPrefix(busPath, strings.TrimSuffix(path, "/")+"/")
 	if !ok {
-		return nil, refuse(errNoObject, "no object %s: it is %s", c.Path, busPath)
+		return nil, refuse(errNoObject, "no object %s: it is %s", path, busPath)
 	}
 	child, _, _ := strings.Cut(below, "/")
 	return []any{fmt.Sprintf("<node><node name=%q/></node>\n", child)}, nil
 }
 
+// property serves org.freedesktop.DBus.Properties. godbus makes text of a number, so
+// the signature is compared.
 func (b *Bus) property(c bus.Call) ([]any, error) {
+	want, ok := map[string]string{"Get": "ss", "GetAll": "s"}[c.Member]
 	var face, name string
-	switch c.Member {
-	case "Get":
-		// Without the signature, the library makes text of a number.
-		if c.Signature != "ss" || dbus.Store(c.Args, &face, &name) != nil {
-			return nil, refuse(errBadArgs, "want interface and property")
-		}
-		if face != BusName && face != "" {
-			return nil, refuse(errNoInterface, "no interface %s", face)
-		}
-		value, ok := properties(b.Daemon.Status())[name]
-		if !ok {
-			return nil, refuse(errNoProperty, "no property %s", name)
-		}
-		return []any{value}, nil
-	case "GetAll":
-		if c.Signature != "s" || dbus.Store(c.Args, &face) != nil {
-			return nil, refuse(errBadArgs, "want an interface")
-		}
-		switch face {
-		case BusName, "":
-			return []any{properties(b.Daemon.Status())}, nil
-		case peerFace, introspectFace, propertiesFace:
-			return []any{map[string]dbus.Variant{}}, nil
-		}
-		return nil, refuse(errNoInterface, "no interface %s", face)
-	case "Set":
+	switch into := []any{&face, &name}; {
+	case c.Member == "Set":
 		return nil, refuse(errReadOnly, "properties are for reading")
-	default:
+	case !ok:
 		return nil, refuse(errNoMethod, "no method %s", c.Member)
+	case c.Signature != want || dbus.Store(c.Args, into[:len(want)]...) != nil:
+		return nil, refuse(errBadArgs, "arguments of type %q, want %q", c.Signature, want)
 	}
+	all := map[string]dbus.Variant{}
+	switch face {
+	case BusName, "":
+		all = properties(b.Daemon.Status())
+	case peerFace, introspectFace, propertiesFace: // they have none
+	default:
+		return nil, refuse(errNoInterface, "no interface %s", face)
+	}
+	if c.Member == "GetAll" {
+		return []any{all}, nil
+	}
+	value, ok := all[name]
+	if !ok {
+		return nil, refuse(errNoProperty, "no property %s", name)
+	}
+	return []any{value}, nil
 }
 
 const (

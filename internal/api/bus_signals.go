@@ -27,21 +27,20 @@ type emitter interface {
 	Emit(path, face, member string, values ...any) error
 }
 
-// tell sends signals until ctx ends, or one cannot be sent: then the connection is
-// at its end. Only tell waits for the bus, the daemon's work does not.
-func (b *Bus) tell(ctx context.Context, to emitter) {
-	var heard news
-	heard.poke = make(chan struct{}, 1)
-	defer b.Daemon.Listen(heard.put)()
+// emit sends signals until ctx ends, or one cannot be sent: then the connection is
+// at its end. Only emit waits for the bus, the daemon's work does not.
+func (b *Bus) emit(ctx context.Context, to emitter) {
+	latest := progress{added: make(chan struct{}, 1)}
+	defer b.Daemon.Listen(latest.put)()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	poke := heard.poke
+	added := latest.added
 	var last map[string]dbus.Variant
 	for {
 		changed := b.Daemon.Changed()
 		now := properties(b.Daemon.Status())
-		if last != nil && tellChanges(to, last, now) != nil {
+		if last != nil && emitChanges(to, last, now) != nil {
 			return
 		}
 		last = now
@@ -49,21 +48,21 @@ func (b *Bus) tell(ctx context.Context, to emitter) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-poke:
-			if tellProgress(to, heard.take()) != nil {
+		case <-added:
+			if emitProgress(to, latest.take()) != nil {
 				return
 			}
-			poke = nil // what comes now waits
+			added = nil // what comes now waits
 			timer.Reset(progressRest)
 		case <-timer.C:
-			poke = heard.poke
+			added = latest.added
 		}
 	}
 }
 
-// tellChanges sends what is different, and that something is if it is not only the
+// emitChanges sends what is different, and that something is if it is not only the
 // time of a check.
-func tellChanges(to emitter, last, now map[string]dbus.Variant) error {
+func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	different := map[string]dbus.Variant{}
 	for name, value := range now {
 		if !reflect.DeepEqual(last[name], value) {
@@ -84,7 +83,7 @@ func tellChanges(to emitter, last, now map[string]dbus.Variant) error {
 	return nil
 }
 
-func tellProgress(to emitter, reports []agent.Progress) error {
+func emitProgress(to emitter, reports []agent.Progress) error {
 	for _, p := range reports {
 		if err := to.Emit(busPath, BusName, "Progress", outside.Line(p.Reference, maxWord), p.Phase,
 			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
@@ -94,40 +93,40 @@ func tellProgress(to emitter, reports []agent.Progress) error {
 	return nil
 }
 
-// news is the last report of each reference, in the order in which the references
+// progress is the last report of each reference, in the order in which the references
 // came up.
-type news struct {
-	poke chan struct{} // filled when there is any
+type progress struct {
+	added chan struct{} // filled when there is any
 
 	mu      sync.Mutex // guards reports
 	reports []agent.Progress
 }
 
 // put takes a report, and never waits.
-func (n *news) put(p agent.Progress) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i := range n.reports {
-		if n.reports[i].Reference == p.Reference {
-			n.reports[i] = p
+func (p *progress) put(report agent.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.reports {
+		if p.reports[i].Reference == report.Reference {
+			p.reports[i] = report
 			return
 		}
 	}
-	if len(n.reports) >= maxReported {
+	if len(p.reports) >= maxReported {
 		return
 	}
-	n.reports = append(n.reports, p)
+	p.reports = append(p.reports, report)
 	select {
-	case n.poke <- struct{}{}:
+	case p.added <- struct{}{}:
 	default:
 	}
 }
 
 // take empties it.
-func (n *news) take() []agent.Progress {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	reports := n.reports
-	n.reports = nil
+func (p *progress) take() []agent.Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reports := p.reports
+	p.reports = nil
 	return reports
 }

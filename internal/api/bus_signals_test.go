@@ -87,7 +87,7 @@ func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
 		d, h := newWatched(&daemon{status: agent.Status{State: agent.StateCurrent}}), &heard{}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { defer close(ended); NewBus(BusOptions{Daemon: d}).tell(ctx, h) }()
+		go func() { defer close(ended); NewBus(BusOptions{Daemon: d}).emit(ctx, h) }()
 		synctest.Wait()
 		f(t, d, h)
 		stop()

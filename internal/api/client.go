@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -83,28 +82,29 @@ func (c *Client) isServed(ctx context.Context) bool {
 	return err == nil || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAGAIN)
 }
 
-// Check has the daemon poll now. hear may be nil.
-func (c *Client) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
-	res, err := c.stream(ctx, "/v1/check", struct{}{}, hear)
-	if res.Status == nil {
-		return agent.Status{}, err
+// Check has the daemon poll now. onProgress may be nil. A check that failed returns what
+// is known, too; the status is nil where the daemon ended before it had one.
+func (c *Client) Check(ctx context.Context, onProgress func(agent.Progress)) (*agent.Status, error) {
+	res, err := c.stream(ctx, "/v1/check", struct{}{}, onProgress)
+	if err == nil && res.Status == nil {
+		err = fmt.Errorf("socket %s: a result without a status", c.path)
 	}
-	return *res.Status, err // a check that failed shows what is known all the same
+	return res.Status, err
 }
 
 // Apply has the daemon approve and apply what is staged for the named images.
-// retry: also what did not come up before. hear may be nil.
+// retry: also what did not come up before. onProgress may be nil.
 func (c *Client) Apply(
-	ctx context.Context, names []string, retry bool, hear func(agent.Progress),
+	ctx context.Context, names []string, retry bool, onProgress func(agent.Progress),
 ) ([]agent.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names, Retry: retry}, hear)
+	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names, Retry: retry}, onProgress)
 	return res.Outcomes, err
 }
 
 // Rollback has the daemon return the named images' pods, or all, to what ran well
-// before. hear may be nil.
-func (c *Client) Rollback(ctx context.Context, which Which, hear func(agent.Progress)) ([]agent.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{which}, hear)
+// before. onProgress may be nil.
+func (c *Client) Rollback(ctx context.Context, which Which, onProgress func(agent.Progress)) ([]agent.Outcome, error) {
+	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{which}, onProgress)
 	return res.Outcomes, err
 }
 
@@ -116,7 +116,9 @@ func (c *Client) Reload(ctx context.Context) error {
 }
 
 // stream sends a request and follows its events to the result.
-func (c *Client) stream(ctx context.Context, path string, req any, hear func(agent.Progress)) (ResultEvent, error) {
+func (c *Client) stream(
+	ctx context.Context, path string, req any, onProgress func(agent.Progress),
+) (ResultEvent, error) {
 	data, err := json.Marshal(req)
 	if err != nil {
 		return ResultEvent{}, fmt.Errorf("request: %w", err)
@@ -133,8 +135,8 @@ func (c *Client) stream(ctx context.Context, path string, req any, hear func(age
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return ResultEvent{}, fmt.Errorf("socket %s: event: %w", c.path, err)
 		}
-		if e.Progress != nil && hear != nil {
-			hear(*e.Progress)
+		if e.Progress != nil && onProgress != nil {
+			onProgress(*e.Progress)
 		}
 		if e.Result != nil {
 			return *e.Result, resultError(*e.Result)
@@ -150,11 +152,10 @@ func resultError(r ResultEvent) error {
 	switch {
 	case r.Error == "":
 		return nil
-	case r.Unknown:
-		return fmt.Errorf("%s: %w", strings.TrimSuffix(r.Error, ": "+agent.ErrUnknownImage.Error()), agent.ErrUnknownImage)
-	default:
-		return errors.New(r.Error)
+	case r.Kind == "" && r.Unknown: // by a daemon that does not know kinds yet
+		r.Kind = KindUnknownImage
 	}
+	return &Error{Kind: r.Kind, Text: r.Error}
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {

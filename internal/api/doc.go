@@ -29,9 +29,10 @@ type Event struct {
 
 // ResultEvent ends a stream. Error is empty where all went well.
 type ResultEvent struct {
-	Error    string          `json:"error,omitempty"`
-	Unknown  bool            `json:"unknown,omitempty"` // a name in the request fits nothing
-	Status   *agent.Status   `json:"status,omitempty"`
+	Error    string          `json:"error,omitempty"`   // for people
+	Kind     string          `json:"kind,omitempty"`    // of the error: KindFailed ...
+	Unknown  bool            `json:"unknown,omitempty"` // the kind is KindUnknownImage
+	Status   *agent.Status   `json:"status,omitempty"`  // missing where the daemon ended before it had one
 	Outcomes []agent.Outcome `json:"outcomes,omitempty"`
 	Held     []string        `json:"held,omitempty"` // repositories, or "*"
 }

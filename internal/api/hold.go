@@ -76,17 +76,15 @@ func (c *Client) Unhold(ctx context.Context, req UnholdRequest) ([]string, error
 }
 
 func (s *Server) hold(req HoldRequest) work {
-	return func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
-		return holding(s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until))
+	return func(ctx context.Context, _ func(agent.Progress)) (result ResultEvent, err error) {
+		result.Held, err = s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
+		return result, err
 	}
 }
 
 func (s *Server) unhold(req UnholdRequest) work {
-	return func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
-		return holding(s.daemon.Unhold(ctx, req.Images, req.All))
+	return func(ctx context.Context, _ func(agent.Progress)) (result ResultEvent, err error) {
+		result.Held, err = s.daemon.Unhold(ctx, req.Images, req.All)
+		return result, err
 	}
-}
-
-func holding(held []string, err error) ResultEvent {
-	return ResultEvent{Held: held, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
 }

@@ -26,11 +26,11 @@ type Daemon interface {
 	// Status is the node as the daemon knows it; it never waits.
 	Status() agent.Status
 	// Check polls now.
-	Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error)
+	Check(ctx context.Context, onProgress func(agent.Progress)) (agent.Status, error)
 	// Apply approves and applies.
-	Apply(ctx context.Context, names []string, retry bool, hear func(agent.Progress)) ([]agent.Outcome, error)
+	Apply(ctx context.Context, names []string, retry bool, onProgress func(agent.Progress)) ([]agent.Outcome, error)
 	// Rollback returns to what ran well before; agent.All names all.
-	Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	Rollback(ctx context.Context, names []string, onProgress func(agent.Progress)) ([]agent.Outcome, error)
 	Holder
 }
 
@@ -154,8 +154,8 @@ func (s *Server) Metrics(h http.Handler) {
 // for the acting socket, and called as Metrics is.
 func (s *Server) Reload(f func(context.Context) error) {
 	s.mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
-		s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) ResultEvent {
-			return ResultEvent{Error: text(f(ctx))}
+		s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) (ResultEvent, error) {
+			return ResultEvent{}, f(ctx)
 		})
 	})
 }
@@ -173,30 +173,31 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// work is what a request asks for. It tells of its progress.
-type work func(ctx context.Context, hear func(agent.Progress)) ResultEvent
+// work is what a request asks for.
+type work func(ctx context.Context, onProgress func(agent.Progress)) (ResultEvent, error)
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		status, err := s.daemon.Check(ctx, hear)
-		return ResultEvent{Status: &status, Error: text(err)}
+	s.stream(w, r, func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+		status, err := s.daemon.Check(ctx, onProgress)
+		if err == nil || status.SchemaVersion != 0 { // else the daemon ends, and has none
+			result.Status = &status
+		}
+		return result, err
 	})
 }
 
 func (s *Server) apply(req ApplyRequest) work {
-	return func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		return restarted(s.daemon.Apply(ctx, req.Images, req.Retry, hear))
+	return func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+		result.Outcomes, err = s.daemon.Apply(ctx, req.Images, req.Retry, onProgress)
+		return result, err
 	}
 }
 
 func (s *Server) rollback(req RollbackRequest) work {
-	return func(ctx context.Context, hear func(agent.Progress)) ResultEvent {
-		return restarted(s.daemon.Rollback(ctx, req.names(), hear))
+	return func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+		result.Outcomes, err = s.daemon.Rollback(ctx, req.names(), onProgress)
+		return result, err
 	}
-}
-
-func restarted(out []agent.Outcome, err error) ResultEvent {
-	return ResultEvent{Outcomes: out, Error: text(err), Unknown: errors.Is(err, agent.ErrUnknownImage)}
 }
 
 // stream sends progress while work goes on, and its result at the end. A slow
@@ -212,19 +213,24 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 	progress := make(chan agent.Progress, 16)
 	result := make(chan ResultEvent, 1)
 	go func() {
-		result <- do(r.Context(), func(p agent.Progress) {
+		res, err := do(r.Context(), func(p agent.Progress) {
 			select {
 			case progress <- p:
 			default:
 			}
 		})
+		if err != nil {
+			res.Error, res.Kind = err.Error(), kindOf(err)
+			res.Unknown = res.Kind == KindUnknownImage
+		}
+		result <- res
 	}()
 	flush := http.NewResponseController(w)
 	send := func(e Event) {
 		line, err := json.Marshal(e)
 		if err != nil && e.Result != nil { // the end without a result would be none
 			s.log.Error("result cannot be written", "request", r.URL.Path, "err", err)
-			line, err = json.Marshal(Event{Result: &ResultEvent{Error: "result: " + err.Error()}})
+			line, err = json.Marshal(Event{Result: &ResultEvent{Error: "result: " + err.Error(), Kind: KindFailed}})
 		}
 		if err == nil {
 			_, err = w.Write(append(line, '\n'))
@@ -243,11 +249,4 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 			return
 		}
 	}
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

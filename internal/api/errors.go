@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"errors"
+
+	"github.com/kubic-project/image-update-agent/agent"
+)
+
+// The kinds of errors, in ResultEvent.Kind and, behind BusName.Error., on the bus.
+const (
+	KindFailed       = "Failed"
+	KindUnknownImage = "UnknownImage" // a name in the request fits nothing
+	KindInvalidArgs  = "InvalidArgs"
+	KindNothingToDo  = "NothingToDo"
+	KindHeld         = "Held"
+)
+
+// kindOf is the kind of an error of the daemon.
+func kindOf(err error) string {
+	switch {
+	case errors.Is(err, agent.ErrUnknownImage):
+		return KindUnknownImage
+	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich):
+		return KindInvalidArgs
+	case errors.Is(err, agent.ErrHeld):
+		return KindHeld
+	default:
+		return KindFailed
+	}
+}
+
+// Error is an error that the daemon has answered with. It is agent.ErrUnknownImage and
+// agent.ErrHeld by its kind.
+type Error struct {
+	Kind string // a newer daemon may have others
+	Text string // for people
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Is compares the kinds.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case agent.ErrUnknownImage:
+		return e.Kind == KindUnknownImage
+	case agent.ErrHeld:
+		return e.Kind == KindHeld
+	default:
+		return false
+	}
+}
