@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who interrupts a verb that waits for the daemon is told that the daemon does not
+// An interrupted verb that waits for the daemon says that the daemon does not
 // stop for it.
 func TestWhatAnInterruptEnds(t *testing.T) {
 	t.Parallel()

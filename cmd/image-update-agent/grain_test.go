@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/grains"
 )
 
-// The grain, through the adapter that stands in this room.
+// The grain, through the adapter of this package.
 func TestSaltConforms(t *testing.T) {
 	t.Parallel()
 	agenttest.TestAnnouncer(t, func(t *testing.T) agenttest.AnnouncerUnderTest {
@@ -83,7 +83,7 @@ func TestVelumIsAskedAndNoMore(t *testing.T) {
 	}
 	for name, off := range map[string]config.Grains{"velum: off": {Enabled: true}, "enabled: false": {}} {
 		require.NoError(t, os.WriteFile(path, []byte("roles: [admin]\n"), 0o600))
-		require.NotContains(t, announce(config.Grains{Enabled: true}), "reboot", "nobody has asked for it")
+		require.NotContains(t, announce(config.Grains{Enabled: true}), "reboot", "it was not requested")
 		require.Contains(t, announce(config.Grains{Enabled: true, Velum: true}), "\ntx_update_reboot_needed: true ")
 		require.NotContains(t, announce(off), "reboot", name)
 	}

@@ -105,7 +105,7 @@ func (h hooked) said(name string) string {
 	return string(text)
 }
 
-func (h hooked) told() hook.Change {
+func (h hooked) delivered() hook.Change {
 	h.t.Helper()
 	var c hook.Change
 	text := h.said("opt/tell")
@@ -132,7 +132,7 @@ func TestHookRunsBothOncePerChange(t *testing.T) {
 	h.run(exitDone)
 	assert.False(t, h.isDue())
 	assert.Equal(t, "saltutil.refresh_grains\n", h.said("usr/bin/salt-call"))
-	c := h.told()
+	c := h.delivered()
 	assert.Equal(t, "staged", c.State)
 	assert.Empty(t, c.Was)
 	require.Len(t, c.Staged, 1)
@@ -142,11 +142,11 @@ func TestHookRunsBothOncePerChange(t *testing.T) {
 	assert.False(t, h.isDue(), "nothing new")
 	h.run(exitDone)
 	assert.Equal(t, "saltutil.refresh_grains\n", h.said("usr/bin/salt-call"), "by hand, say, it does no harm")
-	assert.Empty(t, h.said("opt/tell"), "and there is nothing to tell")
+	assert.Empty(t, h.said("opt/tell"), "and there is no change")
 }
 
 // What comes while a hook runs makes one more run, and what a hook failed with is
-// told again with what came since.
+// delivered again with what came since.
 func TestHookMissesNothing(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t, both)
@@ -171,11 +171,11 @@ func TestHookMissesNothing(t *testing.T) {
 	require.NoError(t, running.Close())
 	<-ended
 	h.program("opt/tell", `cat >>"$(dirname "$0")/said"`)
-	c := h.told()
+	c := h.delivered()
 	assert.Equal(t, "3", c.Staged[0].To)
-	assert.Empty(t, c.Was, "the first one was never told")
+	assert.Empty(t, c.Was, "the first one was never delivered")
 	h.run(exitDone)
-	c = h.told()
+	c = h.delivered()
 	assert.Equal(t, "4", c.Staged[0].To)
 	assert.Equal(t, "held", c.Was)
 }
@@ -187,7 +187,7 @@ func TestHookSaysWhatIsWrong(t *testing.T) {
 	h.status("staged", "2")
 	said := h.run(exitFailed)
 	assert.Contains(t, said, "usr/bin/salt-call: no such file or directory")
-	assert.Len(t, h.told().Staged, 1, "the other one is run all the same")
+	assert.Len(t, h.delivered().Staged, 1, "the other one is run all the same")
 
 	require.NoError(t, os.Chmod(h.path("opt/tell"), 0o777))
 	h.status("staged", "3")
@@ -243,7 +243,7 @@ func TestWordIsLeftForConfiguredHooksOnly(t *testing.T) {
 	}
 }
 
-// Hooks are nobody's condition: a status is published whatever becomes of them.
+// A status is published whatever becomes of hooks.
 func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

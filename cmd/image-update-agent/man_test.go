@@ -111,12 +111,12 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		metrics = append(metrics, metric[1])
 	}
 	for section, words := range map[string][]string{
-		"STATUS":      constants(t, "State", agentRoom),
+		"STATUS":      constants(t, "State", agentDir),
 		"HOLDS":       holdsOfTheCode(t),
-		"REFUSALS":    constants(t, "Rule", agentRoom),
-		"REASONS":     constants(t, "Kind", agentRoom),
-		"ERRORS":      constants(t, "Error", agentRoom),
-		"RESULTS":     constants(t, "Result", agentRoom),
+		"REFUSALS":    constants(t, "Rule", agentDir),
+		"REASONS":     constants(t, "Kind", agentDir),
+		"ERRORS":      constants(t, "Error", agentDir),
+		"RESULTS":     constants(t, "Result", agentDir),
 		"EXIT STATUS": codes,
 		"METRICS":     metrics,
 		"ENVIRONMENT": {"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS"},
@@ -191,7 +191,7 @@ func TestOperationsHaveEveryHold(t *testing.T) {
 	for _, hold := range holdsOfTheCode(t) {
 		assert.Regexp(t, "(?m)^\\| `"+hold+"` \\| .{10,} \\| .{10,} \\|$", string(text))
 	}
-	for _, state := range constants(t, "State", agentRoom) {
+	for _, state := range constants(t, "State", agentDir) {
 		assert.Regexp(t, "(?m)^\\| `"+state+"` \\| .{10,} \\| .{4,} \\|$", string(text))
 	}
 }
@@ -226,25 +226,27 @@ func TestEveryHoldHasARemedy(t *testing.T) {
 	}
 }
 
-// agentRoom has the words of the interface.
-const agentRoom = "../../agent"
+// agentDir has the words of the interface.
+const agentDir = "../../agent"
 
-// holdsOfTheCode are those of all rooms that hold anything.
+// holdsOfTheCode are those of all packages that hold anything.
 func holdsOfTheCode(t *testing.T) []string {
 	t.Helper()
-	return constants(t, "Hold", agentRoom, "../../internal/reboot", "../../systemd")
+	return constants(t, "Hold", agentDir, "../../internal/reboot", "../../systemd")
 }
 
-// constants are the values of a room's exported string constants whose names begin
+// constants are the values of the exported string constants of a directory, and of those in it, whose names begin
 // with a word, as in HoldBusy: read from its source, so that none is left out.
-func constants(t *testing.T, word string, rooms ...string) []string {
+func constants(t *testing.T, word string, dirs ...string) []string {
 	t.Helper()
 	var out []string
-	for _, room := range rooms {
-		files, err := filepath.Glob(room + "/*.go")
+	for _, dir := range dirs {
+		files, err := filepath.Glob(dir + "/*.go")
+		require.NoError(t, err)
+		below, err := filepath.Glob(dir + "/*/*.go")
 		require.NoError(t, err)
 		found := len(out)
-		for _, file := range files {
+		for _, file := range append(files, below...) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			named := regexp.MustCompile(`(?m)^(?:const|\t) ?` + word + `[A-Z]\w* +(?:\w+ +)?= "(.+?)"`)
@@ -252,7 +254,7 @@ func constants(t *testing.T, word string, rooms ...string) []string {
 				out = append(out, match[1])
 			}
 		}
-		assert.Greater(t, len(out), found, "%s: %s", room, word)
+		assert.Greater(t, len(out), found, "%s: %s", dir, word)
 	}
 	return out
 }

@@ -36,8 +36,8 @@ func asNobody(t *testing.T, args ...string) (code int, errs string) {
 	return program.ProcessState.ExitCode(), text.String()
 }
 
-// Who is not root is told so, and what to do, not that there is no daemon.
-func TestWhoIsNotRootIsToldSo(t *testing.T) {
+// Without root the error says so, and what to do, not that there is no daemon.
+func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	run, manifests := filepath.Join(root, "run/image-update-agent"), filepath.Join(root, "etc/kubernetes/manifests")

@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
-// Both rooms are asked, below the root, on the bus that D-Bus's own variable
+// Both packages are asked, below the root, on the bus that D-Bus's own variable
 // names, or else on the root's.
 func TestPreconditionsOfTheNode(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")

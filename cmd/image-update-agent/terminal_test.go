@@ -72,7 +72,7 @@ func hostileStatus() agent.Status {
 	return s
 }
 
-// hostileDaemon answers with what others have told it.
+// hostileDaemon answers with hostile texts.
 type hostileDaemon struct{}
 
 func (hostileDaemon) Status() agent.Status { return hostileStatus() }

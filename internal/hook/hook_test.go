@@ -145,7 +145,7 @@ func TestWhatLiesBetweenTwoStatuses(t *testing.T) {
 	}
 }
 
-func TestAdoptedIsTold(t *testing.T) {
+func TestAdoptedReleaseIsReported(t *testing.T) {
 	t.Parallel()
 	s := running("current", "2", "", false)
 	s.Images[0].Adopted = true
@@ -154,8 +154,8 @@ func TestAdoptedIsTold(t *testing.T) {
 	assert.True(t, c.Applied[0].Adopted)
 }
 
-// What is down for a while, and told in between, is applied when it comes up anew.
-func TestAnApplyAcrossADownPodIsTold(t *testing.T) {
+// What is down for a while, with a report in between, is applied when it comes up again.
+func TestApplyAcrossADownPodIsReported(t *testing.T) {
 	t.Parallel()
 	d := New(t.TempDir(), t.TempDir())
 	for _, step := range []struct {
@@ -168,10 +168,10 @@ func TestAnApplyAcrossADownPodIsTold(t *testing.T) {
 		{running("stale", "2", "", false), 0},
 	} {
 		require.NoError(t, d.Announce(t.Context(), step.status))
-		change, told, err := d.Change()
+		change, delivered, err := d.Change()
 		require.NoError(t, err)
 		assert.Len(t, change.Applied, step.applied)
-		require.NoError(t, told())
+		require.NoError(t, delivered())
 	}
 }
 
@@ -183,7 +183,7 @@ func isDue(t require.TestingT, d *Outbox) bool {
 	return err == nil
 }
 
-// Without a hook nobody is woken, and what one is told that is configured later is not less.
+// Without a hook no run is requested, and one that is configured later gets no less.
 func TestNobodyIsWokenWithoutAHook(t *testing.T) {
 	t.Parallel()
 	d := New(t.TempDir(), t.TempDir())
@@ -191,7 +191,7 @@ func TestNobodyIsWokenWithoutAHook(t *testing.T) {
 	assert.False(t, isDue(t, d))
 	d = New(d.stateDir, d.runtimeDir)
 	require.NoError(t, d.Announce(t.Context(), running("current", "1", "", false)))
-	assert.True(t, isDue(t, d), "nothing has changed, and nobody has been told")
+	assert.True(t, isDue(t, d), "nothing has changed, and nothing was delivered")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, d.Note(ended, running("current", "3", "", false)), context.Canceled)
@@ -207,9 +207,9 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 	require.NoError(t, d.Take(), "there is none")
 	s.Written, s.Since = time.Now(), time.Now()
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
-	_, told, err := d.Change()
+	_, delivered, err := d.Change()
 	require.NoError(t, err)
-	require.NoError(t, told())
+	require.NoError(t, delivered())
 	again := New(d.stateDir, d.runtimeDir)
 	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
 	require.NoError(t, again.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}), "unseen")
@@ -224,7 +224,7 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 }
 
 // What cannot be read, of another version or half, is as if it were not there.
-func TestOldFilesKeepNobodyFromBeingTold(t *testing.T) {
+func TestUnreadableFilesDoNotStopReports(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"half": `{"schemaVersion":1,"sta`, "newer": `{"schemaVersion":2,"state":"staged"}`, "empty": ""} {
 		d := New(t.TempDir(), t.TempDir())
@@ -234,10 +234,10 @@ func TestOldFilesKeepNobodyFromBeingTold(t *testing.T) {
 		require.Error(t, err, name)
 		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
 		assert.True(t, isDue(t, d), name)
-		change, told, err := d.Change()
+		change, delivered, err := d.Change()
 		require.NoError(t, err, name)
 		assert.Len(t, change.Staged, 1, name)
-		require.NoError(t, told())
+		require.NoError(t, delivered())
 		change, _, err = d.Change()
 		require.NoError(t, err)
 		assert.True(t, change.Empty())
@@ -252,27 +252,27 @@ func TestNoAnnouncementIsNoChange(t *testing.T) {
 	assert.True(t, change.Empty())
 }
 
-// After a boot /run is empty, and the node may not answer yet: what the hook was told
+// After a boot /run is empty, and the node may not answer yet: what the hook was given
 // before is not forgotten for that.
-func TestWhatWasToldOutlivesABootThatBeginsBadly(t *testing.T) {
+func TestDeliveredAnnouncementSurvivesAFailedBoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := New(dir, t.TempDir())
 	require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
-	_, told, err := d.Change()
+	_, delivered, err := d.Change()
 	require.NoError(t, err)
-	require.NoError(t, told())
+	require.NoError(t, delivered())
 
 	d = New(dir, t.TempDir())
 	change, _, err := d.Change()
 	require.NoError(t, err)
-	assert.True(t, change.Empty(), "nobody has looked at the node yet")
+	assert.True(t, change.Empty(), "the node was not observed yet")
 	require.NoError(t, d.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}))
-	change, told, err = d.Change()
+	change, delivered, err = d.Change()
 	require.NoError(t, err)
 	assert.Equal(t, "failed", change.State)
 	assert.Equal(t, []Item{offer("1", "2")}, change.Waiting)
-	require.NoError(t, told())
+	require.NoError(t, delivered())
 	require.NoError(t, d.Announce(t.Context(), running("staged", "2", "3", true)))
 	change, _, err = d.Change()
 	require.NoError(t, err)
@@ -280,7 +280,7 @@ func TestWhatWasToldOutlivesABootThatBeginsBadly(t *testing.T) {
 	assert.Equal(t, []Item{offer("2", "3")}, change.Staged)
 }
 
-func TestADirectoryThatCannotBeWrittenIsToldOf(t *testing.T) {
+func TestUnwritableDirectoryIsAnError(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -291,7 +291,7 @@ func TestADirectoryThatCannotBeWrittenIsToldOf(t *testing.T) {
 	require.Error(t, d.Announce(t.Context(), running("current", "1", "", false)), "a directory in the place of the due file")
 }
 
-func TestWhatIsToldIsBounded(t *testing.T) {
+func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := failing(running("failed", "1", "2", true), strings.Repeat("ä", 2000), "line\none\x1b[2J\xff", make([]string, 100)...)
 	for len(s.Images) < 1000 {
@@ -299,9 +299,9 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 	d := New(t.TempDir(), t.TempDir())
 	require.NoError(t, d.Announce(t.Context(), s))
-	change, told, err := d.Change()
+	change, delivered, err := d.Change()
 	require.NoError(t, err)
-	require.NoError(t, told(), "and can be read again")
+	require.NoError(t, delivered(), "and can be read again")
 	assert.Len(t, change.Waiting, 256)
 	text, err := json.Marshal(change)
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 }
 
 // However statuses come, hooks run or fail, and daemons start anew: who adds up what
-// he was told knows what runs and what waits.
+// he got before knows what runs and what waits.
 func TestPropertyNothingIsLeftOut(t *testing.T) {
 	t.Parallel()
 	all := t.TempDir()
@@ -339,12 +339,12 @@ func TestPropertyNothingIsLeftOut(t *testing.T) {
 					return
 				}
 				require.NoError(t, d.Take())
-				change, told, err := d.Change()
+				change, delivered, err := d.Change()
 				require.NoError(t, err)
 				if rapid.Bool().Draw(t, "fails") {
 					return
 				}
-				require.NoError(t, told())
+				require.NoError(t, delivered())
 				wanted, wantedStaged = wanted[:0], wantedStaged[:0]
 				if runs := now.Images[0].Running.Tag; last != "" && runs != last {
 					wanted = append(wanted, runs)
@@ -416,11 +416,11 @@ func TestARunIsAskedForUntilItIs(t *testing.T) {
 			require.NoError(t, d.Take())
 			require.NoError(t, d.Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "once is enough")
-			_, told, err := d.Change()
+			_, delivered, err := d.Change()
 			require.NoError(t, err)
-			require.NoError(t, told())
+			require.NoError(t, delivered())
 			require.NoError(t, New(d.stateDir, d.runtimeDir).Announce(t.Context(), s))
-			assert.NoFileExists(t, due, "and it was told")
+			assert.NoFileExists(t, due, "and it was delivered")
 		})
 	}
 }

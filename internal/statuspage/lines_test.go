@@ -41,7 +41,7 @@ func TestStatusSaysWhoAnswered(t *testing.T) {
 // budgets are what is left of 100 requests, and whether a person is told.
 var budgets = map[int]bool{100: false, 10: false, 9: true, 0: true}
 
-func TestStatusTellsOfABudgetThatIsNearlySpent(t *testing.T) {
+func TestStatusShowsABudgetThatIsNearlySpent(t *testing.T) {
 	t.Parallel()
 	for left, told := range budgets {
 		got := lineOf(t, agent.Status{Budget: &agent.BudgetStatus{PerHour: 100, Left: left}}, "Requests:")

@@ -368,7 +368,7 @@ func TestColoursOfStates(t *testing.T) {
 }
 
 // Many repositories behind one host are one outage.
-func TestOneOutageIsToldOnce(t *testing.T) {
+func TestOneOutageIsShownOnce(t *testing.T) {
 	t.Parallel()
 	var s agent.Status
 	for n := range 30 {
