@@ -28,7 +28,7 @@ var kinds = map[string]kind{
 	"number":      number,   // least, most
 	"size":        size,     // least, most, what 0 means
 	"duration":    duration, // the most; 0: it may be off
-	"level":       parsed(func(text string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(text)) }),
+	"level":       parsed(level),
 	"updates":     parsed(tags.ParseChange),
 	"dialect":     parsed(tags.ParseDialect),
 	"time":        parsed(ParseTime),
@@ -76,6 +76,11 @@ func oneOf(text string, words []string) (any, error) {
 		return nil, fmt.Errorf("want one of %s", strings.Join(words, ", "))
 	}
 	return text, nil
+}
+
+func level(text string) (l slog.Level, err error) {
+	err = l.UnmarshalText([]byte(text))
+	return l, err
 }
 
 func onOff(text string, words []string) (any, error) {
@@ -134,9 +139,6 @@ func bound(text string) int64 {
 	return n
 }
 
-// shortest is the shortest time there is: below it, a unit was mistaken.
-const shortest = time.Second
-
 func duration(text string, args []string) (any, error) {
 	want, most := "want a duration such as 12h or 30m", time.Duration(math.MaxInt64)
 	zero := slices.Contains(args, "0")
@@ -152,16 +154,13 @@ func duration(text string, args []string) (any, error) {
 	case d == 0 && zero:
 	case d < 0:
 		return nil, fmt.Errorf("negative, %s", want)
-	case d < shortest:
-		return nil, fmt.Errorf("shorter than %s, %s", shortest, want)
+	case d < time.Second: // a mistaken unit
+		return nil, fmt.Errorf("shorter than %s, %s", time.Second, want)
 	case d > most:
 		return nil, fmt.Errorf("want at most %s", most)
 	}
 	return d, nil
 }
-
-// firstYear is when there were no containers yet: an earlier time is a mistake, and the zero time means no end.
-const firstYear = 2000
 
 // ParseTime reads a moment as people write it: RFC 3339, or the date alone, which is the midnight at its beginning on
 // the node. One that is too late to be written in UTC is the latest that can be.
@@ -170,7 +169,7 @@ func ParseTime(text string) (time.Time, error) {
 	if err != nil {
 		t, err = time.ParseInLocation(time.DateOnly, text, time.Local)
 	}
-	if err != nil || t.Year() < firstYear {
+	if err != nil || t.Year() < 2000 { // before containers: a mistake; and the zero time means no end
 		return time.Time{}, errors.New("want a time such as 2026-12-24T18:00:00+01:00, or a date such as 2026-12-24")
 	}
 	if writable := outside.Time(t); !writable.Equal(t) {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,18 +24,17 @@ const (
 	dropIns    = "/etc/image-update-agent/config.d"
 )
 
-// IntervalVariable is the environment's name for interval.
-const IntervalVariable = "UPDATE_POLLING_INTERVAL"
-
 const (
+	// IntervalVariable is the environment's name for interval.
+	IntervalVariable = "UPDATE_POLLING_INTERVAL"
+
 	maxFile    = 1 << 20 // bytes of a configuration file
 	maxDropIns = 256
 )
 
 // Sources are where the configuration comes from.
 type Sources struct {
-	// Root is the directory that stands for "/": of the files read here, and of every path in the Settings. Empty is the
-	// host's own.
+	// Root stands for "/" of the files read here, and of every path in the Settings; empty: the host's own.
 	Root string
 	// File, if set, is read in place of the admin's file and drop-ins. It is not below Root, and it must exist.
 	File string
@@ -59,17 +59,16 @@ func Load(from Sources) (*Config, error) {
 	}
 	var read []string
 	for _, path := range w.files(from) {
-		w.place = path
 		data, err := trustedfile.Read(path, maxFile)
-		isDropIn := filepath.Dir(path) == from.Root+dropIns
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && path != from.File && !isDropIn:
-		case err != nil:
-			w.report(0, "", "%w", err)
-		default:
-			w.read(path, data)
-			read = append(read, path)
+		required := path == from.File || filepath.Dir(path) == from.Root+dropIns
+		if !required && errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if w.place = path; err != nil {
+			w.report(0, "", "%w", err)
+		}
+		w.read(path, data)
+		read = append(read, path)
 	}
 	if from.Interval != "" {
 		w.set("interval", "environment "+IntervalVariable, from.Interval)
@@ -84,12 +83,11 @@ func Load(from Sources) (*Config, error) {
 
 // files lists the configuration's files, the lowest first.
 func (w *walker) files(from Sources) []string {
-	vendor := from.Root + vendorFile
-	if from.File != "" {
-		return []string{vendor, from.File}
-	}
-	files := []string{vendor, from.Root + adminFile}
+	files := []string{from.Root + vendorFile, cmp.Or(from.File, from.Root+adminFile)}
 	dir := from.Root + dropIns
+	if from.File != "" {
+		return files
+	}
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err == nil && len(entries) > maxDropIns {
 		entries, err = nil, fmt.Errorf("more than %d files", maxDropIns)
@@ -112,15 +110,14 @@ func (w *walker) files(from Sources) []string {
 
 // config looks at what settings ask of one another, and gives what was read.
 func (w *walker) config(files []string) (*Config, error) {
-	s := &w.settings
-	s.Rendered = filepath.Join(s.StateDir, "rendered")
 	if len(w.problems) == 0 {
 		w.fitTogether()
 	}
 	if len(w.problems) > 0 {
 		return nil, w.problems
 	}
-	return &Config{Settings: *s, Files: files, shown: w.shown}, nil
+	w.settings.Rendered = filepath.Join(w.settings.StateDir, "rendered")
+	return &Config{Settings: w.settings, Files: files, shown: w.shown}, nil
 }
 
 func (w *walker) fitTogether() {

@@ -49,10 +49,12 @@ var (
 	tagPatternText = matching(maxPattern, `[A-Za-z0-9_.*?\[\]^\\-]+`, wantTags)
 )
 
-// maxPattern bounds a pattern, in bytes: a tag has at most 128.
-const maxPattern = 256
-
-const wantTags = "want a tag, or a pattern of tags with * ? [a-z] [^a-z]"
+const (
+	maxPattern = 256 // bytes: a tag has at most 128
+	maxReason  = 200 // bytes: it stands in one line of the status
+	wantTags   = "want a tag, or a pattern of tags with * ? [a-z] [^a-z]"
+	anywhere   = "*" // the pattern of all repositories
+)
 
 func path(text string) error {
 	switch {
@@ -128,9 +130,6 @@ func prefix(text string) error {
 	return nil
 }
 
-// anywhere is the pattern of all repositories.
-const anywhere = "*"
-
 // match takes what an entry of repositories is for.
 func match(text string) error {
 	below, isPrefix := strings.CutSuffix(text, "/*")
@@ -166,9 +165,6 @@ func denial(text string) error {
 	}
 	return tagPattern(text)
 }
-
-// maxReason bounds what a person writes about a hold, in bytes: it stands in one line of the status.
-const maxReason = 200
 
 // CheckReason tells what is wrong with the reason of a hold.
 func CheckReason(text string) error {

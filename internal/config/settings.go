@@ -88,8 +88,7 @@ type Containerd struct {
 type Staging struct {
 	Images int `yaml:"images" is:"number 1 8" default:"2"`  // pulled at once
 	Layers int `yaml:"layers" is:"number 1 16" default:"3"` // fetched at once, of all images together
-	// Bandwidth is that of all pulls together, in bytes per second; 0: unlimited. LeastSpeed is what a layer has to
-	// bring, in bytes per second over a minute; 0: nothing.
+	// Of all pulls together (0: unlimited), and of a layer over a minute (0: nothing), in bytes per second.
 	Bandwidth  int64         `yaml:"bandwidth" is:"size 16KiB 1TiB unlimited" default:"0"`
 	LeastSpeed int64         `yaml:"leastSpeed" is:"size 64 1GiB as slow as it is" default:"1KiB"`
 	Timeout    time.Duration `yaml:"timeout" is:"duration" default:"1h"` // of one release
@@ -164,8 +163,7 @@ type Apply struct {
 
 // Kubelet is what is asked of kubelet itself.
 type Kubelet struct {
-	// Pods is the URL of its list of pods, which knows what is ready: as configured, else that of its read-only port;
-	// empty: it is not asked.
+	// Pods is the URL of its list of pods: as configured, else that of its read-only port; empty: it is not asked.
 	Pods string `yaml:"pods" is:"podlist?" default:""`
 }
 

@@ -48,11 +48,11 @@ func TestTheShippedFileExplainsEveryKey(t *testing.T) {
 		in := at(file.Content[0], path)
 		require.NotNil(t, in, "%s: not in packaging/config.yaml", path)
 		above := in.Line - 2 // the list's or the mapping's own line has no value
-		if f.shape() == yaml.SequenceNode && !f.isRecords() && len(in.Content) > 0 {
+		if f.shape() == yaml.SequenceNode && !f.records() && len(in.Content) > 0 {
 			above--
 		}
 		assert.Regexp(t, `^# \S.{15}`, lines[above], "%s: no explanation above its line", path)
-		if !f.isRecords() {
+		if !f.records() {
 			return
 		}
 		for _, inner := range fields(f.Type.Elem()) {

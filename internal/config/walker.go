@@ -13,11 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxItems bounds a list and a table. A node has some dozens of images.
-const maxItems = 1024
-
-// defaultPlace is the origin of defaults.
-const defaultPlace = "default"
+const (
+	maxItems     = 1024 // of a list or a table: a node has some dozens of images
+	defaultPlace = "default"
+)
 
 // walker reads one place after the other into Settings, each over what was read before, and into the tree that is
 // shown: there each value stands as it was written, and its comment is its origin. After a problem it goes on, to
