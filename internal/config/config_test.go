@@ -229,10 +229,11 @@ func TestLaterFragmentsWin(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
 		"usr/share/image-update-agent/config.yaml": "interval: 1h\nnodeName: vendor\nmanage: [a.yaml]\nlog: {level: debug}\n" +
-			"values: {a: '1', b: '1'}\nrepositories: [{match: a, updates: none}, {match: b, updates: none}]\n",
+			"rewrites: [{from: a, to: x}, {from: b, to: x}]\nvalues: {a: '1', b: '1'}\nrepositories: [{match: a, updates: none}, {match: b, updates: none}]\n",
 		"etc/image-update-agent/config.yaml": "interval: 2h\nnodeName: admin\nmanage: [b.yaml, c.yaml]\n" +
 			"repositories: [{match: b, deny: [1, 2], hold: h, until: 2026-12-24}]\n",
-		"etc/image-update-agent/config.d/20-b.yaml":   "interval: 4h\nlog: {format: json}\nvalues: {c: '3', a: '3'}\n",
+		"etc/image-update-agent/config.d/20-b.yaml": "interval: 4h\nlog: {format: json}\nvalues: {c: '3', a: '3'}\n" +
+			"rewrites: [{from: c, to: y}, {from: a, to: y}]\n",
 		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, dialect: plus, deny: [3]}, {match: c}]\n",
 		"etc/image-update-agent/config.d/.#x.yaml":    "nonsense",
 		"etc/image-update-agent/config.d/.20-b.swp":   "nonsense",
@@ -245,6 +246,7 @@ func TestLaterFragmentsWin(t *testing.T) {
 	assert.Equal(t, []string{"b.yaml", "c.yaml"}, s.Manage, "a list replaces")
 	assert.Equal(t, Log{Level: slog.LevelDebug, Format: "json"}, s.Log, "a section is merged")
 	assert.Equal(t, map[string]string{"a": "3", "b": "1", "c": "3"}, s.Values, "a table is merged")
+	assert.Equal(t, []Rewrite{{"a", "y"}, {"b", "x"}, {"c", "y"}}, s.Rewrites, "a record replaces that of its name in its place")
 	shown := map[string]string{}
 	for _, e := range c.Entries() {
 		shown[e.Key] = e.Value

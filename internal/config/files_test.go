@@ -78,6 +78,16 @@ func TestASymlinkOfTheAdminIsFollowed(t *testing.T) {
 	assert.Equal(t, "n", load(t, Sources{Root: root}).Settings.NodeName)
 }
 
+// A file that somebody put there and that cannot be read is not a file that is not there.
+func TestADropInWithoutAFileIsReported(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(root+dropIns, 0o755))
+	require.NoError(t, os.Symlink("nowhere", root+dropIns+"/a.yaml"))
+	_, err := Load(Sources{Root: root})
+	require.ErrorContains(t, err, dropIns+"/a.yaml: no such file or directory")
+}
+
 func TestTheFileAskedForMustExist(t *testing.T) {
 	t.Parallel()
 	_, err := Load(Sources{Root: t.TempDir(), File: "/none/config.yaml"})

@@ -73,10 +73,8 @@ func Load(from Sources) (*Config, error) {
 	if from.Interval != "" {
 		w.set("interval", "environment "+IntervalVariable, from.Interval)
 	}
-	if len(w.problems) == 0 {
-		for _, n := range node {
-			w.resolve(n)
-		}
+	for _, n := range node {
+		w.resolve(n)
 	}
 	return w.config(read)
 }
