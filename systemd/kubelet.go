@@ -31,14 +31,13 @@ const (
 	bootPatience = 10 * time.Second
 )
 
-// Kubelet is kubelet as the service manager sees it. A node without kubelet's
-// unit, or without a bus, has nothing to say: there kubelet is run by other
-// means.
+// Kubelet is kubelet as the service manager sees it. On a node without kubelet's unit,
+// or without a bus, kubelet is run by other means: no holds.
 type Kubelet struct {
 	Bus string // D-Bus address of the system bus; empty: there is none
 }
 
-// Holds says why kubelet is not to be relied on now; none: it is.
+// Holds lists why kubelet cannot be relied on now.
 func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
 	if k.Bus == "" {
 		return nil
@@ -73,10 +72,9 @@ func (k Kubelet) Exists(ctx context.Context) bool {
 	return err == nil && unit.load != "not-found"
 }
 
-// Unstarted errs unless it is certain that kubelet has not been started since the
-// node booted: the node is booting still, and the unit, which must be there, has never
-// left its inactive state. Somebody who starts a unit of the boot once more later
-// gets the error.
+// Unstarted returns an error unless kubelet has certainly not been started since the
+// node booted: the boot is not over, and the unit, which must exist, has never left its
+// inactive state.
 func (k Kubelet) Unstarted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
@@ -104,17 +102,10 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 func unstarted(ctx context.Context, conn *bus.Conn) error {
 	var system, load string
 	var left uint64
-	for _, p := range []struct {
-		path, name string
-		into       any
-	}{
-		{"/org/freedesktop/systemd1", "Manager.SystemState", &system},
-		{unitPath(kubeletUnit), "Unit.LoadState", &load},
-		{unitPath(kubeletUnit), "Unit.InactiveExitTimestampMonotonic", &left},
-	} {
-		if err := property(ctx, conn, p.path, p.name, p.into); err != nil {
-			return fmt.Errorf("%s: %w", kubeletUnit, err)
-		}
+	unit := unitPath(kubeletUnit)
+	if err := read(ctx, conn, property{"/org/freedesktop/systemd1", "Manager.SystemState", &system},
+		property{unit, "Unit.LoadState", &load}, property{unit, "Unit.InactiveExitTimestampMonotonic", &left}); err != nil {
+		return fmt.Errorf("%s: %w", kubeletUnit, err)
 	}
 	switch {
 	case load != "loaded":
@@ -144,26 +135,35 @@ func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 	defer conn.Close()
 	var s unitState
 	var since uint64
-	for _, p := range []struct {
-		name string
-		into any
-	}{{"LoadState", &s.load}, {"ActiveState", &s.active}, {"ActiveEnterTimestampMonotonic", &since}} {
-		if err := property(ctx, conn, unitPath(unit), "Unit."+p.name, p.into); err != nil {
-			return s, err
-		}
+	path := unitPath(unit)
+	if err := read(ctx, conn, property{path, "Unit.LoadState", &s.load}, property{path, "Unit.ActiveState", &s.active},
+		property{path, "Unit.ActiveEnterTimestampMonotonic", &since}); err != nil {
+		return s, err
 	}
 	s.load, s.active = outside.Text(s.load), outside.Text(s.active)
 	s.up, err = uptime(since)
 	return s, err
 }
 
-// property reads a property of one of the manager's objects, as Interface.Name.
-func property(ctx context.Context, conn *bus.Conn, path, name string, into any) error {
-	face, name, _ := strings.Cut(name, ".")
-	return conn.Ask(ctx, bus.Question{
-		Service: "org.freedesktop.systemd1", Path: path, Method: "org.freedesktop.DBus.Properties.Get",
-		Args: []any{"org.freedesktop.systemd1." + face, name},
-	}, into)
+// property is a property of one of the manager's objects, as Interface.Name, and where
+// its value goes.
+type property struct {
+	path, name string
+	into       any
+}
+
+// read reads properties.
+func read(ctx context.Context, conn *bus.Conn, properties ...property) error {
+	for _, p := range properties {
+		face, name, _ := strings.Cut(p.name, ".")
+		if err := conn.Ask(ctx, bus.Question{
+			Service: "org.freedesktop.systemd1", Path: p.path, Method: "org.freedesktop.DBus.Properties.Get",
+			Args: []any{"org.freedesktop.systemd1." + face, name},
+		}, p.into); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // uptime is how long ago a time of the monotonic clock was, in microseconds: of

@@ -32,8 +32,8 @@ type State struct {
 	PID      uint32 // of a service that runs
 }
 
-// statePatience is longer than that of a cycle: a person waits, on a node that may
-// have all hands full.
+// statePatience is longer than that of a cycle: a person waits, on a node that may be
+// busy.
 const statePatience = 10 * time.Second
 
 // ReadState asks the manager at a D-Bus address for a unit, which it loads for that.
@@ -45,27 +45,22 @@ func ReadState(ctx context.Context, address, unit string) (State, error) {
 		return State{}, err
 	}
 	defer conn.Close()
-	type wanted struct {
-		name string
-		into any
-	}
 	var s State
 	var watchdog uint64
-	all := []wanted{
-		{"Unit.LoadState", &s.Load},
-		{"Unit.UnitFileState", &s.File},
-		{"Unit.ActiveState", &s.Active},
-		{"Unit.NeedDaemonReload", &s.Changed},
-		{"Unit.DropInPaths", &s.DropIns},
+	path := unitPath(unit)
+	all := []property{
+		{path, "Unit.LoadState", &s.Load},
+		{path, "Unit.UnitFileState", &s.File},
+		{path, "Unit.ActiveState", &s.Active},
+		{path, "Unit.NeedDaemonReload", &s.Changed},
+		{path, "Unit.DropInPaths", &s.DropIns},
 	}
 	if strings.HasSuffix(unit, ".service") {
-		all = append(all, wanted{"Service.Result", &s.Result}, wanted{"Service.NRestarts", &s.Restarts},
-			wanted{"Service.WatchdogUSec", &watchdog}, wanted{"Service.MainPID", &s.PID})
+		all = append(all, property{path, "Service.Result", &s.Result}, property{path, "Service.NRestarts", &s.Restarts},
+			property{path, "Service.WatchdogUSec", &watchdog}, property{path, "Service.MainPID", &s.PID})
 	}
-	for _, p := range all {
-		if err := property(ctx, conn, unitPath(unit), p.name, p.into); err != nil {
-			return State{}, fmt.Errorf("%s: %w", unit, err)
-		}
+	if err := read(ctx, conn, all...); err != nil {
+		return State{}, fmt.Errorf("%s: %w", unit, err)
 	}
 	for _, text := range []*string{&s.Load, &s.File, &s.Active, &s.Result} {
 		*text = outside.Text(*text)

@@ -3,11 +3,9 @@
 // Package reboot finds out whether the node is about to reboot, or to begin
 // another life at its next boot: then nothing is applied any more.
 //
-// It only reads. Whoever reboots the node is asked in his own words: rebootmgr
-// (3.x over varlink, 2.x over D-Bus), systemd's scheduled shutdown, kured's
-// sentinel file, and tukit, whose snapshot waits for a reboot. What the node
-// does not have is not asked and holds nothing; what is there and cannot be
-// understood holds with its error, as nobody knows better.
+// It only reads: rebootmgr (3.x over varlink, 2.x over D-Bus), systemd's scheduled
+// shutdown, kured's sentinel file, and tukit, whose snapshot waits for a reboot. What
+// the node does not have holds nothing; what cannot be understood holds with its error.
 package reboot
 
 import (
@@ -28,37 +26,37 @@ const (
 )
 
 const (
-	// patience is how long a daemon may take that only looks into its memory.
+	// patience is how long a daemon may take that answers from memory.
 	patience = 2 * time.Second
 	// slowPatience is how long tukitd may take: the bus starts it for the question,
 	// and it starts snapper.
 	slowPatience = 5 * time.Second
 )
 
-// Node is where to look. The zero value is the node that it runs on, without a
+// Node is the node to observe. The zero value is the one that it runs on, without a
 // bus.
 type Node struct {
 	Root string // what comes before /run; empty: nothing
 	Bus  string // D-Bus address of the system bus; empty: there is none
 }
 
-// Holds lists what is about to happen to the node. All are asked at the same
-// time; none holds the others up.
+// Holds lists what is about to happen to the node. All sources are read at the same
+// time.
 func (n Node) Holds(ctx context.Context) []agent.Hold {
-	looks := []func(context.Context) []agent.Hold{
+	sources := []func(context.Context) []agent.Hold{
 		n.scheduled, n.sentinel, n.rebootmgr3, n.rebootmgr2, n.snapshot,
 	}
-	found := make([][]agent.Hold, len(looks))
+	found := make([][]agent.Hold, len(sources))
 	var all sync.WaitGroup
-	for i, look := range looks {
-		all.Go(func() { found[i] = look(ctx) })
+	for i, source := range sources {
+		all.Go(func() { found[i] = source(ctx) })
 	}
 	all.Wait()
 	return slices.Concat(found...)
 }
 
 // ask asks one service on the bus. It is false where there is no such service.
-func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into any) (bool, error) {
+func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into ...any) (bool, error) {
 	if n.Bus == "" {
 		return false, nil
 	}
@@ -67,7 +65,7 @@ func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into 
 	conn, err := bus.Open(ctx, n.Bus)
 	if err == nil {
 		defer conn.Close()
-		err = conn.Ask(ctx, q, into)
+		err = conn.Ask(ctx, q, into...)
 	}
 	if errors.Is(err, bus.ErrNone) || errors.Is(err, bus.ErrAbsent) {
 		return false, nil

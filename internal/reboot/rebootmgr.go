@@ -79,19 +79,12 @@ func (n Node) rebootmgr2(ctx context.Context) []agent.Hold {
 func (n Node) window(ctx context.Context) string {
 	const service = "org.opensuse.RebootMgr"
 	const some = "its maintenance window"
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := bus.Open(ctx, n.Bus)
-	if err != nil {
-		return some // that it waits is known, and all that matters
-	}
-	defer conn.Close()
 	var start, length string
-	err = conn.Ask(ctx, bus.Question{
-		Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".GetMaintenanceWindow",
-	}, &start, &length)
+	_, err := n.ask(ctx, patience,
+		bus.Question{Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".GetMaintenanceWindow"},
+		&start, &length)
 	if err != nil || start == "" {
-		return some
+		return some // that it waits is known, and all that matters
 	}
 	return fmt.Sprintf("%s (%s, %s long)", some, outside.Text(start), outside.Text(length))
 }
