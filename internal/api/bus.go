@@ -29,16 +29,16 @@ type Watched interface {
 	Listen(f func(agent.Progress)) (stop func())
 }
 
-// BusOptions say where the bus is and what is shown there.
+// BusOptions configure a Bus.
 type BusOptions struct {
 	Address   string // of the bus, as in the D-Bus specification
-	MachineID string // machine-id(5), for org.freedesktop.DBus.Peer; another text: there is none
+	MachineID string // machine-id(5), for org.freedesktop.DBus.Peer; another text: GetMachineId is unknown
 	Daemon    Watched
 	Log       *slog.Logger
 }
 
-// Bus serves the daemon on the system bus. Everybody may read there; who acts is
-// root, or polkit allows it (see docs/dev/decisions/0068).
+// Bus serves the daemon on the system bus. Every user may read; root may act, and
+// users that polkit allows it (docs/dev/decisions/0068).
 type Bus struct {
 	BusOptions
 	authority authority
@@ -47,8 +47,8 @@ type Bus struct {
 	acting    sync.WaitGroup // those calls
 	join      func(ctx context.Context, address, name string) (*bus.Service, error)
 
-	// What the waits between two attempts grow from and to, and how long a connection
-	// must have stayed to begin anew.
+	// The first and the longest wait between two attempts, and how long a connection
+	// must last to begin with the first again.
 	firstWait, lastWait, steady time.Duration
 }
 
@@ -63,15 +63,14 @@ func NewBus(o BusOptions) *Bus {
 		unknown:    make(chan struct{}, maxClients),
 		slots:      make(chan struct{}, maxClients),
 		join:       bus.Join,
-		// A bus that is started anew is there within the second; a node without one
-		// is no reason to wake up more often than every five minutes.
+		// A bus restarts within a second; a node without one should not wake the
+		// daemon more often than every five minutes.
 		firstWait: time.Second, lastWait: 5 * time.Minute, steady: time.Minute,
 	}
 }
 
-// Run serves until ctx ends. A bus that is not there, that goes away, or where
-// somebody else has the name, is tried again, ever more rarely; each problem is
-// logged once.
+// Run serves until ctx ends. If the bus is missing, ends, or another connection owns
+// the name, Run tries again at growing intervals; it logs each problem once.
 func (b *Bus) Run(ctx context.Context) {
 	defer b.acting.Wait()
 	wait, logged := b.firstWait, ""

@@ -20,7 +20,7 @@ import (
 
 // action is a method that acts.
 type action struct {
-	id        string // of polkit's action
+	id        string // polkit's action
 	signature string
 	into      func(r *busRequest) []any // where the arguments go
 	which     bool                      // wants images, or all of them
@@ -49,9 +49,9 @@ type busRequest struct {
 	reason string
 }
 
-// begin starts an acting call. It goes on when its caller, or the bus, goes away.
-// The bus is asked about some callers at a time, and the others wait, so that nobody
-// is kept out by those who may do nothing.
+// begin starts an acting call, which continues when its caller or the bus ends. Calls
+// of unknown callers wait for each other, so that callers without permission take none
+// of the slots.
 func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action) {
 	select {
 	case b.unknown <- struct{}{}:
@@ -60,7 +60,7 @@ func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action)
 	}
 	b.acting.Go(func() {
 		known := sync.OnceFunc(func() { <-b.unknown })
-		defer known() // who was refused has the answer
+		defer known() // after a refusal was sent
 		values, err := b.act(ctx, c, act, known)
 		b.reply(s, c, values, err)
 	})
@@ -76,7 +76,7 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 	}
 	uid, err := b.authority.allows(ctx, c, act.id, known)
 	if err != nil {
-		// Everybody can cause this as often as they like.
+		// Every user can cause this at any rate.
 		b.Log.Debug("refused on the bus", "method", c.Member, "uid", uid, "err", err)
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 // outcome is an agent.Outcome on the bus: (ssss).
 type outcome struct{ PodManifest, Change, Result, Reason string }
 
-// answerWith answers with the outcome of each pod manifest, or with the worst of them as
-// an error that names all.
+// answerWith returns the outcome of each pod manifest, or an error that is the worst of
+// them and names all.
 func answerWith(outcomes []agent.Outcome, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ const (
 	lastMicrosecond = 253402300799999999
 )
 
-// read refuses what is no request, and names that nobody would want to read in a log.
+// read checks the arguments. Names are logged, so they have to be printable.
 func (a action) read(args []any) (busRequest, error) {
 	var r busRequest
 	if err := dbus.Store(args, a.into(&r)...); err != nil {

@@ -4,7 +4,7 @@ package api
 
 import (
 	"context"
-	_ "embed" // the interface as others see it
+	_ "embed" // the introspection
 	"errors"
 	"fmt"
 	"strings"
@@ -61,7 +61,7 @@ func refuse(name, format string, args ...any) error {
 	return busError{name, fmt.Sprintf(format, args...)}
 }
 
-// answer answers a call; one that acts does so later.
+// answer answers a call, or starts one that acts.
 func (b *Bus) answer(ctx context.Context, s *bus.Service, c bus.Call) {
 	ours := c.Err == nil && c.Path == busPath && (c.Interface == BusName || c.Interface == "")
 	if act, ok := actions[c.Member]; ok && ours {
@@ -113,8 +113,7 @@ func (b *Bus) read(c bus.Call) ([]any, error) {
 	}
 }
 
-// describe answers with what the object has, and the way to it for those who look for
-// objects.
+// describe returns the introspection of the object, and of the paths that lead to it.
 func describe(path string) ([]any, error) {
 	if path == busPath {
 		return []any{introspection}, nil

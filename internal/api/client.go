@@ -20,15 +20,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// ErrNoDaemon: nobody listens on the socket. That the caller may not use it is
-// fs.ErrPermission instead: whether a daemon is there is not known then.
+// ErrNoDaemon: no process listens on the socket. A caller without permission gets
+// fs.ErrPermission instead, as it cannot know.
 var ErrNoDaemon = errors.New("no daemon answers")
 
-// ErrBusy: a daemon listens, and others have all its connections.
+// ErrBusy: a daemon listens, and other clients have all its connections.
 var ErrBusy = errors.New("the daemon is busy: too many connections")
 
-// statusPatience is how long Status waits: the daemon answers from memory,
-// whatever it does, and is there some tenths of a second after its start.
+// statusPatience is how long Status waits: the daemon answers at once, whatever it does,
+// and some tenths of a second after its start.
 const statusPatience = 5 * time.Second
 
 // Client talks to a daemon's socket.

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// askTimeout bounds a question that only programs of this node answer.
+	// askTimeout bounds a question that programs of this node answer.
 	askTimeout = 10 * time.Second
 	// passwordTimeout bounds one that a person answers.
 	passwordTimeout = 2 * time.Minute
@@ -21,12 +21,12 @@ const (
 	maxAsked = maxClients / 2
 )
 
-// authority says who may act: root, and whom polkit allows it. Nobody else: not
-// where polkit is missing, and not where it does not answer.
+// authority decides who may act: root, and callers that polkit allows it. If polkit is
+// missing or does not answer, only root.
 //
-// Who it is, the bus says: of the caller's process nothing is looked at. Each
-// question has a connection of its own; when that ends, polkit takes back the
-// dialog that it has opened.
+// The bus says who the caller is; the caller's process is not examined. Each question
+// has a connection of its own; when that ends, polkit closes the dialog that it has
+// opened.
 type authority struct {
 	address        string
 	asked          chan struct{} // one for each question that goes on
@@ -37,8 +37,8 @@ func newAuthority(address string) authority {
 	return authority{address, make(chan struct{}, maxAsked), askTimeout, passwordTimeout}
 }
 
-// allows returns the caller's uid, and an error if it may not do that. known is
-// called as soon as it is root, or polkit has to be asked.
+// allows returns the caller's uid, and an error if the action is not allowed. It calls
+// known as soon as the caller is root, or polkit has to be asked.
 func (a authority) allows(ctx context.Context, c bus.Call, action string, known func()) (uid uint32, err error) {
 	if err := a.ask(ctx, c, a.soon, bus.Driver("GetConnectionUnixUser", c.Sender), &uid); err != nil {
 		return nobody, refuse(errDenied, "it is not known who asks: %v", err)
@@ -57,10 +57,10 @@ func (a authority) allows(ctx context.Context, c bus.Call, action string, known 
 	}
 }
 
-// nobody is the user of whom nothing is known.
+// nobody is the uid of an unknown caller.
 const nobody = 65534
 
-// subject is whom polkit is asked about: (sa{sv}).
+// subject is the caller, for polkit: (sa{sv}).
 type subject struct {
 	Kind    string
 	Details map[string]dbus.Variant
@@ -72,7 +72,7 @@ type result struct {
 	Details               map[string]string
 }
 
-// polkit asks it (polkit's manual, "org.freedesktop.PolicyKit1.Authority").
+// polkit asks polkit (its manual, "org.freedesktop.PolicyKit1.Authority").
 func (a authority) polkit(ctx context.Context, c bus.Call, action string) error {
 	const allowUserInteraction = 1
 	flags, timeout := uint32(0), a.soon
@@ -100,10 +100,10 @@ func (a authority) polkit(ctx context.Context, c bus.Call, action string) error 
 	}
 }
 
-// errOtherBus: what a name stands for on another bus is nobody's business.
+// errOtherBus: on another bus the name may belong to another caller.
 var errOtherBus = errors.New("the bus was started anew since the call")
 
-// ask asks on the bus that the call has come from.
+// ask asks on the bus from which the call came.
 func (a authority) ask(ctx context.Context, c bus.Call, timeout time.Duration, q bus.Question, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

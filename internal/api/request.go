@@ -10,14 +10,14 @@ import (
 	"path"
 )
 
-// request is what the body of a request says.
+// request is the body of a request.
 type request interface {
-	// check tells what of it makes no sense.
+	// check returns an error for a request that is not valid.
 	check() error
 }
 
-// asked is the handler of a request with a body. Nothing is done for a bad one.
-func asked[R request](s *Server, do func(R) work) http.HandlerFunc {
+// handler decodes and checks the body of a request, and does its work.
+func handler[R request](s *Server, do func(R) work) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req R
 		err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req)
@@ -32,8 +32,8 @@ func asked[R request](s *Server, do func(R) work) http.HandlerFunc {
 	}
 }
 
-// decode reads a body. What it does not know it refuses: a newer client may have
-// meant something with it.
+// decode reads a body. It refuses unknown fields: a newer client may have meant
+// something by them.
 func decode(body io.Reader, req any) error {
 	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()

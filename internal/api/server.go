@@ -81,14 +81,14 @@ func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 		Handler: s.mux, ConnState: s.connection, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	if readOnly { // work takes as long as it takes; what is only read is there
+	if readOnly { // work has no time limit; the status is at hand
 		s.http.WriteTimeout = writeTimeout
 	}
-	s.http.SetKeepAlivesEnabled(false) // 16 clients that wait for nothing would keep all others out
+	s.http.SetKeepAlivesEnabled(false) // 16 idle clients would keep all others out
 	return s
 }
 
-// connection keeps count of those that are not answered yet: each has one request.
+// connection counts the connections that are not answered yet: each has one request.
 func (s *Server) connection(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -111,14 +111,14 @@ func (s *Server) Serve() error {
 // Close ends all connections, and removes the socket if Listen has made it.
 func (s *Server) Close() error { return s.http.Close() }
 
-// Drain is Close, but whoever has been let in is answered before, if that takes no
-// longer than patience. http.Server.Shutdown would hang up on a client whose
-// request has not been read yet.
+// Drain is Close, but answers the accepted connections before, if that takes no longer
+// than patience. http.Server.Shutdown would close a connection whose request has not
+// been read yet.
 func (s *Server) Drain(patience time.Duration) error {
 	_ = s.listener.Close() // or it is closed already
 	answered := make(chan struct{})
 	go func() {
-		<-s.ended // from here on nobody is let in
+		<-s.ended // no connection is accepted any more
 		s.open.Wait()
 		close(answered)
 	}()
@@ -135,23 +135,21 @@ func (s *Server) routes(readOnly bool) {
 		return
 	}
 	s.mux.HandleFunc("POST /v1/check", s.check)
-	s.mux.HandleFunc("POST /v1/apply", asked(s, s.apply))
-	s.mux.HandleFunc("POST /v1/rollback", asked(s, s.rollback))
-	s.mux.HandleFunc("POST /v1/hold", asked(s, s.hold))
-	s.mux.HandleFunc("POST /v1/unhold", asked(s, s.unhold))
+	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
+	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
+	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))
+	s.mux.HandleFunc("POST /v1/unhold", handler(s, s.unhold))
 }
 
-// Metrics has the socket serve h at GET /metrics; the status socket is meant for
-// it, as everybody may read it. nil: nothing is served there. It is called before
-// Serve, and once.
+// Metrics serves h at GET /metrics, on the status socket; not if h is nil. It is called
+// before Serve, and once.
 func (s *Server) Metrics(h http.Handler) {
 	if h != nil {
 		s.mux.Handle("GET /metrics", h)
 	}
 }
 
-// Reload has the socket take POST /v1/reload, for which f is called. It is meant
-// for the acting socket, and called as Metrics is.
+// Reload calls f at POST /v1/reload, on the acting socket. It is called as Metrics is.
 func (s *Server) Reload(f func(context.Context) error) {
 	s.mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
 		s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) (ResultEvent, error) {
@@ -200,11 +198,10 @@ func (s *Server) rollback(req RollbackRequest) work {
 	}
 }
 
-// stream sends progress while work goes on, and its result at the end. A slow
-// reader misses progress, never the result, and never holds the work up.
+// stream sends progress during the work, and its result at the end. A slow reader
+// misses progress, never the result, and does not delay the work.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
-	// Only behind a body that was read to its end does the server notice that the
-	// client has hung up.
+	// The server notices the end of the connection only after the whole body was read.
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
 		http.Error(w, "request: "+err.Error(), http.StatusBadRequest)
 		return

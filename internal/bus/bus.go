@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bus asks services on the system's D-Bus a question or two and hangs
-// up, and serves an object of our own there.
+// Package bus calls methods of services on the system's D-Bus, and serves an object
+// of the daemon there.
 //
-// A client has no signals, no connection that stays, and a file descriptor only where
-// Take asks for one; an answer is bounded. A service (Join) gets its calls one after
-// the other, bounded, and no descriptors (docs/dev/decisions/0069).
+// A client connects for one or a few questions, receives no signals, and a file
+// descriptor only from Take; answers are bounded. A service (Join) receives its calls
+// one after the other, bounded, and no descriptors (docs/dev/decisions/0069).
 //
 // A bus or a service that the node does not have is ErrNone or ErrAbsent; one
-// that is there and does not answer in time is ErrSilent.
+// that does not answer in time is ErrSilent.
 package bus
 
 import (
@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	// ErrNone: the node has no system bus: no socket, or nobody listens there.
+	// ErrNone: the node has no system bus: no socket, or no process listens on it.
 	ErrNone = errors.New("there is no system bus")
-	// ErrAbsent: nobody on the bus has that name.
+	// ErrAbsent: no connection on the bus owns the name.
 	ErrAbsent = errors.New("not there")
 	// ErrSilent: no answer came in time.
 	ErrSilent = errors.New("no answer in time")
@@ -51,7 +51,7 @@ func Open(ctx context.Context, address string) (*Conn, error) {
 // Close hangs up.
 func (c *Conn) Close() { c.stream.close() }
 
-// ID is the bus's own, which no other has, and none that is started in its place.
+// ID returns the ID of the bus. A bus that is started in its place has another one.
 func (c *Conn) ID(ctx context.Context) (id string, err error) {
 	err = c.Ask(ctx, Driver("GetId"), &id)
 	return id, err
@@ -63,18 +63,19 @@ type Question struct {
 	Path    string
 	Method  string // with its interface
 	Args    []any
-	// Start: a service that the bus can start is started for it.
+	// Start has the bus start the service, if it can.
 	Start bool
 }
 
-// Driver is a question for the bus itself.
+// Driver is a question to the bus itself.
 func Driver(method string, args ...any) Question {
 	const name = "org.freedesktop.DBus"
 	return Question{Service: name, Path: "/org/freedesktop/DBus", Method: name + "." + method, Args: args}
 }
 
-// Ask asks and stores the answer in what into points to; an answer of another
-// type is an error. Where ctx ends before the answer, so does the connection.
+// Ask calls a method and stores the answer in the variables that into points to; an
+// answer of another type is an error. If ctx ends before the answer, the connection
+// ends, too.
 func (c *Conn) Ask(ctx context.Context, q Question, into ...any) error {
 	body, err := c.stream.ask(ctx, q)
 	if err == nil {
@@ -86,7 +87,8 @@ func (c *Conn) Ask(ctx context.Context, q Question, into ...any) error {
 	return nil
 }
 
-// explain turns the bus's errors, and those of a connection that has ended, into ours.
+// explain maps errors of the bus, and of a connection that ctx has ended, to those of
+// this package.
 func explain(ctx context.Context, err error) error {
 	answer, ok := errors.AsType[dbus.Error](err)
 	switch {
@@ -128,6 +130,7 @@ func socketOf(address string) (string, error) {
 	return "", fmt.Errorf("system bus: address %q: not a unix socket", outside.Text(address))
 }
 
-func isNobody(err error) bool {
+// hasNoListener reports whether no process listens on a socket.
+func hasNoListener(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ECONNREFUSED)
 }

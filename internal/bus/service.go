@@ -13,31 +13,29 @@ import (
 )
 
 var (
-	// ErrTaken: somebody else has the name on the bus.
+	// ErrTaken: another connection owns the name on the bus.
 	ErrTaken = errors.New("somebody else has the name")
 	// ErrTooLarge: a call had more than maxCall bytes.
 	ErrTooLarge = fmt.Errorf("a message of more than %d KiB", maxCall>>10)
 )
 
-// Call is a call of one of our methods. All of it but Sender is what the caller
-// claims.
+// Call is a method call to the service. Only Sender comes from the bus; the caller may
+// write anything into the rest.
 type Call struct {
-	// Sender is the caller's own name on the bus, which nobody has ever again, as
-	// the bus says.
+	// Sender is the caller's unique name, set by the bus, which never gives it to
+	// another connection.
 	Sender string
-	// Bus is which bus that is (ID): one that is started anew gives the same names to
-	// others.
+	// Bus is the ID of the bus: after a restart the bus gives the same names to others.
 	Bus string
-	// Path, Interface (may be empty) and Member say what is called.
+	// Path, Interface (may be empty) and Member name the method.
 	Path, Interface, Member string
-	// Signature is of the arguments, as in "asb".
+	// Signature is that of the arguments, such as "asb".
 	Signature string
 	// Args are as godbus decodes them: an as is a []string.
 	Args []any
-	// Interactive: the caller is ready to be asked for a password.
+	// Interactive: polkit may ask the caller for a password.
 	Interactive bool
-	// Err is why the call was not read, where it was not: of all else only Sender is
-	// known.
+	// Err is the reason why the call could not be read. Then only Sender is set.
 	Err error
 
 	serial uint32
@@ -52,8 +50,8 @@ const knownFlags = dbus.FlagNoReplyExpected | dbus.FlagNoAutoStart | dbus.FlagAl
 // of at most eight bytes.
 const blank = 2 << 10
 
-// call reads a call. Anything else is skipped, and has no Sender, as has a call that
-// nobody can be told anything of.
+// call reads a message. Sender is empty if it was no call, or one whose sender cannot
+// be decoded.
 func (s *stream) call() (Call, error) {
 	h, err := s.head()
 	switch {
@@ -84,7 +82,7 @@ func (s *stream) call() (Call, error) {
 		h.order.PutUint32(frame[4:], blank)
 		clear(frame[headLength+h.fields:])
 		if m, err = dbus.DecodeMessage(bytes.NewReader(frame)); err != nil {
-			return Call{}, nil //nolint:nilerr // what follows may be understood
+			return Call{}, nil //nolint:nilerr // the next message may be decoded
 		}
 	}
 	return newCall(m, refused), nil
@@ -110,20 +108,20 @@ func newCall(m *dbus.Message, refused error) Call {
 	return call
 }
 
-// Service is a name of ours on a bus, with a connection that stays.
+// Service owns a name on a bus, with a connection that stays open.
 type Service struct {
 	stream *stream
 	bus    string // its ID
 }
 
-// Join connects to a bus, to stay, under a name that nobody else has: else
-// ErrTaken. ctx is for the joining alone.
+// Join connects to a bus and requests a name: ErrTaken if another connection owns it.
+// ctx bounds the joining only.
 func Join(ctx context.Context, address, name string) (*Service, error) {
 	c, err := Open(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	id, err := c.ID(ctx) // before there is a name: ask skips calls
+	id, err := c.ID(ctx) // before the name is owned: ask skips calls
 	var reply uint32
 	if err == nil {
 		err = c.Ask(ctx, Driver("RequestName", name, uint32(dbus.NameFlagDoNotQueue)), &reply)
@@ -138,7 +136,7 @@ func Join(ctx context.Context, address, name string) (*Service, error) {
 	return &Service{c.stream, id}, nil
 }
 
-// Close hangs up: Next ends, and the name is free.
+// Close ends the connection: Next returns an error, and the name is free.
 func (s *Service) Close() { s.stream.close() }
 
 // Next waits for the next call. An error is the end of the connection.
@@ -154,13 +152,13 @@ func (s *Service) Next() (Call, error) {
 	}
 }
 
-// Reply answers a call. Safe for concurrent use, as are Fail and Emit. What the bus
-// does not take ends the connection.
+// Reply answers a call. Safe for concurrent use, as are Fail and Emit. A message that
+// the bus does not read in time ends the connection.
 func (s *Service) Reply(c Call, values ...any) error {
 	return s.answer(c, dbus.TypeMethodReply, map[dbus.HeaderField]dbus.Variant{}, values)
 }
 
-// Fail answers a call with an error, named as an interface is.
+// Fail answers a call with an error of that name, such as a.b.Error.Failed.
 func (s *Service) Fail(c Call, name, text string) error {
 	return s.answer(c, dbus.TypeError, map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldErrorName: dbus.MakeVariant(name),
@@ -176,7 +174,7 @@ func (s *Service) answer(c Call, kind dbus.Type, headers map[dbus.HeaderField]db
 	return s.send(&dbus.Message{Type: kind, Flags: dbus.FlagNoReplyExpected, Headers: headers, Body: body})
 }
 
-// Emit sends a signal to all who listen.
+// Emit sends a signal to all subscribers.
 func (s *Service) Emit(path, face, member string, values ...any) error {
 	return s.send(&dbus.Message{
 		Type: dbus.TypeSignal, Flags: dbus.FlagNoReplyExpected, Body: values,

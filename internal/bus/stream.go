@@ -38,8 +38,8 @@ const (
 
 	headLength = 16
 
-	// patience is how long the bus may take to read what we send; then the connection
-	// is given up, so that nobody waits for a bus that hangs.
+	// patience is how long the bus may take to read a message; then the connection
+	// ends, so that no caller waits for a bus that hangs.
 	patience = 5 * time.Second
 )
 
@@ -48,18 +48,18 @@ var (
 	errNoMessage = errors.New("not a message: invalid byte order")
 )
 
-// stream is a connection to a bus. godbus codes the messages; a connection of its own
-// would keep whatever comes, and end at what it cannot decode.
+// stream is a connection to a bus. godbus encodes and decodes the messages; its own
+// connection has no bounds, and ends at a message that it cannot decode.
 type stream struct {
 	conn *net.UnixConn
-	fds  []int  // of what was read last
-	oob  []byte // where they come
+	fds  []int  // received with the last message
+	oob  []byte // buffer in which the kernel passes them
 
 	mu     sync.Mutex // guards serial, and writing
 	serial uint32     // of the message that was sent last
 }
 
-// dial connects to a bus and introduces us to it.
+// dial connects to a bus and authenticates.
 func dial(ctx context.Context, address string, descriptors bool) (*stream, error) {
 	path, err := socketOf(address)
 	if err != nil {
@@ -67,7 +67,7 @@ func dial(ctx context.Context, address string, descriptors bool) (*stream, error
 	}
 	conn, err := new(net.Dialer).DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
-	case isNobody(err):
+	case hasNoListener(err):
 		return nil, ErrNone
 	case err != nil:
 		return nil, fmt.Errorf("system bus: %w", err)
@@ -80,11 +80,10 @@ func dial(ctx context.Context, address string, descriptors bool) (*stream, error
 	return s, nil
 }
 
-func (s *stream) close() { _ = s.conn.Close() } // what is on its way is lost either way
+func (s *stream) close() { _ = s.conn.Close() } // unsent data is lost either way
 
 // login is the handshake of the D-Bus specification ("Authentication Protocol"), as
-// the user that the kernel says we are. Without descriptors the bus lets nobody send
-// any.
+// the user of the process. Without descriptors the bus delivers no message with any.
 func (s *stream) login(ctx context.Context, descriptors bool) error {
 	defer context.AfterFunc(ctx, s.close)()
 	steps := []struct{ say, want string }{
@@ -113,7 +112,7 @@ func (s *stream) login(ctx context.Context, descriptors bool) error {
 	return err
 }
 
-// line reads up to a line end, byte by byte: what follows may be a message.
+// line reads up to a line end, byte by byte: a message may follow.
 func (s *stream) line() (string, error) {
 	var line []byte
 	for c := make([]byte, 1); !bytes.HasSuffix(line, []byte("\r\n")); line = append(line, c[0]) {
@@ -127,8 +126,8 @@ func (s *stream) line() (string, error) {
 	return string(line), nil
 }
 
-// ask sends a question and returns the body of its answer. The bus lets nobody answer
-// who was not asked. Where ctx ends before the answer, so does the connection.
+// ask sends a question and returns the body of its answer. The bus delivers answers
+// only from the service that was called. If ctx ends first, the connection ends, too.
 func (s *stream) ask(ctx context.Context, q Question) ([]any, error) {
 	defer context.AfterFunc(ctx, s.close)()
 	dot := strings.LastIndexByte(q.Method, '.')
@@ -158,12 +157,12 @@ func (s *stream) ask(ctx context.Context, q Question) ([]any, error) {
 	return nil, explain(ctx, err)
 }
 
-// send sends a message. What cannot be sent ends the connection.
+// send sends a message. A failed write ends the connection.
 func (s *stream) send(m *dbus.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.serial++; s.serial == 0 {
-		s.serial++ // no number of a message
+		s.serial++ // 0 is no valid serial
 	}
 	if len(m.Body) > 0 {
 		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
@@ -172,7 +171,7 @@ func (s *stream) send(m *dbus.Message) error {
 	if err := m.EncodeTo(&buf, binary.LittleEndian); err != nil {
 		return fmt.Errorf("message: %w", err)
 	}
-	binary.LittleEndian.PutUint32(buf.Bytes()[8:], s.serial) // godbus numbers only what it sends
+	binary.LittleEndian.PutUint32(buf.Bytes()[8:], s.serial) // godbus sets it only on its own connections
 	return s.write(buf.Bytes())
 }
 
@@ -182,7 +181,7 @@ func (s *stream) write(data []byte) error {
 		_, err = s.conn.Write(data)
 	}
 	if err != nil {
-		s.close() // half a message may be out: nothing can follow it
+		s.close() // a part of the message may be sent: no other can follow
 	}
 	return err
 }
@@ -249,10 +248,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drop closes the descriptors that nobody wants.
+// drop closes the descriptors that were not taken.
 func (s *stream) drop() {
 	for _, fd := range s.fds {
-		_ = syscall.Close(fd) // somebody else's, unread
+		_ = syscall.Close(fd) // never used
 	}
 	s.fds = nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Take asks a question whose answer is one file descriptor, and returns that. It
-// stays open when the connection, which is its own, has ended; Close it.
+// Take calls a method whose answer is one file descriptor, and returns that. It stays
+// open after the connection has ended; the caller closes it.
 func Take(ctx context.Context, address string, q Question) (*os.File, error) {
 	s, err := dial(ctx, address, true)
 	if err != nil {
