@@ -42,11 +42,11 @@ const (
 var guests = map[string][]string{
 	"github.com/containerd/containerd/api": {"internal/runtimeevents"},
 	"github.com/containerd/containerd/v2":  {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/registry/hosts", "internal/registry/transport"},
-	"github.com/containerd/errdefs":        {"internal/images", "internal/layout", "internal/registry", "internal/registry/hosts"},
+	"github.com/containerd/errdefs":        {"internal/images", "internal/registry/hosts"},
 	"github.com/containerd/log":            {"cmd/image-update-agent", "internal/registry/hosts"},
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/coreos/go-systemd/v22":     {"systemd"},
-	"github.com/distribution/reference":    {"agent", "internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
+	"github.com/distribution/reference":    {"agent", "internal/images", "internal/ocimanifest", "internal/registry", "internal/signature"},
 	"github.com/godbus/dbus/v5":            {"internal/api", "internal/bus", "internal/bus/bustest"},
 	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "cmd/image-update-agent", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state"},
 	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},

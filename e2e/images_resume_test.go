@@ -190,7 +190,7 @@ func (r *imagesRig) awaitPart() {
 func (r *imagesRig) ways() map[string]*images.Store {
 	source := registry.New(registry.Options{CertsDirs: []string{r.Path("etc/containerd/certs.d")}})
 	r.t.Cleanup(source.Close)
-	store, err := images.New(images.Options{Socket: r.Containerd.Socket, Resolver: source.Resolver()})
+	store, err := images.New(images.Options{Socket: r.Containerd.Socket, Source: source})
 	require.NoError(r.t, err)
 	return map[string]*images.Store{"containerd": r.store, "agent": store}
 }

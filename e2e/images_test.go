@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +14,13 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	containerdimages "github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -128,14 +133,49 @@ func newImagesRigWith(t *testing.T, options node.Options) *imagesRig {
 func (r *imagesRig) open() *images.Store { return r.openWith(images.Options{}) }
 
 func (r *imagesRig) openWith(o images.Options) *images.Store {
-	o.Socket, o.Resolver = r.Containerd.Socket, docker.NewResolver(docker.ResolverOptions{
+	o.Socket, o.Source = r.Containerd.Socket, resolved{docker.NewResolver(docker.ResolverOptions{
 		Hosts: config.ConfigureHosts(context.Background(), config.HostOptions{
 			HostDir: config.HostDirFromRoot(r.Path("etc/containerd/certs.d")),
 		}),
-	})
+	})}
 	store, err := images.New(o)
 	require.NoError(r.t, err)
 	return store
+}
+
+// resolved is a source by containerd's own resolver.
+type resolved struct{ remotes.Resolver }
+
+func (r resolved) Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
+	_, desc, err := r.Resolve(ctx, repository+"@"+d.String())
+	return desc, notFound(err)
+}
+
+func (r resolved) Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	f, err := r.Fetcher(ctx, repository+"@"+desc.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	body, err := f.Fetch(ctx, desc)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	return resolvedBody{body.(io.ReadSeekCloser)}, nil
+}
+
+// resolvedBody is containerd's, which asks with the first Read.
+type resolvedBody struct{ io.ReadSeekCloser }
+
+func (b resolvedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadSeekCloser.Read(p)
+	return n, notFound(err)
+}
+
+func notFound(err error) error {
+	if errdefs.IsNotFound(err) {
+		return fmt.Errorf("%w: %w", agent.ErrNotFound, err)
+	}
+	return err
 }
 
 // layers are n layers of half a megabyte that no other image has.

@@ -76,7 +76,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	}
 	storage := storageOf(s, runtime, reg, log)
 	if from != nil {
-		source, signatures, storage.Resolver = from, from, from.Resolver()
+		source, signatures, storage.Source = from, from, from
 		policy.Auto = false // an apply would take the layout's word that kubelet can pull
 	}
 	store, err := images.New(storage)
@@ -130,7 +130,7 @@ func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *s
 	return images.Options{
 		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotterOf(s, runtime),
 		Layers: s.Staging.Layers, Bandwidth: s.Staging.Bandwidth, Timeout: s.Staging.Timeout,
-		Resolver: reg.Resolver(), Logger: log,
+		Source: reg, Logger: log,
 	}
 }
 

@@ -61,7 +61,7 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 // askServer asks containerd what it is.
 func askServer(ctx context.Context, c config.Containerd) (images.Server, error) {
 	store, err := images.New(images.Options{
-		Socket: c.Socket, Namespace: c.Namespace, Resolver: registry.New(registry.Options{}).Resolver(),
+		Socket: c.Socket, Namespace: c.Namespace, Source: registry.New(registry.Options{}),
 	})
 	if err != nil {
 		return images.Server{}, err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -76,7 +75,7 @@ func TestEveryClientCountsDocuments(t *testing.T) {
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, listener.Close()) }()
-	s, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	s, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
 	c, err := s.open(t.Context())
 	require.NoError(t, err)

@@ -33,8 +33,7 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 	defer stop()
 	image, err := c.client.Pull(ctx, digestName(r),
 		containerd.WithResolver(&source{
-			resolver: c.resolver, ref: digestName(r), name: r.StagedName(),
-			throttle: c.throttle, brought: j.bring,
+			from: c.source, release: r, throttle: c.throttle, brought: j.bring,
 		}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabels(stagedLabels(r)),

@@ -13,7 +13,6 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
@@ -82,7 +81,7 @@ func sessionOn(t *testing.T, f *fakeRecords) *session {
 	t.Helper()
 	client, err := containerd.New("", containerd.WithServices(containerd.WithImageStore(f)))
 	require.NoError(t, err)
-	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Source: from{}})
 	require.NoError(t, err)
 	return &session{Store: store, client: client, link: &link{gone: make(chan struct{})}}
 }
@@ -134,17 +133,16 @@ func TestPinsCannotDrop(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	resolver := docker.NewResolver(docker.ResolverOptions{})
-	_, err := New(Options{Socket: "run/containerd.sock", Resolver: resolver})
+	_, err := New(Options{Socket: "run/containerd.sock", Source: from{}})
 	assert.EqualError(t, err, `containerd "run/containerd.sock": not an absolute path`)
 	_, err = New(Options{Socket: "/run/containerd.sock"})
-	assert.EqualError(t, err, "containerd: no resolver")
+	assert.EqualError(t, err, "containerd: no source")
 }
 
 func TestNoSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "none.sock")
-	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	store, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
 	_, err = store.Held(t.Context())
 	assert.EqualError(t, err, "containerd "+socket+": connect: no such file or directory")
@@ -161,7 +159,7 @@ func TestNotContainerd(t *testing.T) {
 	server := grpc.NewServer()
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	store, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
 	place := "containerd " + socket + ": "
 	_, err = store.Held(t.Context())

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +38,7 @@ func TestStageWaitsForItsReturn(t *testing.T) {
 		}
 		_ = listener.Close()
 	}()
-	store, err := New(Options{Socket: socket, Resolver: docker.NewResolver(docker.ResolverOptions{})})
+	store, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
 	store.patience = 3 * lookInterval
 	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}

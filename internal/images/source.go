@@ -11,39 +11,46 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent"
 )
 
-// source asks the registry for a digest and calls the answer by the name that
-// the record shall have. Its errors say that they are the registry's. It hides
-// that a resolver can be given options: pulls share the resolver, and each
-// would write them while the others read.
+// Source brings what digests name in a repository. A digest that it does not have is
+// agent.ErrNotFound.
+type Source interface {
+	// Locate describes a manifest or index: its media type and size.
+	Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error)
+	// Fetch opens a manifest or blob. Where the reader is an io.Seeker, a pull that goes
+	// on begins where it was.
+	Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error)
+}
+
+// source is a Source as containerd's client wants it, for one release: it gives the
+// answer the name that the record shall have. Its errors say that they are the
+// registry's. Each pull has its own, because containerd's client writes options into
+// some resolvers.
 type source struct {
-	resolver  remotes.Resolver
-	ref, name string
-	throttle  *throttle
-	brought   func(n int) // bytes of layers
+	from     Source
+	release  agent.Release
+	throttle *throttle
+	brought  func(n int) // bytes of layers
 }
 
 // Resolve asks for the digest, whatever it is called with.
 func (s *source) Resolve(ctx context.Context, _ string) (string, ocispec.Descriptor, error) {
-	_, desc, err := s.resolver.Resolve(ctx, s.ref)
-	return s.name, desc, fromRegistry(err)
+	desc, err := s.from.Locate(ctx, s.release.Repository, s.release.Digest)
+	return s.release.StagedName(), desc, fromRegistry(err)
 }
 
 // Fetcher fetches from where the digest is, and from nowhere else: containerd asks
 // the URLs of a descriptor first (foreign layers), with a client that knows no
 // limit, no budget and no proxy of ours, wherever they lead.
-func (s *source) Fetcher(ctx context.Context, _ string) (remotes.Fetcher, error) {
-	f, err := s.resolver.Fetcher(ctx, s.ref)
-	if err != nil {
-		return nil, fromRegistry(err)
-	}
+func (s *source) Fetcher(context.Context, string) (remotes.Fetcher, error) {
 	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 		desc.URLs = nil
-		from, err := f.Fetch(ctx, desc)
+		from, err := s.from.Fetch(ctx, s.release.Repository, desc)
 		if err != nil {
 			return nil, fromRegistry(err)
 		}
@@ -102,14 +109,10 @@ func (b *seekableBody) Seek(offset int64, whence int) (int64, error) {
 	return at, err
 }
 
-// fromRegistry marks an error as the registry's. Only here "not found" means
-// that a digest has vanished; containerd says it of its own things too.
+// fromRegistry marks an error as the registry's.
 func fromRegistry(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errdefs.IsNotFound(err) && !errors.Is(err, agent.ErrNotFound):
-		err = fmt.Errorf("%w: %w", agent.ErrNotFound, err)
 	}
 	return &registryError{err}
 }

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
 )
 
 // breaking ends in an error after its text.
@@ -32,14 +34,19 @@ func (b breaking) Read(p []byte) (int, error) {
 
 func (breaking) Close() error { return nil }
 
-// of is a resolver with one blob.
-type of struct {
-	remotes.Resolver
-	body io.ReadCloser
+// from is a source with one blob.
+type from struct {
+	fetch func(desc ocispec.Descriptor) io.ReadCloser
 }
 
-func (o of) Fetcher(context.Context, string) (remotes.Fetcher, error) {
-	return remotes.FetcherFunc(func(context.Context, ocispec.Descriptor) (io.ReadCloser, error) { return o.body, nil }), nil
+func of(body io.ReadCloser) from { return from{func(ocispec.Descriptor) io.ReadCloser { return body }} }
+
+func (from) Locate(context.Context, string, digest.Digest) (ocispec.Descriptor, error) {
+	return ocispec.Descriptor{}, agent.ErrNotFound
+}
+
+func (f from) Fetch(_ context.Context, _ string, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	return f.fetch(desc), nil
 }
 
 // Where a body ends is said, counted from the beginning of the layer, and its
@@ -64,7 +71,7 @@ func TestBody(t *testing.T) {
 		"a config, not counted": {config, io.EOF, 0, at + "unexpected EOF", 0},
 	} {
 		brought := 0
-		s := &source{resolver: of{body: breaking{strings.NewReader(text), is.ends}}, brought: func(n int) { brought += n }}
+		s := &source{from: of(breaking{strings.NewReader(text), is.ends}), brought: func(n int) { brought += n }}
 		fetcher, err := s.Fetcher(t.Context(), "")
 		require.NoError(t, err)
 		body, err := fetcher.Fetch(t.Context(), is.desc)
@@ -77,7 +84,7 @@ func TestBody(t *testing.T) {
 	}
 	whole := layer
 	whole.Size = 10
-	s := &source{resolver: of{body: io.NopCloser(struct{ io.Reader }{strings.NewReader(text)})}, brought: func(int) {}}
+	s := &source{from: of(io.NopCloser(struct{ io.Reader }{strings.NewReader(text)})), brought: func(int) {}}
 	fetcher, err := s.Fetcher(t.Context(), "")
 	require.NoError(t, err)
 	body, err := fetcher.Fetch(t.Context(), whole)
@@ -94,10 +101,10 @@ func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	const text = "0123456789"
 	var asked ocispec.Descriptor
-	s := &source{brought: func(int) {}, resolver: asking(func(desc ocispec.Descriptor) io.ReadCloser {
+	s := &source{brought: func(int) {}, from: from{func(desc ocispec.Descriptor) io.ReadCloser {
 		asked = desc
 		return io.NopCloser(strings.NewReader(text))
-	})}
+	}}}
 	layer := ocispec.Descriptor{
 		MediaType: "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
 		Digest:    digest.FromString(text), Size: int64(len(text)), URLs: []string{"http://elsewhere.example/layer"},
@@ -111,17 +118,15 @@ func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
 	assert.NotEmpty(t, layer.URLs, "the caller's descriptor is the caller's")
 }
 
-// asking is a resolver that tells what is fetched.
-type asking func(desc ocispec.Descriptor) io.ReadCloser
-
-func (asking) Resolve(context.Context, string) (string, ocispec.Descriptor, error) {
-	return "", ocispec.Descriptor{}, nil
+// The record gets its name, and a digest that is not there is the registry's answer.
+func TestSourceIsAResolver(t *testing.T) {
+	t.Parallel()
+	s := &source{from: from{}, release: agent.Release{Repository: "r.io/app", Long: "1", Digest: digest.FromString("x")}}
+	name, _, err := s.Resolve(t.Context(), "whatever")
+	assert.Equal(t, s.release.StagedName(), name)
+	require.ErrorIs(t, err, agent.ErrNotFound)
+	_, isRegistry := errors.AsType[*registryError](err)
+	assert.True(t, isRegistry)
+	_, err = s.Pusher(t.Context(), "")
+	require.ErrorIs(t, err, errdefs.ErrNotImplemented)
 }
-
-func (a asking) Fetcher(context.Context, string) (remotes.Fetcher, error) {
-	return remotes.FetcherFunc(func(_ context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-		return a(desc), nil
-	}), nil
-}
-
-func (asking) Pusher(context.Context, string) (remotes.Pusher, error) { return nil, nil }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -55,8 +54,8 @@ type Options struct {
 	// needs it. nil means containerd's default: the namespace's label
 	// containerd.io/defaults/snapshotter, else overlayfs.
 	Snapshotter func(ctx context.Context) (string, error)
-	// Resolver reaches the registries, through the hosts that kubelet's pulls use.
-	Resolver remotes.Resolver
+	// Source brings what is staged, through the hosts that kubelet's pulls use.
+	Source Source
 	// Layers is how many layers are fetched at once, of all images together; 0: 3,
 	// which is CRI's default for one image (max_concurrent_downloads). More has not
 	// been faster, and a pull must leave the node's services their share.
@@ -78,7 +77,7 @@ type Store struct {
 	socket      string
 	namespace   string
 	snapshotter func(context.Context) (string, error)
-	resolver    remotes.Resolver
+	source      Source
 	platform    ocispec.Platform
 	log         *slog.Logger
 	timeout     time.Duration
@@ -106,8 +105,8 @@ func New(o Options) (*Store, error) {
 		// gRPC takes a relative path for an authority and answers with a riddle.
 		return nil, fmt.Errorf("containerd %q: not an absolute path", o.Socket)
 	}
-	if o.Resolver == nil {
-		return nil, errors.New("containerd: no resolver")
+	if o.Source == nil {
+		return nil, errors.New("containerd: no source")
 	}
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
@@ -128,7 +127,7 @@ func New(o Options) (*Store, error) {
 		socket:      o.Socket,
 		namespace:   o.Namespace,
 		snapshotter: o.Snapshotter,
-		resolver:    o.Resolver,
+		source:      o.Source,
 		platform:    platforms.Normalize(o.Platform),
 		log:         o.Logger,
 		timeout:     o.Timeout,

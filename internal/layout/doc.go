@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package layout is the source of releases on a disk, for nodes that no
-// registry reaches: it implements agent.Source and containerd's resolver over
+// registry reaches: it implements agent.Source and images.Source over
 // OCI image layouts, in a directory or in a tar file.
 //
 // # Words

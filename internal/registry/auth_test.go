@@ -200,7 +200,7 @@ func TestTokensThatAreNeverTaken(t *testing.T) {
 	s := newTokenServer(t, f)
 	s.set(0, 0, `{"token":"anonymous-and-wrong"}`)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
+	_, err := r.Locate(t.Context(), f.repository(), testDigest)
 	require.ErrorContains(t, err, "credentials refused")
 	assert.Equal(t, Counts{Requests: 3, Tokens: 1}, onlyRequests(r.Counts()), "a pull: HEAD, token, HEAD")
 	_, err = r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})

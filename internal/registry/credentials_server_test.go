@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -90,7 +91,9 @@ func TestPasswordsOfARealRegistry(t *testing.T) {
 		assert.Equal(t, http.StatusUnauthorized, source.Status)
 		assert.LessOrEqual(t, rec.authorized()-before, 1, "a wrong password is sent once at most")
 	}
-	_, _, err := r.Resolver().Resolve(t.Context(), host+"/app:1")
+	pulled, err := img.Digest()
+	require.NoError(t, err)
+	_, err = r.Locate(t.Context(), host+"/app", digest.Digest(pulled.String()))
 	require.NoError(t, err, "pulls have the same logins")
 
 	put(t, root, "auth.json", authJSONOf(host, "u"))
@@ -250,7 +253,9 @@ func TestTokensOfARealRegistry(t *testing.T) {
 			require.NoError(t, poll(r), f.title)
 		}
 		assert.Equal(t, f.want, s.log(), "%s: the token is used again", f.title)
-		_, _, err := r.Resolver().Resolve(t.Context(), host+"/app:1")
+		named, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+		require.NoError(t, err)
+		_, err = r.Locate(t.Context(), host+"/app", named.Digest)
 		require.NoError(t, err)
 		assert.Equal(t, f.want, s.log(), "%s: by pulls, too", f.title)
 

@@ -366,6 +366,6 @@ func TestHostsFilesThatCannotBeReadEndPollsAndPulls(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, publicHost, "ca = \"/dev/zero\"\n"))
 	_, err := r.Resolve(t.Context(), agent.Reference{Repository: publicHost + "/app", Tag: "1"})
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")
-	_, _, err = r.Resolver().Resolve(t.Context(), publicHost+"/app:1")
+	_, err = r.Locate(t.Context(), publicHost+"/app", testDigest)
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")
 }

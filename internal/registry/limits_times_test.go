@@ -211,10 +211,8 @@ func TestLimitOfAStall(t *testing.T) {
 			r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)))
 			pause := stallTimeout + off
 			r.client.Dial = slowHost(answers("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", pause, "la", pause, "ye", pause, "rs"))(t)
-			fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
-			require.NoError(t, err)
 			start := time.Now()
-			body, err := fetcher.Fetch(t.Context(), ocispec.Descriptor{
+			body, err := r.Fetch(t.Context(), namespace+"/app", ocispec.Descriptor{
 				MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layers"), Size: 6,
 			})
 			require.NoError(t, err)

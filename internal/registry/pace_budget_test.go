@@ -91,7 +91,7 @@ func TestBudgetNeverRefusesAPull(t *testing.T) {
 	f.set("application/octet-stream", []byte(layer))
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(3))
 	for range 3 {
-		_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
+		_, err := r.Locate(t.Context(), f.repository(), desc.Digest)
 		require.NoError(t, err)
 		require.NoError(t, fetch(t, r, f.repository(), layer))
 	}

@@ -110,7 +110,7 @@ func TestNoRequestIsEverEarly(t *testing.T) {
 				r.Close()
 				r = again
 			case "ask":
-				askAny(t, rt, r, upstream, rapid.SampledFrom([]string{"resolve", "tags", "describe", "pull resolves", "pull fetches"}).Draw(rt, "way"))
+				askAny(t, rt, r, upstream, rapid.SampledFrom([]string{"resolve", "tags", "describe", "pull locates", "pull fetches"}).Draw(rt, "way"))
 			case "ask together":
 				mirror.step(true)
 				upstream.step(true)

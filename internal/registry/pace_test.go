@@ -71,12 +71,8 @@ func (f *fake) ways(t testing.TB, r *guarded) map[string]func() error {
 			_, err := r.Describe(t.Context(), f.repository(), digest.FromString("any"))
 			return err
 		},
-		"pull resolves": func() error {
-			_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
-			return err
-		},
-		"pull resolves a digest": func() error {
-			_, _, err := r.Resolver().Resolve(t.Context(), f.repository()+"@"+digest.FromString("any").String())
+		"pull locates": func() error {
+			_, err := r.Locate(t.Context(), f.repository(), digest.FromString("any"))
 			return err
 		},
 		"pull fetches": func() error { return fetch(t, r, f.repository(), "any") },
@@ -91,9 +87,7 @@ func (f *fake) poll(t testing.TB, r *guarded) error {
 
 func fetch(t testing.TB, r *guarded, repository, layer string) error {
 	t.Helper()
-	fetcher, err := r.Resolver().Fetcher(t.Context(), repository+":1")
-	require.NoError(t, err)
-	body, err := fetcher.Fetch(t.Context(), layerOf(layer))
+	body, err := r.Fetch(t.Context(), repository, layerOf(layer))
 	require.NoError(t, err)
 	defer func() { _ = body.Close() }()
 	_, err = io.ReadAll(body)
@@ -106,7 +100,7 @@ func TestRetryAfterIsObeyedToTheSecond(t *testing.T) {
 	date := newClock().now().Add(wait).Format(http.TimeFormat)
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		for _, retryAfter := range []string{"90", date} {
-			for _, first := range []string{"resolve", "tags", "describe", "pull resolves", "pull resolves a digest", "pull fetches"} {
+			for _, first := range []string{"resolve", "tags", "describe", "pull locates", "pull fetches"} {
 				t.Run(fmt.Sprintf("%d %s %s", status, retryAfter, first), func(t *testing.T) {
 					t.Parallel()
 					f, c := newFake(t), newClock()

@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -22,62 +19,26 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// Resolver serves containerd's pulls from the same hosts, over the same connections
-// and with the same tokens as polls. Unlike containerd's own it sends nothing
-// twice: the back-off is the agent's. Its errors are SourceErrors, and
-// agent.ErrNotFound only where every host said 404.
-func (r *Registry) Resolver() remotes.Resolver { return resolver{r} }
-
-type resolver struct{ registry *Registry }
-
-// Resolve finds out what repository:tag or repository@digest names.
-func (p resolver) Resolve(ctx context.Context, ref string) (string, ocispec.Descriptor, error) {
-	named, err := parsePulled(ref)
-	if err != nil {
-		return "", ocispec.Descriptor{}, err
-	}
-	name, need, d := "latest", mayResolve, digest.Digest("")
-	switch tagged := named.(type) {
-	case reference.Digested:
-		d = tagged.Digest()
-		name, need = d.String(), mayPull
-	case reference.Tagged:
-		name = tagged.Tag()
+// Locate describes a manifest or index for a pull: its media type and size.
+func (r *Registry) Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
+	if err := d.Validate(); err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
 	ctx = transport.ForPull(ctx)
-	found, err := each(ctx, p.registry, named.Name(), need, func(e endpoint) (manifest, error) {
-		return e.locate(ctx, name, d, hasAll)
+	found, err := each(ctx, r, repository, mayPull, func(e endpoint) (manifest, error) {
+		return e.locate(ctx, d.String(), d, hasAll)
 	})
-	return ref, found.desc, err
+	return found.desc, err
 }
 
-func parsePulled(ref string) (reference.Named, error) {
-	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
-		return nil, fmt.Errorf("registry: reference %q: %w", outside.Text(ref), err)
+// Fetch opens a manifest or blob for a pull; its reader is an io.Seeker. Unlike
+// containerd's own fetcher it sends nothing twice: the back-off is the agent's. The
+// errors of the reader are SourceErrors.
+func (r *Registry) Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := desc.Digest.Validate(); err != nil {
+		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(desc.Digest.String()), err)
 	}
-	return named, nil
-}
-
-// Fetcher fetches what digests name in the repository of ref.
-func (p resolver) Fetcher(_ context.Context, ref string) (remotes.Fetcher, error) {
-	named, err := parsePulled(ref)
-	if err != nil {
-		return nil, err
-	}
-	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-		if err := desc.Digest.Validate(); err != nil {
-			return nil, fmt.Errorf("registry: %s: digest %q: %w", named, outside.Text(desc.Digest.String()), err)
-		}
-		return &download{
-			registry: p.registry, ctx: transport.ForPull(ctx), repository: named.Name(), desc: desc,
-		}, nil
-	}), nil
-}
-
-// Pusher makes it a remotes.Resolver; nothing here pushes.
-func (resolver) Pusher(context.Context, string) (remotes.Pusher, error) {
-	return nil, errdefs.ErrNotImplemented
+	return &download{registry: r, ctx: transport.ForPull(ctx), repository: repository, desc: desc}, nil
 }
 
 // maxTorn is how often a transfer is asked for again without a byte in between.

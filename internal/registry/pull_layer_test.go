@@ -77,9 +77,7 @@ func TestTornLayers(t *testing.T) {
 			f, server := newFake(t), &cutting{layer: layer, ranges: c.ranges, cuts: c.cuts}
 			f.answer(server.ServeHTTP)
 			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-			fetcher, err := r.Resolver().Fetcher(t.Context(), f.repository())
-			require.NoError(t, err)
-			body, err := fetcher.Fetch(t.Context(), layerOf(layer))
+			body, err := r.Fetch(t.Context(), f.repository(), layerOf(layer))
 			require.NoError(t, err)
 			got, err := io.ReadAll(body)
 			require.NoError(t, body.Close())
@@ -106,9 +104,7 @@ func TestARangeHasToBeTheOneAskedFor(t *testing.T) {
 	})
 	upstream.set("", []byte(layer))
 	r, rec := newRegistry(t, certsD(t, upstream.host(), plainHTTP(upstream.host())+fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())))
-	fetcher, err := r.Resolver().Fetcher(t.Context(), upstream.repository())
-	require.NoError(t, err)
-	body, err := fetcher.Fetch(t.Context(), layerOf(layer))
+	body, err := r.Fetch(t.Context(), upstream.repository(), layerOf(layer))
 	require.NoError(t, err)
 	at, err := body.(io.Seeker).Seek(-3, io.SeekEnd)
 	require.NoError(t, err)
@@ -129,16 +125,16 @@ func TestAPullResolvesWhatIsThere(t *testing.T) {
 	desc := f.image(t, "linux", "amd64", nil)
 	f.tag("1", desc)
 	for title, c := range map[string]struct {
-		ref  string
+		d    digest.Digest
 		head http.HandlerFunc
 		want string
 	}{
-		"a tag":          {":1", nil, ""},
-		"a digest":       {"@" + desc.Digest.String(), nil, ""},
-		"no size":        {":1", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(digestHeader, desc.Digest.String()) }, ""},
-		"another digest": {"@" + desc.Digest.String(), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(digestHeader, testDigest) }, "has digest"},
-		"no digest":      {":1", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "5") }, ""},
-		"vanished":       {":2", nil, "404"},
+		"all":              {desc.Digest, nil, ""},
+		"no size":          {desc.Digest, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(digestHeader, desc.Digest.String()) }, ""},
+		"another digest":   {desc.Digest, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(digestHeader, testDigest) }, "has digest"},
+		"no digest":        {desc.Digest, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "5") }, ""},
+		"vanished":         {testDigest, nil, "404"},
+		"no digest at all": {"sha256:../x", nil, "digest"},
 	} {
 		f.answer(func(w http.ResponseWriter, req *http.Request) {
 			if req.Method == http.MethodHead && c.head != nil {
@@ -147,14 +143,13 @@ func TestAPullResolvesWhatIsThere(t *testing.T) {
 			}
 		})
 		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-		name, got, err := r.Resolver().Resolve(t.Context(), f.repository()+c.ref)
+		got, err := r.Locate(t.Context(), f.repository(), c.d)
 		if c.want != "" {
 			require.ErrorContains(t, err, c.want, title)
 			assert.Equal(t, c.want == "404", errors.Is(err, agent.ErrNotFound), title)
 			continue
 		}
 		require.NoError(t, err, title)
-		assert.Equal(t, f.repository()+c.ref, name)
 		assert.Equal(t, ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}, got, title)
 	}
 }
@@ -168,10 +163,13 @@ func TestContainerdPullsAndGoesOn(t *testing.T) {
 	r, rec := newRegistry(t, certsD(t, host, plainHTTP(host)))
 	store, err := local.NewStore(t.TempDir())
 	require.NoError(t, err)
-	_, desc, err := r.Resolver().Resolve(t.Context(), host+"/app:1")
+	d, err := img.Digest()
 	require.NoError(t, err)
-	fetcher, err := r.Resolver().Fetcher(t.Context(), host+"/app:1")
+	desc, err := r.Locate(t.Context(), host+"/app", digest.Digest(d.String()))
 	require.NoError(t, err)
+	fetcher := remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+		return r.Fetch(ctx, host+"/app", desc)
+	})
 	layers, err := img.Layers()
 	require.NoError(t, err)
 	begun, err := layers[0].Digest()

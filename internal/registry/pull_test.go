@@ -38,7 +38,7 @@ func TestAPullAsksOnce(t *testing.T) {
 		answers[strconv.Itoa(status)] = busy(status, "")
 	}
 	for title, answer := range answers {
-		for _, way := range []string{"pull resolves", "pull fetches"} {
+		for _, way := range []string{"pull locates", "pull fetches"} {
 			t.Run(title+" "+way, func(t *testing.T) {
 				t.Parallel()
 				f := newFake(t)
@@ -76,7 +76,7 @@ func TestAPullAsksWhatItMust(t *testing.T) {
 		wantsToken(w, req)
 	})
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	_, got, err := r.Resolver().Resolve(t.Context(), f.repository()+":1")
+	got, err := r.Locate(t.Context(), f.repository(), desc.Digest)
 	require.NoError(t, err)
 	assert.Equal(t, desc.Digest, got.Digest)
 	assert.Equal(t, 1, s.count())
@@ -126,11 +126,11 @@ func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
 			toml := plainHTTP(upstream.host()) + fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())
 			r, _ := newRegistry(t, certsD(t, upstream.host(), toml))
 			ways := upstream.ways(t, r)
-			for _, way := range []string{"pull resolves", "pull fetches"} {
+			for _, way := range []string{"pull locates", "pull fetches"} {
 				require.ErrorIs(t, ways[way](), agent.ErrNotFound, way)
 			}
 			upstream.answer(answer)
-			for _, way := range []string{"pull resolves", "pull fetches"} {
+			for _, way := range []string{"pull locates", "pull fetches"} {
 				err := ways[way]()
 				assert.NotErrorIs(t, err, agent.ErrNotFound, way)
 				assert.Equal(t, upstream.host(), sourceError(t, err).Host, way)

@@ -52,9 +52,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 				http.Redirect(w, req, store.URL+req.URL.Path+"?"+s.query, http.StatusTemporaryRedirect)
 			})
 			r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
-			fetcher, err := r.Resolver().Fetcher(t.Context(), f.repository()+":1")
-			require.NoError(t, err)
-			body, err := fetcher.Fetch(t.Context(), ocispec.Descriptor{
+			body, err := r.Fetch(t.Context(), f.repository(), ocispec.Descriptor{
 				MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: 5,
 			})
 			if err == nil { // the request goes out with the first Read

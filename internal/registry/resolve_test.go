@@ -87,7 +87,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 }
 
 // containerd pulls through the same hosts and connections as polls go.
-func TestResolverPullsFromTheSameHosts(t *testing.T) {
+func TestPullsAskTheSameHosts(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := startDistribution(t), startDistribution(t)
 	img := testImage(t, "linux/amd64")
@@ -98,12 +98,10 @@ func TestResolverPullsFromTheSameHosts(t *testing.T) {
 	_, err = r.Resolve(t.Context(), agent.Reference{Repository: upstream + "/app", Tag: "1"})
 	require.NoError(t, err)
 
-	name, desc, err := r.Resolver().Resolve(t.Context(), upstream+"/app@"+want.String())
+	desc, err := r.Locate(t.Context(), upstream+"/app", digest.Digest(want.String()))
 	require.NoError(t, err)
 	assert.Equal(t, want.String(), desc.Digest.String())
-	fetcher, err := r.Resolver().Fetcher(t.Context(), name)
-	require.NoError(t, err)
-	body, err := fetcher.Fetch(t.Context(), desc)
+	body, err := r.Fetch(t.Context(), upstream+"/app", desc)
 	require.NoError(t, err)
 	got, err := io.ReadAll(body)
 	require.NoError(t, err)
@@ -119,14 +117,12 @@ func TestResolverPullsFromTheSameHosts(t *testing.T) {
 }
 
 // A pull's big blob must not fall under the bound of metadata requests.
-func TestResolverReadsBigBlobs(t *testing.T) {
+func TestPullsReadBigBlobs(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	big := f.set("application/octet-stream", make([]byte, maxManifest*2))
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-	fetcher, err := r.Resolver().Fetcher(t.Context(), f.repository()+"@"+big.Digest.String())
-	require.NoError(t, err)
-	body, err := fetcher.Fetch(t.Context(), big)
+	body, err := r.Fetch(t.Context(), f.repository(), big)
 	require.NoError(t, err)
 	n, err := io.Copy(io.Discard, body)
 	require.NoError(t, err)

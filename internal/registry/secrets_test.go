@@ -13,7 +13,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
@@ -49,28 +48,16 @@ func (g *guarded) Describe(ctx context.Context, repository string, d digest.Dige
 	return got, err
 }
 
-func (g *guarded) Resolver() remotes.Resolver { return pulls{g.Registry.Resolver(), g.guard} }
-
-// pulls are containerd's, guarded as well.
-type pulls struct {
-	remotes.Resolver
-	guard *registrytest.Guard
+func (g *guarded) Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
+	got, err := g.Registry.Locate(ctx, repository, d)
+	g.guard.Answered(got, err)
+	return got, err
 }
 
-func (p pulls) Resolve(ctx context.Context, ref string) (string, ocispec.Descriptor, error) {
-	name, desc, err := p.Resolver.Resolve(ctx, ref)
-	p.guard.Answered(name, err)
-	return name, desc, err
-}
-
-func (p pulls) Fetcher(ctx context.Context, ref string) (remotes.Fetcher, error) {
-	fetcher, err := p.Resolver.Fetcher(ctx, ref)
-	p.guard.Answered(nil, err)
-	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-		body, err := fetcher.Fetch(ctx, desc)
-		p.guard.Answered(nil, err)
-		return pulled{body, p.guard}, err
-	}), err
+func (g *guarded) Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	body, err := g.Registry.Fetch(ctx, repository, desc)
+	g.guard.Answered(nil, err)
+	return pulled{body, g.guard}, err
 }
 
 type pulled struct {

@@ -105,7 +105,7 @@ func TestSlowTokenServer(t *testing.T) {
 			return wantsToken(ctx, network, address)
 		}
 		start := time.Now()
-		_, _, err := r.Resolver().Resolve(t.Context(), namespace+"/app:1")
+		_, err := r.Locate(t.Context(), namespace+"/app", testDigest)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, exchangeTimeout, time.Since(start))
 	})
@@ -139,10 +139,8 @@ func TestStalledLayer(t *testing.T) {
 				const namespace = "slow.example.com"
 				r, _ := newRegistry(t, certsD(t, namespace, plainHTTP(namespace)), func(o *Options) { o.LeastSpeed = layer.least })
 				r.client.Dial = slowHost(layer.serve)(t)
-				fetcher, err := r.Resolver().Fetcher(t.Context(), namespace+"/app:1")
-				require.NoError(t, err)
 				start := time.Now()
-				body, err := fetcher.Fetch(t.Context(), ocispec.Descriptor{
+				body, err := r.Fetch(t.Context(), namespace+"/app", ocispec.Descriptor{
 					MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: size,
 				})
 				require.NoError(t, err)

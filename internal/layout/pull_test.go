@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/containerd/errdefs"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -26,17 +25,12 @@ import (
 // in it, each blob of that.
 func pull(t *testing.T, l *layout.Layout, repository string, d digest.Digest) {
 	t.Helper()
-	r := l.Resolver()
-	ref := repository + "@" + d.String()
-	name, desc, err := r.Resolve(t.Context(), ref)
+	desc, err := l.Locate(t.Context(), repository, d)
 	require.NoError(t, err)
-	assert.Equal(t, ref, name)
 	assert.Equal(t, d, desc.Digest)
 	assert.Empty(t, desc.Annotations)
 	fetched := func(desc ocispec.Descriptor) []byte {
-		f, err := r.Fetcher(t.Context(), ref)
-		require.NoError(t, err)
-		body, err := f.Fetch(t.Context(), desc)
+		body, err := l.Fetch(t.Context(), repository, desc)
 		require.NoError(t, err)
 		defer body.Close()
 		data, err := io.ReadAll(body)
@@ -65,31 +59,17 @@ func TestPull(t *testing.T) {
 	for _, path := range []string{top, packed(t, top), long} {
 		l := opened(t, path)
 		pull(t, l, velum, d)
-		_, desc, err := l.Resolver().Resolve(t.Context(), velum+":4.0.0-rev1")
-		require.NoError(t, err)
-		assert.Equal(t, d, desc.Digest)
 	}
 }
 
-func TestResolverMisses(t *testing.T) {
+func TestLocateMisses(t *testing.T) {
 	t.Parallel()
 	dir, d := one(t)
-	r := opened(t, dir).Resolver()
-	for _, ref := range []string{
-		velum + ":9.9.9", velum + "@" + digest.FromString("nobody").String(), "a.io/b@" + d.String(),
-	} {
-		_, _, err := r.Resolve(t.Context(), ref)
-		require.ErrorIs(t, err, errdefs.ErrNotFound, ref)
-		require.ErrorIs(t, err, agent.ErrNotFound, ref)
+	l := opened(t, dir)
+	for repository, missing := range map[string]digest.Digest{velum: digest.FromString("nobody"), "a.io/b": d, "A B": d} {
+		_, err := l.Locate(t.Context(), repository, missing)
+		require.ErrorIs(t, err, agent.ErrNotFound, repository)
 	}
-	for _, ref := range []string{velum, "A B"} {
-		_, _, err := r.Resolve(t.Context(), ref)
-		require.ErrorContains(t, err, "layout: ")
-	}
-	_, err := r.Fetcher(t.Context(), "A B")
-	require.Error(t, err)
-	_, err = r.Pusher(t.Context(), velum)
-	require.ErrorIs(t, err, errdefs.ErrNotImplemented)
 }
 
 // A layer that is damaged ends the pull; it does not look as if it had vanished.
@@ -111,7 +91,7 @@ func TestDamagedLayer(t *testing.T) {
 			for _, path := range []string{dir, packed(t, dir)} {
 				err := fetch(t.Context(), t, opened(t, path), layer)
 				noAnswer(t, err, c.said)
-				require.NotErrorIs(t, err, errdefs.ErrNotFound)
+				require.NotErrorIs(t, err, agent.ErrNotFound)
 			}
 		})
 	}
@@ -119,9 +99,7 @@ func TestDamagedLayer(t *testing.T) {
 
 func fetch(ctx context.Context, t *testing.T, l *layout.Layout, desc ocispec.Descriptor) error {
 	t.Helper()
-	f, err := l.Resolver().Fetcher(ctx, velum+":4.0.0-rev1")
-	require.NoError(t, err)
-	body, err := f.Fetch(ctx, desc)
+	body, err := l.Fetch(ctx, velum, desc)
 	if err != nil {
 		return err
 	}
