@@ -113,16 +113,3 @@ func viewOfBoot(s agent.BootStep) bootView {
 		return bootView{s.File, "written", s.Reason}
 	}
 }
-
-// rebooted is a node whose reboot may be a part of the very update that owns it: Salt
-// sets the grain, reboots, and takes it away when the pods are up.
-type rebooted struct{ salt }
-
-// Busy answers as agent.Announcer.
-func (r rebooted) Busy(ctx context.Context) (string, error) {
-	name, err := r.store.Busy(ctx)
-	if grains.Reboots(name) {
-		return "", err
-	}
-	return name, err
-}

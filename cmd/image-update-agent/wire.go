@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
@@ -164,68 +162,3 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, 
 	}
 	return p, nil
 }
-
-// announcer is the Salt grain, or silent where it is turned off.
-func announcer(s settings, log *slog.Logger) agent.Announcer {
-	store := grains.New("/", s.Grains.Path, log)
-	if !s.Grains.Enabled {
-		return silent{store}
-	}
-	return salt{store, s.Grains.Velum, func(ctx context.Context) { s.saltIsDue(ctx, log) }}
-}
-
-// salt announces through the grains file.
-type salt struct {
-	store *grains.Store
-	velum bool
-	wrote func(context.Context) // called when the file has changed
-}
-
-func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
-	g := grains.Grain{
-		Available: len(a.Updates) > 0, State: a.State, Reason: a.Reason, Count: len(a.Updates), Velum: s.velum,
-	}
-	for _, u := range a.Updates {
-		g.Updates = append(g.Updates, grains.Update{
-			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
-		})
-	}
-	for _, n := range a.NotAllowed {
-		g.NotAllowed = append(g.NotAllowed, grains.NotAllowed{Image: n.Image, Tag: n.Tag, Rule: n.Rule, Key: n.Key})
-	}
-	changed, err := s.store.Announce(ctx, g)
-	if changed {
-		s.wrote(ctx)
-	}
-	return announced(err)
-}
-
-// announced gives an error of the grains file the agent's words.
-func announced(err error) error {
-	switch {
-	case errors.Is(err, grains.ErrHeld):
-		return fmt.Errorf("%w: %w", agent.ErrHeld, err)
-	case errors.Is(err, grains.ErrNoSalt):
-		return nil // a node without Salt has no grains
-	default:
-		return err
-	}
-}
-
-func (s salt) Busy(ctx context.Context) (string, error) {
-	return s.store.Busy(ctx)
-}
-
-// silent announces nothing, and takes back the reboot that was asked for while it
-// was not.
-type silent struct{ store *grains.Store }
-
-func (s silent) Announce(ctx context.Context, _ agent.Announcement) error {
-	err := s.store.Withdraw(ctx)
-	if errors.Is(err, grains.ErrRefused) {
-		return nil // what we cannot read is not ours, and turned off
-	}
-	return announced(err)
-}
-
-func (silent) Busy(context.Context) (string, error) { return "", nil }
