@@ -100,10 +100,9 @@ func lookup(mapping *yaml.Node, name string) *yaml.Node {
 // child is lookup that adds what is not there.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	value := lookup(mapping, name)
-	if value != nil {
-		return value
+	if value == nil {
+		value = &yaml.Node{}
+		mapping.Content = append(mapping.Content, textNode(name), value)
 	}
-	value = &yaml.Node{}
-	mapping.Content = append(mapping.Content, textNode(name), value)
 	return value
 }

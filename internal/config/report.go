@@ -22,18 +22,12 @@ type Problem struct {
 }
 
 func (p Problem) Error() string {
-	if p.Place == "" {
-		return p.Problem
-	}
-	return origin(p.Place, p.Line) + ": " + p.Problem
+	return strings.TrimPrefix(origin(p.Place, p.Line)+": "+p.Problem, ": ")
 }
 
 // origin is where a value was written. Line 0 is a place without lines.
 func origin(place string, line int) string {
-	if line == 0 {
-		return place
-	}
-	return place + ":" + strconv.Itoa(line)
+	return strings.TrimSuffix(place+":"+strconv.Itoa(line), ":0")
 }
 
 // problems are the error of Load, in the order found: a line for each.
