@@ -67,6 +67,7 @@ $(BINARY):
 man: $(PAGES) ## the manual pages in bin/, of Markdown and the help of bin/image-update-agent
 
 $(PAGES): bin/%: docs/man/%.md packaging/config.yaml $(BINARY)
+	@mkdir -p $(@D)
 	go run ./tools/mkman $(BINARY) $< >$@
 
 demo: root node ## the whole job, shown on a real node that exists for it only; needs root
