@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package house
+package module
 
 import (
 	"go/ast"
@@ -29,7 +29,7 @@ func TestEverySettingIsReadOutsideItsPackage(t *testing.T) {
 	files, err := goFiles(os.DirFS("."))
 	require.NoError(t, err)
 	for _, f := range files {
-		if f.isTest() || f.room() != "cmd/image-update-agent" && f.room() != "internal/doctor" {
+		if f.isTest() || f.dir() != "cmd/image-update-agent" && f.dir() != "internal/doctor" {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), f.path, f.text, parser.SkipObjectResolution)

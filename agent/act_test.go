@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // inhibitor notes what happens while it holds.
@@ -41,7 +43,7 @@ func TestShutdownIsDelayedWhileAPodIsBetweenTwoStates(t *testing.T) {
 				seen := 0
 				note := func(string) error { seen++; assert.True(t, i.held, "it is delayed"); return nil }
 				w.Node.OnStop, w.Node.OnAside = note, note
-				w.agent.Progress = func(agent.Progress) { assert.False(t, i.held, "the proof may be cut short") }
+				w.agent.Progress = func(status.Progress) { assert.False(t, i.held, "the proof may be cut short") }
 				w.apply()
 				assert.Equal(t, 1, seen)
 				assert.False(t, i.held)
@@ -59,14 +61,14 @@ func TestWithoutAnAnswerOfLogindTheWorkGoesOn(t *testing.T) {
 		w.check()
 		w.agent.Inhibitor = &inhibitor{wrong: errors.New("no bus")}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }
 
 // sandboxes is a runtime whose sandboxes stay up, or cannot be asked for, for a while.
 type sandboxes struct {
-	agent.Pods
+	node.Pods
 	until   time.Time
 	wrong   error
 	cleared *int
@@ -101,7 +103,7 @@ func TestPodManifestStaysAsideUntilThePodIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.Policy.Forgets = agent.KubeletForgets
+				w.Policy.Forgets = apply.KubeletForgets
 				w.Registry.Release(velum, "4.0.0", 1, "1.1")
 				w.Node.PutTemplate("velum.yaml", []byte(string(podYAML("velum", "velum="+velum+":__TAG__"))+c.grace))
 				w.check()
@@ -110,7 +112,7 @@ func TestPodManifestStaysAsideUntilThePodIsForgotten(t *testing.T) {
 				began, cleared := time.Now(), 0
 				w.agent.Pods = sandboxes{w.Node, began.Add(c.until), c.wrong, &cleared}
 				out, _ := w.apply()
-				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				assert.Equal(t, c.want, time.Since(began))
 				assert.Equal(t, 1, cleared)
 				w.runs("velum.yaml", "velum", second.Digest)
@@ -120,7 +122,7 @@ func TestPodManifestStaysAsideUntilThePodIsForgotten(t *testing.T) {
 }
 
 // ended is a directory that does nothing for who has been asked to stop, as a real one.
-type ended struct{ agent.PodFiles }
+type ended struct{ node.PodFiles }
 
 func (e ended) PutBack(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
@@ -132,7 +134,7 @@ func (e ended) PutBack(ctx context.Context) ([]string, error) {
 func TestPodManifestIsPutBackAlsoWhereTheAgentIsToStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
-		w.Policy.Forgets = agent.KubeletForgets
+		w.Policy.Forgets = apply.KubeletForgets
 		w.restart()
 		w.Registry.Release(velum, "4.0.0", 2, "1.2")
 		w.check()

@@ -11,20 +11,22 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // slowInit is a runtime in whose new sandboxes init containers take their time.
 type slowInit struct {
-	agent.Pods
+	node.Pods
 	old  string // the sandbox of before
 	from *time.Time
 	take time.Duration
 }
 
-func (s slowInit) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+func (s slowInit) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
 	all, used, err := s.Pods.Containers(ctx)
-	var out []agent.Container
+	var out []node.Container
 	for _, c := range all {
 		if c.Sandbox != s.old && !c.StartedAt.IsZero() {
 			if s.from.IsZero() {
@@ -58,7 +60,7 @@ func TestSlowInitContainersAreNotRescued(t *testing.T) {
 		asides := 0
 		w.Node.OnAside = func(string) error { asides++; return nil }
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, 1, asides, "the pod is made anew once")
 		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
 	})
@@ -76,15 +78,15 @@ func TestPodThatRunsADeniedReleaseWellIsUpdated(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		out, _, _ := w.agent.Apply(t.Context(), []string{"b.yaml"}, false)
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.Node.Crash(second.Digest, true) // on a.yaml only: b runs already
 		out, _, _ = w.agent.Apply(t.Context(), []string{"a.yaml"}, false)
-		assert.Equal(t, agent.ResultFailed, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
 		w.Node.Crash(second.Digest, false)
 		w.Registry.Release(mariadb, "10.0", 2, "1.2")
 		w.check()
 		out, _, _ = w.agent.Apply(t.Context(), []string{"b.yaml"}, false)
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	})
 }
 
@@ -102,7 +104,7 @@ func TestWayBackThatIsNowhereIsNotTriedAgainAndAgain(t *testing.T) {
 			began := time.Now()
 			s := w.look()
 			assert.Zero(t, time.Since(began))
-			assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+			assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		}
 	})
 }
@@ -112,8 +114,8 @@ type neverReady struct {
 	err error
 }
 
-func (n neverReady) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
-	return agent.Verdict{}, n.err
+func (n neverReady) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
+	return apply.Verdict{}, n.err
 }
 
 // N7: nobody can ever be asked.
@@ -153,7 +155,7 @@ func TestRescueOfAPodWithAnInitContainer(t *testing.T) {
 		w.Node.RemoveContainer("velum.yaml", "setup")
 		w.Node.OnStop = func(string) error { w.Registry.Down(errors.New("connection refused")); return nil }
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "db", db.Digest)
 	})
 }
@@ -200,7 +202,7 @@ func TestRegistryLostWhileAnInitContainerRuns(t *testing.T) {
 			return nil
 		}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "db", db.Digest)
 	})
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestApplyIsHeldWhere(t *testing.T) {
@@ -21,13 +24,13 @@ func TestApplyIsHeldWhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(w *world)
 		reason string
-		state  agent.State
+		state  status.State
 	}{
 		"the registry is away": {
-			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away", agent.StateHeld,
+			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away", status.StateHeld,
 		},
 		"the floating tag has moved on": {
-			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", agent.StateStaged, // to what is staged by now, and waits for a yes of its own
+			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", status.StateStaged, // to what is staged by now, and waits for a yes of its own
 		},
 		"somebody edits the file at the last moment": {
 			func(w *world) {
@@ -35,7 +38,7 @@ func TestApplyIsHeldWhere(t *testing.T) {
 					w.Registry.OnAsk = nil
 					w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "more="+mariadb+":10.0"))
 				}
-			}, "changed by somebody else", agent.StateHeld,
+			}, "changed by somebody else", status.StateHeld,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +54,7 @@ func TestApplyIsHeldWhere(t *testing.T) {
 
 			out, s := w.apply()
 
-			assert.Equal(t, agent.ResultHeld, out[0].Result)
+			assert.Equal(t, status.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, c.reason)
 			assert.Equal(t, c.state, s.State, s.Reason)
 			assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "imagePullPolicy")
@@ -67,9 +70,9 @@ func TestApplyWithoutAnythingOrOfNobody(t *testing.T) {
 	w, _ := running(t)
 	out, _, err := w.agent.Apply(t.Context(), nil, false)
 	require.NoError(t, err)
-	assert.Equal(t, []agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultNothing}}, out)
+	assert.Equal(t, []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultNothing}}, out)
 	_, _, err = w.agent.Apply(t.Context(), []string{"elum"}, false)
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
 	for _, name := range []string{"velum", velum, "v4/velum", "velum.yaml"} {
 		_, _, err = w.agent.Apply(t.Context(), []string{name}, false)
 		require.NoError(t, err, name)
@@ -129,14 +132,14 @@ func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
 	w.restart()
 	w.check()
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.poll()
 	assert.NotContains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1", "staging leaves the floating tag alone")
 
 	out, _ = w.apply()
 
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", second.Digest)
 	assert.Contains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1")
 }
@@ -162,7 +165,7 @@ func TestChangedInitContainerRestartsTheWholePod(t *testing.T) {
 
 		out, _ := w.apply()
 
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, 2, w.Registry.Counts().Heads, "all that kubelet will pull is asked for")
 		w.runs("velum.yaml", "setup", second.Digest)
 		after, _ := w.Node.Container("velum.yaml", "db")
@@ -184,7 +187,7 @@ func TestOnlyTheContainerThatChangesIsStopped(t *testing.T) {
 
 	out, _ := w.apply()
 
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Equal(t, 2, w.Node.Starts("velum.yaml", "velum"))
 	assert.Equal(t, 1, w.Node.Starts("velum.yaml", "db"))
 	assert.Equal(t, 1, w.Registry.Counts().Heads, "only what will be pulled is asked for")
@@ -205,7 +208,7 @@ func TestTwoContainersOfOneRepositoryAreOneQuestionAndOneStage(t *testing.T) {
 	assert.Len(t, s.Images, 3)
 	assert.Len(t, w.Grain.Last().Updates, 1, "the UI hears of an image once")
 	out, _ := w.apply("velum")
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	for _, c := range []string{"a", "b", "c"} {
 		w.runs("velum.yaml", c, second.Digest)
 	}
@@ -220,7 +223,7 @@ func TestDeadContainersOfTheFormerPodDoNotCount(t *testing.T) {
 			next := w.Registry.Release(velum, "4.0.0", rev, "1.1")
 			w.check()
 			out, s := w.apply() // each leaves a dead container behind
-			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 			assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Running.Digest)
 		}
 	})
@@ -230,11 +233,11 @@ func TestStepErrorsStandWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("no space left on device") }
+	w.Node.OnStage = func(context.Context, release.Release) error { return errors.New("no space left on device") }
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, image(s, "velum.yaml", "velum").Error, "no space left")
 	assert.False(t, image(s, "velum.yaml", "velum").Staged)
 	assert.Empty(t, w.Grain.Last().Updates, "never offered unstaged")
@@ -245,11 +248,11 @@ func TestStepErrorsStandWhereTheyBelong(t *testing.T) {
 func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{} }
 	w.restart()
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s := w.check()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.0-rev1-build1.2 (updates)", s.Reason)
 }
@@ -260,23 +263,23 @@ func TestWhatWasLostIsStagedAgainBeforeAnApply(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	require.Equal(t, agent.StateStaged, w.check().State)
+	require.Equal(t, status.StateStaged, w.check().State)
 	w.Node.Lose(next.Digest)
 	out, s := w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", next.Digest)
 
 	last := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-	require.Equal(t, agent.StateStaged, w.check().State)
+	require.Equal(t, status.StateStaged, w.check().State)
 	w.Node.Lose(last.Digest)
 	tried := 0
-	w.Node.OnStage = func(context.Context, agent.Release) error { tried++; return errors.New("no route to host") }
+	w.Node.OnStage = func(context.Context, release.Release) error { tried++; return errors.New("no route to host") }
 	out, s = w.apply()
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Equal(t, "not staged yet: stage: no route to host", out[0].Reason)
 	assert.Equal(t, 1, tried)
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "no route to host")
 	w.runs("velum.yaml", "velum", next.Digest)
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // twoContainers is a pod of velum and db that runs.
-func twoContainers(t *testing.T) (w *world, first, db agent.Release) {
+func twoContainers(t *testing.T) (w *world, first, db release.Release) {
 	t.Helper()
 	w = newWorld(t)
 	first = w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -35,7 +37,7 @@ func TestRescueLeavesTheOtherContainerRunning(t *testing.T) {
 		w.check()
 		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 	})
@@ -49,7 +51,7 @@ func TestBrokenBeforeStaysInTheNextCycle(t *testing.T) {
 		w.Node.Restart("velum.yaml", "velum")
 		second := w.bad(1, "1.2")
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultFailed, out[0].Result)
+		assert.Equal(t, status.ResultFailed, out[0].Result)
 		began := time.Now()
 		w.look()
 		assert.Zero(t, time.Since(began), "the proof is not repeated")
@@ -83,7 +85,7 @@ func TestTagMovesBetweenCheckAndStart(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
-		var third agent.Release
+		var third release.Release
 		w.Node.OnStop = func(string) error {
 			w.Node.OnStop = nil
 			third = w.Registry.Release(velum, "4.0.0", 1, "1.3")
@@ -136,11 +138,11 @@ func TestFailedReleaseIsNotAppliedToTheNextPod(t *testing.T) {
 }
 
 type pulls struct {
-	agent.Pods
+	node.Pods
 	err error
 }
 
-func (p pulls) Pull(context.Context, agent.Reference) (digest.Digest, error) { return "", p.err }
+func (p pulls) Pull(context.Context, release.Reference) (digest.Digest, error) { return "", p.err }
 
 // CRI's pull before anything was stopped.
 func TestFailedPullBeforeTheStopDeniesNothing(t *testing.T) {
@@ -243,7 +245,7 @@ func TestKilledInTheMiddleOfARescue(t *testing.T) {
 				w.Node.Sync()
 				s := w.check()
 				w.runs("velum.yaml", "velum", second.Digest)
-				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+				assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 				w.idle()
 			})
 		})
@@ -261,7 +263,7 @@ func TestRescueThatDoesNotWorkLeavesNoOffer(t *testing.T) {
 		out, s := w.apply()
 		t.Log(out)
 		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Empty(t, podOf(s, "velum.yaml").Change)
 	})
 }
@@ -296,7 +298,7 @@ func TestPendingRetry(t *testing.T) {
 		out, s := w.retry()
 		t.Log(out, s.State, s.Reason)
 		assert.NotContains(t, w.Disk.JSON(), `"overrides"`)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
 
@@ -320,7 +322,7 @@ func TestFailedWhileBusyIsFailed(t *testing.T) {
 		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Grain.SetBusy("update_in_progress"); return nil }
 		out, s := w.apply()
 		t.Log(out)
-		assert.Equal(t, agent.ResultFailed, out[0].Result)
-		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Equal(t, status.ResultFailed, out[0].Result)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 	})
 }

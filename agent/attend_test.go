@@ -13,8 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -24,7 +27,7 @@ func slowly(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble'
 // slowPulls are pods whose runtime takes its time for a pull.
 type slowPulls struct{ *agenttest.Node }
 
-func (s slowPulls) Pull(ctx context.Context, ref agent.Reference) (digest.Digest, error) {
+func (s slowPulls) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
 	slowly(10 * time.Minute)
 	return s.Node.Pull(ctx, ref)
 }
@@ -32,7 +35,7 @@ func (s slowPulls) Pull(ctx context.Context, ref agent.Reference) (digest.Digest
 // slowKeys are signatures that take their time.
 type slowKeys struct{ *agenttest.Verifier }
 
-func (s slowKeys) Verify(ctx context.Context, r agent.Release) (string, error) {
+func (s slowKeys) Verify(ctx context.Context, r release.Release) (string, error) {
 	slowly(4 * time.Minute)
 	return s.Verifier.Verify(ctx, r)
 }
@@ -56,7 +59,7 @@ func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
 			}
 		},
 		"a staging": func(w *world) {
-			w.Node.OnStage = func(context.Context, agent.Release) error { slowly(50 * time.Minute); return nil }
+			w.Node.OnStage = func(context.Context, release.Release) error { slowly(50 * time.Minute); return nil }
 		},
 		"a pull in kubelet's name": func(w *world) {
 			w.Policy.PullPolicy = "IfNotPresent"
@@ -64,8 +67,8 @@ func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
 			w.agent.Pods = slowPulls{w.Node}
 		},
 		"a signature": func(w *world) {
-			w.Policy.Rule = func(string) agent.Rule {
-				return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesWarn}
+			w.Policy.Rule = func(string) policy.Rule {
+				return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesWarn}
 			}
 			w.restart()
 			w.agent.Verifier = slowKeys{agenttest.NewVerifier("sha256:ours")}
@@ -81,7 +84,7 @@ func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				began := time.Now()
 				gap, last := time.Duration(0), began
-				w.agent.Progress = func(agent.Progress) { gap, last = max(gap, time.Since(last)), time.Now() }
+				w.agent.Progress = func(status.Progress) { gap, last = max(gap, time.Since(last)), time.Now() }
 				w.check()
 				w.apply()
 				require.Greater(t, time.Since(began), 3*time.Minute, "it was slow")
@@ -101,7 +104,7 @@ func TestWhatIsCanceledElsewhereIsTold(t *testing.T) {
 		l.Node.Blind(context.Canceled)
 		_, err = l.Apply(t.Context(), nil, false, nil)
 		require.Error(t, err)
-		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.Equal(t, status.StateFailed, l.Status().State)
 		assert.NotEmpty(t, l.Status().Reason)
 	})
 }
@@ -112,7 +115,7 @@ type slowRuntime struct {
 	slow atomic.Bool
 }
 
-func (s *slowRuntime) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+func (s *slowRuntime) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
 	if s.slow.Load() {
 		slowly(time.Minute)
 	}
@@ -133,11 +136,11 @@ func TestSlowObservationAfterAnApplyIsNoApply(t *testing.T) {
 		_, err = l.Apply(t.Context(), []string{"velum"}, false, nil)
 		require.NoError(t, err)
 		pass(10 * time.Second)
-		require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 		runtime.slow.Store(true)
 		for range 20 * 60 {
 			pass(time.Second)
-			require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+			require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 		}
 	})
 }

@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -36,7 +39,7 @@ func (w *world) at(hour int) {
 }
 
 // auto has the node apply by itself in the night.
-func auto(t *testing.T) (*world, agent.Release) {
+func auto(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w, first := running(t)
 	w.Policy.Auto, w.Policy.Window = true, nightly
@@ -51,9 +54,9 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 		w.at(1)
 		s := w.check()
 		w.runs("velum.yaml", "velum", first.Digest)
-		assert.Equal(t, agent.StateHeld, s.State)
+		assert.Equal(t, status.StateHeld, s.State)
 		assert.Contains(t, s.Reason, "window: the next maintenance window opens at 2026-05-02T02:00:00Z")
-		opens := agent.Hold{
+		opens := status.Hold{
 			Name: "window", Reason: "the next maintenance window opens at 2026-05-02T02:00:00Z",
 			Until: time.Date(2026, 5, 2, 2, 0, 0, 0, time.UTC),
 		}
@@ -62,7 +65,7 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 		w.Clock.Add(time.Hour)
 		s = w.look()
 		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 		assert.NotContains(t, w.Disk.JSON(), `"approved"`)
 		w.idle()
@@ -75,7 +78,7 @@ func TestAPersonNeedNotWaitForTheWindow(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }
@@ -83,10 +86,10 @@ func TestAPersonNeedNotWaitForTheWindow(t *testing.T) {
 func TestAutoIsHeldBy(t *testing.T) {
 	for name, hold := range map[string]func(w *world){
 		"a person": func(w *world) {
-			_, _, err := w.agent.Hold(w.t.Context(), nil, true, agent.PersonHold{})
+			_, _, err := w.agent.Hold(w.t.Context(), nil, true, record.PersonHold{})
 			require.NoError(w.t, err)
 		},
-		"the node":   func(w *world) { w.Against = []agent.Hold{{Name: "reboot", Reason: "scheduled"}} },
+		"the node":   func(w *world) { w.Against = []status.Hold{{Name: "reboot", Reason: "scheduled"}} },
 		"an update":  func(w *world) { w.Grain.SetBusy("update_in_progress") },
 		"a freeze":   func(w *world) { w.Policy.Freeze = w.Clock.Now().Add(time.Hour); w.restart() },
 		"a registry": func(w *world) { w.Registry.Down(agenttest.ErrRefused) },
@@ -96,7 +99,7 @@ func TestAutoIsHeldBy(t *testing.T) {
 				w, first := auto(t)
 				w.Policy.Window = nil
 				w.Registry.Release(velum, "4.0.0", 1, "1.2")
-				w.Against = []agent.Hold{{Name: "kubelet", Reason: "just started"}}
+				w.Against = []status.Hold{{Name: "kubelet", Reason: "just started"}}
 				w.restart()
 				w.check()
 				w.Against = nil
@@ -116,13 +119,13 @@ func TestFreezeHoldsPersonsToo(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		out, s := w.apply()
-		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
 		assert.Equal(t, "freeze: nothing is applied before 2026-05-03T00:00:00Z", out[0].Reason)
 		assert.Zero(t, s.SchemaVersion)
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Clock.Add(48 * time.Hour)
 		out, _ = w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }
@@ -135,11 +138,11 @@ func TestAutoDoesNotTryAgainWhatFailed(t *testing.T) {
 		w.Node.Crash(bad.Digest, true)
 		w.at(2)
 		s := w.check()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		starts := w.Node.Starts("velum.yaml", "velum")
 		w.at(2)
 		s = w.check()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
 		w.runs("velum.yaml", "velum", first.Digest)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
@@ -159,12 +162,12 @@ func TestAutoDoesNotTryAgainWhatHasNoWayBack(t *testing.T) {
 		w.Node.Crash(bad.Digest, true)
 		w.at(2)
 		s := w.check()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		asides := 0
 		w.Node.OnAside = func(string) error { asides++; return nil }
 		w.at(2)
 		s = w.check()
-		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		assert.Zero(t, asides)
 	})
 }
@@ -181,14 +184,14 @@ func TestControlPlaneIsForAPerson(t *testing.T) {
 		s := w.check()
 		require.Equal(t, "unmanaged", image(s, "etcd.yaml", "etcd").Holds[0].Name, "although it has a template")
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
 		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 		w.restart()
 		s = w.check()
-		assert.Equal(t, []agent.Hold{{Name: "control-plane", Reason: "etcd is applied node by node, by a person"}},
+		assert.Equal(t, []status.Hold{{Name: "control-plane", Reason: "etcd is applied node by node, by a person"}},
 			image(s, "etcd.yaml", "etcd").Holds)
 		out, _ = w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("etcd.yaml", "etcd", second.Digest)
 	})
 }
@@ -209,7 +212,7 @@ func TestPodsAreAppliedInOrder(t *testing.T) {
 		var order []string
 		w.Node.OnAside = func(name string) error { order = append(order, name); return nil }
 		out, _ := w.apply()
-		assert.False(t, slices.ContainsFunc(out, func(o agent.Outcome) bool { return o.Result != agent.ResultApplied }), out)
+		assert.False(t, slices.ContainsFunc(out, func(o status.Outcome) bool { return o.Result != status.ResultApplied }), out)
 		assert.Equal(t, []string{"z.yaml", "kube-scheduler.yaml", "a.yaml", "b.yaml", "kube-apiserver.yaml", "etcd.yaml"}, order)
 	})
 }
@@ -235,11 +238,11 @@ func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 		second := l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		_, err = l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, agent.StateHeld, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateHeld, l.Status().State, l.Status().Reason)
 		pass(time.Until(opens) + 5*time.Second)
-		assert.Equal(t, agent.StateApplying, l.Status().State)
+		assert.Equal(t, status.StateApplying, l.Status().State)
 		pass(30 * time.Second)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 		l.runs("velum.yaml", "velum", second.Digest)
 	})
 }
@@ -252,14 +255,14 @@ func TestRenderedFileThatIsNotWantedGoesAtOnceAfterAnApplyThatWasHeld(t *testing
 	w.Verifier = agenttest.NewVerifier("sha256:ours")
 	w.Registry.Release(velum, "4.0.0", 1, "1.1") // unsigned
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	other := strings.Replace(string(podYAML("velum", "velum="+velum+":4.0.0")), "spec:", "spec:\n  priority: 1", 1)
 	w.Node.PutTemplate("velum.yaml", []byte(other))
-	require.Equal(t, agent.StateStaged, w.look().State)
+	require.Equal(t, status.StateStaged, w.look().State)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2") // nobody has asked for it
 	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
 	w.Policy.Auto = true
-	w.obey(agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire})
+	w.obey(policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire})
 	s := w.look()
 	assert.Contains(t, s.Reason, "has moved on")
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))

@@ -14,17 +14,23 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // record is what stands on the disk.
-func (w *world) record() agent.Record {
+func (w *world) record() record.Record {
 	w.t.Helper()
-	var r agent.Record
+	var r record.Record
 	require.NoError(w.t, json.Unmarshal([]byte(w.Disk.JSON()), &r))
 	return r
 }
 
-func denied(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
+func denied(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
 
 // What failed by itself is proved once, also when something newer is offered.
 func TestForeignPodThatFailedIsNotProvedAgainForANewerOffer(t *testing.T) {
@@ -40,7 +46,7 @@ func TestForeignPodThatFailedIsNotProvedAgainForANewerOffer(t *testing.T) {
 		began := time.Now()
 		s := w.check()
 		assert.Zero(t, time.Since(began))
-		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		assert.Contains(t, w.record().Failed["velum.yaml"].Runs, "velum=sha256:")
 	})
 }
@@ -67,12 +73,12 @@ func TestOnlyWhatChangedIsDenied(t *testing.T) {
 
 // edited is kubelet's directory in which a person is quicker.
 type edited struct {
-	agent.PodFiles
+	node.PodFiles
 	n, at *int
 	edit  func()
 }
 
-func (e edited) SetAside(ctx context.Context, was agent.PodFile) error {
+func (e edited) SetAside(ctx context.Context, was node.PodFile) error {
 	if *e.n++; *e.n == *e.at {
 		e.edit()
 	}
@@ -88,7 +94,7 @@ func TestRollbackGivesWayToAnEdit(t *testing.T) {
 		n, at := 0, 2
 		w.agent.Files = edited{w.Node, &n, &at, func() { w.Node.PutPodManifest("velum.yaml", mine) }}
 		out, _ := w.apply()
-		assert.NotEqual(t, agent.ResultApplied, out[0].Result)
+		assert.NotEqual(t, status.ResultApplied, out[0].Result)
 		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
 		assert.Empty(t, w.record().Overrides)
 		w.look()
@@ -103,9 +109,9 @@ func TestRollbackThatDoesNotComeUpEitherIsTriedOnce(t *testing.T) {
 		w.bad(1, "9.9")
 		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Crash(first.Digest, true); return nil }
 		out, s := w.apply()
-		assert.Equal(t, agent.ResultFailed, out[0].Result)
+		assert.Equal(t, status.ResultFailed, out[0].Result)
 		assert.Contains(t, out[0].Reason, "4.0.0-rev1-build1.1 does not come up either")
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		o := w.record().Overrides["velum.yaml"]
 		assert.False(t, o.Pending)
@@ -114,12 +120,12 @@ func TestRollbackThatDoesNotComeUpEitherIsTriedOnce(t *testing.T) {
 			w.restart()
 			s = w.look()
 			assert.Zero(t, time.Since(began), "it is not tried again and again")
-			assert.Equal(t, agent.StateFailed, s.State)
+			assert.Equal(t, status.StateFailed, s.State)
 		}
 		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
 		w.check()
 		out, s = w.apply()
-		assert.NotEqual(t, agent.ResultNothing, out[0].Result)
+		assert.NotEqual(t, status.ResultNothing, out[0].Result)
 		w.runs("velum.yaml", "velum", next.Digest)
 		_ = s
 	})
@@ -151,7 +157,7 @@ func TestProvedReleaseIsNotDenied(t *testing.T) {
 		w.Node.PutPodManifest("velum.yaml", []byte(old)) // an older /etc
 		s := w.look()
 		w.runs("velum.yaml", "velum", bad.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		r := w.record()
 		assert.Empty(t, r.Denied)
 		assert.Empty(t, r.Overrides)
@@ -171,7 +177,7 @@ func TestInterruptedProofOfAnAdoptedReleaseDeniesNothing(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Second, kill)
 		defer kill()
-		_, err := w.agent.Cycle(ctx, agent.PollNone)
+		_, err := w.agent.Cycle(ctx, source.PollNone)
 		require.NoError(t, err)
 		r := w.record()
 		assert.Empty(t, r.Denied)
@@ -231,14 +237,14 @@ func TestRollbackByHandEndsTheApproval(t *testing.T) {
 		w.restart()
 		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 		r := w.record()
 		assert.Empty(t, r.Approved)
 		require.Len(t, r.Denied, 1, "db stays what it is")
 		assert.True(t, r.Denied[denied(second)].ByHand)
-		assert.NotEqual(t, agent.StateFailed, s.State, "a person wanted it: "+s.Reason)
+		assert.NotEqual(t, status.StateFailed, s.State, "a person wanted it: "+s.Reason)
 	})
 }
 
@@ -248,7 +254,7 @@ func TestRollbackByHandTwice(t *testing.T) {
 		w, first := running(t)
 		w.Policy.Prune.Keep = 3
 		w.restart()
-		var last agent.Release
+		var last release.Release
 		var all []digest.Digest
 		for _, b := range []string{"1.2", "1.3"} {
 			last = w.Registry.Release(velum, "4.0.0", 1, b)
@@ -259,12 +265,12 @@ func TestRollbackByHandTwice(t *testing.T) {
 		for _, want := range []digest.Digest{all[0], first.Digest} {
 			out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
 			require.NoError(t, err)
-			require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+			require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 			w.runs("velum.yaml", "velum", want)
 		}
 		out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultNothing, out[0].Result)
+		assert.Equal(t, status.ResultNothing, out[0].Result)
 		w.check()
 		w.idle()
 	})
@@ -287,7 +293,7 @@ func TestRescueAsksAfterASecond(t *testing.T) {
 		began := time.Now()
 		w.Registry.OnAsk = func(string, string) { asked = append(asked, time.Since(began)) }
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, asked)
 		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256", "it is there")
 	})
@@ -301,7 +307,7 @@ func TestRescueDoesNotWaitForKubelet(t *testing.T) {
 		t.Run(asked.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, _ := running(t)
-				w.Policy.Settle, w.Policy.Forgets = 0, agent.KubeletForgets
+				w.Policy.Settle, w.Policy.Forgets = 0, apply.KubeletForgets
 				w.restart()
 				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 				w.check()
@@ -316,7 +322,7 @@ func TestRescueDoesNotWaitForKubelet(t *testing.T) {
 				}
 				w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); w.Node.Sync(); return nil }
 				out, _ := w.apply()
-				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				w.runs("velum.yaml", "velum", second.Digest)
 				assert.LessOrEqual(t, time.Since(stopped), asked+4*time.Second, "three after its return")
 			})
@@ -338,19 +344,19 @@ func TestRescueIsTriedOnce(t *testing.T) {
 			return nil
 		}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultFailed, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
 		assert.Equal(t, 2, asides, "once for the rescue, once for the way back")
 	})
 }
 
 // rollbackPending is a pod whose apply has failed, and that waits to be brought back:
 // the node has lost what ran before, and cannot fetch it.
-func rollbackPending(t *testing.T) (w *world, first agent.Release) {
+func rollbackPending(t *testing.T) (w *world, first release.Release) {
 	t.Helper()
 	w, first = running(t)
 	w.bad(1, "9.9")
 	w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
-	w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+	w.Node.OnStage = func(context.Context, release.Release) error { return agenttest.ErrRefused }
 	w.apply()
 	require.True(t, w.record().Overrides["velum.yaml"].Pending)
 	return w, first
@@ -368,7 +374,7 @@ func TestPendingRollbackOffersNothing(t *testing.T) {
 		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 		assert.Equal(t, text, w.Node.PodManifest("velum.yaml"))
 		assert.Len(t, w.record().Denied, denials)
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Killed after the write and before kubelet's start, nothing runs at the next start: that is the apply's doing.
@@ -20,7 +20,7 @@ func TestKilledBeforeTheStartIsStillRolledBack(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
 		w.Node.SetKubelet(false)
-		w.agent.Progress = func(p agent.Progress) {
+		w.agent.Progress = func(p status.Progress) {
 			if p.Phase == "waiting" {
 				w.Node.EndPod("velum.yaml")
 				kill()

@@ -5,6 +5,9 @@ package agent
 import (
 	"sync"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // Notifier tells the service manager how the loop is doing.
@@ -19,36 +22,36 @@ type Notifier interface {
 // listens. It is safe for concurrent use.
 type board struct {
 	notify  Notifier
-	watched *watched
+	watched *watch.Watched
 	now     func() time.Time
 
 	mu      sync.Mutex // guards what follows
-	status  Status
-	found   Status        // by the last cycle
+	status  status.Status
+	found   status.Status // by the last cycle
 	changed chan struct{} // closed, and another one made, when the status changes
 
 	hearing sync.Mutex // guards hearers, also while they hear
-	hearers map[int]func(Progress)
+	hearers map[int]func(status.Progress)
 	nextID  int
 }
 
 // show shows what a cycle has found.
-func (b *board) show(s Status) {
+func (b *board) show(s status.Status) {
 	b.mu.Lock()
 	b.found = s
-	s = b.watched.correct(s)
+	s = b.watched.Correct(s)
 	b.status = s
 	b.announceChange()
 	b.mu.Unlock()
-	b.notify.Status(Sentence(s))
+	b.notify.Status(status.Sentence(s))
 	b.notify.Turned()
 }
 
 // correct shows at once what was seen beside a running cycle, which may take long.
 func (b *board) correct() {
 	b.mu.Lock()
-	s := b.watched.correct(b.found)
-	changed := b.status.State != StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
+	s := b.watched.Correct(b.found)
+	changed := b.status.State != status.StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
 	if changed {
 		s.Progress, s.Pulls, s.Interrupted = b.status.Progress, b.status.Pulls, b.status.Interrupted
 		b.status = s
@@ -56,7 +59,7 @@ func (b *board) correct() {
 	}
 	b.mu.Unlock()
 	if changed {
-		b.notify.Status(Sentence(s))
+		b.notify.Status(status.Sentence(s))
 	}
 }
 
@@ -75,7 +78,7 @@ func (b *board) announceChange() {
 }
 
 // Status is the node as of the last cycle, with the progress of the one that runs.
-func (b *board) Status() Status {
+func (b *board) Status() status.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.status
@@ -83,7 +86,7 @@ func (b *board) Status() Status {
 
 // Listen calls f with all progress until the returned function has returned. f must
 // neither wait for the loop nor take its time: the work waits for it.
-func (b *board) Listen(f func(Progress)) (stop func()) {
+func (b *board) Listen(f func(status.Progress)) (stop func()) {
 	b.hearing.Lock()
 	defer b.hearing.Unlock()
 	id := b.nextID
@@ -98,15 +101,15 @@ func (b *board) Listen(f func(Progress)) (stop func()) {
 
 // progress shows how far the work is and passes it on. The zero Progress says only that
 // the loop lives.
-func (b *board) progress(p Progress) {
+func (b *board) progress(p status.Progress) {
 	defer b.notify.Turned()
 	if p.Phase == "" {
 		return
 	}
 	b.mu.Lock()
 	b.status.Progress = &p
-	b.status.Pulls = Pulling(b.status.Pulls, p)
-	if p.Phase == phaseWaiting || p.Phase == phaseProving {
+	b.status.Pulls = status.Pulling(b.status.Pulls, p)
+	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
 		b.applying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
 	}
 	b.mu.Unlock()
@@ -118,7 +121,7 @@ func (b *board) progress(p Progress) {
 }
 
 // interrupted shows that something goes on after a person's request.
-func (b *board) interrupted(cut *Interruption) {
+func (b *board) interrupted(cut *status.Interruption) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Interrupted = cut
@@ -132,24 +135,15 @@ func (b *board) begin(reason string) {
 	b.applying(reason)
 	s := b.status
 	b.mu.Unlock()
-	b.notify.Status(Sentence(s))
+	b.notify.Status(status.Sentence(s))
 }
 
 // applying changes the state in the status while something is under way. The
 // caller holds the lock.
 func (b *board) applying(reason string) {
-	if b.status.State != StateApplying {
-		b.status.State, b.status.Since, b.status.Reason = StateApplying, b.now().UTC(), reason
-		b.status.Reasons = []Reason{{Kind: KindApplying, Text: reason}}
+	if b.status.State != status.StateApplying {
+		b.status.State, b.status.Since, b.status.Reason = status.StateApplying, b.now().UTC(), reason
+		b.status.Reasons = []status.Reason{{Kind: status.KindApplying, Text: reason}}
 		b.announceChange()
 	}
-}
-
-// Sentence is a status in one line, its times as in all texts of a status.
-func Sentence(s Status) string {
-	text := string(s.State) + ": " + s.Reason
-	if s.NextCheck != nil {
-		text += "; next check " + s.NextCheck.UTC().Format(time.RFC3339)
-	}
-	return text
 }

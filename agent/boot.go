@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -23,7 +25,7 @@ const bootPatience = 5 * time.Second
 // and needs nobody's approval. It asks no registry, and offers nothing: what a
 // template does not name stays as it is. The caller sees to it that kubelet has not
 // started.
-func (a *Agent) Boot(ctx context.Context) ([]BootStep, error) {
+func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	c, err := a.begin(ctx, errand{})
 	if err != nil {
 		return nil, err
@@ -38,15 +40,15 @@ func (a *Agent) Boot(ctx context.Context) ([]BootStep, error) {
 	if a.Policy.PullPolicy == manifests.PullIfNotPresent {
 		inv.Held = c.heldInTime(ctx)
 	}
-	steps := AtBoot(inv, a.records.Record, a.Policy, a.Now())
+	steps := plan.AtBoot(inv, a.records.Record, a.Policy, a.Now())
 	for n := range steps {
 		c.boot(ctx, &steps[n])
 	}
-	return slices.DeleteFunc(steps, func(s BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
+	return slices.DeleteFunc(steps, func(s plan.BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
 // heldInTime is what the node holds, nothing where nobody says so in time.
-func (c *cycle) heldInTime(ctx context.Context) []HeldImage {
+func (c *cycle) heldInTime(ctx context.Context) []node.HeldImage {
 	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
 	held, err := c.Images.Held(ctx)
@@ -56,13 +58,13 @@ func (c *cycle) heldInTime(ctx context.Context) []HeldImage {
 	return held
 }
 
-func (c *cycle) boot(ctx context.Context, s *BootStep) {
+func (c *cycle) boot(ctx context.Context, s *plan.BootStep) {
 	switch {
-	case s.Do == StepWrite:
+	case s.Do == plan.StepWrite:
 		s.Err = c.writeAtBoot(ctx, s)
-	case s.Do == StepRemove:
+	case s.Do == plan.StepRemove:
 		s.Err = c.restarter.Remove(ctx, s.Step)
-	case s.ours: // a system that was rolled back, or a kill after the write
+	case s.IsRendered: // a system that was rolled back, or a kill after the write
 		c.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
 		c.records.SaveSoon(ctx, s.File)
 		return
@@ -75,12 +77,12 @@ func (c *cycle) boot(ctx context.Context, s *BootStep) {
 
 // writeAtBoot writes a pod manifest. What its override says no more is kept first: who
 // goes on after a kill must not go back to it.
-func (c *cycle) writeAtBoot(ctx context.Context, s *BootStep) error {
+func (c *cycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
 	before, is := c.records.Record.Overrides[s.File]
 	if !is {
 		return c.restarter.Write(ctx, s.Step)
 	}
-	c.records.Record.EndPlaces(s.File, s.Data, s.ends)
+	c.records.Record.EndPlaces(s.File, s.Data, s.Ends)
 	err := c.records.Save(ctx)
 	if err == nil {
 		err = c.restarter.Write(ctx, s.Step)

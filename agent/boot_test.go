@@ -11,17 +11,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // reboot is a reboot: what the package brought meanwhile is rendered before kubelet
 // starts, and the daemon starts last.
-func (w *world) reboot() []agent.BootStep {
+func (w *world) reboot() []plan.BootStep {
 	w.t.Helper()
 	w.Node.PowerOff()
 	steps, err := w.Agent().Boot(w.t.Context())
 	require.NoError(w.t, err)
-	require.NoError(w.t, agent.BootErrors(steps))
+	require.NoError(w.t, plan.BootErrors(steps))
 	w.Node.SetKubelet(true)
 	w.Node.Sync()
 	w.restart()
@@ -34,7 +38,7 @@ func (w *world) brings(tag string) {
 }
 
 // becomes asserts what Boot did with the only pod manifest.
-func becomes(t *testing.T, steps []agent.BootStep, do agent.Verb, reason string) {
+func becomes(t *testing.T, steps []plan.BootStep, do plan.Verb, reason string) {
 	t.Helper()
 	if do == "" && reason == "" {
 		assert.Empty(t, steps)
@@ -51,12 +55,12 @@ func TestPodsStartWithTheTemplatesOfTheNewSystem(t *testing.T) {
 		w, first := running(t)
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		w.brings("4.0.1-rev1")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum")-1, "it started once since the boot")
 		w.check()
 		s := w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.True(t, image(s, "velum.yaml", "velum").Adopted)
 		w.idle()
 		assert.NotEqual(t, first.Digest, second.Digest)
@@ -69,7 +73,7 @@ func TestABootAppliesNoOffer(t *testing.T) {
 		w, first := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "2.1")
 		s := w.check()
-		require.Equal(t, agent.StateStaged, s.State)
+		require.Equal(t, status.StateStaged, s.State)
 		becomes(t, w.reboot(), "", "")
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
@@ -80,7 +84,7 @@ func TestATemplateThatChangesNoImage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "hostNetwork")
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.0-rev1\n")
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -102,7 +106,7 @@ func TestWhatABootLeaves(t *testing.T) {
 		}, "it is not what the agent wrote last"},
 		"another operation": {func(w *world) { w.brings("4.0.1-rev1"); w.Grain.SetBusy("the grain is true") }, "the grain is true"},
 		"a person's hold": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "wait"})
+			_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "wait"})
 			require.NoError(w.t, err)
 			w.brings("4.0.1-rev1")
 		}, "hold: everything: wait"},
@@ -111,15 +115,15 @@ func TestWhatABootLeaves(t *testing.T) {
 			w.brings("4.0.1-rev1")
 		}, "freeze"},
 		"a denied tag": {func(w *world) {
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Deny: []string{"4.0.1*"}} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Deny: []string{"4.0.1*"}} }
 			w.brings("4.0.1-rev1")
 		}, "4.0.1-rev1 refused by deny"},
 		"signatures are required": {func(w *world) {
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Signatures: agent.SignaturesRequire} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Signatures: policy.SignaturesRequire} }
 			w.brings("4.0.1-rev1")
 		}, "not known to be signed"},
 		"the configuration follows another tag": {func(w *world) {
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Follow: "4.0.1-rev1"} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Follow: "4.0.1-rev1"} }
 		}, ""},
 		"a template that is none": {func(w *world) { w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod")) }, "template"},
 		"not on the node": {func(w *world) {
@@ -163,10 +167,10 @@ func TestABootWithIfNotPresent(t *testing.T) {
 		w.Node.Hold(velum+":4.0.1-rev1", second.Digest)
 		w.Registry.Down(errors.New("away"))
 		w.brings("4.0.1-rev1")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
-		becomes(t, w.boots(), agent.StepWrite, "its template is new") // a pod that is not there starts late, and not worse
+		becomes(t, w.boots(), plan.StepWrite, "its template is new") // a pod that is not there starts late, and not worse
 	})
 }
 
@@ -176,13 +180,13 @@ func TestABootWithPodsThatComeAndGo(t *testing.T) {
 		w, _ := running(t)
 		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
 		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
-		becomes(t, w.reboot(), agent.StepWrite, "its template is new")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is new")
 		w.runs("db.yaml", "db", db.Digest)
 		w.check()
 		w.look()
 		w.idle()
 		w.Node.PutTemplate("db.yaml", nil)
-		becomes(t, w.reboot(), agent.StepRemove, "its template is gone")
+		becomes(t, w.reboot(), plan.StepRemove, "its template is gone")
 		assert.Empty(t, w.Node.PodManifest("db.yaml"))
 		w.Node.PutTemplate("more.yaml", podYAML("more", "more="+mariadb+":__TAG__"))
 		becomes(t, w.reboot(), "", "no tag is known for __TAG__")
@@ -203,7 +207,7 @@ func TestABootWithAShortTag(t *testing.T) {
 					w.check()
 					want = velum + ":4.0.1-rev1\n"
 				}
-				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 				assert.Contains(t, w.Node.PodManifest("velum.yaml"), want)
 				w.runs("velum.yaml", "velum", second.Digest)
 			})
@@ -227,7 +231,7 @@ func TestABootAfterARollback(t *testing.T) {
 		w.Node.PowerOff()
 		steps, err := w.Agent().Boot(t.Context())
 		require.NoError(t, err)
-		becomes(t, steps, agent.StepWrite, "its template is another")
+		becomes(t, steps, plan.StepWrite, "its template is another")
 		w.restart()
 		w.look() // before kubelet has started anything
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.1-rev1\n")
@@ -247,7 +251,7 @@ func TestABootWithAnOlderEtcAndADenial(t *testing.T) {
 		pinned := w.Node.PodManifest("velum.yaml")
 		require.NotEqual(t, older, pinned)
 		w.Node.PutPodManifest("velum.yaml", []byte(older))
-		becomes(t, w.reboot(), agent.StepWrite, "")
+		becomes(t, w.reboot(), plan.StepWrite, "")
 		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.look()
@@ -269,7 +273,7 @@ func TestABootAfterARollbackOfMoreContainers(t *testing.T) {
 		w.apply()
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "mariadb")
 		w.brings("4.0.0")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		without := w.Node.PodManifest("velum.yaml")
 		assert.NotContains(t, without, "mariadb")
 		becomes(t, w.reboot(), "", "")
@@ -304,7 +308,7 @@ func TestABootThatCannotWrite(t *testing.T) {
 		a.Files = fullFor{w.Node, "db.yaml"}
 		steps, err := a.Boot(t.Context())
 		require.NoError(t, err)
-		require.ErrorContains(t, agent.BootErrors(steps), "db.yaml: no space left on device")
+		require.ErrorContains(t, plan.BootErrors(steps), "db.yaml: no space left on device")
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1")
 		assert.Empty(t, w.Node.PodManifest("db.yaml"))
 	})
@@ -312,11 +316,11 @@ func TestABootThatCannotWrite(t *testing.T) {
 
 // fullFor has no room for one file.
 type fullFor struct {
-	agent.PodFiles
+	node.PodFiles
 	name string
 }
 
-func (f fullFor) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+func (f fullFor) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	if was.Name == f.name {
 		return errors.New("no space left on device")
 	}

@@ -12,12 +12,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// boots is a boot up to kubelet's start.
-func (w *world) boots() []agent.BootStep {
+func (w *world) boots() []plan.BootStep {
 	w.t.Helper()
 	w.Node.PowerOff()
 	steps, err := w.Agent().Boot(w.t.Context())
@@ -25,18 +29,17 @@ func (w *world) boots() []agent.BootStep {
 	return steps
 }
 
-// A hold is one on a removal, too.
 func TestABootRemovesNothingThatIsHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold   func(w *world)
 		reason string
 	}{
 		"everything": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "wait"})
+			_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "wait"})
 			require.NoError(w.t, err)
 		}, "hold: everything: wait"},
 		"its image": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, agent.PersonHold{Reason: "wait"})
+			_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, record.PersonHold{Reason: "wait"})
 			require.NoError(w.t, err)
 		}, "hold: " + velum + ": wait"},
 		"frozen": {func(w *world) { w.Policy.Freeze = w.Clock.Now().Add(time.Hour) }, "freeze: nothing is applied before"},
@@ -73,7 +76,7 @@ func TestABootThatCannotWriteEndsNoOverride(t *testing.T) {
 		a.Files = fullFor{w.Node, "velum.yaml"}
 		steps, err := a.Boot(t.Context())
 		require.NoError(t, err)
-		require.ErrorContains(t, agent.BootErrors(steps), "velum.yaml: no space left on device")
+		require.ErrorContains(t, plan.BootErrors(steps), "velum.yaml: no space left on device")
 		assert.NotEmpty(t, w.Node.PodManifest("zz.yaml"))
 		assert.Equal(t, was, w.record().Overrides)
 	})
@@ -91,7 +94,7 @@ func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
 				w.check()
 				w.bad(2, "2.1")
 				out, _ := w.apply()
-				require.Equal(t, agent.ResultFailed, out[0].Result)
+				require.Equal(t, status.ResultFailed, out[0].Result)
 				pinned := w.Node.PodManifest("velum.yaml")
 				w.brings("4.0.0-rev2")
 				becomes(t, w.boots(), "", "refused by failed")
@@ -105,13 +108,13 @@ func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
 // has led to it.
 func TestABootWithASignedTemplate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, v := signing(t, agent.SignaturesRequire)
+		w, v := signing(t, policy.SignaturesRequire)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
 		v.Sign(second.Digest, "sha256:ours")
 		w.check()
 		require.True(t, w.Node.Pinned(velum, second.Digest))
 		w.brings("4.0.0-rev2")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }
@@ -168,11 +171,11 @@ func TestABootBringsNoOtherConfiguration(t *testing.T) {
 func TestABootIntoAnotherRepository(t *testing.T) {
 	const next = "registry.suse.com/caasp/v4.5/velum"
 	for tag, c := range map[string]struct {
-		do     agent.Verb
+		do     plan.Verb
 		reason string
 	}{
-		"4.0.1-rev1": {agent.StepWrite, "its template is another"},
-		"4.0.0-rev1": {agent.StepWrite, "its template is another"},
+		"4.0.1-rev1": {plan.StepWrite, "its template is another"},
+		"4.0.0-rev1": {plan.StepWrite, "its template is another"},
 		"3.9.9-rev1": {"", next + ":3.9.9-rev1: lower than 4.0.0-rev1"},
 	} {
 		t.Run(tag, func(t *testing.T) {
@@ -211,7 +214,7 @@ func TestABootAfterARollbackOfTheSystem(t *testing.T) {
 		older := w.Node.PodManifest("velum.yaml")
 		w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		w.brings("4.0.1-rev1")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.check()
 		w.Node.PowerOff()
 		w.Node.PutTemplate("velum.yaml", first)
@@ -219,19 +222,19 @@ func TestABootAfterARollbackOfTheSystem(t *testing.T) {
 		becomes(t, w.reboot(), "", "")
 		third := w.Registry.Release(velum, "4.0.2", 1, "1.1")
 		w.brings("4.0.2-rev1")
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", third.Digest)
 	})
 }
 
 // killedAt dies before a write, or after it and before the record is kept.
 type killedAt struct {
-	agent.PodFiles
+	node.PodFiles
 	before bool
 	die    func()
 }
 
-func (k killedAt) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+func (k killedAt) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	k.die()
 	if k.before {
 		return errors.New("killed")
@@ -267,7 +270,7 @@ func TestABootThatIsKilled(t *testing.T) {
 				w.runs("velum.yaml", "velum", second.Digest)
 				w.Registry.Release(velum, "4.0.2", 1, "1.1")
 				w.brings("4.0.2-rev1")
-				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "4.0.1")
 			})
 		})
@@ -293,7 +296,7 @@ func TestABootThatIsKilledBeforeItsWrite(t *testing.T) {
 		w.Node.SetKubelet(true)
 		w.Node.Sync()
 		w.runs("velum.yaml", "velum", first.Digest)
-		becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }
@@ -307,7 +310,7 @@ func TestABootTakesNoHeldImageAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, _ := running(t)
-				_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, agent.PersonHold{Reason: "wait"})
+				_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, record.PersonHold{Reason: "wait"})
 				require.NoError(t, err)
 				w.Node.PutTemplate("velum.yaml", template)
 				becomes(t, w.boots(), "", "hold: "+velum+": wait")
@@ -330,7 +333,7 @@ func TestABootThatEndsAPartOfAnOverride(t *testing.T) {
 		require.Len(t, w.record().Overrides["velum.yaml"].Images, 2)
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.1-rev1", "db="+mariadb+":10.0-rev1"))
-		becomes(t, w.boots(), agent.StepWrite, "its template is another")
+		becomes(t, w.boots(), plan.StepWrite, "its template is another")
 		wrote := w.Node.PodManifest("velum.yaml")
 		assert.Contains(t, wrote, velum+":4.0.1-rev1\n")
 		assert.Contains(t, wrote, db.Digest)
@@ -368,8 +371,8 @@ func TestABootEndsAYesToSomethingElse(t *testing.T) {
 				require.Len(t, w.record().Approved, 1)
 				other := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 				w.brings(c.tag)
-				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
-				want := map[string]agent.Release{"the same": next, "another": other}[name].Digest
+				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
+				want := map[string]release.Release{"the same": next, "another": other}[name].Digest
 				w.runs("velum.yaml", "velum", want)
 				starts := w.Node.Starts("velum.yaml", "velum")
 				w.check()
@@ -412,7 +415,7 @@ func TestABootStartsWhatIsDeniedByNoOtherName(t *testing.T) {
 				mended := w.Registry.Release(velum, "4.0.0", 2, "2.2")
 				w.check()
 				r := w.record()
-				r.Denied = map[string]agent.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
+				r.Denied = map[string]record.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
 				require.NoError(t, w.Disk.Save(t.Context(), r))
 				w.Node.Hold(velum+":4.0.0-rev2", bad.Digest)
 				w.brings("4.0.0-rev2")
@@ -420,7 +423,7 @@ func TestABootStartsWhatIsDeniedByNoOtherName(t *testing.T) {
 					becomes(t, w.boots(), "", "refused by failed")
 					return
 				}
-				becomes(t, w.reboot(), agent.StepWrite, "its template is another")
+				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 				w.runs("velum.yaml", "velum", mended.Digest)
 			})
 		})
@@ -432,7 +435,7 @@ func TestABootWithATemplateThatNamesADigest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+"@"+first.Digest.String()))
-		becomes(t, w.boots(), agent.StepWrite, "its template is another")
+		becomes(t, w.boots(), plan.StepWrite, "its template is another")
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+"@"+first.Digest.String())
 	})
 }
@@ -451,7 +454,7 @@ func TestABootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 		w.look()
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Node.PutPodManifest("velum.yaml", short)
-		becomes(t, w.boots(), agent.StepWrite, "")
+		becomes(t, w.boots(), plan.StepWrite, "")
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 	})
 }
@@ -462,11 +465,11 @@ func TestABootGoesByTheLastAnswer(t *testing.T) {
 		w, first := running(t)
 		bad := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		r := w.record()
-		then := agent.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: first.Digest}
-		now := agent.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: bad.Digest}
-		r.Offers[velum+":4.0.1-rev1 (as written)"] = agent.Remembered{At: w.Clock.Now().Add(-time.Hour), Follow: then}
-		r.Offers[velum+":4.0.1-rev1"] = agent.Remembered{At: w.Clock.Now(), Follow: now}
-		r.Denied = map[string]agent.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
+		then := release.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: first.Digest}
+		now := release.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: bad.Digest}
+		r.Offers[velum+":4.0.1-rev1 (as written)"] = record.Answer{At: w.Clock.Now().Add(-time.Hour), Follow: then}
+		r.Offers[velum+":4.0.1-rev1"] = record.Answer{At: w.Clock.Now(), Follow: now}
+		r.Denied = map[string]record.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
 		require.NoError(t, w.Disk.Save(t.Context(), r))
 		w.brings("4.0.1-rev1")
 		becomes(t, w.boots(), "", "refused by failed")

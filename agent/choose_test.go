@@ -10,21 +10,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // What was above the tag that was followed may be below the one that is followed now.
 func TestWhatAnApplyHasLeftBehindIsNotNewer(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	for _, rev := range []string{"2", "3"} {
 		w.Registry.PublishBuild(velum, built(rev, april.Add(time.Hour), ""), "4.0.0-rev"+rev, "4.0.0-rev"+rev+"-build1.1")
 	}
 	w.check()
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	w.obey(agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3*"}})
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3*"}})
 	i := image(w.look(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	assert.Empty(t, i.Notes)
@@ -33,23 +34,23 @@ func TestWhatAnApplyHasLeftBehindIsNotNewer(t *testing.T) {
 // Where there is something newer, nobody waits for a build of what is followed.
 func TestPublishingIsNotWaitedForBesideSomethingNewer(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1-build9.9")
 	i := image(w.check(), "velum.yaml", "velum")
 	require.NotEmpty(t, i.Refused)
-	require.Equal(t, agent.RulePublishing, i.Refused[0].Rule)
+	require.Equal(t, policy.RulePublishing, i.Refused[0].Rule)
 	w.Registry.PublishBuild(velum, built("y", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	s := w.check()
 	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.Empty(t, image(s, "velum.yaml", "velum").Refused)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // Who wants rebuilds only misses no list of newer tags.
 func TestListThatIsAwayIsNotedWhereItCounts(t *testing.T) {
 	t.Parallel()
 	for updates, noted := range map[tags.Change]bool{tags.Rebuild: false, tags.Revision: true} {
-		w := follows(t, agent.Rule{Updates: updates})
+		w := follows(t, policy.Rule{Updates: updates})
 		w.Disk.Lose()
 		w.restart()
 		w.Registry.DownLists(errors.New("away"))
@@ -60,12 +61,12 @@ func TestListThatIsAwayIsNotedWhereItCounts(t *testing.T) {
 // A tag that the configuration follows may be below what runs: it was written there.
 func TestFollowedTagMayBeLower(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	w.check()
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	w.obey(agent.Rule{Updates: tags.Same, Follow: "4.0.0-rev1"})
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.obey(policy.Rule{Updates: tags.Same, Follow: "4.0.0-rev1"})
 	i := image(w.check(), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
 	assert.Equal(t, "4.0.0-rev1-build1.5", i.Offered.Tag)

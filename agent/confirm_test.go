@@ -12,12 +12,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // confirming is a node with velum current that reads what is new twice.
-func confirming(t *testing.T) (*world, agent.Release) {
+func confirming(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w, first := running(t)
 	w.Policy.ConfirmAfter = 30 * time.Second
@@ -29,7 +32,7 @@ func confirming(t *testing.T) (*world, agent.Release) {
 func (w *world) meanwhile(do func(n int)) {
 	n := 0
 	var said time.Duration
-	w.agent.Progress = func(p agent.Progress) {
+	w.agent.Progress = func(p status.Progress) {
 		if p.Phase != "confirming" {
 			return
 		}
@@ -65,7 +68,7 @@ func TestWhatTheNodeHasIsNotNew(t *testing.T) {
 		w.restart()
 		began := time.Now()
 		s := w.check()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Zero(t, time.Since(began))
 	})
 }
@@ -77,7 +80,7 @@ func TestDigestOfAMomentIsNotFollowed(t *testing.T) {
 		mangled := w.Registry.Publish(velum, "4.0.0-rev1")
 		w.meanwhile(func(int) { w.Registry.Tag(velum, "4.0.0-rev1", first.Digest) })
 		s := w.poll()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 		assert.Empty(t, w.Node.Names(mangled.Digest))
 		w.idle()
@@ -90,7 +93,7 @@ func TestTagThatVanishesBetweenTheReadingsIsAnAlarm(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.meanwhile(func(int) { w.Registry.Retract(velum, "4.0.0-rev1") })
 		s := w.poll()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "gone")
 	})
 }
@@ -99,7 +102,7 @@ func TestTagThatMovesOnIsReadUntilItRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		var last agent.Release
+		var last release.Release
 		w.meanwhile(func(n int) {
 			if n == 1 {
 				last = w.Registry.Release(velum, "4.0.0", 1, "1.3")
@@ -118,14 +121,14 @@ func TestTagThatNeverRestsIsLeftUntilLater(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.meanwhile(func(n int) { w.Registry.Release(velum, "4.0.0", 1, "2."+string(rune('0'+n))) })
 		s := w.poll()
-		assert.Equal(t, agent.StateStale, s.State)
+		assert.Equal(t, status.StateStale, s.State)
 		assert.Contains(t, s.Reason, "another digest at each of 4 readings")
 		assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").Running.Digest)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 		require.NotNil(t, s.Sources[0].RetryAt)
 		w.agent.Progress = nil
 		w.Clock.Add(10 * time.Minute)
-		s = w.cycle(agent.PollFailed)
+		s = w.cycle(source.PollFailed)
 		assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 	})
 }
@@ -137,10 +140,10 @@ func TestNewerTagThatNeverRestsIsRefused(t *testing.T) {
 		w.meanwhile(func(n int) { w.Registry.Release(velum, "4.0.0", 2, "2."+string(rune('0'+n))) })
 		s := w.check()
 		i := image(s, "velum.yaml", "velum")
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Nil(t, i.Offered)
 		require.NotEmpty(t, i.Refused)
-		assert.Equal(t, agent.RuleConfirm, i.Refused[0].Rule)
+		assert.Equal(t, policy.RuleConfirm, i.Refused[0].Rule)
 	})
 }
 
@@ -150,7 +153,7 @@ func TestSecondReadingThatFailsLeavesTheLastAnswer(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.meanwhile(func(int) { w.Registry.Down(errors.New("connection refused")) })
 		s := w.poll()
-		assert.Equal(t, agent.StateStale, s.State)
+		assert.Equal(t, status.StateStale, s.State)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 		assert.Equal(t, 1, s.Sources[0].Failures)
 	})
@@ -162,9 +165,9 @@ func TestStopBetweenTheReadingsBlamesNobodyAndKeepsNothing(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		ctx, stop := context.WithCancel(t.Context())
 		w.meanwhile(func(int) { stop() })
-		s, err := w.agent.Cycle(ctx, agent.PollDue)
+		s, err := w.agent.Cycle(ctx, source.PollDue)
 		require.NoError(t, err)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 		assert.Zero(t, s.Sources[0].Failures)
 		w.restart()
@@ -180,7 +183,7 @@ func TestPlanDoesNotWait(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		began := time.Now()
-		_, err := w.agent.Plan(t.Context(), agent.PollAll)
+		_, err := w.agent.Plan(t.Context(), source.PollAll)
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(began))
 	})

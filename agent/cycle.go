@@ -6,6 +6,15 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/stage"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // maxRounds bounds how often a cycle plans and acts, see isNext.
@@ -15,14 +24,14 @@ const maxRounds = 3
 // afterwards. Its error is of the cycle itself (the node could not be observed, the
 // record not be saved); what went wrong with one image or pod stands in the status, and
 // stops no other. An interruption by a person is no failure: the cycle is to be done again.
-func (a *Agent) Cycle(ctx context.Context, poll Poll) (Status, error) {
+func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
 	done, err := a.cycle(ctx, errand{poll: poll})
 	return done.status, err
 }
 
 // errand is what a cycle is for.
 type errand struct {
-	poll   Poll
+	poll   source.Poll
 	person bool     // a person waits for its steps: it stages only what they need
 	needs  []string // releases
 }
@@ -32,7 +41,7 @@ func (e errand) stages(release string) bool { return !e.person || slices.Contain
 
 // done is what a cycle came to.
 type done struct {
-	status     Status
+	status     status.Status
 	reported   bool // status is known: the cycle was not interrupted
 	results    results
 	unfinished *interruption // what a person's request has left; nil: nothing
@@ -43,11 +52,11 @@ type cycle struct {
 	*Agent
 	errand
 	log       *slog.Logger
-	progress  *Reporter
-	asker     *Asker
-	signs     *SignatureChecker
-	stager    *Stager
-	restarter *Restarter
+	progress  *status.Reporter
+	asker     *source.Asker
+	signs     *stage.SignatureChecker
+	stager    *stage.Stager
+	restarter *apply.Restarter
 	results   results
 }
 
@@ -99,65 +108,67 @@ func (a *Agent) cycle(ctx context.Context, e errand) (done, error) {
 // isNext reports whether a step can be done in this cycle still: what was staged in it
 // is applied in mode auto, what a pod that was rolled back is offered is staged, and
 // kept, and what the node was too busy for is written.
-func (c *cycle) isNext(s Step) bool {
+func (c *cycle) isNext(s plan.Step) bool {
 	switch {
-	case s.Do == StepDrop:
+	case s.Do == plan.StepDrop:
 		return true // also where the pod manifest's other steps have failed
-	case c.results.err(s.key()) != nil || c.results.missing(s) != "":
+	case c.results.err(s.Key()) != nil || c.results.missing(s) != "":
 		return false
-	case (s.Do == StepStage || s.Do == StepApply) && c.results.isDeferred(s.key()):
+	case (s.Do == plan.StepStage || s.Do == plan.StepApply) && c.results.isDeferred(s.Key()):
 		return false
-	case s.Do == StepApply:
+	case s.Do == plan.StepApply:
 		return s.Apply.Auto && !c.results.isApplied(s.File)
-	case s.Do == StepProve:
+	case s.Do == plan.StepProve:
 		return c.results.isApplied(s.File) // what an apply that was cut short had left to prove
 	}
-	return s.Do == StepStage || s.Do == StepKeep || s.Do == StepWrite
+	return s.Do == plan.StepStage || s.Do == plan.StepKeep || s.Do == plan.StepWrite
 }
 
 // ask asks as much as a cycle is for, and looks for signatures again. A person's request
 // interrupts both; then what was answered is not asked again, and who was being asked
 // comes last.
-func (c *cycle) ask(ctx context.Context, inv Inventory) (map[Question]Offer, error) {
+func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Question]source.Offer, error) {
 	round, qs := c.round(inv)
 	if c.person {
 		return c.asker.Ask(ctx, round, qs, true), nil
 	}
 	ctx, end := c.people.interruptible(ctx)
 	defer end()
-	if c.poll != PollNone {
+	if c.poll != source.PollNone {
 		round.TakeUp(c.unfinished)
 		c.unfinished = nil
 	}
 	offers := c.asker.Ask(ctx, round, qs, true)
 	if cut := c.interrupted(ctx, "poll", c.poll); cut != nil {
-		if c.poll != PollNone {
+		if c.poll != source.PollNone {
 			c.unfinished = round
 		}
 		return nil, cut
 	}
-	c.signs.VerifyAgain(ctx, c.poll == PollAll)
-	if cut := c.interrupted(ctx, "poll", PollNone); cut != nil {
+	c.signs.VerifyAgain(ctx, c.poll == source.PollAll)
+	if cut := c.interrupted(ctx, "poll", source.PollNone); cut != nil {
 		return nil, cut
 	}
 	return offers, nil
 }
 
 // round is a new round of questions, and the questions.
-func (c *cycle) round(inv Inventory) (*Round, []Question) {
-	views := survey(inv, c.records.Record.Overrides, c.Policy)
-	held, _ := inv.held()
-	return c.asker.NewRound(c.poll, held, running(inv, views)), questions(views, c.Policy)
+func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
+	views := follow.ReadPods(inv, c.records.Record.Overrides, c.Policy)
+	held, _ := inv.Digests()
+	return c.asker.NewRound(c.poll, held, follow.Running(inv, views)), follow.Questions(views, c.Policy)
 }
 
 // standing are the offers for what is followed now. A step may have moved a pod
 // on to another tag: what was just applied is then the last answer for it.
-func (c *cycle) standing(inv Inventory, asked map[Question]Offer) map[Question]Offer {
-	out := map[Question]Offer{}
-	for _, q := range questions(survey(inv, c.records.Record.Overrides, c.Policy), c.Policy) {
+func (c *cycle) standing(
+	inv node.Inventory, asked map[release.Question]source.Offer,
+) map[release.Question]source.Offer {
+	out := map[release.Question]source.Offer{}
+	for _, q := range follow.Questions(follow.ReadPods(inv, c.records.Record.Overrides, c.Policy), c.Policy) {
 		o, ok := asked[q]
 		if !ok {
-			o = LastOffer(&c.records.Record, q, errNotAsked)
+			o = source.LastOffer(&c.records.Record, q, release.ErrNotAsked)
 		}
 		out[q] = o
 	}
@@ -166,59 +177,59 @@ func (c *cycle) standing(inv Inventory, asked map[Question]Offer) map[Question]O
 
 // decide plans. What the node has against an apply is asked only where there is
 // one to hold: the question starts services that run on demand.
-func (c *cycle) decide(ctx context.Context, inv Inventory, offers map[Question]Offer) Plan {
-	plan := Decide(inv, offers, c.records.Record, c.Policy, c.Now())
-	if c.Readiness != nil && plan.isDown() {
+func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer) plan.Plan {
+	pl := plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+	if c.Readiness != nil && pl.IsDown() {
 		var err error
 		if inv.Unstarted, err = c.Readiness.Waiting(ctx); err != nil {
 			c.log.Debug("kubelet does not say why containers wait", "err", err)
 		}
-		plan = Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+		pl = plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
 	}
-	if c.Preconditions == nil || !slices.ContainsFunc(plan.Pods, func(p PodPlan) bool { return p.Change != "" }) {
-		return plan
+	if c.Preconditions == nil || !slices.ContainsFunc(pl.Pods, func(p plan.PodPlan) bool { return p.Change != "" }) {
+		return pl
 	}
 	if inv.Against = c.Preconditions.Holds(ctx); len(inv.Against) > 0 {
-		plan = Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+		pl = plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
 	}
-	return plan
+	return pl
 }
 
 // Plan is what the next cycle would do if it ran now, having asked as poll
 // says. It changes nothing on the node and keeps nothing.
-func (a *Agent) Plan(ctx context.Context, poll Poll) (Plan, error) {
+func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 	c, err := a.begin(ctx, errand{poll: poll})
 	if err != nil {
-		return Plan{}, err
+		return plan.Plan{}, err
 	}
 	inv, err := c.observe(ctx)
 	if err != nil {
-		return Plan{}, err
+		return plan.Plan{}, err
 	}
 	round, qs := c.round(inv)
 	return c.decide(ctx, inv, c.asker.Ask(ctx, round, qs, false)), nil
 }
 
 // observe observes the node.
-func (c *cycle) observe(ctx context.Context) (Inventory, error) {
+func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	observer := c.observer()
 	inv, err := observer.ObserveFiles(ctx)
 	if err != nil {
 		return inv, err
 	}
 	defer c.progress.Heartbeat()()
-	c.watched.forget()
+	c.watched.Forget()
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
 		return inv, err
 	}
 	if blocked := c.space.Blocked(); len(blocked) > 0 {
-		inv.Wanting, inv.Filesystem = blocked, filesystemOf(ctx, c.Pods, c.log)
+		inv.Wanting, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
 	}
 	return inv, nil
 }
 
-func (c *cycle) observer() Observer {
-	return Observer{
+func (c *cycle) observer() node.Observer {
+	return node.Observer{
 		Files: c.Files, Pods: c.Pods, Images: c.Images, Busy: c.Announcer.Busy, NodeName: c.Policy.NodeName, State: &c.nodes,
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
 // Two cycles, or a cycle and a person's plan, may decide with the same arguments at
@@ -26,14 +26,14 @@ func TestDecideIsPure(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 2, "1.1")
 	w.check()
 	inv, offers, rec, policy := w.agent.Arguments(t.Context())
-	want := agent.Decide(inv, offers, rec, policy, w.Clock.Now())
+	want := plan.Decide(inv, offers, rec, policy, w.Clock.Now())
 	require.NotEmpty(t, want.Pods)
-	atBoot := agent.AtBoot(inv, rec, policy, w.Clock.Now())
+	atBoot := plan.AtBoot(inv, rec, policy, w.Clock.Now())
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			assert.Equal(t, want, agent.Decide(inv, offers, rec, policy, w.Clock.Now()))
-			assert.Equal(t, atBoot, agent.AtBoot(inv, rec, policy, w.Clock.Now()))
+			assert.Equal(t, want, plan.Decide(inv, offers, rec, policy, w.Clock.Now()))
+			assert.Equal(t, atBoot, plan.AtBoot(inv, rec, policy, w.Clock.Now()))
 		})
 	}
 	group.Wait()

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // What was seen to be down while an apply restarted it is no news when the apply has
@@ -26,7 +27,7 @@ func TestContainerThatAnApplyRestartsIsNeverFailed(t *testing.T) {
 		pass(time.Minute)
 		states, stop := watched(l)
 		l.Node.SetKubelet(false)
-		done := make(chan []agent.Outcome, 1)
+		done := make(chan []status.Outcome, 1)
 		go func() {
 			out, err := l.Apply(t.Context(), nil, false, nil)
 			assert.NoError(t, err)
@@ -35,11 +36,11 @@ func TestContainerThatAnApplyRestartsIsNeverFailed(t *testing.T) {
 		pass(3 * time.Second) // as kubelet and the container's grace may take
 		l.Node.SetKubelet(true)
 		l.Node.Sync()
-		require.Equal(t, agent.ResultApplied, (<-done)[0].Result)
+		require.Equal(t, status.ResultApplied, (<-done)[0].Result)
 		pass(10 * time.Second)
 		stop()
 		l.runs("velum.yaml", "velum", next.Digest)
-		assert.NotContains(t, states(), agent.StateFailed)
+		assert.NotContains(t, states(), status.StateFailed)
 	})
 }
 
@@ -79,7 +80,7 @@ func TestContainerThatAnUnaskedApplyRestartsIsNeverFailed(t *testing.T) {
 		stop()
 		require.Equal(t, int32(2), stops.Load())
 		l.runs("velum.yaml", "two", next.Digest)
-		assert.NotContains(t, states(), agent.StateFailed)
+		assert.NotContains(t, states(), status.StateFailed)
 	})
 }
 
@@ -95,11 +96,11 @@ func TestPodThatWasNotStartedStaysFailedAfterAReload(t *testing.T) {
 		pass(time.Hour)
 		down := image(l.Status(), "other.yaml", "other").Down
 		require.NotNil(t, down)
-		require.Equal(t, agent.StateFailed, l.Status().State)
+		require.Equal(t, status.StateFailed, l.Status().State)
 		a := l.Agent()
 		a.Now, a.Events = l.now, l.Node
 		require.NoError(t, l.Reconfigure(t.Context(), a, 12*time.Hour))
-		assert.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateFailed, l.Status().State, l.Status().Reason)
 		assert.Equal(t, down.Since, image(l.Status(), "other.yaml", "other").Down.Since)
 	})
 }
@@ -117,7 +118,7 @@ func TestDownIsToldAlikeByWhoReadsTheStatus(t *testing.T) {
 	require.Equal(t, "velum.yaml: velum was not started", s.Reason)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	var read agent.Status
+	var read status.Status
 	require.NoError(t, json.Unmarshal(text, &read))
 	assert.Equal(t, "was not started", image(read, "velum.yaml", "velum").Down.String())
 }
@@ -134,16 +135,16 @@ func TestEventsInAnApplyLeaveItsState(t *testing.T) {
 		go func() {
 			for range 5 {
 				slowly(3 * time.Second)
-				assert.Equal(t, agent.StateApplying, l.Status().State, l.Status().Reason)
-				l.Node.Tell(agent.RuntimeEvent{})
+				assert.Equal(t, status.StateApplying, l.Status().State, l.Status().Reason)
+				l.Node.Tell(watch.RuntimeEvent{})
 			}
 			l.Node.SetKubelet(true)
 			l.Node.Sync()
 		}()
 		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		pass(10 * time.Second)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 	})
 }

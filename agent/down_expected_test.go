@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Only a followed container that kubelet has been told of has to run.
@@ -19,27 +20,27 @@ func TestContainersThatNeedNotRun(t *testing.T) {
 	pinned := velum + "@sha256:" + strings.Repeat("0", 64)
 	for name, c := range map[string]struct {
 		change func(w *world)
-		state  agent.State
+		state  status.State
 	}{
 		"one that its template adds": {func(w *world) {
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "new="+velum+":4.0.0"))
-		}, agent.StateStaged},
+		}, status.StateStaged},
 		"one that follows nothing": {func(w *world) {
 			w.Node.SetKubelet(false)
 			w.Node.PutPodManifest("other.yaml", rendered("other", "other="+pinned))
-		}, agent.StateCurrent},
+		}, status.StateCurrent},
 		"one that its template pins": {func(w *world) {
 			w.Node.SetKubelet(false)
 			w.Node.Restart("velum.yaml", "velum")
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+pinned))
-		}, agent.StateStaged},
+		}, status.StateStaged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.Registry.Release(velum, "4.0.0", 1, "1.1")
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-			require.Equal(t, agent.StateCurrent, w.check().State)
+			require.Equal(t, status.StateCurrent, w.check().State)
 			c.change(w)
 			w.check()
 			w.Clock.Add(time.Hour)
@@ -56,7 +57,7 @@ func notStarted(t *testing.T) *world {
 	w.Node.SetKubelet(false)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, agent.StateApplying, w.check().State)
+	require.Equal(t, status.StateApplying, w.check().State)
 	return w
 }
 
@@ -67,13 +68,13 @@ func TestContainerIsMissedSinceNowWhereTheClockWasWrong(t *testing.T) {
 	w.Clock.Add(-1000 * time.Hour)
 	s := w.look()
 	assert.Equal(t, w.Clock.Now(), image(s, "velum.yaml", "velum").Down.Since)
-	assert.Equal(t, agent.StateApplying, s.State, s.Reason)
+	assert.Equal(t, status.StateApplying, s.State, s.Reason)
 }
 
 // What kubelet says of another pod's container of the same name is of that.
 func TestKubeletsWordIsOfItsPodAlone(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]agent.Waiting{
+	for name, wait := range map[string]node.Waiting{
 		"another pod":       {Namespace: "default", Pod: "other-node1"},
 		"another namespace": {Namespace: "kube-system", Pod: "velum-node1"},
 	} {
@@ -81,9 +82,9 @@ func TestKubeletsWordIsOfItsPodAlone(t *testing.T) {
 			t.Parallel()
 			w := notStarted(t)
 			wait.Container, wait.Reason = "velum", "ErrImagePull"
-			w.agent.Readiness = &kubeletSays{waiting: []agent.Waiting{wait}}
+			w.agent.Readiness = &kubeletSays{waiting: []node.Waiting{wait}}
 			s := w.look()
-			assert.Equal(t, agent.StateApplying, s.State, s.Reason)
+			assert.Equal(t, status.StateApplying, s.State, s.Reason)
 		})
 	}
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // observed is a loop whose node tells when containers start and end, and on which
@@ -31,7 +37,7 @@ func observed(t *testing.T) *looped {
 	go func() { l.ended <- l.Run(ctx) }()
 	s, err := l.Check(t.Context(), nil)
 	require.NoError(t, err)
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	pass(time.Minute)
 	return l
 }
@@ -45,7 +51,7 @@ func TestContainerThatEndsIsFailedWithinTwoSeconds(t *testing.T) {
 		l.Node.Restart("velum.yaml", "velum")
 		pass(2 * time.Second)
 		s := l.Status()
-		require.Equal(t, agent.StateFailed, s.State)
+		require.Equal(t, status.StateFailed, s.State)
 		assert.Equal(t, "velum.yaml: velum does not run (exit code 0)", s.Reason)
 		i := image(s, "velum.yaml", "velum")
 		assert.Nil(t, i.Running)
@@ -54,13 +60,13 @@ func TestContainerThatEndsIsFailedWithinTwoSeconds(t *testing.T) {
 		assert.Equal(t, "failed", l.Grain.Last().State)
 		assert.Equal(t, s.Reason, l.Grain.Last().Reason)
 		pass(time.Hour)
-		assert.Equal(t, agent.StateFailed, l.Status().State, "as long as it is so")
+		assert.Equal(t, status.StateFailed, l.Status().State, "as long as it is so")
 
 		l.Node.SetKubelet(true)
 		l.Node.Sync()
 		pass(2 * time.Second)
 		s = l.Status()
-		assert.Equal(t, agent.StateCurrent, s.State, "and not for ever: "+s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, "and not for ever: "+s.Reason)
 		assert.NotNil(t, image(s, "velum.yaml", "velum").Running)
 	})
 }
@@ -72,7 +78,7 @@ func TestContainerThatIsStartedAgainAtOnceIsNotFailed(t *testing.T) {
 		defer l.end()
 		l.Node.Restart("velum.yaml", "velum")
 		pass(2 * time.Second)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 		assert.Equal(t, 2, l.Node.Starts("velum.yaml", "velum"))
 	})
 }
@@ -83,7 +89,7 @@ func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
 		l := observed(t)
 		defer l.end()
 		pulling := make(chan struct{})
-		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error {
+		l.Node.OnStage = func(ctx context.Context, _ release.Release) error {
 			select {
 			case <-pulling:
 			case <-ctx.Done():
@@ -98,7 +104,7 @@ func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
 		changed := l.Changed()
 		pass(2 * time.Second)
 		s := l.Status()
-		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		assert.NotNil(t, image(s, "velum.yaml", "velum").Down)
 		select {
 		case <-changed:
@@ -107,7 +113,7 @@ func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
 		}
 		close(pulling)
 		pass(time.Second)
-		assert.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateFailed, l.Status().State, l.Status().Reason)
 		assert.NotEmpty(t, l.Status().Updates, "and the pull went on")
 	})
 }
@@ -120,12 +126,12 @@ func TestEventsAreBoundedInTheirEffect(t *testing.T) {
 		defer l.end()
 		pass(9 * time.Minute)
 		before := l.Status().Written
-		l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
-		l.Node.Tell(agent.RuntimeEvent{ContainerID: "other"})
+		l.Node.Tell(watch.RuntimeEvent{ContainerID: "other", Ended: true})
+		l.Node.Tell(watch.RuntimeEvent{ContainerID: "other"})
 		pass(5 * time.Second)
 		assert.Equal(t, before, l.Status().Written, "nothing of ours")
 		for range 100 {
-			l.Node.Tell(agent.RuntimeEvent{})
+			l.Node.Tell(watch.RuntimeEvent{})
 		}
 		pass(time.Second)
 		first := l.Status().Written
@@ -135,13 +141,13 @@ func TestEventsAreBoundedInTheirEffect(t *testing.T) {
 	})
 }
 
-type kubeletSays struct{ waiting []agent.Waiting }
+type kubeletSays struct{ waiting []node.Waiting }
 
-func (kubeletSays) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
-	return agent.Verdict{}, nil
+func (kubeletSays) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
+	return apply.Verdict{}, nil
 }
 
-func (k *kubeletSays) Waiting(context.Context) ([]agent.Waiting, error) { return k.waiting, nil }
+func (k *kubeletSays) Waiting(context.Context) ([]node.Waiting, error) { return k.waiting, nil }
 
 // A new pod is being started, until kubelet says that it cannot be, or for too long.
 func TestPodThatIsNewIsStartingAndThenFailed(t *testing.T) {
@@ -154,25 +160,25 @@ func TestPodThatIsNewIsStartingAndThenFailed(t *testing.T) {
 	w.restart()
 	w.agent.Readiness = says
 	s := w.check()
-	require.Equal(t, agent.StateApplying, s.State, s.Reason)
+	require.Equal(t, status.StateApplying, s.State, s.Reason)
 	assert.Equal(t, "velum.yaml: velum is not started yet", s.Reason)
-	wait := agent.Waiting{Namespace: "default", Pod: "velum-node1", Container: "velum", Reason: "ContainerCreating"}
-	says.waiting = []agent.Waiting{wait}
+	wait := node.Waiting{Namespace: "default", Pod: "velum-node1", Container: "velum", Reason: "ContainerCreating"}
+	says.waiting = []node.Waiting{wait}
 	w.Clock.Add(time.Minute)
 	assert.Equal(t, "velum.yaml: velum is not started yet: ContainerCreating", w.look().Reason)
 	wait.Reason, wait.Message = "ErrImagePull", "connection refused"
-	says.waiting = []agent.Waiting{wait}
+	says.waiting = []node.Waiting{wait}
 	s = w.look()
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Equal(t, "velum.yaml: velum was not started: ErrImagePull: connection refused", s.Reason)
 	says.waiting = nil
-	assert.Equal(t, agent.StateApplying, w.look().State)
+	assert.Equal(t, status.StateApplying, w.look().State)
 	w.Clock.Add(4 * time.Minute)
 	s = w.look()
-	assert.Equal(t, agent.StateFailed, s.State, "nobody believes it any more")
+	assert.Equal(t, status.StateFailed, s.State, "nobody believes it any more")
 	w.Node.SetKubelet(true)
 	w.Node.Sync()
-	assert.Equal(t, agent.StateCurrent, w.look().State)
+	assert.Equal(t, status.StateCurrent, w.look().State)
 }
 
 // The node has booted, the registry is away, and kubelet can start nothing.
@@ -181,13 +187,13 @@ func TestPodThatIsDownAfterABootIsFailed(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Registry.Down(errors.New("connection refused"))
 	w.Node.SetKubelet(false)
 	w.Node.Restart("velum.yaml", "velum")
 	w.restart()
 	s := w.look()
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Equal(t, "velum.yaml: velum does not run (exit code 0)", s.Reason)
 }
 
@@ -196,12 +202,12 @@ func TestContainersThatHaveDoneTheirWorkAreNotDown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		pod   string
-		state agent.State
+		state status.State
 	}{
-		"an init container":         {string(podYAML("p", "p="+velum+":4.0.0-rev1", "init:i="+velum+":4.0.0-rev1")), agent.StateCurrent},
-		"restartPolicy Never":       {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: Never\n", agent.StateCurrent},
-		"restartPolicy OnFailure":   {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: OnFailure\n", agent.StateCurrent},
-		"restartPolicy is Always's": {string(podYAML("p", "p="+velum+":4.0.0-rev1")), agent.StateFailed},
+		"an init container":         {string(podYAML("p", "p="+velum+":4.0.0-rev1", "init:i="+velum+":4.0.0-rev1")), status.StateCurrent},
+		"restartPolicy Never":       {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: Never\n", status.StateCurrent},
+		"restartPolicy OnFailure":   {string(podYAML("p", "p="+velum+":4.0.0-rev1")) + "  restartPolicy: OnFailure\n", status.StateCurrent},
+		"restartPolicy is Always's": {string(podYAML("p", "p="+velum+":4.0.0-rev1")), status.StateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,14 +232,14 @@ func TestPodThatItsTemplateRenamesIsNotDown(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Node.PutTemplate("velum.yaml", podYAML("dashboard", "velum="+velum+":4.0.0"))
 	s := w.look()
 	assert.Nil(t, image(s, "velum.yaml", "velum").Down)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
-	w.Clock.Add(agent.ApprovalAge)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	w.Clock.Add(record.ApprovalAge)
 	s = w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // A node on which containers end all the time, and that is slow to be observed, is polled
@@ -247,8 +253,8 @@ func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
 		l.agent.Pods = runtime
 		l.Registry.Counts()
 		for slot := *l.Status().NextCheck; l.now().Before(slot.Add(10 * time.Minute)); {
-			l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
-			l.Node.Tell(agent.RuntimeEvent{})
+			l.Node.Tell(watch.RuntimeEvent{ContainerID: "other", Ended: true})
+			l.Node.Tell(watch.RuntimeEvent{})
 			pass(10 * time.Second)
 		}
 		assert.Equal(t, 1, l.Registry.Counts().Heads)
@@ -259,7 +265,7 @@ func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
 func TestContainerThatComesBackInAPullIsNotFailedAnyMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
-		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error { <-ctx.Done(); return ctx.Err() }
+		l.Node.OnStage = func(ctx context.Context, _ release.Release) error { <-ctx.Done(); return ctx.Err() }
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		pass(time.Minute)
@@ -267,7 +273,7 @@ func TestContainerThatComesBackInAPullIsNotFailedAnyMore(t *testing.T) {
 		l.Node.SetKubelet(false)
 		l.Node.Restart("velum.yaml", "velum")
 		pass(2 * time.Second)
-		require.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		require.Equal(t, status.StateFailed, l.Status().State, l.Status().Reason)
 		changed := l.Changed()
 		l.Node.SetKubelet(true)
 		l.Node.Sync()
@@ -293,11 +299,11 @@ func TestEventsInALongCycleCauseOneObservation(t *testing.T) {
 		l := observed(t)
 		defer l.end()
 		pulling := make(chan struct{})
-		l.Node.OnStage = func(context.Context, agent.Release) error { <-pulling; return nil }
+		l.Node.OnStage = func(context.Context, release.Release) error { <-pulling; return nil }
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		for range 100 {
-			l.Node.Tell(agent.RuntimeEvent{ContainerID: "other", Ended: true})
+			l.Node.Tell(watch.RuntimeEvent{ContainerID: "other", Ended: true})
 			pass(2 * time.Second)
 		}
 		l.Disk.Saves()

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // An adapter that lets a time through which JSON cannot write costs the entry that has it: what other pods need is
@@ -26,8 +28,8 @@ func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
 	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.3-rev1"))
 	w.check()
 	next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	for _, s := range []agent.Status{w.check(), w.look()} {
-		assert.Equal(t, agent.StateFailed, s.State)
+	for _, s := range []status.Status{w.check(), w.look()} {
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "not kept: ")
 		require.NotEmpty(t, s.Dropped)
 		for _, d := range s.Dropped {
@@ -38,17 +40,17 @@ func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotEmpty(t, image(s, "velum.yaml", "velum").Offered)
 	}
-	w.hold(agent.PersonHold{}, "etcd")
+	w.hold(record.PersonHold{}, "etcd")
 	out, _ := w.apply("velum")
 	require.Len(t, out, 1)
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", next.Digest)
 	w.restart()
 	assert.Contains(t, w.Disk.JSON(), `"holds":{"`+etcd)
 	out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
-	assert.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 
 	w.check()
 	w.Registry.Release(etcd, "3.4.3", 1, "1.2")
@@ -59,9 +61,9 @@ func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
 func TestARecordThatIsTooLargeLosesTheLargest(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1000)
-	r := agent.Record{
-		Sources: map[string]agent.SourceRecord{"a": {Error: large}, "b": {Error: large + large}, "c": {}},
-		Holds:   map[string]agent.PersonHold{velum: {Reason: large + large + large}},
+	r := record.Record{
+		Sources: map[string]record.SourceRecord{"a": {Error: large}, "b": {Error: large + large}, "c": {}},
+		Holds:   map[string]record.PersonHold{velum: {Reason: large + large + large}},
 	}
 	gone := agent.DropFromRecord(&r, 4500)
 	require.Len(t, gone, 1)
@@ -71,5 +73,5 @@ func TestARecordThatIsTooLargeLosesTheLargest(t *testing.T) {
 	gone = agent.DropFromRecord(&r, 500)
 	assert.Len(t, gone, 3, "the holds last")
 	assert.Equal(t, "record: holds "+velum, gone[2].Entry)
-	assert.Empty(t, agent.DropFromRecord(&agent.Record{}, 500))
+	assert.Empty(t, agent.DropFromRecord(&record.Record{}, 500))
 }

@@ -5,30 +5,38 @@ package agent
 import (
 	"context"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // PlanBothWays is what the next cycle would do, by the pods that are parsed already,
 // and worked out from nothing.
-func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew Plan, err error) {
-	if cached, err = a.Plan(ctx, PollNone); err != nil {
+func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew plan.Plan, err error) {
+	if cached, err = a.Plan(ctx, source.PollNone); err != nil {
 		return cached, anew, err
 	}
-	a.nodes.parsed = nil
-	anew, err = a.Plan(ctx, PollNone)
+	a.nodes.Parsed = nil
+	anew, err = a.Plan(ctx, source.PollNone)
 	return cached, anew, err
 }
 
 // ParsedPods counts the pods that are kept from the last observation.
-func (a *Agent) ParsedPods() int { return len(a.nodes.parsed) }
+func (a *Agent) ParsedPods() int { return len(a.nodes.Parsed) }
 
 // Retries are the moments at which sources are asked again before the next poll.
-func (a *Agent) Retries() []time.Time { return Retries(&a.records.Record, a.Now()) }
+func (a *Agent) Retries() []time.Time { return source.Retries(&a.records.Record, a.Now()) }
 
 // DropFromRecord is Record.drop.
-func DropFromRecord(r *Record, limit int) []Dropped { return r.drop(limit) }
+func DropFromRecord(r *record.Record, limit int) []status.Dropped { return r.Drop(limit) }
 
 // Arguments are what the next cycle would decide with.
-func (a *Agent) Arguments(ctx context.Context) (Inventory, map[Question]Offer, Record, Policy) {
+func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {
 	c, _ := a.begin(ctx, errand{})
 	inv, _ := c.observe(ctx)
 	round, qs := c.round(inv)

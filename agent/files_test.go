@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // other keeps the template directory from being empty.
@@ -102,7 +103,7 @@ func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 
 	out, s := w.apply("velum.yaml")
 
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, podOf(s, "velum.yaml"))
 	assert.NotContains(t, w.Disk.JSON(), "velum.yaml")
@@ -153,7 +154,7 @@ func TestForeignEditIsRespected(t *testing.T) {
 	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
 	s = w.look()
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"), "what is not wanted any more is dropped")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 func TestWriteThatConflictsIsPlannedAnew(t *testing.T) {
@@ -162,7 +163,7 @@ func TestWriteThatConflictsIsPlannedAnew(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	foreign := podYAML("velum", "velum="+velum+":4.0.0-rev1")
-	w.Node.OnStage = func(_ context.Context, _ agent.Release) error {
+	w.Node.OnStage = func(_ context.Context, _ release.Release) error {
 		w.Node.PutPodManifest("velum.yaml", foreign)
 		return nil
 	}
@@ -170,9 +171,9 @@ func TestWriteThatConflictsIsPlannedAnew(t *testing.T) {
 	s := w.check()
 
 	assert.Equal(t, string(foreign), w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "changed by somebody else")
-	assert.Equal(t, agent.StateStaged, w.look().State)
+	assert.Equal(t, status.StateStaged, w.look().State)
 }
 
 func TestBrokenFilesStopNoOtherAndDropNoPin(t *testing.T) {
@@ -199,13 +200,13 @@ func TestBrokenFilesStopNoOtherAndDropNoPin(t *testing.T) {
 
 			s := w.check()
 
-			assert.Equal(t, agent.StateFailed, s.State)
+			assert.Equal(t, status.StateFailed, s.State)
 			assert.Contains(t, s.Reason, c.reason)
 			assert.Contains(t, podOf(s, "velum.yaml").Error, c.reason)
 			assert.NotEmpty(t, w.Node.PodManifest("other.yaml"), "the others go on")
 			assert.True(t, w.Node.Pinned(velum, first.Digest))
 			out, _ := w.apply("velum.yaml")
-			assert.Equal(t, agent.ResultFailed, out[0].Result)
+			assert.Equal(t, status.ResultFailed, out[0].Result)
 		})
 	}
 }
@@ -218,9 +219,9 @@ func TestNewPodIsWrittenWhenTheNodeIsFreeAfterItsPull(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.Grain.SetBusy("update_in_progress is true")
-	w.Node.OnStage = func(context.Context, agent.Release) error { w.Grain.SetBusy(""); return nil }
+	w.Node.OnStage = func(context.Context, release.Release) error { w.Grain.SetBusy(""); return nil }
 	s := w.check()
 	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.idle()
 }

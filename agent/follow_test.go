@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -19,7 +21,7 @@ func TestImagesOfTheConfigurationAreStagedAndPinned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}}
+	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
 	s := w.check()
 	assert.True(t, w.Node.Pinned(velum, first.Digest))
 	require.Len(t, s.Images, 1)
@@ -42,7 +44,7 @@ func TestShortTagOfTemplateAndConfigurationDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}}
+	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
 	old := podYAML("velum", "velum="+velum+":4.0.0")
 	w.Node.PutPodManifest("velum.yaml", old)
 	w.Node.PutTemplate("velum.yaml", old)
@@ -77,7 +79,7 @@ func TestTagToStartFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild} }
 			w.Policy.Values = map[string]string{velum: c.value}
 			w.Registry.Release(velum, "3.9.0", 7, "1.1")
 			for rev := 1; rev <= 3; rev++ {
@@ -107,24 +109,24 @@ func TestOldRefusalDoesNotAnswerForAPodThatIsNew(t *testing.T) {
 	w.Registry.Retract(velum, "4.0.0-rev1")
 	w.Node.PutPodManifest("old.yaml", podYAML("old", "old="+velum+":4.0.0-rev1"))
 	w.Policy.Manage = map[string]bool{"old.yaml": true}
-	require.Equal(t, agent.StateFailed, w.check().State)
+	require.Equal(t, status.StateFailed, w.check().State)
 	w.Node.PutPodManifest("old.yaml", nil)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 func TestMirrorWithoutListsAndLongTagsStillOffersByDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Registry.DownLists(&agent.SourceError{Repository: velum, Host: agenttest.Host, Status: 403, Err: errors.New("403 Forbidden")})
+	w.Registry.DownLists(&release.SourceError{Repository: velum, Host: agenttest.Host, Status: 403, Err: errors.New("403 Forbidden")})
 	first := w.Registry.Publish(velum, "4.0.0")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	s := w.poll()
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Contains(t, w.Node.Names(first.Digest), velum+"@"+first.Digest.String(), "staged by its digest")
 	w.Registry.Counts()
 	w.poll()
@@ -134,9 +136,9 @@ func TestMirrorWithoutListsAndLongTagsStillOffersByDigest(t *testing.T) {
 	s = w.poll()
 
 	i := image(s, "velum.yaml", "velum")
-	assert.Equal(t, &agent.Named{Tag: "4.0.0", Digest: second.Digest}, i.Offered)
+	assert.Equal(t, &status.Named{Tag: "4.0.0", Digest: second.Digest}, i.Offered)
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
 func TestRewrittenRepositoryIsAskedAndWritten(t *testing.T) {
@@ -161,7 +163,7 @@ func TestContainerPutInFrontOfAnotherIsNotTakenForIt(t *testing.T) {
 	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
 	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
 func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
@@ -172,9 +174,9 @@ func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
 	w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":4.0.0"),
 		"  volumes:\n  - name: velum\n    image:\n      reference: "+mariadb+":10.0\n"...))
 	s := w.check()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	s = w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	for _, i := range s.Images {
 		if i.Image == mariadb {
 			assert.Nil(t, i.Running)
@@ -189,7 +191,7 @@ func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
 func TestFloatingTagStaysAsFloatingAsItWas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Minor} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Minor} }
 	w.Registry.Publish(velum, "1.28", "1.28.1")
 	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":1.28"))
 	w.Node.Sync()
@@ -200,12 +202,12 @@ func TestFloatingTagStaysAsFloatingAsItWas(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	assert.Equal(t, "minor", i.Change)
 	require.NotNil(t, i.Offered)
-	assert.Equal(t, agent.Named{Tag: "1.29", Digest: want.Digest}, *i.Offered)
+	assert.Equal(t, status.Named{Tag: "1.29", Digest: want.Digest}, *i.Offered)
 }
 
 func TestQuestionIsReadByPeople(t *testing.T) {
 	t.Parallel()
-	for text, q := range map[string]agent.Question{
+	for text, q := range map[string]release.Question{
 		velum:                         {Repository: velum, Convert: true},
 		velum + ":4.0.0":              {Repository: velum, Tag: "4.0.0", Convert: true},
 		velum + ":4.0.0 (as written)": {Repository: velum, Tag: "4.0.0"},

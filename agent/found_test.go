@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // The record is lost while a pod manifest names what was rolled back to: the newer
@@ -43,13 +43,13 @@ func TestDigestOfAPersonIsNoConversion(t *testing.T) {
 		text := strings.ReplaceAll(w.Node.PodManifest("velum.yaml"), "4.0.0-rev1", "4.0.0-rev1-build1.1@"+first.Digest.String())
 		w.Node.PutPodManifest("velum.yaml", []byte(strings.ReplaceAll(text, "Always", "IfNotPresent")))
 		s := w.check()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Empty(t, podOf(s, "velum.yaml").Change)
 		w.idle()
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		assert.Equal(t, "rebuild", image(w.check(), "velum.yaml", "velum").Change)
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", next.Digest)
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.0-rev1\n")
 	})

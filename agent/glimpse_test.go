@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // pulling is a loop that observes its node, which runs velum and db, beside a pull that
@@ -23,9 +25,9 @@ func pulling(t *testing.T, before func(l *looped)) *looped {
 	_, err := l.Check(t.Context(), nil)
 	require.NoError(t, err)
 	pass(time.Minute)
-	require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+	require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 	before(l)
-	l.Node.OnStage = func(ctx context.Context, _ agent.Release) error { <-ctx.Done(); return ctx.Err() }
+	l.Node.OnStage = func(ctx context.Context, _ release.Release) error { <-ctx.Done(); return ctx.Err() }
 	l.Registry.Release(velum, "4.0.0", 1, "1.2")
 	go func() { _, _ = l.Check(t.Context(), nil) }()
 	pass(time.Minute)
@@ -57,7 +59,7 @@ func TestContainerThatIsNotThereForAMomentIsNotFailed(t *testing.T) {
 		l := pulling(t, func(*looped) {})
 		before := l.Status()
 		l.Node.RemoveContainer("velum.yaml", "velum")
-		l.Node.Tell(agent.RuntimeEvent{})
+		l.Node.Tell(watch.RuntimeEvent{})
 		pass(2 * time.Second)
 		assert.Equal(t, before.State, l.Status().State, l.Status().Reason)
 		l.end()
@@ -71,11 +73,11 @@ func TestContainerThatIsStartedAnewInALongCycleIsSeenToEnd(t *testing.T) {
 		l := pulling(t, func(*looped) {})
 		l.Node.Restart("velum.yaml", "velum")
 		pass(10 * time.Second)
-		require.NotEqual(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		require.NotEqual(t, status.StateFailed, l.Status().State, l.Status().Reason)
 		l.Node.SetKubelet(false)
 		l.Node.Restart("velum.yaml", "velum")
 		pass(2 * time.Second)
-		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.Equal(t, status.StateFailed, l.Status().State)
 		l.end()
 	})
 }
@@ -92,8 +94,8 @@ func TestContainerThatIsNotStartedIsFailedWhenItsTimeIsOver(t *testing.T) {
 		down := image(l.Status(), "other.yaml", "other").Down
 		require.NotNil(t, down)
 		pass(down.Since.Add(5*time.Minute - time.Second).Sub(l.now()))
-		assert.Equal(t, agent.StateApplying, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateApplying, l.Status().State, l.Status().Reason)
 		pass(2 * time.Second)
-		assert.Equal(t, agent.StateFailed, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateFailed, l.Status().State, l.Status().Reason)
 	})
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -21,7 +25,7 @@ const dex = "registry.suse.com/caasp/v4/caasp-dex"
 
 // hanging is a source that does not answer for one repository until its caller gives up.
 type hanging struct {
-	agent.Source
+	source.Source
 	mu         sync.Mutex
 	repository string
 	asked      []string // in this order
@@ -50,10 +54,10 @@ func (h *hanging) ask(repository string) bool {
 	return repository == h.repository
 }
 
-func (h *hanging) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (h *hanging) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if h.ask(ref.Repository) {
 		<-ctx.Done()
-		return agent.Resolved{}, ctx.Err()
+		return release.Resolved{}, ctx.Err()
 	}
 	return h.Source.Resolve(ctx, ref)
 }
@@ -76,7 +80,7 @@ func (n *neighbours) pulls(pull func(ctx context.Context) error) {
 func neighbourhood(t *testing.T) *neighbours {
 	t.Helper()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	for file, repository := range map[string]string{"velum.yaml": velum, "db.yaml": mariadb, "dex.yaml": dex} {
 		w.Registry.Release(repository, "4.0.0", 1, "1.1")
 		w.Node.PutTemplate(file, podYAML(file[:len(file)-len(".yaml")], "main="+repository+":4.0.0"))
@@ -95,8 +99,8 @@ func neighbourhood(t *testing.T) *neighbours {
 	require.NoError(t, err)
 	out, err := l.Apply(t.Context(), []string{"velum.yaml"}, false, nil)
 	require.NoError(t, err)
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	w.Node.OnStage = func(ctx context.Context, r agent.Release) error {
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.Node.OnStage = func(ctx context.Context, r release.Release) error {
 		n.mu.Lock()
 		pull := n.pull
 		n.mu.Unlock()
@@ -124,7 +128,7 @@ func (n *neighbours) requests(t *testing.T) map[string]func() error {
 	return map[string]func() error{
 		"rollback": func() error {
 			out, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
-			if err == nil && out[0].Result != agent.ResultBack {
+			if err == nil && out[0].Result != status.ResultBack {
 				err = errors.New(out[0].Reason)
 			}
 			return err
@@ -155,9 +159,9 @@ func (n *neighbours) written(file string) chan time.Time {
 }
 
 // asks starts a check that somebody waits for.
-func (n *neighbours) asks(t *testing.T) (answer chan agent.Status) {
+func (n *neighbours) asks(t *testing.T) (answer chan status.Status) {
 	t.Helper()
-	answer = make(chan agent.Status, 1)
+	answer = make(chan status.Status, 1)
 	go func() {
 		s, err := n.Check(t.Context(), nil)
 		assert.NoError(t, err)
@@ -330,10 +334,10 @@ func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
 		out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
 
 		require.NoError(t, err)
-		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		n.runs("db.yaml", "main", db.Digest)
 		assert.Empty(t, answer, "the check goes on")
-		applied := make(chan agent.Outcome, 1)
+		applied := make(chan status.Outcome, 1)
 		go func() {
 			out, err := n.Apply(t.Context(), []string{"dex.yaml"}, false, nil)
 			assert.NoError(t, err)
@@ -344,7 +348,7 @@ func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
 		require.NoError(t, n.requests(t)["rollback"]())
 		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
-		assert.Equal(t, agent.ResultApplied, (<-applied).Result)
+		assert.Equal(t, status.ResultApplied, (<-applied).Result)
 		<-answer
 	})
 }
@@ -382,14 +386,14 @@ func TestAPersonWaitsForNoApplyThatNobodyAskedFor(t *testing.T) {
 		require.NoError(t, n.requests(t)["reload"]())
 		assert.LessOrEqual(t, time.Since(began), 2*time.Second)
 		pass(30 * time.Second)
-		assert.Equal(t, agent.StateApplying, n.Status().State)
+		assert.Equal(t, status.StateApplying, n.Status().State)
 		began = time.Now()
 		require.NoError(t, n.requests(t)["unhold"]())
 		assert.LessOrEqual(t, time.Since(began), 32*time.Second, "for the pod that is being restarted, and no other")
 		pass(3 * time.Minute)
 		n.runs("db.yaml", "main", db.Digest)
 		n.runs("dex.yaml", "main", next.Digest)
-		assert.Equal(t, agent.StateCurrent, n.Status().State, n.Status().Reason)
+		assert.Equal(t, status.StateCurrent, n.Status().State, n.Status().Reason)
 	})
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // What a person has rolled back in the meantime stays so: an apply that goes on takes
@@ -23,7 +24,7 @@ func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		n.pulls(endless)
 		answer := n.asks(t)
-		applied := make(chan []agent.Outcome, 1)
+		applied := make(chan []status.Outcome, 1)
 		go func() {
 			out, err := n.Apply(t.Context(), []string{"dex.yaml", "velum.yaml"}, true, nil)
 			assert.NoError(t, err)
@@ -76,7 +77,7 @@ func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
 		n.Policy.Together = 1
-		n.Node.OnStage = func(ctx context.Context, r agent.Release) error {
+		n.Node.OnStage = func(ctx context.Context, r release.Release) error {
 			if r.Repository == dex {
 				return endless(ctx)
 			}
@@ -88,7 +89,7 @@ func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
 		}
 		require.NoError(t, n.requests(t)["reload"]())
 		answer := n.asks(t)
-		applied := make(chan []agent.Outcome, 1)
+		applied := make(chan []status.Outcome, 1)
 		go func() {
 			out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
 			assert.NoError(t, err)
@@ -98,7 +99,7 @@ func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
 		require.NoError(t, n.requests(t)["hold"]())
 		pass(time.Minute)
 		require.Len(t, applied, 1)
-		assert.Equal(t, agent.ResultApplied, (<-applied)[0].Result)
+		assert.Equal(t, status.ResultApplied, (<-applied)[0].Result)
 		n.end()
 		<-answer
 	})
@@ -114,7 +115,7 @@ func TestARollbackOfManyIsNotInterrupted(t *testing.T) {
 		require.NoError(t, n.requests(t)["apply"]())
 		n.Policy.Settle = 10 * time.Second
 		require.NoError(t, n.requests(t)["reload"]())
-		results := make(chan []agent.Outcome, 1)
+		results := make(chan []status.Outcome, 1)
 		go func() {
 			out, err := n.Rollback(t.Context(), []string{"velum.yaml", "db.yaml"}, nil)
 			assert.NoError(t, err)
@@ -123,7 +124,7 @@ func TestARollbackOfManyIsNotInterrupted(t *testing.T) {
 		pass(5 * time.Second)
 		require.NoError(t, n.requests(t)["hold"]())
 		for _, o := range <-results {
-			assert.Equal(t, agent.ResultBack, o.Result, o.PodManifest)
+			assert.Equal(t, status.ResultBack, o.Result, o.PodManifest)
 		}
 	})
 }

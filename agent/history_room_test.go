@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // anySize is more than all releases of a history need.
@@ -61,9 +64,9 @@ func (h *history) someDigest() digest.Digest {
 	return rapid.SampledFrom(h.published).Draw(h.t, "release").Digest
 }
 
-func (h *history) filled(agent.Release) error {
+func (h *history) filled(release.Release) error {
 	if h.fills {
-		return agent.ErrNoSpace
+		return release.ErrNoSpace
 	}
 	return nil
 }
@@ -72,9 +75,9 @@ func (h *history) filled(agent.Release) error {
 func (h *history) empty() {
 	h.fills = false
 	h.Node.SetDisk(anySize, anySize)
-	h.cycle(agent.PollNone)
+	h.cycle(source.PollNone)
 	for _, p := range h.last.PodManifests {
-		require.False(h.t, held(h.last, p.PodManifest, agent.HoldDisk), "%s: %v", p.PodManifest, p.Holds)
+		require.False(h.t, held(h.last, p.PodManifest, status.HoldDisk), "%s: %v", p.PodManifest, p.Holds)
 	}
 	require.NotContains(h.t, h.last.Reason, "are free on")
 }
@@ -102,7 +105,7 @@ func (h *history) reboot() {
 	h.Node.PowerOff()
 	steps, err := h.Agent().Boot(h.t.Context())
 	require.NoError(h.t, err)
-	require.NoError(h.t, agent.BootErrors(steps))
+	require.NoError(h.t, plan.BootErrors(steps))
 	did := map[string]bool{}
 	for _, s := range steps {
 		did[s.File] = s.Do != ""
@@ -117,7 +120,7 @@ func (h *history) reboot() {
 	}
 	h.agent = h.Agent()
 	if rapid.Bool().Draw(h.t, "before kubelet") {
-		h.cycle(agent.PollNone)
+		h.cycle(source.PollNone)
 	}
 	h.Node.SetKubelet(true)
 	h.Node.Sync()
@@ -125,5 +128,5 @@ func (h *history) reboot() {
 
 func (h *history) loseRecord() {
 	h.Disk.Lose()
-	h.agent, h.last, h.lost = h.Agent(), agent.Status{}, true
+	h.agent, h.last, h.lost = h.Agent(), status.Status{}, true
 }

@@ -17,6 +17,12 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -32,14 +38,14 @@ type history struct {
 	revs     map[string]int // newest revision by repository
 	builds   map[string]int
 	staging  bool // fails
-	last     agent.Status
+	last     status.Status
 	mayStart map[string]bool // pod manifests whose pods may be started anew now
-	rule     agent.Rule
+	rule     policy.Rule
 	signer   *agenttest.Verifier
 	crashed  []digest.Digest
 	died     bool // in the middle: what was begun is gone on with
 
-	published []agent.Release
+	published []release.Release
 	fills     bool                     // pulls fill the disk
 	named     map[string]digest.Digest // what others named
 	collected bool                     // kubelet may have taken names away
@@ -85,10 +91,10 @@ func newHistory(t *rapid.T) *history {
 	h.Verifier = h.signer
 	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
-	h.obey(agent.Rule{Updates: tags.Revision})
+	h.obey(policy.Rule{Updates: tags.Revision})
 	h.pruning()
 	h.Node.Filled = h.filled
-	h.Node.OnStage = func(context.Context, agent.Release) error {
+	h.Node.OnStage = func(context.Context, release.Release) error {
 		if h.staging {
 			return errors.New("no space left on device")
 		}
@@ -141,11 +147,11 @@ func (h *history) ops() []op {
 		{"kill", func() { h.agent = h.Agent() }},
 		{"reboot", h.reboot},
 		{"lose the record", h.loseRecord},
-		{"look", func() { h.cycle(agent.PollNone) }},
-		{"poll", func() { h.cycle(agent.PollDue) }},
-		{"retry", func() { h.cycle(agent.PollFailed) }},
-		{"check", func() { h.cycle(agent.PollAll) }},
-		{"check again", func() { h.cycle(agent.PollAll) }},
+		{"look", func() { h.cycle(source.PollNone) }},
+		{"poll", func() { h.cycle(source.PollDue) }},
+		{"retry", func() { h.cycle(source.PollFailed) }},
+		{"check", func() { h.cycle(source.PollAll) }},
+		{"check again", func() { h.cycle(source.PollAll) }},
 		{"apply", func() { h.apply(h.t.Context()) }},
 		{"apply one", func() { h.apply(h.t.Context(), file()) }},
 		{"apply and die", h.applyAndDie},
@@ -184,7 +190,7 @@ func (h *history) mendSignatures() {
 func (h *history) moveBack(repository string) {
 	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
 	long := fmt.Sprintf("%s-build1.%d", tag, max(h.builds[repository]-1, 1))
-	if r, err := h.Registry.Resolve(h.t.Context(), agent.Reference{Repository: repository, Tag: long}); err == nil {
+	if r, err := h.Registry.Resolve(h.t.Context(), release.Reference{Repository: repository, Tag: long}); err == nil {
 		h.Registry.Tag(repository, tag, r.Digest)
 	}
 }
@@ -193,30 +199,30 @@ func (h *history) moveBack(repository string) {
 func (h *history) rules() {
 	repository := rapid.SampledFrom([]string{velum, mariadb}).Draw(h.t, "repository")
 	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
-	now, err := h.Registry.Resolve(h.t.Context(), agent.Reference{Repository: repository, Tag: tag})
+	now, err := h.Registry.Resolve(h.t.Context(), release.Reference{Repository: repository, Tag: tag})
 	denied := []string{tag, tag + "-build*", "4.0.0", "4.0.1*", "*"}
 	if err == nil {
 		denied = append(denied, now.Digest.String(), now.Digest.String())
 	}
 	h.Policy.StageDelay = time.Duration(rapid.IntRange(0, 2).Draw(h.t, "stage delay")) * time.Hour
 	h.Policy.ConfirmAfter = time.Duration(rapid.IntRange(0, 1).Draw(h.t, "confirm after"))
-	h.obey(agent.Rule{
+	h.obey(policy.Rule{
 		Updates: rapid.SampledFrom([]tags.Change{tags.Same, tags.Rebuild, tags.Revision, tags.Major}).Draw(h.t, "updates"),
 		Deny:    rapid.SliceOfN(rapid.SampledFrom(denied), 0, 2).Draw(h.t, "deny"),
 		Allow:   rapid.SampledFrom([][]string{nil, nil, {"4.0.0-rev*"}}).Draw(h.t, "allow"),
 		Older:   rapid.Bool().Draw(h.t, "older"),
 		Hold:    rapid.SampledFrom([]string{"", "", "configured"}).Draw(h.t, "hold"),
 		Max:     rapid.SampledFrom(h.limits()).Draw(h.t, "max"),
-		Signatures: rapid.SampledFrom([]agent.Signatures{
-			agent.SignaturesOff, agent.SignaturesOff, agent.SignaturesWarn, agent.SignaturesRequire,
+		Signatures: rapid.SampledFrom([]policy.Signatures{
+			policy.SignaturesOff, policy.SignaturesOff, policy.SignaturesWarn, policy.SignaturesRequire,
 		}).Draw(h.t, "signatures"),
 	})
 	h.agent = h.Agent()
 }
 
-func (h *history) obey(r agent.Rule) {
+func (h *history) obey(r policy.Rule) {
 	h.rule = r
-	h.Policy.Rule = func(string) agent.Rule { return r }
+	h.Policy.Rule = func(string) policy.Rule { return r }
 }
 
 // crashLoop has what runs end again and again, or no more.
@@ -229,17 +235,17 @@ func (h *history) crashLoop() {
 
 func (h *history) hold(all bool) {
 	names := map[bool][]string{false: {velum}}[all]
-	h.last = agent.Status{} // what it has left comes after it
-	_, _, err := h.agent.Hold(h.t.Context(), names, all, agent.PersonHold{Reason: "wait"})
+	h.last = status.Status{} // what it has left comes after it
+	_, _, err := h.agent.Hold(h.t.Context(), names, all, record.PersonHold{Reason: "wait"})
 	if err != nil {
-		require.ErrorIs(h.t, err, agent.ErrUnknownImage)
+		require.ErrorIs(h.t, err, plan.ErrUnknownImage)
 		return
 	}
 	h.invariants(h.shown())
 }
 
 func (h *history) unhold() {
-	h.last = agent.Status{}
+	h.last = status.Status{}
 	_, _, err := h.agent.Unhold(h.t.Context(), nil, true)
 	require.NoError(h.t, err)
 	h.invariants(h.shown())
@@ -277,15 +283,15 @@ func (h *history) seen() map[[2]string]seen {
 	return out
 }
 
-func (h *history) record() agent.Record {
+func (h *history) record() record.Record {
 	r, err := h.Disk.Load(h.t.Context())
 	require.NoError(h.t, err)
 	return r
 }
 
-func (h *history) cycle(poll agent.Poll) {
+func (h *history) cycle(poll source.Poll) {
 	approved := h.record().Approved
-	h.watched(func(file string) bool { _, ok := approved[file]; return ok }, func() agent.Status {
+	h.watched(func(file string) bool { _, ok := approved[file]; return ok }, func() status.Status {
 		s, err := h.agent.Cycle(h.t.Context(), poll)
 		require.NoError(h.t, err)
 		return s
@@ -301,13 +307,13 @@ func (h *history) apply(ctx context.Context, names ...string) {
 		_, ok := approved[file]
 		return ok || len(names) == 0 || file == names[0]
 	}
-	h.last = agent.Status{} // it may stage first, and come back to the state it began in
-	h.watched(allowed, func() agent.Status {
+	h.last = status.Status{} // it may stage first, and come back to the state it began in
+	h.watched(allowed, func() status.Status {
 		out, _, err := h.agent.Apply(ctx, names, false)
 		require.NoError(h.t, err)
 		s := h.shown()
 		for _, o := range out {
-			if o.Result == agent.ResultApplied {
+			if o.Result == status.ResultApplied {
 				h.isNotOffered(s, o.PodManifest)
 			}
 		}
@@ -317,7 +323,7 @@ func (h *history) apply(ctx context.Context, names ...string) {
 
 // isNotOffered asserts that what was applied is not offered any more. What is newer may be: the tag of another pod had
 // moved on, and all was asked anew.
-func (h *history) isNotOffered(s agent.Status, file string) {
+func (h *history) isNotOffered(s status.Status, file string) {
 	newer := false
 	for _, i := range s.Images {
 		if i.PodManifest == file && i.Offered != nil && i.Running != nil {
@@ -329,8 +335,8 @@ func (h *history) isNotOffered(s agent.Status, file string) {
 }
 
 func (h *history) retry() {
-	h.last = agent.Status{}
-	h.watched(func(string) bool { return true }, func() agent.Status {
+	h.last = status.Status{}
+	h.watched(func(string) bool { return true }, func() status.Status {
 		_, _, err := h.agent.Apply(h.t.Context(), nil, true)
 		require.NoError(h.t, err)
 		return h.shown()
@@ -339,12 +345,12 @@ func (h *history) retry() {
 
 // rollback returns all pods to what ran well before, or says why not.
 func (h *history) rollback() {
-	h.last = agent.Status{}
-	h.watched(func(string) bool { return true }, func() agent.Status {
+	h.last = status.Status{}
+	h.watched(func(string) bool { return true }, func() status.Status {
 		out, _, err := h.agent.Rollback(h.t.Context(), []string{agent.All})
 		require.NoError(h.t, err)
 		for _, o := range out {
-			if o.Result == agent.ResultBack {
+			if o.Result == status.ResultBack {
 				is := h.record().Overrides[o.PodManifest]
 				require.False(h.t, is.Pending)
 				text := h.Node.PodManifest(o.PodManifest)
@@ -356,8 +362,8 @@ func (h *history) rollback() {
 }
 
 // shown is the status after a request and the cycle that does what it has left.
-func (h *history) shown() agent.Status {
-	s, err := h.agent.Cycle(h.t.Context(), agent.PollNone)
+func (h *history) shown() status.Status {
+	s, err := h.agent.Cycle(h.t.Context(), source.PollNone)
 	require.NoError(h.t, err)
 	return s
 }
@@ -382,7 +388,7 @@ func dieAt(n, at int, die func()) {
 }
 
 // watched does what the agent does, and asserts that it does no more.
-func (h *history) watched(approved func(file string) bool, do func() agent.Status) {
+func (h *history) watched(approved func(file string) bool, do func() status.Status) {
 	before, was := h.seen(), h.record()
 	s := do()
 	after, is := h.seen(), h.record()
@@ -411,7 +417,7 @@ func (h *history) watched(approved func(file string) bool, do func() agent.Statu
 	require.Equal(h.t, anew, remembered, "a plan is the same with a memory as without")
 }
 
-func held(s agent.Status, file, name string) bool {
+func held(s status.Status, file, name string) bool {
 	for _, x := range podOf(s, file).Holds {
 		if x.Name == name {
 			return true

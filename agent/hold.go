@@ -9,11 +9,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
-
-// everything is the key of a hold on all images.
-const everything = "*"
 
 // maxReason bounds a person's reason, in bytes.
 const maxReason = 200
@@ -25,51 +26,17 @@ var (
 	ErrReason = fmt.Errorf("reason: more than %d bytes", maxReason)
 )
 
-// holds adds what persons and the configuration hold a pod back with.
-func (d *decider) holds(p *PodPlan) {
-	if h, ok := d.rec.Holds[everything]; ok && h.stands(d.now) {
-		p.hold(everything, ByPerson, h.Reason, h.Until)
-	}
-	for _, i := range p.Images {
-		repository := i.Want.Ask.Repository
-		if h, ok := d.rec.Holds[repository]; ok && h.stands(d.now) {
-			p.hold(repository, ByPerson, h.Reason, h.Until)
-		}
-		rule := d.policy.rule(repository)
-		if rule.Hold != "" && (PersonHold{Until: rule.HoldUntil}).stands(d.now) {
-			p.hold(repository, ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
-		}
-	}
-}
-
-func (p *PodPlan) hold(image, by, reason string, until time.Time) {
-	text := image
-	if image == everything {
-		text = "everything"
-	}
-	if reason != "" {
-		text += ": " + reason
-	}
-	if !until.IsZero() {
-		text += ", until " + until.UTC().Format(time.RFC3339)
-	}
-	h := Hold{Name: HoldAsked, Reason: text, Until: until.UTC(), Image: image, By: by}
-	if !slices.Contains(p.Holds, h) {
-		p.Holds = append(p.Holds, h)
-	}
-}
-
-func (h PersonHold) stands(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
-
 // Hold keeps the named images (repositories, ends of them, or file names of pod
 // manifests), or all, from being applied until a time; zero: until Unhold. It
 // returns what is held: repositories, or "*".
-func (a *Agent) Hold(ctx context.Context, names []string, all bool, h PersonHold) ([]string, Status, error) {
+func (a *Agent) Hold(
+	ctx context.Context, names []string, all bool, h record.PersonHold,
+) ([]string, status.Status, error) {
 	keys, d, err := a.hold(ctx, names, all, h)
 	return keys, d.status, err
 }
 
-func (a *Agent) hold(ctx context.Context, names []string, all bool, h PersonHold) ([]string, done, error) {
+func (a *Agent) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, done, error) {
 	switch {
 	case len(h.Reason) > maxReason:
 		return nil, done{}, ErrReason
@@ -90,7 +57,7 @@ func (a *Agent) hold(ctx context.Context, names []string, all bool, h PersonHold
 
 // Unhold takes back the holds of persons on the named images, or all of them.
 // It returns those that were there.
-func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, Status, error) {
+func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
 	keys, d, err := a.unhold(ctx, names, all)
 	return keys, d.status, err
 }
@@ -101,12 +68,12 @@ func (a *Agent) unhold(ctx context.Context, names []string, all bool) ([]string,
 	}
 	var keys, rest []string // a held image need not be used by any pod any more
 	for k := range a.records.Record.Holds {
-		if all || slices.ContainsFunc(names, func(n string) bool { return isRepository(k, n) }) {
+		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
 		}
 	}
 	for _, n := range names {
-		if !slices.ContainsFunc(keys, func(k string) bool { return isRepository(k, n) }) {
+		if !slices.ContainsFunc(keys, func(k string) bool { return plan.IsRepository(k, n) }) {
 			rest = append(rest, n)
 		}
 	}
@@ -138,21 +105,21 @@ func (a *Agent) kept(ctx context.Context) (done, error) {
 
 // held finds the keys that names stand for.
 func (a *Agent) held(ctx context.Context, names []string, all bool) ([]string, error) {
-	plan, err := a.Plan(ctx, PollNone) // also reads the record
+	pl, err := a.Plan(ctx, source.PollNone) // also reads the record
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		return []string{everything}, nil
+		return []string{record.Everything}, nil
 	}
-	pods, err := pick(plan, names)
+	pods, err := plan.Pick(pl, names)
 	if err != nil {
 		return nil, err
 	}
 	var keys []string
 	for _, p := range pods {
 		for _, i := range p.Images {
-			if slices.Contains(names, p.File) || slices.ContainsFunc(names, func(n string) bool { return isNamed(i, n) }) {
+			if slices.Contains(names, p.File) || slices.ContainsFunc(names, func(n string) bool { return plan.IsNamed(i, n) }) {
 				keys = append(keys, i.Want.Ask.Repository)
 			}
 		}

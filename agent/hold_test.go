@@ -12,19 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // offered is a node with a rebuild of velum staged.
-func offered(t *testing.T) (*world, agent.Release) {
+func offered(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w, first := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	require.Equal(t, agent.StateStaged, w.check().State)
+	require.Equal(t, status.StateStaged, w.check().State)
 	return w, first
 }
 
-func (w *world) hold(h agent.PersonHold, names ...string) []string {
+func (w *world) hold(h record.PersonHold, names ...string) []string {
 	w.t.Helper()
 	keys, _, err := w.agent.Hold(w.t.Context(), names, len(names) == 0, h)
 	require.NoError(w.t, err)
@@ -47,32 +52,32 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, first := offered(t)
-			keys := w.hold(agent.PersonHold{Reason: "demo on Friday"}, c.names...)
+			keys := w.hold(record.PersonHold{Reason: "demo on Friday"}, c.names...)
 			assert.Equal(t, []string{c.key}, keys)
 			w.restart()
 			s := w.look()
-			assert.Equal(t, agent.StateHeld, s.State)
+			assert.Equal(t, status.StateHeld, s.State)
 			assert.Contains(t, s.Reason, "demo on Friday")
 			assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, "it stays offered")
 			hold := podOf(s, "velum.yaml").Holds[0]
 			assert.Equal(t, c.key, hold.Image)
-			assert.Equal(t, agent.ByPerson, hold.By)
+			assert.Equal(t, status.ByPerson, hold.By)
 			out, _ := w.apply()
-			require.Equal(t, agent.ResultHeld, out[0].Result)
+			require.Equal(t, status.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, "demo on Friday")
-			assert.Equal(t, agent.HoldAsked, out[0].Hold)
+			assert.Equal(t, status.HoldAsked, out[0].Hold)
 			w.runs("velum.yaml", "velum", first.Digest)
 			w.idle()
 
 			keys, s, err := w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
 			require.NoError(t, err)
 			assert.Equal(t, []string{c.key}, keys)
-			assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+			assert.Equal(t, status.StateStaged, s.State, s.Reason)
 			keys, _, err = w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
 			require.NoError(t, err)
 			assert.Empty(t, keys, "nothing was held any more")
 			out, _ = w.apply()
-			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		})
 	}
 }
@@ -82,15 +87,15 @@ func TestHoldEnds(t *testing.T) {
 	for what, names := range map[string][]string{velum: {"velum"}, "everything": nil} {
 		w, _ := offered(t)
 		until := w.Clock.Now().Add(time.Hour)
-		w.hold(agent.PersonHold{Until: until}, names...)
+		w.hold(record.PersonHold{Until: until}, names...)
 		s := w.look()
 		assert.Contains(t, s.Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
 		assert.Equal(t, until.UTC(), image(s, "velum.yaml", "velum").Holds[0].Until)
 		assert.Contains(t, w.Disk.JSON(), `{"at":"2026-05-01T12:00:00Z","until":`)
 		w.Clock.Add(time.Hour - time.Second)
-		assert.Equal(t, agent.StateHeld, w.look().State)
+		assert.Equal(t, status.StateHeld, w.look().State)
 		w.Clock.Add(time.Second)
-		assert.Equal(t, agent.StateStaged, w.look().State)
+		assert.Equal(t, status.StateStaged, w.look().State)
 		assert.NotContains(t, w.Disk.JSON(), `"holds"`)
 	}
 }
@@ -101,56 +106,56 @@ func TestHoldUntilTheEndOfTimeIsKept(t *testing.T) {
 	w, _ := offered(t)
 	end, err := time.Parse(time.RFC3339, "9999-12-31T23:59:59-12:00")
 	require.NoError(t, err)
-	w.hold(agent.PersonHold{Until: end}, "velum")
+	w.hold(record.PersonHold{Until: end}, "velum")
 	assert.Contains(t, w.look().Reason, "hold: "+velum+", until 9998-12-31T23:59:59Z")
 	w.restart()
-	assert.Equal(t, agent.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.look().State)
 }
 
 func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
-	w.hold(agent.PersonHold{}, "velum")
-	w.hold(agent.PersonHold{})
+	w.hold(record.PersonHold{}, "velum")
+	w.hold(record.PersonHold{})
 	keys, s, err := w.agent.Unhold(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", velum}, keys)
-	assert.Equal(t, agent.StateStaged, s.State)
+	assert.Equal(t, status.StateStaged, s.State)
 }
 
 func TestHoldThatCannotBe(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
-	_, _, err := w.agent.Hold(t.Context(), []string{"nobody"}, false, agent.PersonHold{})
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
-	_, _, err = w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Until: w.Clock.Now()})
+	_, _, err := w.agent.Hold(t.Context(), []string{"nobody"}, false, record.PersonHold{})
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
+	_, _, err = w.agent.Hold(t.Context(), nil, true, record.PersonHold{Until: w.Clock.Now()})
 	require.ErrorIs(t, err, agent.ErrHoldEnds)
-	_, _, err = w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: strings.Repeat("x", 201)})
+	_, _, err = w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: strings.Repeat("x", 201)})
 	require.ErrorIs(t, err, agent.ErrReason)
-	assert.Equal(t, agent.StateStaged, w.look().State)
-	w.hold(agent.PersonHold{Reason: strings.Repeat("x", 200)})
+	assert.Equal(t, status.StateStaged, w.look().State)
+	w.hold(record.PersonHold{Reason: strings.Repeat("x", 200)})
 }
 
 func TestHoldOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
-	w.Policy.Rule = func(string) agent.Rule {
-		return agent.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: w.Clock.Now().Add(time.Hour)}
+	w.Policy.Rule = func(string) policy.Rule {
+		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: w.Clock.Now().Add(time.Hour)}
 	}
 	w.restart()
 	s := w.look()
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "migration")
-	assert.Equal(t, agent.ByConfiguration, podOf(s, "velum.yaml").Holds[0].By)
+	assert.Equal(t, status.ByConfiguration, podOf(s, "velum.yaml").Holds[0].By)
 	end := w.Clock.Now()
-	w.Policy.Rule = func(string) agent.Rule {
-		return agent.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}
+	w.Policy.Rule = func(string) policy.Rule {
+		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}
 	}
 	w.restart()
-	assert.Equal(t, agent.StateStaged, w.look().State)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Hold: "for ever"} }
+	assert.Equal(t, status.StateStaged, w.look().State)
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Hold: "for ever"} }
 	w.restart()
-	assert.Equal(t, agent.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.look().State)
 }
 
 func TestHoldIsToldOnceForAPod(t *testing.T) {
@@ -161,7 +166,7 @@ func TestHoldIsToldOnceForAPod(t *testing.T) {
 		"pinned="+mariadb+"@"+digest.FromString("x").String()))
 	w.check()
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	assert.Equal(t, []string{velum}, w.hold(agent.PersonHold{}, "velum.yaml"))
+	assert.Equal(t, []string{velum}, w.hold(record.PersonHold{}, "velum.yaml"))
 	assert.Len(t, podOf(w.check(), "velum.yaml").Holds, 1)
 }
 
@@ -169,11 +174,11 @@ func TestHoldIsToldOnceForAPod(t *testing.T) {
 func TestHoldWithoutAnOfferIsSilent(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	w.hold(agent.PersonHold{})
-	assert.Equal(t, agent.StateCurrent, w.look().State)
+	w.hold(record.PersonHold{})
+	assert.Equal(t, status.StateCurrent, w.look().State)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s := w.check()
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.True(t, image(s, "velum.yaml", "velum").Staged, "it is staged all the same")
 }
 
@@ -189,14 +194,14 @@ func TestLoopHolds(t *testing.T) {
 		keys, err := l.Hold(t.Context(), nil, true, "not now", time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"*"}, keys)
-		assert.Equal(t, agent.StateHeld, l.Status().State)
+		assert.Equal(t, status.StateHeld, l.Status().State)
 		_, err = l.Hold(t.Context(), []string{"nobody"}, false, "", time.Time{})
-		require.ErrorIs(t, err, agent.ErrUnknownImage)
-		assert.Equal(t, agent.StateHeld, l.Status().State)
+		require.ErrorIs(t, err, plan.ErrUnknownImage)
+		assert.Equal(t, status.StateHeld, l.Status().State)
 		keys, err = l.Unhold(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"*"}, keys)
-		assert.Equal(t, agent.StateStaged, l.Status().State)
+		assert.Equal(t, status.StateStaged, l.Status().State)
 	})
 }
 
@@ -204,40 +209,40 @@ func TestLoopHolds(t *testing.T) {
 func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
-	w.hold(agent.PersonHold{}, "velum")
+	w.hold(record.PersonHold{}, "velum")
 	w.Node.PutTemplate("velum.yaml", nil)
 	w.Node.PutPodManifest("velum.yaml", nil)
 	keys, _, err := w.agent.Unhold(t.Context(), []string{"velum"}, false)
 	require.NoError(t, err)
 	assert.Equal(t, []string{velum}, keys)
 	_, _, err = w.agent.Unhold(t.Context(), []string{"velum"}, false)
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
 func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
-	w.Against = []agent.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.AskedAgainst = 0
-	assert.Equal(t, agent.StateCurrent, w.look().State, "nothing waits for it")
+	assert.Equal(t, status.StateCurrent, w.look().State, "nothing waits for it")
 	assert.Zero(t, w.AskedAgainst, "so nobody asks")
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Equal(t, "velum.yaml: reboot: it reboots at 03:00", s.Reason)
 	assert.True(t, w.Node.Pinned(velum, next.Digest), "it is staged all the same")
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Equal(t, "reboot: it reboots at 03:00", out[0].Reason)
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.Against = nil
 	out, _ = w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 
 	// What restarts nothing does not wait.
-	w.Against = []agent.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
+	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
 	w.check()
@@ -249,15 +254,15 @@ func TestAHoldThatIsNotKeptHasNotChanged(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.Disk.Fail(assert.AnError)
-	_, _, err := w.agent.Hold(t.Context(), nil, true, agent.PersonHold{Reason: "not yet"})
+	_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "not yet"})
 	require.ErrorIs(t, err, assert.AnError)
 	w.Disk.Fail(nil)
-	require.Equal(t, agent.StateStaged, w.look().State)
+	require.Equal(t, status.StateStaged, w.look().State)
 
-	w.hold(agent.PersonHold{Reason: "not yet"})
+	w.hold(record.PersonHold{Reason: "not yet"})
 	w.Disk.Fail(assert.AnError)
 	_, _, err = w.agent.Unhold(t.Context(), nil, true)
 	require.ErrorIs(t, err, assert.AnError)
 	w.Disk.Fail(nil)
-	assert.Equal(t, agent.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.look().State)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestInterruptedApplyGoesOnAtTheNextStart(t *testing.T) {
@@ -47,7 +47,7 @@ func interrupted(t *testing.T, at string) {
 	}
 	if at == "while waiting" {
 		w.Node.SetKubelet(false)
-		w.agent.Progress = func(p agent.Progress) {
+		w.agent.Progress = func(p status.Progress) {
 			if p.Phase == "waiting" {
 				kill()
 			}
@@ -57,7 +57,7 @@ func interrupted(t *testing.T, at string) {
 	out, _, err := w.agent.Apply(ctx, nil, false)
 
 	require.NoError(t, err)
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")
 	assert.Contains(t, w.Disk.JSON(), `"approved"`)
 	assert.NotContains(t, w.Disk.JSON(), `"failed":{`)
@@ -68,7 +68,7 @@ func interrupted(t *testing.T, at string) {
 	}
 	w.restart()
 	s := w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", second.Digest)
 	w.runs("velum.yaml", "db", db.Digest)
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
@@ -86,7 +86,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
 		w.Node.SetKubelet(false) // it is slow to see the new file
-		w.agent.Progress = func(p agent.Progress) {
+		w.agent.Progress = func(p status.Progress) {
 			if p.Phase == "waiting" && strings.Contains(w.Node.PodManifest("velum.yaml"), "rev2") {
 				kill()
 			}
@@ -100,7 +100,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 		s := w.look()
 
 		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 	})
 }
@@ -114,7 +114,7 @@ func TestConversionWaitsForTheNewPodAlthoughTheImageIsTheSame(t *testing.T) {
 		w.look()
 		w.Node.SetKubelet(false)
 		waited := 0
-		w.agent.Progress = func(p agent.Progress) {
+		w.agent.Progress = func(p status.Progress) {
 			if p.Phase != "waiting" {
 				return
 			}
@@ -123,7 +123,7 @@ func TestConversionWaitsForTheNewPodAlthoughTheImageIsTheSame(t *testing.T) {
 			}
 		}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		now, _ := w.Node.Container("velum.yaml", "velum")
 		assert.NotEqual(t, old.ID, now.ID)
 		assert.Equal(t, 5, waited)
@@ -209,7 +209,7 @@ func TestApplyThatIsNotProvedIsProvedByTheNextStart(t *testing.T) {
 	w.Node.OnStop = func(string) error { kill(); return nil }
 	out, s, err := w.agent.Apply(ctx, nil, false)
 	require.NoError(t, err)
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")
 	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	w.runs("velum.yaml", "velum", second.Digest)

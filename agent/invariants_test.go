@@ -10,11 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-func (h *history) invariants(s agent.Status) {
+func (h *history) invariants(s status.Status) {
 	if busy, _ := h.Grain.Busy(h.t.Context()); busy == "" { // else it says what it said
 		for _, u := range h.Grain.Last().Updates {
 			require.True(h.t, h.Node.Pinned(u.Image, u.Digest), "%s %s is offered but not staged", u.Image, u.To)
@@ -28,7 +31,7 @@ func (h *history) invariants(s agent.Status) {
 		require.NotEmpty(h.t, r.Kind)
 		require.NotEmpty(h.t, r.Text)
 	}
-	trouble := s.State == agent.StateFailed
+	trouble := s.State == status.StateFailed
 	for _, i := range s.Images {
 		if i.Offered != nil && i.Staged {
 			require.True(h.t, h.Node.Pinned(i.Image, i.Offered.Digest))
@@ -41,7 +44,7 @@ func (h *history) invariants(s agent.Status) {
 	h.last = s
 	h.namesHold()
 	h.recordHolds()
-	plan, err := h.agent.Plan(h.t.Context(), agent.PollNone)
+	plan, err := h.agent.Plan(h.t.Context(), source.PollNone)
 	require.NoError(h.t, err)
 	if trouble || h.died || len(h.record().Approved) > 0 { // an interrupted apply goes on
 		return
@@ -52,16 +55,16 @@ func (h *history) invariants(s agent.Status) {
 // comesToRest asserts that the cycles after this one do next to nothing: what a
 // deleted pod manifest or an applied one needed is let go, and what was started by
 // a write is proved, which makes another way back.
-func (h *history) comesToRest(plan agent.Plan, s agent.Status) {
+func (h *history) comesToRest(p plan.Plan, s status.Status) {
 	var err error
 	for range 2 {
-		for _, step := range plan.Steps {
+		for _, step := range p.Steps {
 			if step.Apply.Auto {
 				return // it waits for its registry, and is tried at each look
 			}
-			require.Contains(h.t, []agent.Verb{agent.StepPin, agent.StepPrune, agent.StepProve}, step.Do, "a second cycle would %s: %s", step, s.Reason)
+			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepProve}, step.Do, "a second cycle would %s: %s", step, s.Reason)
 		}
-		s, err = h.agent.Cycle(h.t.Context(), agent.PollNone)
+		s, err = h.agent.Cycle(h.t.Context(), source.PollNone)
 		require.NoError(h.t, err)
 		h.last = s
 		for _, i := range s.Images {
@@ -69,17 +72,17 @@ func (h *history) comesToRest(plan agent.Plan, s agent.Status) {
 				require.True(h.t, h.Node.Pinned(i.Image, i.Running.Digest), "%s runs %v without a pin", i.PodManifest, i.Running)
 			}
 		}
-		plan, err = h.agent.Plan(h.t.Context(), agent.PollNone)
+		p, err = h.agent.Plan(h.t.Context(), source.PollNone)
 		require.NoError(h.t, err)
-		if s.State == agent.StateFailed {
+		if s.State == status.StateFailed {
 			return // what was started by a write did not come up
 		}
 	}
-	require.Empty(h.t, plan.Steps, "a fourth cycle has steps")
+	require.Empty(h.t, p.Steps, "a fourth cycle has steps")
 }
 
 // offerHolds asserts that nothing is offered against the rules of now.
-func (h *history) offerHolds(i agent.ImageStatus) {
+func (h *history) offerHolds(i status.ImageStatus) {
 	if i.Offered == nil || i.Running == nil {
 		return
 	}
@@ -97,10 +100,10 @@ func (h *history) offerHolds(i agent.ImageStatus) {
 	require.True(h.t, allowed, "%v is not among %v", to, h.rule.Allow)
 	_, failed := h.record().Denied[i.Image+"@"+i.Offered.Digest.String()]
 	require.False(h.t, failed, "%v did not come up", to)
-	if i.Change == agent.ChangeConvert {
+	if i.Change == plan.ChangeConvert {
 		return // what runs may be unsigned
 	}
-	signed := h.rule.Signatures != agent.SignaturesRequire || h.record().Signed[i.Image+"@"+i.Offered.Digest.String()] != ""
+	signed := h.rule.Signatures != policy.SignaturesRequire || h.record().Signed[i.Image+"@"+i.Offered.Digest.String()] != ""
 	require.True(h.t, signed || !i.Staged, "%v is not signed", to)
 	if h.isOnDisk(i.PodManifest, i.Image, i.Follow) {
 		change = max(change, tags.Rebuild) // no template wants it
@@ -120,7 +123,7 @@ func matching(patterns []string, name string) string {
 
 // namesOf are the tags of what is offered: its best name, and the floating one
 // that the rendered pod manifest is to have.
-func (h *history) namesOf(i agent.ImageStatus) []string {
+func (h *history) namesOf(i status.ImageStatus) []string {
 	names := []string{i.Offered.Tag}
 	for _, o := range h.record().Offers {
 		for _, c := range o.Newer {
@@ -138,7 +141,7 @@ func (h *history) isOnDisk(file, repository, tag string) bool {
 
 // offersNothingOlder asserts that a tag that goes back is followed only where that is
 // asked for.
-func (h *history) offersNothingOlder(i agent.ImageStatus) {
+func (h *history) offersNothingOlder(i status.ImageStatus) {
 	is, errIs := tags.Parse(i.Offered.Tag)
 	was, errWas := tags.Parse(i.Running.Tag)
 	if errIs != nil || errWas != nil || h.rule.Older || is.Form() != tags.Long || was.Form() != tags.Long {
@@ -159,7 +162,7 @@ func (h *history) recordHolds() {
 	require.JSONEq(h.t, h.Disk.JSON(), string(data))
 	for key, g := range r.Good {
 		for _, p := range g.Before {
-			if len(h.Node.Names(p.Digest)) > 0 && h.last.State != agent.StateFailed {
+			if len(h.Node.Names(p.Digest)) > 0 && h.last.State != status.StateFailed {
 				require.True(h.t, h.Node.Pinned(p.Repository, p.Digest), "%s: a way back is not pinned", key)
 			}
 		}
@@ -179,7 +182,7 @@ func (h *history) settle() {
 	}
 	h.unhold()
 	h.Policy.StageDelay, h.Policy.ConfirmAfter = 0, 0
-	h.obey(agent.Rule{Updates: tags.Revision})
+	h.obey(policy.Rule{Updates: tags.Revision})
 	h.agent = h.Agent()
 	if h.lost {
 		h.template(false) // without it the file is nobody's
@@ -193,7 +196,7 @@ func (h *history) settle() {
 	}
 	for range 3 {
 		h.Node.Sync() // kubelet tries again and again what it could not pull
-		h.cycle(agent.PollAll)
+		h.cycle(source.PollAll)
 		h.apply(h.t.Context())
 	}
 	for _, file := range []string{"velum.yaml", "db.yaml"} {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -28,32 +29,32 @@ func kubeadmPod(tag string) []byte {
 // a container of somebody else in the pod, go by `updates` alone.
 func TestMinorVersionOfAControlPlaneOfKubeadmIsRefused(t *testing.T) {
 	t.Parallel()
-	refused := []agent.Refusal{{
-		Tag: "v1.36.29", Rule: agent.RuleKubeadm, Key: "allow",
+	refused := []policy.Refusal{{
+		Tag: "v1.36.29", Rule: policy.RuleKubeadm, Key: "allow",
 		Reason: "minor of a control plane that kubeadm owns: use kubeadm upgrade, or allow: [v1.36.29]",
 	}}
 	for name, c := range map[string]struct {
-		rule     agent.Rule
+		rule     policy.Rule
 		template bool
 		want     string
-		refused  []agent.Refusal
+		refused  []policy.Refusal
 	}{
-		"minor":           {rule: agent.Rule{Updates: tags.Minor}, want: "v1.34.9", refused: refused},
-		"patch":           {rule: agent.Rule{Updates: tags.Patch}, want: "v1.34.9", refused: refused},
-		"a template":      {rule: agent.Rule{Updates: tags.Minor}, template: true, want: "v1.36.29", refused: []agent.Refusal{}},
-		"allowed":         {rule: agent.Rule{Updates: tags.Minor, Allow: []string{"v1.35.*"}}, want: "v1.35.0"},
-		"patches allowed": {rule: agent.Rule{Updates: tags.Minor, Allow: []string{"v1.34.*"}}, want: "v1.34.9", refused: refused},
+		"minor":           {rule: policy.Rule{Updates: tags.Minor}, want: "v1.34.9", refused: refused},
+		"patch":           {rule: policy.Rule{Updates: tags.Patch}, want: "v1.34.9", refused: refused},
+		"a template":      {rule: policy.Rule{Updates: tags.Minor}, template: true, want: "v1.36.29", refused: []policy.Refusal{}},
+		"allowed":         {rule: policy.Rule{Updates: tags.Minor, Allow: []string{"v1.35.*"}}, want: "v1.35.0"},
+		"patches allowed": {rule: policy.Rule{Updates: tags.Minor, Allow: []string{"v1.34.*"}}, want: "v1.34.9", refused: refused},
 		"followed": {
-			rule: agent.Rule{Updates: tags.Patch, Follow: "v1.35.0"},
-			refused: []agent.Refusal{{
-				Tag: "v1.36.29", Rule: agent.RuleKubeadm, Key: "allow", Reason: refused[0].Reason,
+			rule: policy.Rule{Updates: tags.Patch, Follow: "v1.35.0"},
+			refused: []policy.Refusal{{
+				Tag: "v1.36.29", Rule: policy.RuleKubeadm, Key: "allow", Reason: refused[0].Reason,
 			}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.Policy.Rule = func(string) agent.Rule { return c.rule }
+			w.Policy.Rule = func(string) policy.Rule { return c.rule }
 			w.Policy.Manage = map[string]bool{"kube-scheduler.yaml": true}
 			for _, r := range []string{scheduler, scheduler + "-proxy"} {
 				w.Registry.Publish(r, "v1.34.0")
@@ -72,7 +73,7 @@ func TestMinorVersionOfAControlPlaneOfKubeadmIsRefused(t *testing.T) {
 					w.Registry.Publish(r, fmt.Sprintf("v1.36.%d", patch))
 				}
 			}
-			for _, poll := range []agent.Poll{agent.PollAll, agent.PollDue} { // the second answer is from the tags that were kept
+			for _, poll := range []source.Poll{source.PollAll, source.PollDue} { // the second answer is from the tags that were kept
 				i := image(w.cycle(poll), "kube-scheduler.yaml", "kube-scheduler")
 				if c.want == "" {
 					assert.Nil(t, i.Offered)

@@ -7,6 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // ErrEnded: the loop has ended and does nothing any more.
@@ -18,15 +23,15 @@ type Loop struct {
 	board
 	wake    time.Duration // the longest sleep, for the watchdog; 0: until the next observation
 	queue   *queue
-	watched watched
+	watched watch.Watched
 	ended   chan struct{} // closed when Run returns
 
 	// Only the loop's goroutine touches what follows.
 	agent      *Agent
 	times      *timetable
 	stopEvents func()
-	owed       *Poll // a cycle to do at once: one that was interrupted, or what a request has left
-	cut        *Interruption
+	owed       *source.Poll // a cycle to do at once: one that was interrupted, or what a request has left
+	cut        *status.Interruption
 }
 
 // NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
@@ -34,7 +39,7 @@ type Loop struct {
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{wake: wake, queue: newQueue(), ended: make(chan struct{})}
 	l.board = board{
-		notify: n, watched: &l.watched, hearers: map[int]func(Progress){}, changed: make(chan struct{}),
+		notify: n, watched: &l.watched, hearers: map[int]func(status.Progress){}, changed: make(chan struct{}),
 		now: func() time.Time { return l.times.now() },
 	}
 	l.adopt(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
@@ -59,7 +64,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.ended)
 	l.stopEvents = l.watchEvents(ctx)
 	defer func() { l.stopEvents() }()
-	l.watched.setBusy(true)
+	l.watched.SetBusy(true)
 	if err := l.agent.load(ctx, l.agent.Log); err != nil {
 		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
 	}
@@ -85,15 +90,15 @@ func (l *Loop) turn(ctx context.Context, now time.Time) {
 		return
 	case l.owed != nil:
 		l.queue.resume()
-		l.byClock(ctx, PollNone)
+		l.byClock(ctx, source.PollNone)
 		return
 	}
-	poll, due := l.times.poll(now, Retries(&l.agent.records.Record, now))
+	poll, due := l.times.poll(now, source.Retries(&l.agent.records.Record, now))
 	if !due {
 		return
 	}
 	l.byClock(ctx, poll)
-	if poll == PollFailed {
+	if poll == source.PollFailed {
 		l.times.noRetry = l.times.now().Add(retryPause)
 	}
 }
@@ -101,12 +106,12 @@ func (l *Loop) turn(ctx context.Context, now time.Time) {
 // watchEvents observes the node soon after a followed container has started or ended.
 func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
 	pods := l.agent.Pods
-	return l.watched.watchEvents(ctx, l.agent.Events, func(ctx context.Context) {
-		if l.watched.isBusy() {
+	return l.watched.WatchEvents(ctx, l.agent.Events, func(ctx context.Context) {
+		if l.watched.IsBusy() {
 			l.observeBeside(ctx, pods)
 		}
 		l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
-			l.background(ctx, PollNone)
+			l.background(ctx, source.PollNone)
 			return nil
 		}})
 	})
@@ -114,12 +119,12 @@ func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
 
 // observeBeside observes the containers beside a running cycle, so that the status shows
 // at once what does not run.
-func (l *Loop) observeBeside(ctx context.Context, pods ContainerLister) {
+func (l *Loop) observeBeside(ctx context.Context, pods node.ContainerLister) {
 	containers, _, err := pods.Containers(ctx)
 	if err != nil {
 		return // the next observation says so
 	}
-	l.watched.note(containers, time.Now().Round(0))
+	l.watched.Note(containers, time.Now().Round(0))
 	l.correct()
 }
 
@@ -139,8 +144,8 @@ func (l *Loop) wait(ctx context.Context) bool {
 	}
 	timer := time.NewTimer(max(l.sleep(), 0))
 	defer timer.Stop()
-	l.watched.setBusy(false)
-	defer l.watched.setBusy(true)
+	l.watched.SetBusy(false)
+	defer l.watched.SetBusy(true)
 	select {
 	case <-ctx.Done():
 		return false
@@ -154,7 +159,7 @@ func (l *Loop) wait(ctx context.Context) bool {
 func (l *Loop) sleep() time.Duration {
 	now := l.times.now()
 	d := l.times.observation.Sub(now)
-	if due := l.times.due(Retries(&l.agent.records.Record, now)); !due.IsZero() {
+	if due := l.times.due(source.Retries(&l.agent.records.Record, now)); !due.IsZero() {
 		d = min(d, due.Sub(now))
 	}
 	if l.wake > 0 {
@@ -164,10 +169,10 @@ func (l *Loop) sleep() time.Duration {
 }
 
 // cycle does one cycle and shows its status.
-func (l *Loop) cycle(ctx context.Context, poll Poll) (done, error) {
+func (l *Loop) cycle(ctx context.Context, poll source.Poll) (done, error) {
 	d, err := l.agent.cycle(ctx, errand{poll: poll})
 	if err == nil && d.results.hasTagMoved() {
-		d, err = l.agent.cycle(ctx, errand{poll: PollDue}) // what the tag names now is staged, and applied
+		d, err = l.agent.cycle(ctx, errand{poll: source.PollDue}) // what the tag names now is staged, and applied
 	}
 	l.keep(d)
 	return d, err
@@ -189,7 +194,7 @@ func (l *Loop) keep(d done) {
 }
 
 // background does a cycle that nobody waits for, and with it what is owed.
-func (l *Loop) background(ctx context.Context, poll Poll) {
+func (l *Loop) background(ctx context.Context, poll source.Poll) {
 	if l.owed != nil {
 		poll = max(poll, *l.owed)
 	}
@@ -203,12 +208,12 @@ func (l *Loop) background(ctx context.Context, poll Poll) {
 
 // byClock does a cycle that no event has caused. The pause before the next observation
 // begins with its end.
-func (l *Loop) byClock(ctx context.Context, poll Poll) {
+func (l *Loop) byClock(ctx context.Context, poll source.Poll) {
 	l.times.observation = time.Time{}
 	l.background(ctx, poll)
 }
 
-func (l *Loop) owe(poll Poll) {
+func (l *Loop) owe(poll source.Poll) {
 	if l.owed != nil {
 		poll = max(poll, *l.owed)
 	}
@@ -238,7 +243,7 @@ func (l *Loop) work(ctx context.Context, t *task) {
 }
 
 // request has the loop's goroutine do a task, and waits for it.
-func (l *Loop) request(ctx context.Context, hear func(Progress), t task) error {
+func (l *Loop) request(ctx context.Context, hear func(status.Progress), t task) error {
 	if hear != nil {
 		defer l.Listen(hear)()
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // watched collects the states that somebody sees who waits for each change.
-func watched(l *looped) (states func() []agent.State, stop func()) {
-	var seen []agent.State
+func watched(l *looped) (states func() []status.State, stop func()) {
+	var seen []status.State
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -32,7 +32,7 @@ func watched(l *looped) (states func() []agent.State, stop func()) {
 		}
 	}()
 	stop = func() { close(end); <-ended }
-	return func() []agent.State { synctest.Wait(); return seen }, stop
+	return func() []status.State { synctest.Wait(); return seen }, stop
 }
 
 // Who watches sees what an apply that nobody else knows of goes through.
@@ -46,20 +46,20 @@ func TestLoopTellsOfEachChange(t *testing.T) {
 		l.Node.Sync()
 		states, stop := watched(l)
 		defer stop()
-		assert.Equal(t, []agent.State{agent.StateCurrent}, states())
+		assert.Equal(t, []status.State{status.StateCurrent}, states())
 		_, err = l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged}, states())
+		assert.Equal(t, []status.State{status.StateCurrent, status.StateStaged}, states())
 		l.Node.SetKubelet(false)
 		go func() {
 			pass(3 * time.Second)
-			assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged, agent.StateApplying}, states())
+			assert.Equal(t, []status.State{status.StateCurrent, status.StateStaged, status.StateApplying}, states())
 			l.Node.Sync()
 		}()
 		out, err := l.Apply(t.Context(), nil, false, nil)
 		require.NoError(t, err)
-		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, []agent.State{agent.StateCurrent, agent.StateStaged, agent.StateApplying, agent.StateCurrent}, states())
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, []status.State{status.StateCurrent, status.StateStaged, status.StateApplying, status.StateCurrent}, states())
 	})
 }
 
@@ -70,7 +70,7 @@ func TestLoopTellsListenersOfProgress(t *testing.T) {
 		defer l.end()
 		var phases []string
 		changed := l.Changed()
-		stop := l.Listen(func(p agent.Progress) {
+		stop := l.Listen(func(p status.Progress) {
 			phases = append(phases, p.Phase)
 			assert.False(t, isClosed(changed), "%s is no change", p.Phase)
 		})

@@ -15,6 +15,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // manager is the service manager of a test.
@@ -98,7 +102,7 @@ func TestLoopPollsInItsSlotAndNamesIt(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()
 		pass(10 * time.Minute) // the first poll of a new node
-		slot := agent.NextSlot(l.now(), 12*time.Hour, "machine")
+		slot := policy.NextSlot(l.now(), 12*time.Hour, "machine")
 		require.NotNil(t, l.Status().NextCheck)
 		assert.Equal(t, slot, *l.Status().NextCheck)
 		l.Registry.Counts()
@@ -119,9 +123,9 @@ func TestLoopPollsANewNodeSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		assert.Zero(t, l.Registry.Counts(), "not at the start")
-		first := agent.NextSlot(l.now(), 10*time.Minute, "machine")
+		first := policy.NextSlot(l.now(), 10*time.Minute, "machine")
 		assert.Equal(t, first, *l.Status().NextCheck)
-		assert.Equal(t, agent.StateUnchecked, l.Status().State, "never asked is neither current nor held")
+		assert.Equal(t, status.StateUnchecked, l.Status().State, "never asked is neither current nor held")
 		assert.Equal(t, "no registry was asked yet for velum.yaml", l.Status().Reason)
 		pass(first.Sub(l.now()) - time.Second)
 		assert.Zero(t, l.Registry.Counts())
@@ -131,7 +135,7 @@ func TestLoopPollsANewNodeSoon(t *testing.T) {
 
 		again := start(t, l.world, 12*time.Hour, 0)
 		defer again.end()
-		assert.Equal(t, agent.NextSlot(again.now(), 12*time.Hour, "machine"), *again.Status().NextCheck)
+		assert.Equal(t, policy.NextSlot(again.now(), 12*time.Hour, "machine"), *again.Status().NextCheck)
 		pass(10 * time.Minute)
 		assert.Zero(t, again.Registry.Counts())
 	})
@@ -193,7 +197,7 @@ func TestLoopSerialises(t *testing.T) {
 		for range 5 {
 			all.Go(func() {
 				var heard int
-				_, err := l.Check(t.Context(), func(agent.Progress) { heard++ })
+				_, err := l.Check(t.Context(), func(status.Progress) { heard++ })
 				assert.NoError(t, err)
 				assert.Positive(t, heard)
 			})
@@ -227,18 +231,18 @@ func TestLoopSaysThatItIsApplying(t *testing.T) {
 		l.Node.SetKubelet(false)
 		go func() {
 			pass(3 * time.Second)
-			assert.Equal(t, agent.StateApplying, l.Status().State)
+			assert.Equal(t, status.StateApplying, l.Status().State)
 			assert.True(t, l.Status().Since.After(staged), "since moves with the state")
 			l.Node.Sync()
 		}()
 		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
 		assert.True(t, l.Status().Since.After(staged))
 		_, err = l.Apply(t.Context(), []string{"nobody"}, false, nil)
-		require.ErrorIs(t, err, agent.ErrUnknownImage)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, "not applying any more")
+		require.ErrorIs(t, err, plan.ErrUnknownImage)
+		assert.Equal(t, status.StateCurrent, l.Status().State, "not applying any more")
 	})
 }
 
@@ -295,7 +299,7 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		l.Node.PutTemplate("other.yaml", podYAML("other", "velum="+velum+":4.0.0"))
-		l.Node.OnStage = func(ctx context.Context, _ agent.Release) error {
+		l.Node.OnStage = func(ctx context.Context, _ release.Release) error {
 			l.stop()
 			synctest.Wait()
 			return nil // the step that has begun is finished
@@ -321,12 +325,12 @@ func TestLoopShowsWhyItCannotLook(t *testing.T) {
 		l.Node.Blind(assert.AnError)
 		_, err := l.Check(t.Context(), nil)
 		require.ErrorIs(t, err, assert.AnError)
-		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.Equal(t, status.StateFailed, l.Status().State)
 		assert.Contains(t, l.Status().Reason, assert.AnError.Error())
 		l.Node.Blind(nil)
 		s, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, agent.StateCurrent, s.State)
+		assert.Equal(t, status.StateCurrent, s.State)
 	})
 }
 
@@ -341,6 +345,6 @@ func TestLoopRetriesAfterTheClockWasSetBack(t *testing.T) {
 		l.offset.Store(-int64(1000 * time.Hour))
 		l.Registry.Down(nil)
 		pass(5 * time.Minute)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 	})
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // manyTags is a registry whose repositories have 90,000 tags each.
-type manyTags struct{ agent.Source }
+type manyTags struct{ source.Source }
 
 func (m manyTags) Tags(ctx context.Context, repository string) ([]string, error) {
 	names, err := m.Source.Tags(ctx, repository)
@@ -28,7 +29,7 @@ func (m manyTags) Tags(ctx context.Context, repository string) ([]string, error)
 // BenchmarkMemoryOfLists is the peak of a round that lists twelve repositories.
 func BenchmarkMemoryOfLists(b *testing.B) {
 	w := agenttest.NewWorld()
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	var containers []string
 	for n := range 12 {
 		repository := fmt.Sprintf("registry.suse.com/caasp/v4/r%d", n)
@@ -39,7 +40,7 @@ func BenchmarkMemoryOfLists(b *testing.B) {
 	a := w.Agent()
 	a.Source = manyTags{a.Source}
 	agenttest.PeakMemory(b, func() {
-		_, err := a.Cycle(b.Context(), agent.PollAll)
+		_, err := a.Cycle(b.Context(), source.PollAll)
 		require.NoError(b, err)
 	})
 }

@@ -15,6 +15,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // counted is an agent.Meter that keeps all it is told.
@@ -23,7 +27,7 @@ type counted struct {
 	turns    int
 	failed   []string
 	staged   []error
-	restarts []agent.Restart
+	restarts []apply.Restart
 }
 
 func (c *counted) lock() func() { c.mu.Lock(); return c.mu.Unlock }
@@ -33,7 +37,7 @@ func (c *counted) Turned() {
 	c.turns++
 }
 
-func (c *counted) Failed(host string, cause agent.Cause) {
+func (c *counted) Failed(host string, cause release.Cause) {
 	defer c.lock()()
 	c.failed = append(c.failed, host+" "+string(cause))
 }
@@ -43,7 +47,7 @@ func (c *counted) Staged(err error) {
 	c.staged = append(c.staged, err)
 }
 
-func (c *counted) Restarted(r agent.Restart) {
+func (c *counted) Restarted(r apply.Restart) {
 	defer c.lock()()
 	c.restarts = append(c.restarts, r)
 }
@@ -54,7 +58,7 @@ func metered(t *testing.T, edit func(*world)) (*world, *counted) {
 	w, c := newWorld(t), &counted{}
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-	w.Policy.Settle, w.Policy.Forgets = 5*time.Second, agent.KubeletForgets
+	w.Policy.Settle, w.Policy.Forgets = 5*time.Second, apply.KubeletForgets
 	if edit != nil {
 		edit(w)
 	}
@@ -73,9 +77,9 @@ func TestAppliesAreCounted(t *testing.T) {
 		w.apply()
 		require.Len(t, c.restarts, 1)
 		r := c.restarts[0]
-		assert.Equal(t, agent.ResultApplied, r.Result)
+		assert.Equal(t, status.ResultApplied, r.Result)
 		assert.False(t, r.Back)
-		assert.GreaterOrEqual(t, r.Up, agent.KubeletForgets)
+		assert.GreaterOrEqual(t, r.Up, apply.KubeletForgets)
 		assert.GreaterOrEqual(t, r.Took, r.Up+w.Policy.Settle)
 		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is proved is no time in which it is down")
 
@@ -84,7 +88,7 @@ func TestAppliesAreCounted(t *testing.T) {
 		w.Registry.Down(agenttest.ErrRefused)
 		w.apply()
 		require.Len(t, c.restarts, 2)
-		assert.Equal(t, agent.ResultHeld, c.restarts[1].Result)
+		assert.Equal(t, status.ResultHeld, c.restarts[1].Result)
 		assert.Zero(t, c.restarts[1].Up, "nothing was restarted")
 	})
 }
@@ -95,14 +99,14 @@ func TestRollbacksAreCounted(t *testing.T) {
 		w.bad(2, "2.1")
 		w.apply()
 		require.Len(t, c.restarts, 2)
-		assert.Equal(t, agent.ResultFailed, c.restarts[0].Result)
+		assert.Equal(t, status.ResultFailed, c.restarts[0].Result)
 		assert.GreaterOrEqual(t, c.restarts[0].Took, w.Policy.ApplyTimeout)
 		assert.Zero(t, c.restarts[0].Up)
 		back := c.restarts[1]
 		assert.True(t, back.Back)
 		assert.False(t, back.ByHand)
-		assert.Equal(t, agent.ResultBack, back.Result)
-		assert.GreaterOrEqual(t, back.Up, agent.KubeletForgets)
+		assert.Equal(t, status.ResultBack, back.Result)
+		assert.GreaterOrEqual(t, back.Up, apply.KubeletForgets)
 		assert.Less(t, back.Took, w.Policy.ApplyTimeout)
 
 		w.Registry.Release(velum, "4.0.0", 3, "3.1")
@@ -132,16 +136,16 @@ func TestWhatIsCutShortIsNotCounted(t *testing.T) {
 func TestFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	w, c := metered(t, func(w *world) {
-		w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}} // a second tag of it
+		w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}} // a second tag of it
 	})
 	for want, err := range map[string]error{
 		agenttest.Host + " other": agenttest.ErrRefused,
-		"r1:5000 tls":             &agent.SourceError{Repository: velum, Host: "r1:5000", Cause: agent.CauseTLS, Err: errors.New("x")},
-		" unasked":                &agent.SourceError{Repository: velum, Unasked: true, Cause: agent.CauseUnasked, Err: errors.New("x")},
+		"r1:5000 tls":             &release.SourceError{Repository: velum, Host: "r1:5000", Cause: release.CauseTLS, Err: errors.New("x")},
+		" unasked":                &release.SourceError{Repository: velum, Unasked: true, Cause: release.CauseUnasked, Err: errors.New("x")},
 	} {
 		c.failed = nil
 		w.Registry.Down(err)
-		_, err := w.agent.Plan(t.Context(), agent.PollAll)
+		_, err := w.agent.Plan(t.Context(), source.PollAll)
 		require.NoError(t, err)
 		assert.Empty(t, c.failed, "a plan is only looked at")
 		w.look()
@@ -156,7 +160,7 @@ func TestPullsThatFailAreCounted(t *testing.T) {
 	w, c := metered(t, nil)
 	c.staged = nil
 	w.Registry.Release(velum, "4.0.0", 2, "2.1")
-	w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("reset by peer") }
+	w.Node.OnStage = func(context.Context, release.Release) error { return errors.New("reset by peer") }
 	w.check()
 	require.NotEmpty(t, c.staged)
 	for _, err := range c.staged {

@@ -9,29 +9,30 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // A node of kubeadm: the patch is named although many higher tags are there.
 func TestNewerThatIsNotAllowedIsNamedWithWhatWouldAllowIt(t *testing.T) {
 	t.Parallel()
-	for updates, want := range map[tags.Change][]agent.NotAllowed{
+	for updates, want := range map[tags.Change][]status.NotAllowed{
 		tags.Same: {
-			{Image: velum, Tag: "v2.0.0", Rule: agent.RuleUpdates, Key: "updates: major"},
-			{Image: velum, Tag: "v1.36.19", Rule: agent.RuleUpdates, Key: "updates: minor"},
-			{Image: velum, Tag: "v1.34.1", Rule: agent.RuleUpdates, Key: "updates: patch"},
+			{Image: velum, Tag: "v2.0.0", Rule: policy.RuleUpdates, Key: "updates: major"},
+			{Image: velum, Tag: "v1.36.19", Rule: policy.RuleUpdates, Key: "updates: minor"},
+			{Image: velum, Tag: "v1.34.1", Rule: policy.RuleUpdates, Key: "updates: patch"},
 		},
 		tags.Patch: {
-			{Image: velum, Tag: "v2.0.0", Rule: agent.RuleUpdates, Key: "updates: major"},
-			{Image: velum, Tag: "v1.36.19", Rule: agent.RuleUpdates, Key: "updates: minor"},
+			{Image: velum, Tag: "v2.0.0", Rule: policy.RuleUpdates, Key: "updates: major"},
+			{Image: velum, Tag: "v1.36.19", Rule: policy.RuleUpdates, Key: "updates: minor"},
 		},
 		tags.Major: {},
 	} {
 		t.Run(updates.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: updates} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: updates} }
 			w.Registry.Publish(velum, "v1.34.0")
 			w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":v1.34.0"))
 			w.Node.Sync()
@@ -42,10 +43,10 @@ func TestNewerThatIsNotAllowedIsNamedWithWhatWouldAllowIt(t *testing.T) {
 			w.Registry.Publish(velum, "v2.0.0")
 			s := w.check()
 			assert.Equal(t, want, s.NotAllowed)
-			assert.Equal(t, want, append([]agent.NotAllowed{}, w.Grain.Last().NotAllowed...))
+			assert.Equal(t, want, append([]status.NotAllowed{}, w.Grain.Last().NotAllowed...))
 			assert.Len(t, image(s, "velum.yaml", "velum").NotAllowed, len(want))
 			if updates == tags.Same {
-				assert.Equal(t, agent.StateCurrent, s.State)
+				assert.Equal(t, status.StateCurrent, s.State)
 				assert.Contains(t, s.Reason, "newer, not allowed: velum v2.0.0 (updates), ")
 			}
 		})
@@ -56,13 +57,13 @@ func TestNewerThatIsNotAllowedIsNamedWithWhatWouldAllowIt(t *testing.T) {
 func TestWhatRunsIsNotNewer(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	w.obey(agent.Rule{Updates: tags.Revision, Deny: []string{"*"}})
+	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"*"}})
 	assert.Empty(t, w.look().NotAllowed)
 }
 
 func TestTagThatIsNotUnderstoodSaysWhatWouldHelp(t *testing.T) {
 	t.Parallel()
-	for tag, want := range map[string]*agent.RebuildsOnly{
+	for tag, want := range map[string]*status.RebuildsOnly{
 		"3.6.4-0":       {Tag: "3.6.4-0", Dialect: "hyphen"},
 		"1.28.0-alpine": {Tag: "1.28.0-alpine", Follow: "1.28.0"},
 		"latest":        {Tag: "latest"},
@@ -76,7 +77,7 @@ func TestTagThatIsNotUnderstoodSaysWhatWouldHelp(t *testing.T) {
 			w.Node.Sync()
 			s := w.check()
 			assert.Equal(t, want, image(s, "velum.yaml", "velum").RebuildsOnly)
-			require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			require.Equal(t, status.StateCurrent, s.State, s.Reason)
 			if want != nil {
 				assert.Equal(t, "nothing to apply; rebuilds only: velum "+tag, s.Reason)
 			}

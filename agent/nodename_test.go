@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 )
 
 // The pod velum-db, whose file has just gone, still has a container of the name that the pod velum has, too.
@@ -26,14 +29,14 @@ func TestNodeNameTellsPodsApart(t *testing.T) {
 		{"db-node1", "velum-db-node1", true},
 		{"elsewhere", "velum-node1", true}, // a wrong name does not hide what runs
 	} {
-		inv := agent.Inventory{
+		inv := node.Inventory{
 			NodeName:     c.node,
-			PodManifests: []agent.PodFile{{Name: "velum.yaml", Data: podYAML("velum", "velum="+velum+":4.0.0-rev1")}},
-			Containers: []agent.Container{
+			PodManifests: []node.PodFile{{Name: "velum.yaml", Data: podYAML("velum", "velum="+velum+":4.0.0-rev1")}},
+			Containers: []node.Container{
 				{ID: "1", Pod: c.criPod, Namespace: "default", Name: "velum", Running: true, Image: "sha256:1"},
 			},
 		}
-		plan := agent.Decide(inv, nil, agent.Record{}, agent.Policy{}, time.Time{})
+		plan := plan.Decide(inv, nil, record.Record{}, policy.Policy{}, time.Time{})
 		require.Len(t, plan.Pods, 1)
 		require.NoError(t, plan.Pods[0].Err)
 		assert.Equal(t, c.runs, plan.Pods[0].Images[0].Well, "%s on %s", c.criPod, c.node)

@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -65,10 +68,10 @@ func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
 		w.Node.PutTemplate("velum.yaml", nil)
 		s := w.check()
 		w.runs("velum.yaml", "velum", first.Digest)
-		assert.Equal(t, agent.ChangeRemove, podOf(s, "velum.yaml").Change)
+		assert.Equal(t, plan.ChangeRemove, podOf(s, "velum.yaml").Change)
 		w.apply("velum.yaml")
 		s = w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Empty(t, w.record().Overrides)
 		assert.Len(t, w.record().Denied, 1, "should the pod come back")
 		w.idle()
@@ -90,7 +93,7 @@ func TestPersonTakesThePinsOutOfAManagedFile(t *testing.T) {
 		w.Node.PutPodManifest("velum.yaml", old)
 		s := w.look()
 		w.runs("velum.yaml", "velum", bad.Digest)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
 		assert.Empty(t, w.record().Overrides)
 		w.idle()
@@ -139,12 +142,12 @@ func TestManagedPodIsRolledBackTwice(t *testing.T) {
 		for range 2 {
 			out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 			require.NoError(t, err)
-			require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+			require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 		}
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Equal(t, "4.0.0-rev1", w.record().Overrides["velum.yaml"].Images["container velum"].Follow)
 		s := w.check()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Follow)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.4")
 		w.check()
@@ -159,7 +162,7 @@ func TestManagedPodIsRolledBackTwice(t *testing.T) {
 func TestEditOfAPinnedFileOffersNothingLower(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+		w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
 		w.check()
@@ -195,7 +198,7 @@ func TestAppliedTemplateEndsTheTextOfARollback(t *testing.T) {
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 		w.check()
 		out, _ := w.apply()
-		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		without := w.Node.PodManifest("velum.yaml")
 		assert.NotContains(t, without, "mariadb")
 		w.Node.PowerOff()
@@ -229,7 +232,7 @@ func TestAnotherImageOfARolledBackPodMovesOn(t *testing.T) {
 		next := w.Registry.Release(mariadb, "10.0", 2, "2.1")
 		w.check()
 		out, _ := w.apply()
-		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "db", next.Digest)
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), mariadb+":10.0-rev2\n")

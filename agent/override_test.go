@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // A volume's image, or one of a second document, is not named by digest.
@@ -128,7 +128,7 @@ func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
 			return nil
 		}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", next.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "image: "+velum+":4.0.0-rev2\n")
@@ -222,10 +222,10 @@ func TestRetryThatFailsAgainIsDeniedAgain(t *testing.T) {
 		bad := w.bad(1, "9.9")
 		w.apply()
 		out, s := w.retry()
-		assert.Equal(t, agent.ResultFailed, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Contains(t, w.record().Denied, denied(bad))
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		w.idle()
 	})
 }
@@ -243,7 +243,7 @@ func TestRetryOfOneImageLeavesTheDenialsOfOthers(t *testing.T) {
 		w.Node.Crash(bad.Digest, false)
 		out, _, err := w.agent.Apply(t.Context(), []string{"velum"}, true)
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		r := w.record()
 		assert.Contains(t, r.Denied, denied(badDB))
 		assert.NotContains(t, r.Denied, denied(bad))

@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -34,7 +37,7 @@ var moves = map[string]func(w *world){
 	"another tag":     func(w *world) { w.Registry.Release(mariadb, "4.0.0", 3, "1.1"); w.check() },
 	"pull policy":     func(w *world) { w.agent.Policy.PullPolicy = "IfNotPresent" },
 	"rule": func(w *world) {
-		w.agent.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev9"} }
+		w.agent.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Follow: "4.0.0-rev9"} }
 	},
 	"rewrite": func(w *world) {
 		w.Registry.Release("r.example/mariadb", "4.0.0", 1, "1.1")
@@ -70,7 +73,7 @@ func TestEveryChangeIsSeen(t *testing.T) {
 }
 
 // plans are the plan by what is parsed already, and worked out from nothing.
-func (w *world) plans() (cached, anew agent.Plan) {
+func (w *world) plans() (cached, anew plan.Plan) {
 	w.t.Helper()
 	cached, anew, err := w.agent.PlanBothWays(w.t.Context())
 	require.NoError(w.t, err)
@@ -113,13 +116,13 @@ func BenchmarkSteadyCycle(b *testing.B) {
 	}
 	a := w.Agent()
 	for range 3 {
-		_, err := a.Cycle(b.Context(), agent.PollDue)
+		_, err := a.Cycle(b.Context(), source.PollDue)
 		require.NoError(b, err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s, err := a.Cycle(b.Context(), agent.PollDue)
-		if err != nil || s.State != agent.StateCurrent {
+		s, err := a.Cycle(b.Context(), source.PollDue)
+		if err != nil || s.State != status.StateCurrent {
 			b.Fatal(s.State, s.Reason, err)
 		}
 	}

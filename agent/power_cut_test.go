@@ -15,6 +15,11 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // A power cut ends the agent at one call that changes something, before it has an
@@ -55,15 +60,15 @@ func (c *powerCut) call(what string, do func() error) error {
 var errFull = errors.New("no space left on device")
 
 type cutFiles struct {
-	agent.PodFiles
+	node.PodFiles
 	cut *powerCut
 }
 
-func (f cutFiles) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+func (f cutFiles) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	return f.cut.call("write", func() error { return f.PodFiles.Write(ctx, was, data) })
 }
 
-func (f cutFiles) SetAside(ctx context.Context, was agent.PodFile) error {
+func (f cutFiles) SetAside(ctx context.Context, was node.PodFile) error {
 	return f.cut.call("set aside", func() error { return f.PodFiles.SetAside(ctx, was) })
 }
 
@@ -77,7 +82,7 @@ func (f cutFiles) Keep(ctx context.Context, name string, data []byte) error {
 }
 
 type cutPods struct {
-	agent.Pods
+	node.Pods
 	cut *powerCut
 }
 
@@ -89,7 +94,7 @@ func (p cutPods) Clear(ctx context.Context, id string) error {
 	return p.cut.call("clear", func() error { return p.Pods.Clear(ctx, id) })
 }
 
-func (p cutPods) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+func (p cutPods) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
 	if p.cut.dead {
 		return nil, nil, errCut
 	}
@@ -97,24 +102,24 @@ func (p cutPods) Containers(ctx context.Context) ([]agent.Container, []digest.Di
 }
 
 type cutImages struct {
-	agent.Images
+	node.Images
 	cut *powerCut
 }
 
-func (i cutImages) Name(ctx context.Context, p agent.Pin) error {
+func (i cutImages) Name(ctx context.Context, p release.Pin) error {
 	return i.cut.call("name", func() error { return i.Images.Name(ctx, p) })
 }
 
-func (i cutImages) Pins(ctx context.Context, want []agent.Pin) error {
+func (i cutImages) Pins(ctx context.Context, want []release.Pin) error {
 	return i.cut.call("pins", func() error { return i.Images.Pins(ctx, want) })
 }
 
 type cutRecorder struct {
-	agent.Recorder
+	record.Recorder
 	cut *powerCut
 }
 
-func (r cutRecorder) Save(ctx context.Context, rec agent.Record) error {
+func (r cutRecorder) Save(ctx context.Context, rec record.Record) error {
 	return r.cut.call("save", func() error { return r.Recorder.Save(ctx, rec) })
 }
 
@@ -219,7 +224,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
 	require.Equal(t, db.Digest, other.Digests[0], here)
 	require.Empty(t, w.Node.Aside(), here)
 	require.NotContains(t, w.Disk.JSON(), `"pending"`, here)
-	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err, here)
 	require.Empty(t, plan.Steps, here)
 	switch {
@@ -239,7 +244,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
 		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "%s: it is offered again: %s", here, s.Reason)
 	default:
 		require.Equal(t, second.Digest, c.Digests[0], here)
-		require.Equal(t, agent.StateCurrent, s.State, "%s: %s", here, s.Reason)
+		require.Equal(t, status.StateCurrent, s.State, "%s: %s", here, s.Reason)
 		require.Nil(t, image(s, "velum.yaml", "velum").Offered, here)
 		require.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest, here)
 		if image(s, "velum.yaml", "velum").Adopted {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // proofOf applies a rebuild of velum whose container restarts at these times
 // after the apply, and tells how long the proof took.
-func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (agent.Outcome, time.Duration) {
+func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (status.Outcome, time.Duration) {
 	t.Helper()
 	w, _ := running(t)
 	w.Policy.Settle = settle // the deadline is a minute more
@@ -33,15 +33,15 @@ func TestProofTakesTheSettleTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		settle   time.Duration
 		restarts []time.Duration
-		result   agent.Result
+		result   status.Result
 		reason   string
 		took     time.Duration
 	}{
-		"without one":             {0, nil, agent.ResultApplied, "", 0},
-		"what stays up":           {30 * time.Second, nil, agent.ResultApplied, "", 30 * time.Second},
-		"what falls once":         {30 * time.Second, []time.Duration{10*time.Second + 1}, agent.ResultApplied, "", 40500 * time.Millisecond},
-		"what falls at its end":   {30 * time.Second, []time.Duration{29*time.Second + 1}, agent.ResultApplied, "", 59500 * time.Millisecond},
-		"what falls again, again": {30 * time.Second, every(20*time.Second, 5), agent.ResultFailed, "it does not stay up (it fell 4 times)", 130500 * time.Millisecond},
+		"without one":             {0, nil, status.ResultApplied, "", 0},
+		"what stays up":           {30 * time.Second, nil, status.ResultApplied, "", 30 * time.Second},
+		"what falls once":         {30 * time.Second, []time.Duration{10*time.Second + 1}, status.ResultApplied, "", 40500 * time.Millisecond},
+		"what falls at its end":   {30 * time.Second, []time.Duration{29*time.Second + 1}, status.ResultApplied, "", 59500 * time.Millisecond},
+		"what falls again, again": {30 * time.Second, every(20*time.Second, 5), status.ResultFailed, "it does not stay up (it fell 4 times)", 130500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -58,12 +58,12 @@ func TestProofTakesTheSettleTime(t *testing.T) {
 func TestProofBeginsAnewAfterALookThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     []time.Duration // when a look fails
-		result agent.Result
+		result status.Result
 		reason string
 		took   time.Duration
 	}{
-		"once":         {[]time.Duration{10*time.Second + 1}, agent.ResultApplied, "", 40500 * time.Millisecond},
-		"again, again": {every(20*time.Second, 4), agent.ResultFailed, "it came up too late to be proved", 2 * time.Minute},
+		"once":         {[]time.Duration{10*time.Second + 1}, status.ResultApplied, "", 40500 * time.Millisecond},
+		"again, again": {every(20*time.Second, 4), status.ResultFailed, "it came up too late to be proved", 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestProvingIsTold(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		var phases []string
-		w.agent.Progress = func(p agent.Progress) { phases = append(phases, p.Phase+" "+p.Reference) }
+		w.agent.Progress = func(p status.Progress) { phases = append(phases, p.Phase+" "+p.Reference) }
 		w.apply()
 		assert.Equal(t, []string{"changing velum.yaml", "proving velum", "proving velum"}, phases)
 	})
@@ -112,13 +112,13 @@ func TestProvingIsTold(t *testing.T) {
 func TestACrashLoopIsGivenUpEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		heals  time.Duration // from then on it stays up
-		result agent.Result
+		result status.Result
 		reason string
 		took   time.Duration
 	}{
-		"for ever":        {time.Hour, agent.ResultFailed, "pod velum: velum has ended 5 times: velum does not run (exit code 1); rolled back", 40 * time.Second},
-		"four times":      {35 * time.Second, agent.ResultApplied, "", 40 * time.Second},
-		"once, at a time": {5 * time.Second, agent.ResultApplied, "", 10 * time.Second},
+		"for ever":        {time.Hour, status.ResultFailed, "pod velum: velum has ended 5 times: velum does not run (exit code 1); rolled back", 40 * time.Second},
+		"four times":      {35 * time.Second, status.ResultApplied, "", 40 * time.Second},
+		"once, at a time": {5 * time.Second, status.ResultApplied, "", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -171,11 +171,11 @@ func TestACrashLoopIsNamed(t *testing.T) {
 func TestACrashLoopOfAnInitContainer(t *testing.T) {
 	for name, c := range map[string]struct {
 		heals  time.Duration
-		result agent.Result
+		result status.Result
 		reason string
 	}{
-		"for ever":   {time.Hour, agent.ResultFailed, "setup has ended 5 times: init container setup has not ended well (exit code 1); rolled back"},
-		"four times": {35 * time.Second, agent.ResultApplied, ""},
+		"for ever":   {time.Hour, status.ResultFailed, "setup has ended 5 times: init container setup has not ended well (exit code 1); rolled back"},
+		"four times": {35 * time.Second, status.ResultApplied, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

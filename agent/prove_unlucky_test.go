@@ -12,7 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -64,7 +68,7 @@ func TestPendingRollbackComesBeforeApplies(t *testing.T) {
 		w.Grain.SetBusy("")
 		w.Policy.Auto = true
 		w.restart()
-		plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+		plan, err := w.agent.Plan(t.Context(), source.PollNone)
 		require.NoError(t, err)
 		var verbs []string
 		for _, s := range plan.Steps {
@@ -80,8 +84,8 @@ type never struct {
 	err error
 }
 
-func (n never) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
-	return agent.Verdict{}, n.err
+func (n never) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
+	return apply.Verdict{}, n.err
 }
 
 func probed() []byte {
@@ -110,7 +114,7 @@ func TestRewritesChangeWhilePinned(t *testing.T) {
 		bad := w.bad(1, "9.9")
 		w.apply()
 		const other = "mirror.example/caasp/v4/velum"
-		for _, d := range []agent.Release{bad} {
+		for _, d := range []release.Release{bad} {
 			w.Registry.Restore(other, d.Digest, d.Build)
 			w.Registry.Tag(other, "4.0.0-rev1", d.Digest)
 			w.Registry.Tag(other, "4.0.0", d.Digest)
@@ -141,7 +145,7 @@ func TestFailedPodRecoveredUnderAWrongClock(t *testing.T) {
 		w.Node.Sync()
 		w.Clock.Add(-87600*time.Hour + time.Hour)
 		s := w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
 
@@ -161,7 +165,7 @@ func TestRollbackGoesOnWithoutTheInitContainer(t *testing.T) {
 		defer kill()
 		asides := 0
 		w.Node.OnAside = func(string) error { asides++; return nil }
-		w.agent.Progress = func(agent.Progress) {
+		w.agent.Progress = func(status.Progress) {
 			if asides > 0 {
 				kill()
 			}
@@ -207,7 +211,7 @@ func TestWatchdogIsServedWhileAPodGoesDown(t *testing.T) {
 		cleared := 0
 		w.agent.Pods = sandboxes{w.Node, time.Now().Add(time.Hour), nil, &cleared}
 		last, gap := time.Now(), time.Duration(0)
-		w.agent.Progress = func(agent.Progress) {
+		w.agent.Progress = func(status.Progress) {
 			gap = max(gap, time.Since(last))
 			last = time.Now()
 		}
@@ -219,21 +223,21 @@ func TestWatchdogIsServedWhileAPodGoesDown(t *testing.T) {
 
 // late is a runtime that shows a container of the pod manifest that was there before, until a time.
 type late struct {
-	agent.Pods
-	c     agent.Container
+	node.Pods
+	c     node.Container
 	until *time.Time
 }
 
-func (l late) Containers(ctx context.Context) ([]agent.Container, []digest.Digest, error) {
+func (l late) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
 	if time.Now().Before(*l.until) {
-		return []agent.Container{l.c}, nil, nil
+		return []node.Container{l.c}, nil, nil
 	}
 	return l.Pods.Containers(ctx)
 }
 
 // startsOnceMore has kubelet start a release for a while when its pod manifest is set aside for the nth time: it had
 // just been put back, and kubelet had begun with it.
-func (w *world) startsOnceMore(r agent.Release, nth int, d time.Duration) {
+func (w *world) startsOnceMore(r release.Release, nth int, d time.Duration) {
 	w.restart()
 	c, _ := w.Node.Container("velum.yaml", "velum")
 	c.ID, c.Sandbox, c.Running, c.Image, c.Digests = "late", "late", true, r.Config, []digest.Digest{r.Digest}
@@ -257,7 +261,7 @@ func TestOldPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
 		w.check()
 		w.startsOnceMore(first, 1, 5*time.Second)
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 
 		bad := w.bad(3, "3.1")
 		w.startsOnceMore(second, 1, 5*time.Second)
@@ -288,7 +292,7 @@ func TestTagThatGoesBackUnderAnApplyDeniesNothing(t *testing.T) {
 		w.check()
 		w.Node.OnAside = func(string) error { w.Registry.Tag(velum, "4.0.0-rev2", first.Digest); return nil }
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
 		assert.Contains(t, out[0].Reason, "4.0.0-rev2 has moved on")
 		assert.Empty(t, w.record().Denied)
 		assert.Empty(t, w.record().Failed)
@@ -316,7 +320,7 @@ func TestProofEndsWhereKubeletStartsWhatRanWellBefore(t *testing.T) {
 
 		assert.LessOrEqual(t, time.Since(began), 11*time.Second)
 		s := w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, second.Digest, w.record().Good["velum.yaml/velum"].Running)
 		assert.Empty(t, w.record().Denied)
 		w.runs("velum.yaml", "velum", second.Digest)

@@ -10,22 +10,23 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // update publishes a rebuild of velum, stages and applies it.
-func (w *world) update(build string) agent.Release {
+func (w *world) update(build string) release.Release {
 	w.t.Helper()
 	r := w.Registry.Release(velum, "4.0.0", 1, build)
-	require.Equal(w.t, agent.StateStaged, w.check().State)
+	require.Equal(w.t, status.StateStaged, w.check().State)
 	out, s := w.apply("velum")
-	require.Equal(w.t, agent.ResultApplied, out[0].Result, s.Reason)
+	require.Equal(w.t, status.ResultApplied, out[0].Result, s.Reason)
 	w.Node.Forget() // kubelet removes the dead containers of a former pod
 	w.look()        // lets go what the applied pod needed
 	return r
 }
 
-func (w *world) there(r agent.Release) bool {
+func (w *world) there(r release.Release) bool {
 	return slices.Contains(w.Node.Names(r.Digest), r.StagedName())
 }
 
@@ -37,7 +38,7 @@ func TestOldReleasesGoWhenTheNewOneRunsWell(t *testing.T) {
 		w.restart()
 		second, third := w.update("1.2"), w.update("1.3")
 		fourth := w.update("1.4")
-		for n, r := range []agent.Release{first, second, third} {
+		for n, r := range []release.Release{first, second, third} {
 			assert.Equal(t, stay[n], w.there(r), "keep %d: release %d", keep, n+1)
 			assert.Equal(t, stay[n], w.Node.Pinned(velum, r.Digest), "keep %d: pin of release %d", keep, n+1)
 		}
@@ -63,20 +64,20 @@ func TestAStagedReleaseThatWasOvertakenGoes(t *testing.T) {
 
 func TestNothingIsPruned(t *testing.T) {
 	t.Parallel()
-	for name, prevent := range map[string]func(w *world, old agent.Release){
-		"while the new one crashes": func(w *world, _ agent.Release) {
+	for name, prevent := range map[string]func(w *world, old release.Release){
+		"while the new one crashes": func(w *world, _ release.Release) {
 			c, _ := w.Node.Container("velum.yaml", "velum")
 			w.Node.Crash(c.Digests[0], true)
 			w.Node.Restart("velum.yaml", "velum")
 		},
-		"that another pod uses": func(w *world, old agent.Release) { w.Node.Others = []digest.Digest{old.Config} },
-		"while a pod is unclear": func(w *world, _ agent.Release) {
+		"that another pod uses": func(w *world, old release.Release) { w.Node.Others = []digest.Digest{old.Config} },
+		"while a pod is unclear": func(w *world, _ release.Release) {
 			w.Node.PutBroken("other.yaml", assert.AnError)
 		},
-		"that a pin of another image needs": func(w *world, old agent.Release) {
+		"that a pin of another image needs": func(w *world, old release.Release) {
 			w.Registry.Tag(mariadb, "10.0", old.Digest)
 			w.Registry.Restore(mariadb, old.Digest, old.Build)
-			w.Policy.Images = []agent.Reference{{Repository: mariadb, Tag: "10.0"}}
+			w.Policy.Images = []release.Reference{{Repository: mariadb, Tag: "10.0"}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,9 +170,9 @@ func TestShadowsGoWithAllNamesOfTheirImage(t *testing.T) {
 func TestATrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: velum, Tag: "4.0.0-rev1"}}
+	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: velum, Tag: "4.0.0-rev1"}}
 	old := w.big(velum, "4.0.0", 1, "1.1")
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	next := w.big(velum, "4.0.0", 1, "1.2")
 	w.Node.SetDisk(10*gib, mib)
 	w.check()

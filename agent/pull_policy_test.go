@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 const apiserver = "registry.suse.com/caasp/v4/kube-apiserver"
@@ -32,21 +33,21 @@ func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
 				w.check()
 				second := w.Registry.Release(apiserver, "1.28.0", 2, "1.1")
 				s := w.check()
-				assert.Equal(t, []agent.Edit{{
+				assert.Equal(t, []status.Edit{{
 					Container: "kube-apiserver", Field: "image", From: "1.28.0-rev1-build1.1", To: "1.28.0-rev2-build1.1",
 				}}, podOf(s, "kube-apiserver.yaml").Edits, own)
 
 				out, _ := w.apply()
 
-				require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				w.runs("kube-apiserver.yaml", "kube-apiserver", second.Digest)
 				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
 				out, _, err := w.agent.Rollback(t.Context(), []string{"kube-apiserver"})
 				require.NoError(t, err)
-				require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+				require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 				w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
 				out, _ = w.retry()
-				require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
 			})
 		})
@@ -83,11 +84,11 @@ func TestManagedPullPolicyIsSaidBeforeItIsWritten(t *testing.T) {
 		w.Node.PutPodManifest("kube-apiserver.yaml", []byte(strings.Replace(text, "Always", "IfNotPresent", 1)))
 		w.Node.Sync()
 		s := w.check()
-		edits := []agent.Edit{{Container: "kube-apiserver", Field: "imagePullPolicy", From: "IfNotPresent", To: "Always"}}
+		edits := []status.Edit{{Container: "kube-apiserver", Field: "imagePullPolicy", From: "IfNotPresent", To: "Always"}}
 		assert.Equal(t, edits, podOf(s, "kube-apiserver.yaml").Edits)
-		assert.Equal(t, agent.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
+		assert.Equal(t, plan.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
 		out, _ := w.apply()
-		require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, edits, out[0].Edits)
 		assert.Equal(t, text, w.Node.PodManifest("kube-apiserver.yaml"))
 	})

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // leastStretch is how long a poll or a staging that was interrupted goes on before the
@@ -16,19 +19,16 @@ import (
 // than the two seconds within which a request begins.
 const leastStretch = time.Second
 
-// errGoesFirst ends a poll or a staging for a request of a person.
-var errGoesFirst = errors.New("a person's request goes first")
-
 // interruption ends a cycle that a request of a person has interrupted. The cycle goes on
 // after that, with the answers and the bytes that are there; a proof begins anew.
 type interruption struct {
-	Interruption
-	rest Poll // what is left to ask
+	status.Interruption
+	rest source.Poll // what is left to ask
 }
 
-func (i *interruption) Error() string { return i.Work + ": " + errGoesFirst.Error() }
+func (i *interruption) Error() string { return i.Work + ": " + source.ErrPersonFirst.Error() }
 
-func (i *interruption) Unwrap() error { return errGoesFirst }
+func (i *interruption) Unwrap() error { return source.ErrPersonFirst }
 
 // verbObserve is the verb of the one task that no person asks for.
 const verbObserve = "observe"
@@ -158,7 +158,7 @@ func (q *queue) resume() {
 }
 
 // interruptible is ctx for a poll or a staging, until its end is called: it ends for a
-// person's request, with errGoesFirst.
+// person's request, with ErrPersonFirst.
 func (q *queue) interruptible(ctx context.Context) (work context.Context, end func()) {
 	if q == nil {
 		return ctx, func() {}
@@ -188,22 +188,22 @@ func (q *queue) interrupt() {
 	switch {
 	case end == nil || q.between != nil:
 	case wait > 0:
-		q.between = time.AfterFunc(wait, func() { end(errGoesFirst) })
+		q.between = time.AfterFunc(wait, func() { end(source.ErrPersonFirst) })
 	default:
-		end(errGoesFirst)
+		end(source.ErrPersonFirst)
 	}
 }
 
 // interrupted tells work that a person's request has interrupted from one that has
 // ended otherwise; nil: it was not interrupted.
-func (c *cycle) interrupted(work context.Context, what string, rest Poll) error {
-	if !errors.Is(context.Cause(work), errGoesFirst) {
+func (c *cycle) interrupted(work context.Context, what string, rest source.Poll) error {
+	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
 	c.log.Info("interrupted, goes on soon", "work", what, "for", c.people.first())
 	return c.interruption(what, rest)
 }
 
-func (c *cycle) interruption(what string, rest Poll) *interruption {
-	return &interruption{Interruption{Work: what, For: c.people.first(), At: c.Now().UTC()}, rest}
+func (c *cycle) interruption(what string, rest source.Poll) *interruption {
+	return &interruption{status.Interruption{Work: what, For: c.people.first(), At: c.Now().UTC()}, rest}
 }

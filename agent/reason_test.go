@@ -12,47 +12,50 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Programs read what a state's sentence says from fields.
 func TestReasonsHaveKindsAndFields(t *testing.T) {
 	const file = "velum.yaml"
 	for name, c := range map[string]struct {
-		status func(t *testing.T) agent.Status
-		want   []agent.Reason
+		status func(t *testing.T) status.Status
+		want   []status.Reason
 	}{
 		"nothing to do": {
-			func(t *testing.T) agent.Status { t.Helper(); w, _ := running(t); return w.check() },
-			[]agent.Reason{{Kind: agent.KindNone}},
+			func(t *testing.T) status.Status { t.Helper(); w, _ := running(t); return w.check() },
+			[]status.Reason{{Kind: status.KindNone}},
 		},
 		"nothing is followed": {
-			func(t *testing.T) agent.Status { t.Helper(); return newWorld(t).check() },
-			[]agent.Reason{{Kind: agent.KindNone}},
+			func(t *testing.T) status.Status { t.Helper(); return newWorld(t).check() },
+			[]status.Reason{{Kind: status.KindNone}},
 		},
 		"an offer": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				return w.check()
 			},
-			[]agent.Reason{{Kind: agent.KindApproval, PodManifest: file, Change: "revision"}},
+			[]status.Reason{{Kind: status.KindApproval, PodManifest: file, Change: "revision"}},
 		},
 		"a hold": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				w.check()
-				w.hold(agent.PersonHold{Until: w.Clock.Now().Add(time.Hour)}, "velum")
+				w.hold(record.PersonHold{Until: w.Clock.Now().Add(time.Hour)}, "velum")
 				return w.look()
 			},
-			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Image: velum, Hold: agent.HoldAsked}},
+			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Image: velum, Hold: status.HoldAsked}},
 		},
 		"a busy node": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
@@ -64,94 +67,94 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				assert.Equal(t, "the grain update_in_progress is true", hold.Reason)
 				return s
 			},
-			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Hold: agent.HoldBusy}},
+			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Hold: status.HoldBusy}},
 		},
 		"a source that does not answer": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
-				w.Registry.Down(&agent.SourceError{
-					Repository: velum, Host: agenttest.Host, Mirror: true, Status: 503, Cause: agent.CauseServerError, Err: errors.New("503"),
+				w.Registry.Down(&release.SourceError{
+					Repository: velum, Host: agenttest.Host, Mirror: true, Status: 503, Cause: release.CauseServerError, Err: errors.New("503"),
 				})
 				s := w.poll()
 				source := s.Sources[0]
 				assert.Equal(t, "mirror "+agenttest.Host+": 503", source.Reason)
 				assert.Equal(t, velum+": "+source.Reason, source.Error)
-				assert.Equal(t, agent.CauseServerError, source.Cause)
+				assert.Equal(t, release.CauseServerError, source.Cause)
 				assert.Equal(t, 503, source.HTTPStatus)
-				assert.Equal(t, agent.ErrorSource, image(s, file, "velum").ErrorKind)
+				assert.Equal(t, status.ErrorSource, image(s, file, "velum").ErrorKind)
 				return s
 			},
-			[]agent.Reason{{
-				Kind: agent.KindSource, Image: velum, Host: agenttest.Host, Cause: agent.CauseServerError, HTTPStatus: 503,
+			[]status.Reason{{
+				Kind: status.KindSource, Image: velum, Host: agenttest.Host, Cause: release.CauseServerError, HTTPStatus: 503,
 			}},
 		},
 		"a source that has never answered": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w := newWorld(t)
 				w.Node.PutTemplate(file, podYAML("velum", "velum="+velum+":4.0.0"))
-				w.Registry.Down(&agent.SourceError{Repository: velum, Host: agenttest.Host, Cause: agent.CauseDNS, Err: errors.New("x")})
+				w.Registry.Down(&release.SourceError{Repository: velum, Host: agenttest.Host, Cause: release.CauseDNS, Err: errors.New("x")})
 				w.poll()
 				w.restart()
 				s := w.look()
-				assert.Equal(t, agent.ErrorSource, image(s, file, "velum").ErrorKind, "also of what the record has kept")
+				assert.Equal(t, status.ErrorSource, image(s, file, "velum").ErrorKind, "also of what the record has kept")
 				return s
 			},
-			[]agent.Reason{{Kind: agent.KindHold, PodManifest: file, Image: velum, Hold: agent.HoldWithheld}},
+			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Image: velum, Hold: status.HoldWithheld}},
 		},
 		"nobody was asked": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w := newWorld(t)
 				w.Node.PutTemplate(file, podYAML("velum", "velum="+velum+":4.0.0"))
 				return w.look()
 			},
-			[]agent.Reason{{Kind: agent.KindUnasked, PodManifest: file}},
+			[]status.Reason{{Kind: status.KindUnasked, PodManifest: file}},
 		},
 		"a tag that is gone": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Retract(velum, "4.0.0-rev1")
 				s := w.poll()
-				assert.Equal(t, agent.ErrorNotFound, image(s, file, "velum").ErrorKind)
+				assert.Equal(t, status.ErrorNotFound, image(s, file, "velum").ErrorKind)
 				return s
 			},
-			[]agent.Reason{{
-				Kind: agent.KindGone, PodManifest: file, Image: velum, Tag: "4.0.0-rev1", ErrorKind: agent.ErrorNotFound,
+			[]status.Reason{{
+				Kind: status.KindGone, PodManifest: file, Image: velum, Tag: "4.0.0-rev1", ErrorKind: status.ErrorNotFound,
 			}},
 		},
 		"a pod manifest that cannot be read": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Node.PutTemplate(file, []byte("{"))
 				s := w.check()
-				assert.Equal(t, agent.ErrorOther, podOf(s, file).ErrorKind)
+				assert.Equal(t, status.ErrorOther, podOf(s, file).ErrorKind)
 				return s
 			},
-			[]agent.Reason{{Kind: agent.KindManifest, PodManifest: file, ErrorKind: agent.ErrorOther}},
+			[]status.Reason{{Kind: status.KindManifest, PodManifest: file, ErrorKind: status.ErrorOther}},
 		},
 		"what cannot be staged": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
-				w.Node.OnStage = func(context.Context, agent.Release) error { return errors.New("broken") }
+				w.Node.OnStage = func(context.Context, release.Release) error { return errors.New("broken") }
 				return w.check()
 			},
-			[]agent.Reason{{Kind: agent.KindStep, Image: velum, ErrorKind: agent.ErrorOther}},
+			[]status.Reason{{Kind: status.KindStep, Image: velum, ErrorKind: status.ErrorOther}},
 		},
 		"a grain that cannot be set": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
-				w.Grain.Fail(agent.ErrConflict)
+				w.Grain.Fail(release.ErrConflict)
 				w.check()
 				return w.check()
 			},
-			[]agent.Reason{{Kind: agent.KindStep, ErrorKind: agent.ErrorConflict}},
+			[]status.Reason{{Kind: status.KindStep, ErrorKind: status.ErrorConflict}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,22 +168,22 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 	const file = "velum.yaml"
 	for name, c := range map[string]struct {
-		status func(t *testing.T) agent.Status
-		want   []agent.Reason
+		status func(t *testing.T) status.Status
+		want   []status.Reason
 	}{
 		"rolled back": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.bad(1, "9.9")
 				_, s := w.apply()
-				assertReasons(t, s, []agent.Reason{{Kind: agent.KindRolledBack, PodManifest: file, ErrorKind: agent.ErrorNotUp}})
+				assertReasons(t, s, []status.Reason{{Kind: status.KindRolledBack, PodManifest: file, ErrorKind: status.ErrorNotUp}})
 				return w.look()
 			},
-			[]agent.Reason{{Kind: agent.KindRolledBack, PodManifest: file, Tag: "4.0.0-rev1-build9.9"}},
+			[]status.Reason{{Kind: status.KindRolledBack, PodManifest: file, Tag: "4.0.0-rev1-build9.9"}},
 		},
 		"rolled back by hand": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, _ := running(t)
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
@@ -190,30 +193,30 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 				require.NoError(t, err)
 				return s
 			},
-			[]agent.Reason{{Kind: agent.KindNone}, {Kind: agent.KindRolledBack, PodManifest: file}},
+			[]status.Reason{{Kind: status.KindNone}, {Kind: status.KindRolledBack, PodManifest: file}},
 		},
 		"not rolled back": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, first := running(t)
 				w.Node.Crash(first.Digest, true)
 				w.Node.Restart(file, "velum")
 				w.bad(1, "1.2")
 				_, s := w.apply()
-				assertReasons(t, s, []agent.Reason{{Kind: agent.KindNotUp, PodManifest: file, ErrorKind: agent.ErrorNotUp}})
+				assertReasons(t, s, []status.Reason{{Kind: status.KindNotUp, PodManifest: file, ErrorKind: status.ErrorNotUp}})
 				return w.look()
 			},
-			[]agent.Reason{{Kind: agent.KindNotUp, PodManifest: file}},
+			[]status.Reason{{Kind: status.KindNotUp, PodManifest: file}},
 		},
 		"down": {
-			func(t *testing.T) agent.Status {
+			func(t *testing.T) status.Status {
 				t.Helper()
 				w, first := running(t)
 				w.Node.Crash(first.Digest, true)
 				w.Node.Restart(file, "velum")
 				return w.look()
 			},
-			[]agent.Reason{{Kind: agent.KindDown, PodManifest: file, Container: "velum", Image: velum}},
+			[]status.Reason{{Kind: status.KindDown, PodManifest: file, Container: "velum", Image: velum}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,9 +226,9 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 }
 
 // assertReasons compares the reasons of a status but for texts, digests and times.
-func assertReasons(t *testing.T, s agent.Status, want []agent.Reason) {
+func assertReasons(t *testing.T, s status.Status, want []status.Reason) {
 	t.Helper()
-	var got []agent.Reason
+	var got []status.Reason
 	for _, r := range s.Reasons {
 		assert.Contains(t, s.Reason, r.Text)
 		r.Text, r.Digest, r.Since, r.Until, r.RetryAt = "", "", time.Time{}, time.Time{}, time.Time{}
@@ -237,21 +240,21 @@ func assertReasons(t *testing.T, s agent.Status, want []agent.Reason) {
 // The most exact kind that is true of an error.
 func TestKindsOfErrors(t *testing.T) {
 	t.Parallel()
-	source := &agent.SourceError{Repository: velum, Err: errors.New("x")}
-	for want, errs := range map[agent.ErrorKind][]error{
-		"":                  {nil},
-		agent.ErrorDisk:     {&agent.ShortageError{}, agent.ErrNoSpace},
-		agent.ErrorUnsigned: {fmt.Errorf("%w: %w", agent.ErrHeld, agent.ErrUnsigned)},
-		agent.ErrorForged:   {agent.ErrForged},
-		agent.ErrorNotFound: {&agent.SourceError{Err: agent.ErrNotFound}},
-		agent.ErrorPlatform: {agent.ErrPlatform},
-		agent.ErrorSource:   {source, fmt.Errorf("%w: registry away: %w", agent.ErrHeld, source)},
-		agent.ErrorConflict: {agent.ErrConflict},
-		agent.ErrorHeld:     {agent.ErrHeld},
-		agent.ErrorOther:    {errors.New("x")},
+	source := &release.SourceError{Repository: velum, Err: errors.New("x")}
+	for want, errs := range map[status.ErrorKind][]error{
+		"":                   {nil},
+		status.ErrorDisk:     {&policy.ShortageError{}, release.ErrNoSpace},
+		status.ErrorUnsigned: {fmt.Errorf("%w: %w", release.ErrHeld, release.ErrUnsigned)},
+		status.ErrorForged:   {release.ErrForged},
+		status.ErrorNotFound: {&release.SourceError{Err: release.ErrNotFound}},
+		status.ErrorPlatform: {release.ErrPlatform},
+		status.ErrorSource:   {source, fmt.Errorf("%w: registry away: %w", release.ErrHeld, source)},
+		status.ErrorConflict: {release.ErrConflict},
+		status.ErrorHeld:     {release.ErrHeld},
+		status.ErrorOther:    {errors.New("x")},
 	} {
 		for _, err := range errs {
-			assert.Equal(t, want, agent.ErrorKindOf(err), "%v", err)
+			assert.Equal(t, want, status.ErrorKindOf(err), "%v", err)
 		}
 	}
 }

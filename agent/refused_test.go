@@ -11,7 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -20,17 +26,17 @@ import (
 // also where it ends again and again, which is why it was withdrawn.
 func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := follows(t, agent.Rule{Updates: tags.Revision})
+		w := follows(t, policy.Rule{Updates: tags.Revision})
 		bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
 		w.Node.Crash(bad.Digest, true)
 		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
 		w.poll()
 		w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
-		for _, s := range []agent.Status{w.poll(), w.look(), w.look()} {
+		for _, s := range []status.Status{w.poll(), w.look(), w.look()} {
 			i := image(s, "velum.yaml", "velum")
 			assert.Nil(t, i.Offered)
 			require.NotEmpty(t, i.Refused)
-			assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+			assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 		}
 		w.idle()
 		w.Registry.Counts()
@@ -45,7 +51,7 @@ func TestATimeInTheFutureIsNoEvidence(t *testing.T) {
 	w := newWorld(t)
 	first := w.Registry.PublishBuild(velum, built("first", april.AddDate(973, 0, 0), ""), "4.0.0-rev1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.runs("velum.yaml", "velum", first.Digest)
 	next := w.Registry.PublishBuild(velum, built("next", april, ""), "4.0.0-rev1")
 	i := image(w.check(), "velum.yaml", "velum")
@@ -55,12 +61,12 @@ func TestATimeInTheFutureIsNoEvidence(t *testing.T) {
 	i = image(w.look(), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered, i.Refused)
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 
 	w.Registry.PublishBuild(velum, built("old", april.Add(-time.Hour), ""), "4.0.0-rev1")
 	i = image(w.check(), "velum.yaml", "velum")
 	require.NotEmpty(t, i.Refused, "a time in the past is evidence")
-	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 }
 
 func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
@@ -68,7 +74,7 @@ func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
 	w := newWorld(t)
 	one := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+velum+":4.0.0-rev1"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	two := w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
 	w.Node.Restart("velum.yaml", "b")
 	w.runs("velum.yaml", "a", one.Digest)
@@ -87,19 +93,19 @@ func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
 func TestWhatRunsIsNoRebuildOfItself(t *testing.T) {
 	t.Parallel()
 	running, config, next := digest.FromString("running"), digest.FromString("config"), digest.FromString("next")
-	inv := agent.Inventory{
-		Templates:    []agent.PodFile{{Name: "velum.yaml", Data: podYAML("velum", "velum="+velum+":4.0.0-rev1")}},
-		PodManifests: []agent.PodFile{{Name: "velum.yaml", Data: rendered("velum", "velum="+velum+":4.0.0-rev1")}},
-		Containers: []agent.Container{
+	inv := node.Inventory{
+		Templates:    []node.PodFile{{Name: "velum.yaml", Data: podYAML("velum", "velum="+velum+":4.0.0-rev1")}},
+		PodManifests: []node.PodFile{{Name: "velum.yaml", Data: rendered("velum", "velum="+velum+":4.0.0-rev1")}},
+		Containers: []node.Container{
 			{ID: "1", Sandbox: "s", Pod: "velum-node1", Namespace: "default", Name: "velum", Running: true, Image: config},
 		},
-		Held: []agent.HeldImage{{Name: velum + ":4.0.0-rev1", Digest: running, Config: config}},
+		Held: []node.HeldImage{{Name: velum + ":4.0.0-rev1", Digest: running, Config: config}},
 	}
-	q := agent.Question{Repository: velum, Tag: "4.0.0-rev1", Convert: true}
-	rel := agent.Release{Repository: velum, Tag: "4.0.0-rev1", Digest: next, Build: agent.Build{Config: digest.FromString("other")}}
-	rule := agent.Rule{Updates: tags.Revision, Deny: []string{next.String()}}
-	p := agent.Policy{PullPolicy: manifests.PullAlways, Rule: func(string) agent.Rule { return rule }}
-	plan := agent.Decide(inv, map[agent.Question]agent.Offer{q: {Question: q, Follow: rel, Newest: rel}}, agent.Record{}, p, april)
+	q := release.Question{Repository: velum, Tag: "4.0.0-rev1", Convert: true}
+	rel := release.Release{Repository: velum, Tag: "4.0.0-rev1", Digest: next, Build: release.Build{Config: digest.FromString("other")}}
+	rule := policy.Rule{Updates: tags.Revision, Deny: []string{next.String()}}
+	p := policy.Policy{PullPolicy: manifests.PullAlways, Rule: func(string) policy.Rule { return rule }}
+	plan := plan.Decide(inv, map[release.Question]source.Offer{q: {Question: q, Follow: rel, Newest: rel}}, record.Record{}, p, april)
 	i := plan.Pods[0].Images[0]
 	assert.Equal(t, running, i.Target.Digest)
 	assert.Equal(t, running, i.Running.Digest)
@@ -121,12 +127,12 @@ func TestShortTagThatGoesBackIsNotFollowedByItsTwin(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	assert.Empty(t, i.Change)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 	assert.Empty(t, w.Node.Names(lower.Digest))
-	assert.True(t, held(s, "velum.yaml", agent.HoldRefused), "its pull policy alone would restart it, and start the older one")
+	assert.True(t, held(s, "velum.yaml", status.HoldRefused), "its pull policy alone would restart it, and start the older one")
 	w.idle()
 
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev1"} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Follow: "4.0.0-rev1"} }
 	w.restart()
 	s = w.check()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "what the configuration names is meant")
@@ -145,30 +151,30 @@ func TestRestartThatWouldStartWhatIsRefusedIsHeld(t *testing.T) {
 			five := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
 			w.Registry.Release(mariadb, "10.0", 1, "1.1")
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+mariadb+":10.0-rev1"))
-			require.Equal(t, agent.StateCurrent, w.check().State)
+			require.Equal(t, status.StateCurrent, w.check().State)
 			w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
 			next := w.Registry.Release(mariadb, "10.0", 2, "1.1")
 			s := w.check()
 			require.NotNil(t, image(s, "velum.yaml", "b").Offered)
 			if policy == manifests.PullIfNotPresent {
 				out, _ := w.apply()
-				assert.Equal(t, agent.ResultApplied, out[0].Result, "the node has what runs: %s", out[0].Reason)
+				assert.Equal(t, status.ResultApplied, out[0].Result, "the node has what runs: %s", out[0].Reason)
 				w.runs("velum.yaml", "a", five.Digest)
 				w.runs("velum.yaml", "b", next.Digest)
 				return
 			}
-			assert.Equal(t, agent.StateHeld, s.State)
+			assert.Equal(t, status.StateHeld, s.State)
 			for _, said := range []string{"refused: " + velum + ":4.0.0-rev1", "4.0.0-rev1-build1.3", "older", "went back"} {
 				assert.Contains(t, s.Reason, said)
 			}
 			out, _ := w.apply()
-			assert.Equal(t, agent.ResultHeld, out[0].Result)
+			assert.Equal(t, status.ResultHeld, out[0].Result)
 			w.idle()
 
 			w.Registry.Tag(velum, "4.0.0-rev1", five.Digest)
 			w.check()
 			out, _ = w.apply()
-			assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 			w.runs("velum.yaml", "b", next.Digest)
 		})
 	}
@@ -182,12 +188,12 @@ func TestRebuildBesideARefusedImageIsApplied(t *testing.T) {
 	five := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0-rev1", "b="+mariadb+":10.0-rev1"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
 	next := w.Registry.Release(mariadb, "10.0", 1, "1.2")
 	w.check()
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "a", five.Digest)
 	w.runs("velum.yaml", "b", next.Digest)
 }
@@ -197,9 +203,9 @@ func TestRulesForImagesOfTheConfiguration(t *testing.T) {
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-	w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}}
+	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
 	deny := func(patterns ...string) {
-		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch, Deny: patterns} }
+		w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch, Deny: patterns} }
 		w.restart()
 	}
 	deny("4.0.*")
@@ -223,7 +229,7 @@ func TestRulesForImagesOfTheConfiguration(t *testing.T) {
 // What ran when the source did not have it is learnt once the source has it.
 func TestDigestThatWasAwayIsDescribedWhenItIsBack(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	five, _ := w.Node.Container("velum.yaml", "velum")
 	w.Registry.Vanish(velum, five.Digests[0])
 	w.Disk.Lose()
@@ -246,22 +252,22 @@ func TestHoldTakesAYesBack(t *testing.T) {
 	require.Contains(t, w.Disk.JSON(), `"approved"`)
 	w.Node.OnStop = nil
 	w.restart()
-	w.hold(agent.PersonHold{Reason: "stop"})
+	w.hold(record.PersonHold{Reason: "stop"})
 	w.restart()
 	_, s, err := w.agent.Unhold(t.Context(), nil, true)
 	require.NoError(t, err)
-	assert.Equal(t, agent.StateStaged, s.State, "it is to be approved again")
+	assert.Equal(t, status.StateStaged, s.State, "it is to be approved again")
 	w.runs("velum.yaml", "velum", first.Digest)
 }
 
 func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Follow: "4.0.0-rev7"} }
+	w := follows(t, policy.Rule{Updates: tags.Revision})
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Follow: "4.0.0-rev7"} }
 	w.restart()
 	w.Node.PutPodManifest("other.yaml", podYAML("other", "other="+velum+":4.0.0-rev7"))
 	s := w.check()
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "other.yaml: the followed tag is gone", "its own tag")
 	assert.Contains(t, s.Reason, "velum.yaml: the tag that the configuration follows is not there (follow: 4.0.0-rev7)")
 	w.Policy.Rule = nil
@@ -275,12 +281,12 @@ func TestPodThatNeverRanWaitsWhereAllIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
 	w.Node.SetKubelet(false)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
 	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
 	s := w.check()
-	assert.True(t, held(s, "velum.yaml", agent.HoldWithheld), s.Reason)
+	assert.True(t, held(s, "velum.yaml", status.HoldWithheld), s.Reason)
 }
 
 // A tag pulled by hand: the node has what runs, but not by this name.
@@ -292,13 +298,13 @@ func TestRestartIsHeldWhereTheNodeNamesWhatIsRefused(t *testing.T) {
 		w.Registry.PublishBuild(velum, built("one", april, ""), "stable")
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":stable", "b="+mariadb+":10.0-rev1"))
-		require.Equal(t, agent.StateCurrent, w.check().State)
+		require.Equal(t, status.StateCurrent, w.check().State)
 		w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "stable")
 		w.Registry.Release(mariadb, "10.0", 2, "1.1")
-		_, err := w.Node.Pull(t.Context(), agent.Reference{Repository: velum, Tag: "stable"})
+		_, err := w.Node.Pull(t.Context(), release.Reference{Repository: velum, Tag: "stable"})
 		require.NoError(t, err)
 		s := w.check()
-		assert.True(t, held(s, "velum.yaml", agent.HoldRefused), s.Reason)
+		assert.True(t, held(s, "velum.yaml", status.HoldRefused), s.Reason)
 		w.idle()
 	}
 }
@@ -309,14 +315,14 @@ func TestPlaceholderIsNotWhatRuns(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
 	w.Node.Forget()
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
 	w.restart()
 	s := w.check()
-	assert.True(t, held(s, "velum.yaml", agent.HoldWithheld), s.Reason)
+	assert.True(t, held(s, "velum.yaml", status.HoldWithheld), s.Reason)
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 }
 
@@ -345,7 +351,7 @@ func TestSpreadDoesNotHoldBackWhatIsPulledAnyway(t *testing.T) {
 
 func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Policy.StageDelay = time.Hour
 	w.restart()
 	w.Node.PutPodManifest("two.yaml", rendered("two", "two="+velum+":4.0.0-rev1-build1.5"))
@@ -364,25 +370,25 @@ func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
 // The rule came after the answer: nobody is asked, and the next best is offered.
 func TestRuleThatComesAfterTheAnswer(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	rebuilt := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
 	w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	w.Grain.SetBusy("busy")
 	w.Node.PutTemplate("new.yaml", podYAML("new", "new="+velum+":4.0.0-rev1"))
 	w.check()
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2"}} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2"}} }
 	w.restart()
 	s := w.look()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.Equal(t, rebuilt.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	require.NotEmpty(t, image(s, "new.yaml", "new").Refused)
-	assert.Equal(t, agent.RuleDeny, image(s, "new.yaml", "new").Refused[0].Rule)
+	assert.Equal(t, policy.RuleDeny, image(s, "new.yaml", "new").Refused[0].Rule)
 	w.Registry.Counts()
 	w.poll()
 	assert.Equal(t, 1, w.Registry.Counts().Heads, "what is refused by its name is not asked for")
 	limit, err := tags.Parse("4.0.0-rev1")
 	require.NoError(t, err)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Max: limit} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Max: limit} }
 	w.restart()
 	w.poll()
 	assert.Equal(t, 1, w.Registry.Counts().Heads)
@@ -394,8 +400,8 @@ func TestNewPodStartsWithTheNewestThatIsNotRefused(t *testing.T) {
 		w := newWorld(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
 		third := w.Registry.Release(velum, "4.0.0", 3, "3.1")
-		w.Policy.Rule = func(string) agent.Rule {
-			return agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3"}}
+		w.Policy.Rule = func(string) policy.Rule {
+			return policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3"}}
 		}
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
 		w.check()
@@ -403,7 +409,7 @@ func TestNewPodStartsWithTheNewestThatIsNotRefused(t *testing.T) {
 
 		// All are refused: it is told which.
 		w.Node.PutTemplate("more.yaml", podYAML("more", "more="+velum+":__TAG__"))
-		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
+		w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{"*"}} }
 		w.restart()
 		s := w.check()
 		assert.Contains(t, podOf(s, "more.yaml").Holds[0].Reason, "4.0.0-rev3 refused by deny")

@@ -12,8 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/stage"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -47,11 +50,11 @@ func TestReloadInAPollTakesNoOfferBack(t *testing.T) {
 
 // slowVerifier gives no answer until its caller gives up.
 type slowVerifier struct {
-	agent.Verifier
+	stage.Verifier
 	away bool
 }
 
-func (v *slowVerifier) Verify(ctx context.Context, r agent.Release) (string, error) {
+func (v *slowVerifier) Verify(ctx context.Context, r release.Release) (string, error) {
 	if v.away {
 		<-ctx.Done()
 		return "", ctx.Err()
@@ -67,8 +70,8 @@ func TestReloadWhileSignaturesAreLookedForKeepsWhatWasAnswered(t *testing.T) {
 		defer n.end()
 		v := &slowVerifier{Verifier: agenttest.NewVerifier("sha256:ours")}
 		n.Verifier = v
-		n.Policy.Rule = func(string) agent.Rule {
-			return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesWarn}
+		n.Policy.Rule = func(string) policy.Rule {
+			return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesWarn}
 		}
 		require.NoError(t, n.requests(t)["reload"]())
 		n.Registry.Release(mariadb, "4.0.0", 1, "1.2") // unsigned
@@ -112,14 +115,14 @@ func TestAnswersOfAnInterruptedPollCountForAWhile(t *testing.T) {
 				n := neighbourhood(t)
 				defer n.end()
 				n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
-				n.Node.OnStage = func(context.Context, agent.Release) error { return agent.ErrHeld }
+				n.Node.OnStage = func(context.Context, release.Release) error { return release.ErrHeld }
 				_, err := n.Check(t.Context(), nil)
 				require.NoError(t, err)
-				n.Node.OnStage = func(context.Context, agent.Release) error { slowly(pull); return nil }
+				n.Node.OnStage = func(context.Context, release.Release) error { slowly(pull); return nil }
 				asked := n.heardAgain(t, func() {
 					out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
 					require.NoError(t, err)
-					require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+					require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				})
 				assert.Equal(t, again, slices.Contains(asked, velum), asked)
 			})

@@ -6,6 +6,10 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // What persons ask of the loop. Each waits for its own cycle; a check for the one that
@@ -13,10 +17,10 @@ import (
 // no pod is being restarted.
 
 // Check polls now, all of it, and returns what was found.
-func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
+func (l *Loop) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	var d done
 	var err error
-	poll := PollAll
+	poll := source.PollAll
 	e := l.request(ctx, hear, task{verb: "check", do: func(ctx context.Context) error {
 		owed := l.owed
 		l.owed = nil // it asks everything, and stages it
@@ -33,7 +37,9 @@ func (l *Loop) Check(ctx context.Context, hear func(Progress)) (Status, error) {
 }
 
 // Apply approves and applies what is staged for the named images; see Agent.Apply.
-func (l *Loop) Apply(ctx context.Context, names []string, retry bool, hear func(Progress)) (out []Outcome, err error) {
+func (l *Loop) Apply(
+	ctx context.Context, names []string, retry bool, hear func(status.Progress),
+) (out []status.Outcome, err error) {
 	err = l.person(ctx, "apply", "applying what was approved", hear, func(ctx context.Context) (d done, err error) {
 		again := retry
 		retry = false // where it goes on later: what a person has rolled back meanwhile stays so
@@ -45,7 +51,9 @@ func (l *Loop) Apply(ctx context.Context, names []string, retry bool, hear func(
 
 // Rollback returns the named images' pods to what ran well before; see
 // Agent.Rollback.
-func (l *Loop) Rollback(ctx context.Context, names []string, hear func(Progress)) (out []Outcome, err error) {
+func (l *Loop) Rollback(
+	ctx context.Context, names []string, hear func(status.Progress),
+) (out []status.Outcome, err error) {
 	err = l.person(ctx, "rollback", "rolling back", hear, func(ctx context.Context) (d done, err error) {
 		out, d, err = l.agent.rollback(ctx, names)
 		return d, err
@@ -58,7 +66,7 @@ func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
 	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d done, err error) {
-		held, d, err = l.agent.hold(ctx, names, all, PersonHold{Reason: reason, Until: until})
+		held, d, err = l.agent.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
 		return d, err
 	})
 	return held, err
@@ -92,7 +100,7 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 // person has the loop's goroutine do what a person asks, before polls and stagings, and
 // shows the status after it. doing is what the status says meanwhile; empty: it is short.
 func (l *Loop) person(
-	ctx context.Context, verb, doing string, hear func(Progress), do func(context.Context) (done, error),
+	ctx context.Context, verb, doing string, hear func(status.Progress), do func(context.Context) (done, error),
 ) error {
 	var err error
 	e := l.request(ctx, hear, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
@@ -101,7 +109,7 @@ func (l *Loop) person(
 		}
 		var d done
 		d, err = do(ctx)
-		if doing != "" && !d.reported && !errors.Is(err, errGoesFirst) {
+		if doing != "" && !d.reported && !errors.Is(err, source.ErrPersonFirst) {
 			d, _ = l.agent.cycle(ctx, errand{person: true}) // nothing was done: show again what is
 		}
 		if doing != "" && !d.reported { // it was interrupted, or the daemon ends
@@ -119,6 +127,6 @@ func (l *Loop) oweRest(d done) {
 	if d.unfinished != nil {
 		l.owe(d.unfinished.rest)
 	} else if d.results.hasDeferred() {
-		l.owe(PollNone)
+		l.owe(source.PollNone)
 	}
 }

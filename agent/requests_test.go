@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // twenty is a node with 20 pods of 20 repositories, all current.
@@ -151,9 +152,9 @@ func TestStoppedPollBlamesNobody(t *testing.T) {
 	w, _ := running(t)
 	ctx, stop := context.WithCancel(t.Context())
 	w.Registry.OnAsk = func(string, string) { stop() }
-	s, err := w.agent.Cycle(ctx, agent.PollDue)
+	s, err := w.agent.Cycle(ctx, source.PollDue)
 	assert.NoError(t, err)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Zero(t, s.Sources[0].Failures)
 }
 
@@ -178,7 +179,7 @@ func TestTagThatMovedBackIsDecidedByDigest(t *testing.T) {
 	w.poll()
 	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
 	s := w.poll()
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
 }
 
@@ -187,7 +188,7 @@ func TestSameImageUnderANewManifestIsNoUpdate(t *testing.T) {
 	w, first := running(t)
 	again := w.Registry.PublishBuild(velum, first.Build, "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.2")
 	s := w.poll()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Empty(t, w.Node.Names(again.Digest))
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "what the node holds stays pinned")
 	assert.NotEqual(t, digest.Digest(""), image(s, "velum.yaml", "velum").Running.Digest)
@@ -222,12 +223,12 @@ func TestRecordThatIsNotKeptIsAnAlarm(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Disk.Fail(errors.New("no space left on device"))
-	s, err := w.agent.Cycle(t.Context(), agent.PollDue)
+	s, err := w.agent.Cycle(t.Context(), source.PollDue)
 	require.Error(t, err)
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "record: no space left on device")
 	w.Disk.Fail(nil)
-	assert.Equal(t, agent.StateCurrent, w.look().State)
+	assert.Equal(t, status.StateCurrent, w.look().State)
 }
 
 // A person does not wait for a pull, and no pod is written whose image that would have

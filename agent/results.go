@@ -5,6 +5,11 @@ package agent
 import (
 	"fmt"
 	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // results are what the steps of a cycle came to, in their order.
@@ -12,17 +17,17 @@ type results []stepResult
 
 // stepResult is how one step has ended.
 type stepResult struct {
-	step     Step
+	step     plan.Step
 	err      error
 	deferred bool // it is left to the next cycle
-	restart  RestartResult
+	restart  apply.RestartResult
 }
 
 // err is why a release was not staged, or what went wrong with a pod manifest; nil:
 // nothing.
 func (all results) err(key string) error {
 	for _, r := range slices.Backward(all) {
-		if r.step.key() == key && r.err != nil {
+		if r.step.Key() == key && r.err != nil {
 			return r.err
 		}
 	}
@@ -34,7 +39,7 @@ func (all results) errors() map[string]error {
 	out := map[string]error{}
 	for _, r := range all {
 		if r.err != nil {
-			out[r.step.key()] = r.err
+			out[r.step.Key()] = r.err
 		}
 	}
 	return out
@@ -43,18 +48,18 @@ func (all results) errors() map[string]error {
 // isDeferred reports whether a step about a release or pod manifest is left to the next
 // cycle.
 func (all results) isDeferred(key string) bool {
-	return slices.ContainsFunc(all, func(r stepResult) bool { return r.deferred && r.step.key() == key })
+	return slices.ContainsFunc(all, func(r stepResult) bool { return r.deferred && r.step.Key() == key })
 }
 
 // hasDeferred reports whether anything is left to the next cycle that has not failed.
 func (all results) hasDeferred() bool {
 	return slices.ContainsFunc(all, func(r stepResult) bool {
-		return r.deferred && all.err(r.step.key()) == nil
+		return r.deferred && all.err(r.step.Key()) == nil
 	})
 }
 
 // missing is a release that a step needs and that was not staged in this cycle.
-func (all results) missing(s Step) string {
+func (all results) missing(s plan.Step) string {
 	for _, need := range s.Needs {
 		if all.err(need) != nil || all.isDeferred(need) {
 			return need
@@ -88,18 +93,19 @@ func (all results) unchecked(file string) []string {
 
 // against refuses to apply what has just not come up in another pod, and a client of an
 // API server that has stayed as it was; nil: nothing speaks against it.
-func (all results) against(p Apply) error {
+func (all results) against(p plan.Apply) error {
 	for _, r := range all {
 		if r.err == nil {
 			continue
 		}
-		if r.step.Do == StepApply && r.step.Apply.Pod == podAPIServer && isClient(p.Pod) && isMinor(p.Change) {
-			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", ErrHeld, podAPIServer, p.Pod)
+		if r.step.Do == plan.StepApply && r.step.Apply.Pod == follow.PodAPIServer && plan.IsClient(p.Pod) &&
+			plan.IsMinor(p.Change) {
+			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", release.ErrHeld, follow.PodAPIServer, p.Pod)
 		}
 		for _, e := range p.Expect {
-			key := releaseKey(e.Ref.Repository, e.Digest)
+			key := release.Key(e.Ref.Repository, e.Digest)
 			if !e.OnNode && slices.Contains(r.restart.FailedReleases, key) {
-				return fmt.Errorf("%w: %s did not come up in %s", ErrHeld, e.Name, r.step.File)
+				return fmt.Errorf("%w: %s did not come up in %s", release.ErrHeld, e.Name, r.step.File)
 			}
 		}
 	}

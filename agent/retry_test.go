@@ -12,12 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func refuses(status int, retryAt time.Time) error {
-	return &agent.SourceError{
+	return &release.SourceError{
 		Repository: velum, Host: agenttest.Host, Status: status, RetryAt: retryAt, Err: errors.New("refused"),
 	}
 }
@@ -40,25 +44,25 @@ func TestFailedSourceIsRetriedAfterItsBackoffAndNotBefore(t *testing.T) {
 			w.agent.Jitter = func() float64 { return 0.5 }
 			w.Registry.Down(refuses(503, w.Clock.Now().Add(c.wish)))
 			s := w.poll()
-			assert.Equal(t, agent.StateStale, s.State)
+			assert.Equal(t, status.StateStale, s.State)
 			require.NotNil(t, s.Sources[0].RetryAt)
 			w.Registry.Counts()
 			if c.want > 0 {
 				assert.Equal(t, w.Clock.Now().Add(c.want), *s.Sources[0].RetryAt)
 				w.Clock.Add(c.want - time.Second)
-				w.cycle(agent.PollFailed)
+				w.cycle(source.PollFailed)
 				assert.Zero(t, w.Registry.Counts(), "a second too early")
 				w.restart()
-				w.cycle(agent.PollFailed)
+				w.cycle(source.PollFailed)
 				assert.Zero(t, w.Registry.Counts(), "and after a restart")
 				w.Clock.Add(time.Second)
 			}
 			w.Registry.Down(nil)
-			s = w.cycle(agent.PollFailed)
+			s = w.cycle(source.PollFailed)
 			assert.Equal(t, 1, w.Registry.Counts().Heads)
-			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 			assert.Nil(t, s.Sources[0].RetryAt)
-			w.cycle(agent.PollFailed)
+			w.cycle(source.PollFailed)
 			assert.Zero(t, w.Registry.Counts(), "what answered is not retried")
 		})
 	}
@@ -82,7 +86,7 @@ func TestOnlyWhatFailedIsRetried(t *testing.T) {
 	w.Registry.Down(nil)
 	w.Registry.Counts()
 	w.Clock.Add(10 * time.Minute)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
 }
 
@@ -91,7 +95,7 @@ func TestSourceThatWasNotAskedHasNotFailedAgain(t *testing.T) {
 	w, _ := running(t)
 	w.Registry.Down(refuses(503, time.Time{}))
 	w.poll()
-	unasked := &agent.SourceError{
+	unasked := &release.SourceError{
 		Repository: velum, Host: agenttest.Host, Unasked: true, RetryAt: w.Clock.Now().Add(time.Minute), Err: errors.New("left alone"),
 	}
 	w.Registry.Down(unasked)
@@ -126,13 +130,13 @@ func TestPaceIsKeptAndTakenUp(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	until := w.Clock.Now().Add(time.Hour)
-	p := &pacer{pace: agent.Pace{
-		Waits:  map[string]agent.Wait{"m1:5000": {Until: until, Status: 429}},
-		Budget: agent.Budget{PerHour: 100, Left: 7, At: w.Clock.Now()},
+	p := &pacer{pace: record.Pace{
+		Waits:  map[string]record.Wait{"m1:5000": {Until: until, Status: 429}},
+		Budget: record.Budget{PerHour: 100, Left: 7, At: w.Clock.Now()},
 	}}
 	w.agent.Pacer = p
 	s := w.poll()
-	assert.Equal(t, &agent.BudgetStatus{PerHour: 100, Left: 7}, s.Budget)
+	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Left: 7}, s.Budget)
 
 	w.restart()
 	again := &pacer{}
@@ -141,15 +145,15 @@ func TestPaceIsKeptAndTakenUp(t *testing.T) {
 	assert.Equal(t, p.pace, again.pace)
 }
 
-type pacer struct{ pace agent.Pace }
+type pacer struct{ pace record.Pace }
 
-func (p *pacer) Pace() agent.Pace    { return p.pace }
-func (p *pacer) Resume(x agent.Pace) { p.pace = x }
+func (p *pacer) Pace() record.Pace    { return p.pace }
+func (p *pacer) Resume(x record.Pace) { p.pace = x }
 
 func TestBackoffIsFiveMinutesAnHourAndThenTheSlot(t *testing.T) {
 	t.Parallel()
 	for failures, want := range []time.Duration{0, 5 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
-		assert.Equal(t, want, agent.Backoff(failures, 0.5))
+		assert.Equal(t, want, policy.Backoff(failures, 0.5))
 	}
 }
 
@@ -160,14 +164,14 @@ func TestPropertyBackoff(t *testing.T) {
 		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
 		now := time.Unix(rapid.Int64Range(0, 1<<38).Draw(t, "now"), 0)
 		wish := now.Add(time.Duration(rapid.Int64Range(-1<<62, 1<<62).Draw(t, "wish")))
-		at := agent.RetryTime(now, wish, failures, jitter)
+		at := policy.RetryTime(now, wish, failures, jitter)
 		require.False(t, at.Before(wish), "before the host's wish")
 		require.False(t, at.Before(now))
 		if failures > 0 {
-			require.GreaterOrEqual(t, agent.Backoff(failures, jitter), 150*time.Second)
-			require.GreaterOrEqual(t, agent.Backoff(failures+1, jitter), agent.Backoff(failures, jitter), "it doubles")
+			require.GreaterOrEqual(t, policy.Backoff(failures, jitter), 150*time.Second)
+			require.GreaterOrEqual(t, policy.Backoff(failures+1, jitter), policy.Backoff(failures, jitter), "it doubles")
 		}
-		require.LessOrEqual(t, agent.Backoff(failures, jitter), 24*time.Hour)
+		require.LessOrEqual(t, policy.Backoff(failures, jitter), 24*time.Hour)
 	})
 }
 
@@ -180,11 +184,11 @@ func TestPropertyNextPollIsTheSlotOrEarlier(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "retries") {
 			retries = append(retries, now.Add(time.Duration(rapid.Int64Range(0, int64(96*time.Hour)).Draw(t, "in"))))
 		}
-		got := agent.NextPoll(now, interval, "machine", retries)
-		slot := agent.NextSlot(now, interval, "machine")
+		got := policy.NextPoll(now, interval, "machine", retries)
+		slot := policy.NextSlot(now, interval, "machine")
 		require.False(t, got.After(slot))
-		require.Equal(t, slot, agent.NextPoll(now, interval, "machine", nil))
-		require.True(t, agent.NextPoll(now, 0, "machine", retries).IsZero(), "polling is off")
+		require.Equal(t, slot, policy.NextPoll(now, interval, "machine", nil))
+		require.True(t, policy.NextPoll(now, 0, "machine", retries).IsZero(), "polling is off")
 		for _, r := range retries {
 			require.False(t, got.After(r))
 		}
@@ -211,7 +215,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		l.Registry.Down(nil)
 		pass(l.Status().NextCheck.Sub(l.now()) + time.Second)
 		assert.Equal(t, 1, l.Registry.Counts().Heads)
-		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
 		assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck, "and in its slot again")
 	})
 }
@@ -256,7 +260,7 @@ func TestLoopDoesNotHammerARegistryThatIsAwayForDays(t *testing.T) {
 		assert.LessOrEqual(t, l.Registry.Counts().Heads, 2)
 		l.Registry.Down(nil)
 		pass(12 * time.Hour)
-		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
 	})
 }
 
@@ -273,7 +277,7 @@ func TestLoopDoesNotSpinWhereItCannotLook(t *testing.T) {
 		l.Node.Blind(nil)
 		l.Registry.Down(nil)
 		pass(24 * time.Hour)
-		assert.Equal(t, agent.StateCurrent, l.Status().State)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // A person has put an old pod manifest back, has seen that it was a mistake, and rolls the pod back to what ran before:
@@ -28,7 +30,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w.look()
 	out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 	require.NoError(t, err)
-	require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", third.Digest)
 	return w, third.Digest
 }
@@ -44,8 +46,8 @@ func TestNothingLowerIsOfferedAfterARollbackToAHigherRelease(t *testing.T) {
 		i := image(w.check(), "velum.yaml", "velum")
 		assert.Nil(t, i.Offered)
 		assert.Empty(t, i.Change)
-		assert.Contains(t, i.Refused, agent.Refusal{
-			Tag: "4.0.0-rev2-build1.2", Rule: agent.RuleOlder, Reason: "4.0.0-rev3-build1.3 runs, and is newer", Key: "older: true", Holds: true,
+		assert.Contains(t, i.Refused, policy.Refusal{
+			Tag: "4.0.0-rev2-build1.2", Rule: policy.RuleOlder, Reason: "4.0.0-rev3-build1.3 runs, and is newer", Key: "older: true", Holds: true,
 		})
 		w.apply()
 		w.runs("velum.yaml", "velum", third)

@@ -7,7 +7,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/opencontainers/go-digest"
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // All stands for all images where nothing named would be too easily meant for that.
@@ -19,23 +25,23 @@ var ErrWhich = errors.New("want images, or " + All + " for all of them")
 // Rollback returns the pods of the named images (All: of all) to the releases that ran
 // well before the ones that run now. Those are denied then, until a newer one comes.
 // See Apply for names.
-func (a *Agent) Rollback(ctx context.Context, names []string) ([]Outcome, Status, error) {
+func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
 	outcomes, done, err := a.rollback(ctx, names)
 	return outcomes, done.status, err
 }
 
-func (a *Agent) rollback(ctx context.Context, names []string) ([]Outcome, done, error) {
+func (a *Agent) rollback(ctx context.Context, names []string) ([]status.Outcome, done, error) {
 	if len(names) == 0 {
 		return nil, done{}, ErrWhich
 	}
 	if slices.Contains(names, All) {
 		names = nil
 	}
-	plan, err := a.Plan(ctx, PollNone)
+	p, err := a.Plan(ctx, source.PollNone)
 	if err != nil {
 		return nil, done{}, err
 	}
-	pods, err := pick(plan, names)
+	pods, err := plan.Pick(p, names)
 	if err != nil {
 		return nil, done{}, err
 	}
@@ -45,7 +51,7 @@ func (a *Agent) rollback(ctx context.Context, names []string) ([]Outcome, done, 
 	}
 	for _, o := range outcomes {
 		if isOpen(o) {
-			a.announceChange(Progress{Reference: o.PodManifest, Phase: phaseReturning, Edits: o.Edits})
+			a.announceChange(status.Progress{Reference: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits})
 		}
 	}
 	d, err := a.cycle(ctx, errand{person: true})
@@ -57,11 +63,11 @@ func (a *Agent) rollback(ctx context.Context, names []string) ([]Outcome, done, 
 	return outcomes, d, err
 }
 
-func isOpen(o Outcome) bool { return o.Result == "" }
+func isOpen(o status.Outcome) bool { return o.Result == "" }
 
 // requestRollback records what pods are to return to. What becomes of one that has a way
 // back is open.
-func (a *Agent) requestRollback(ctx context.Context, pods []PodPlan, names []string) ([]Outcome, error) {
+func (a *Agent) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
 	c, err := a.begin(ctx, errand{})
 	if err != nil {
 		return nil, err
@@ -70,36 +76,36 @@ func (a *Agent) requestRollback(ctx context.Context, pods []PodPlan, names []str
 	if err != nil {
 		return nil, err
 	}
-	d, views := newDecider(inv, nil, a.records.Record, a.Policy, a.Now())
+	d, views := plan.NewDecider(inv, nil, a.records.Record, a.Policy, a.Now())
 	if inv.Busy != "" {
-		inv.Against = []Hold{{Name: HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
+		inv.Against = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
 	} else if a.Preconditions != nil {
 		inv.Against = a.Preconditions.Holds(ctx)
 	}
-	var outcomes []Outcome
+	var outcomes []status.Outcome
 	for _, p := range pods {
-		at := slices.IndexFunc(views, func(v podView) bool { return v.file == p.File })
+		at := slices.IndexFunc(views, func(v follow.PodView) bool { return v.File == p.File })
 		if at < 0 {
 			continue // gone meanwhile
 		}
-		o := Outcome{PodManifest: p.File, Change: "rollback"}
+		o := status.Outcome{PodManifest: p.File, Change: "rollback"}
 		if p.Err != nil {
-			o.end(p.Err)
+			o.End(p.Err)
 			outcomes = append(outcomes, o)
 			continue
 		}
-		override, err := d.before(views[at], p, names)
+		override, err := d.RollbackByPerson(views[at], p, names)
 		switch {
 		case err != nil:
-			o.end(err)
-			o.Result = ResultHeld
+			o.End(err)
+			o.Result = status.ResultHeld
 		case override == nil:
-			o.Result = ResultNothing
+			o.Result = status.ResultNothing
 		case len(inv.Against) > 0:
 			against := inv.Against[0]
-			o.Result, o.Hold, o.Reason = ResultHeld, against.Name, against.Name+": "+against.Reason
+			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
-			o.Edits = override.edits(p)
+			o.Edits = plan.RollbackEdits(*override, p)
 			a.denyRunning(p, *override)
 		}
 		outcomes = append(outcomes, o)
@@ -107,50 +113,14 @@ func (a *Agent) requestRollback(ctx context.Context, pods []PodPlan, names []str
 	return outcomes, a.records.Commit(ctx)
 }
 
-// before is the override that returns the named images of a pod to what ran well
-// before, and the others to what they run: nil where nothing is known to. What CRI
-// does not show is none that can be returned from.
-func (d *decider) before(v podView, p PodPlan, names []string) (*Override, error) {
-	if v.disk == nil {
-		return nil, nil
-	}
-	running := map[string]digest.Digest{}
-	for _, i := range p.Images {
-		named := len(names) == 0 || slices.Contains(names, p.File) ||
-			slices.ContainsFunc(names, func(n string) bool { return isNamed(i, n) })
-		if isContainer(i.Want.Image) && named {
-			running[i.Want.Image.Container] = i.Running.Digest
-		}
-	}
-	another := false
-	o, err := d.wayBack(v, func(container string, g Good) Pin {
-		if running[container] == "" {
-			return Pin{g.Repository, g.Running}
-		}
-		for _, pin := range append([]Pin{{g.Repository, g.Running}}, g.Before...) {
-			_, denied := d.rec.Denied[releaseKey(pin.Repository, pin.Digest)]
-			if pin.Digest != running[container] && !denied {
-				another = another || pin.Digest != ""
-				return pin
-			}
-		}
-		return Pin{g.Repository, g.Running}
-	})
-	if err != nil || !another {
-		return nil, err
-	}
-	o.Reason, o.ByHand, o.From = byHand, true, digest.FromBytes(v.disk.Data)
-	return &o, nil
-}
-
 // denyRunning records that a pod is to go to its override, and denies what it leaves.
-func (a *Agent) denyRunning(p PodPlan, o Override) {
+func (a *Agent) denyRunning(p plan.PodPlan, o record.Override) {
 	for _, i := range p.Images {
-		at, ok := o.Images[placeOf(i.Want.Image)]
+		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
-			a.records.Record.Denied.Set(releaseKey(i.Want.Ask.Repository, i.Running.Digest), Denial{
-				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: byHand, ByHand: true,
-				Created: a.records.Record.Releases[releaseKey(i.Want.Ask.Repository, i.Running.Digest)].Created,
+			a.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
+				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
+				Created: a.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
 		}
 	}
@@ -159,14 +129,14 @@ func (a *Agent) denyRunning(p PodPlan, o Override) {
 }
 
 // rollbackOutcome reads from the cycle that has just ended what became of a rollback.
-func (a *Agent) rollbackOutcome(o *Outcome, all results) {
+func (a *Agent) rollbackOutcome(o *status.Outcome, all results) {
 	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
-		o.end(err)
+		o.End(err)
 	case override.Pending:
-		o.Result, o.Reason = ResultHeld, "interrupted: it goes on at the next start"
+		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
 	default:
-		o.Result, o.Reason = ResultBack, "runs "+override.releases()
+		o.Result, o.Reason = status.ResultBack, "runs "+override.Releases()
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // isPinned asserts that the pod manifest names a digest, and asks no registry.
@@ -25,7 +28,7 @@ func (w *world) isPinned(long string, d digest.Digest) {
 }
 
 // bad publishes a release that crashes, and finds it.
-func (w *world) bad(rev int, build string) agent.Release {
+func (w *world) bad(rev int, build string) release.Release {
 	w.t.Helper()
 	r := w.Registry.Release(velum, "4.0.0", rev, build)
 	w.Node.Crash(r.Digest, true)
@@ -34,7 +37,7 @@ func (w *world) bad(rev int, build string) agent.Release {
 }
 
 // rolledBackOnce is a pod of which an update did not come up, and what it runs again.
-func rolledBackOnce(t *testing.T) (*world, agent.Release) {
+func rolledBackOnce(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w, first := running(t)
 	w.bad(1, "9.9")
@@ -67,17 +70,17 @@ func rolledBack(t *testing.T, rev int, from string) {
 
 	out, s := w.apply()
 
-	assert.Equal(t, agent.ResultFailed, out[0].Result)
+	assert.Equal(t, status.ResultFailed, out[0].Result)
 	assert.Contains(t, out[0].Reason, "exit code 1")
 	assert.Contains(t, out[0].Reason, "rolled back to 4.0.0-rev1-build1.1")
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.isPinned("4.0.0-rev1-build1.1", first.Digest)
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	for range 2 {
 		i := image(s, "velum.yaml", "velum")
 		assert.Nil(t, i.Offered, "it is not offered again")
 		require.NotEmpty(t, i.Refused)
-		assert.Equal(t, agent.RuleFailed, i.Refused[0].Rule)
+		assert.Equal(t, policy.RuleFailed, i.Refused[0].Rule)
 		assert.Equal(t, first.Digest, i.LastGood.Digest)
 		assert.Contains(t, w.Grain.Last().Reason, "rolled back")
 		assert.Equal(t, "failed", w.Grain.Last().State)
@@ -86,7 +89,7 @@ func rolledBack(t *testing.T, rev int, from string) {
 		w.idle()
 		w.restart()
 		s = w.check()
-		assert.Equal(t, agent.StateFailed, s.State, "as long as the release is denied: "+s.Reason)
+		assert.Equal(t, status.StateFailed, s.State, "as long as the release is denied: "+s.Reason)
 	}
 	w.Node.Restart("velum.yaml", "velum") // the registry still has the bad one
 	w.Node.Collect()
@@ -97,14 +100,14 @@ func rolledBack(t *testing.T, rev int, from string) {
 	// A newer release ends it all.
 	next := w.Registry.Release(velum, "4.0.0", rev, "9.10")
 	s = w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	for _, d := range w.record().Denied {
 		assert.True(t, d.Past, "it stays refused, and is no trouble any more")
 	}
 	out, s = w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", next.Digest)
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "imagePullPolicy: Always")
 	assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
@@ -117,16 +120,16 @@ func TestDeniedReleaseIsTriedAgainWhenAPersonSaysSo(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")
 		out, _ := w.apply()
-		require.Equal(t, agent.ResultFailed, out[0].Result)
+		require.Equal(t, status.ResultFailed, out[0].Result)
 		out, _ = w.apply()
-		assert.Equal(t, agent.ResultNothing, out[0].Result, "not without the word")
+		assert.Equal(t, status.ResultNothing, out[0].Result, "not without the word")
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Node.Crash(bad.Digest, false)
 
 		out, s := w.retry()
 
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		w.runs("velum.yaml", "velum", bad.Digest)
 		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
 		w.idle()
@@ -141,7 +144,7 @@ func TestAdoptedReleaseThatDoesNotComeUpIsRolledBack(t *testing.T) {
 
 		s := w.look()
 
-		assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
@@ -181,18 +184,18 @@ func TestAdoptedReleaseOfAForeignPodIsToldOnly(t *testing.T) {
 		bad := w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
 		s := w.look()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "it stays as it is: velum.yaml has no template and is not listed under manage")
 		assert.Equal(t, string(was), w.Node.PodManifest("velum.yaml"))
 		began := time.Now()
 		s = w.look()
 		assert.Zero(t, time.Since(began), "it is not proved again and again")
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		w.Node.Crash(bad.Digest, false)
 		w.Node.Sync()
 		w.Clock.Add(time.Hour)
 		s = w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, bad.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	})
 }
@@ -204,17 +207,17 @@ func TestPodThatWasBrokenBeforeIsNotRolledBack(t *testing.T) {
 		w.Node.Restart("velum.yaml", "velum")
 		second := w.bad(1, "1.2")
 		out, s := w.apply()
-		assert.Equal(t, agent.ResultFailed, out[0].Result)
+		assert.Equal(t, status.ResultFailed, out[0].Result)
 		assert.Contains(t, out[0].Reason, "velum did not run before either")
-		assert.Equal(t, agent.ErrorNotUp, out[0].ErrorKind)
+		assert.Equal(t, status.ErrorNotUp, out[0].ErrorKind)
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		w.Node.Crash(second.Digest, false)
 		w.Node.Sync()
 		w.Clock.Add(time.Hour)
 		s = w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
 
@@ -223,7 +226,7 @@ func TestRollbackByHand(t *testing.T) {
 		w, first := running(t)
 		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultNothing, out[0].Result)
+		assert.Equal(t, status.ResultNothing, out[0].Result)
 		assert.Zero(t, s.SchemaVersion)
 		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
 		w.check()
@@ -234,22 +237,22 @@ func TestRollbackByHand(t *testing.T) {
 		require.ErrorIs(t, err, agent.ErrWhich)
 		assert.Nil(t, out)
 		w.runs("velum.yaml", "velum", second.Digest)
-		var heard []agent.Progress
-		w.agent.Progress = func(p agent.Progress) { heard = append(heard, p) }
+		var heard []status.Progress
+		w.agent.Progress = func(p status.Progress) { heard = append(heard, p) }
 
 		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
 
 		require.NoError(t, err)
-		require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 		assert.Equal(t, "runs 4.0.0-rev1-build1.1", out[0].Reason)
-		edits := []agent.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev2-build1.2", To: "4.0.0-rev1-build1.1"}}
+		edits := []status.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev2-build1.2", To: "4.0.0-rev1-build1.1"}}
 		assert.Equal(t, edits, out[0].Edits)
-		assert.Equal(t, agent.Progress{Reference: "velum.yaml", Phase: "returning", Edits: edits}, heard[0], "before it begins")
+		assert.Equal(t, status.Progress{Reference: "velum.yaml", Phase: "returning", Edits: edits}, heard[0], "before it begins")
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		w.Registry.Down(nil)
 		s = w.check()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.1 and 4.0.0-rev2-build1.2 is denied, "+
 			"until apply --retry velum.yaml or a newer release", s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
@@ -261,10 +264,10 @@ func TestRollbackByHand(t *testing.T) {
 		assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, back.Runs)
 		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultNothing, out[0].Result, "what was rolled back is no way back")
+		assert.Equal(t, status.ResultNothing, out[0].Result, "what was rolled back is no way back")
 
 		out, s = w.retry()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Nil(t, podOf(s, "velum.yaml").RolledBack)
 		assert.NotContains(t, s.Reason, "rolled back")
@@ -280,12 +283,12 @@ func TestRollbackIsHeldWhileTheNodeIsBusy(t *testing.T) {
 		w.Grain.SetBusy("update_in_progress")
 		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
 		w.Grain.SetBusy("")
-		w.Against = []agent.Hold{{Name: "reboot", Reason: "scheduled"}}
+		w.Against = []status.Hold{{Name: "reboot", Reason: "scheduled"}}
 		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultHeld, out[0].Result)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
 		assert.Equal(t, "reboot: scheduled", out[0].Reason)
 		assert.Equal(t, "reboot", out[0].Hold)
 		w.runs("velum.yaml", "velum", second.Digest)
@@ -305,19 +308,19 @@ func TestRegistryLostInTheMiddleOfAnApply(t *testing.T) {
 
 				out, s := w.apply()
 
-				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				w.runs("velum.yaml", "velum", second.Digest)
 				w.isPinned(second.Long, second.Digest)
 				assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
 				w.Registry.Down(nil)
 				s = w.check()
-				assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+				assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 				w.idle()
 				third := w.Registry.Release(velum, "4.0.0", rev, "1.3")
 				w.Node.OnStop, w.Node.OnAside = nil, nil
 				w.check()
 				out, _ = w.apply()
-				assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				w.runs("velum.yaml", "velum", third.Digest)
 				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
 			})
@@ -339,7 +342,7 @@ func TestRegistryLostForAMoment(t *testing.T) {
 		w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); w.Node.Sync(); return nil }
 		began := time.Now()
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Less(t, time.Since(began), 10*time.Second)
 		w.isPinned(second.Long, second.Digest)
 		pass(10 * time.Second)
@@ -364,7 +367,7 @@ func TestRollbackGoesOnAfterACrash(t *testing.T) {
 					}
 					return nil
 				}
-				w.agent.Progress = func(p agent.Progress) {
+				w.agent.Progress = func(p status.Progress) {
 					if asides == 2 && at == "written" {
 						kill()
 					}
@@ -378,7 +381,7 @@ func TestRollbackGoesOnAfterACrash(t *testing.T) {
 				s := w.look()
 				w.runs("velum.yaml", "velum", first.Digest)
 				w.isPinned("4.0.0-rev1-build1.1", first.Digest)
-				assert.Equal(t, agent.StateFailed, s.State, s.Reason+w.Disk.JSON())
+				assert.Equal(t, status.StateFailed, s.State, s.Reason+w.Disk.JSON())
 				assert.NotContains(t, w.Disk.JSON(), `"pending"`)
 				w.look()
 				w.idle()
@@ -394,11 +397,11 @@ func TestRollbackWaitsForWhatTheNodeHasLost(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
 		w.Node.OnStop = func(string) error { w.Node.Lose(first.Digest); return nil }
-		w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
+		w.Node.OnStage = func(context.Context, release.Release) error { return agenttest.ErrRefused }
 		out, s := w.apply()
-		assert.Equal(t, agent.ResultFailed, out[0].Result)
+		assert.Equal(t, status.ResultFailed, out[0].Result)
 		assert.Contains(t, out[0].Reason, "connection refused")
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		w.Node.OnStage = nil
 		w.look()
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -423,7 +426,7 @@ func TestSecondContainerStaysPinnedWhenTheFirstMovesOn(t *testing.T) {
 
 		out, _ := w.apply()
 
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", next.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 		text := w.Node.PodManifest("velum.yaml")

@@ -14,6 +14,11 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -27,7 +32,7 @@ func TestFailureOfAForeignPodEnds(t *testing.T) {
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
 		s := w.look()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		for _, tag := range []string{"4.0.0", "4.0.0-rev1"} {
 			w.Registry.Tag(velum, tag, first.Digest)
 		}
@@ -37,7 +42,7 @@ func TestFailureOfAForeignPodEnds(t *testing.T) {
 		w.check()
 		w.Clock.Add(24 * time.Hour)
 		s = w.look()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
 
@@ -69,7 +74,7 @@ func TestRollbackWithARemovedInitContainerIsNothing(t *testing.T) {
 		w.look()
 		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, agent.ResultNothing, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultNothing, out[0].Result, out[0].Reason)
 	})
 }
 
@@ -112,8 +117,8 @@ type readyAll struct {
 	silentKubelet
 }
 
-func (readyAll) Unready(context.Context, agent.PodReadiness) (agent.Verdict, error) {
-	return agent.Verdict{}, nil
+func (readyAll) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
+	return apply.Verdict{}, nil
 }
 
 // The template has a container with a probe that the pod that runs has not.
@@ -137,7 +142,7 @@ func TestProofLooksAtTheProbesOfThePodThatRuns(t *testing.T) {
 }
 
 type onceUnwritten struct {
-	agent.PodFiles
+	node.PodFiles
 	n   *int
 	now int
 }
@@ -195,7 +200,7 @@ func TestImageWithoutTagIsRolledBack(t *testing.T) {
 func TestUpdatesNoneKeepsTheWayBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
-		w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Same} }
+		w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Same} }
 		w.restart()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
@@ -226,11 +231,11 @@ func TestDenialOutlivesATagThatGoesBackAndForth(t *testing.T) {
 }
 
 type afterSave struct {
-	agent.Recorder
+	record.Recorder
 	do func()
 }
 
-func (a *afterSave) Save(ctx context.Context, r agent.Record) error {
+func (a *afterSave) Save(ctx context.Context, r record.Record) error {
 	err := a.Recorder.Save(ctx, r)
 	if a.do != nil {
 		a.do()
@@ -295,7 +300,7 @@ func TestSlowKubeletWithIfNotPresentIsNotRescued(t *testing.T) {
 			return nil
 		}
 		out, _ := w.apply()
-		assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "@sha256")
 	})
 }

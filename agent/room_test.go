@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 const (
@@ -23,10 +25,10 @@ const (
 )
 
 // big publishes a release of 100 MiB, which the world's node needs 300 MiB for.
-func (w *world) big(repository, app string, rev int, build string) agent.Release {
+func (w *world) big(repository, app string, rev int, build string) release.Release {
 	w.t.Helper()
 	tag := fmt.Sprintf("%s-rev%d", app, rev)
-	b := agent.Build{Size: 100 * mib, Created: w.Clock.Now(), Config: digest.FromString(repository + tag + build)}
+	b := release.Build{Size: 100 * mib, Created: w.Clock.Now(), Config: digest.FromString(repository + tag + build)}
 	return w.Registry.PublishBuild(repository, b,
 		tag+"-build"+build, tag, app)
 }
@@ -34,7 +36,7 @@ func (w *world) big(repository, app string, rev int, build string) agent.Release
 // stagings counts what is asked of the image store.
 func (w *world) stagings() *int {
 	n := new(int)
-	w.Node.OnStage = func(context.Context, agent.Release) error {
+	w.Node.OnStage = func(context.Context, release.Release) error {
 		*n++
 		return nil
 	}
@@ -44,7 +46,7 @@ func (w *world) stagings() *int {
 func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
-	w.Policy.Reserve = agent.Reserve{Bytes: gib, Percent: 10, HighMark: 85}
+	w.Policy.Reserve = policy.Reserve{Bytes: gib, Percent: 10, HighMark: 85}
 	w.restart()
 	next := w.big(velum, "4.0.0", 2, "1.1")
 	tried := w.stagings()
@@ -52,10 +54,10 @@ func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	p := podOf(s, "velum.yaml")
 	require.Len(t, p.Holds, 1)
-	assert.Equal(t, agent.Hold{Name: agent.HoldDisk, Reason: velum + ":4.0.0-rev2-build1.1: " +
+	assert.Equal(t, status.Hold{Name: status.HoldDisk, Reason: velum + ":4.0.0-rev2-build1.1: " +
 		"needs 104.9 MB to pull and 209.7 MB to unpack, and 1.6 GB of 10.7 GB stay free: " +
 		"only 1.8 GB are free on /var/lib/containerd"}, p.Holds[0])
 	short := image(s, "velum.yaml", "velum").Shortage
@@ -70,13 +72,13 @@ func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
 
 	w.Clock.Add(time.Hour)
 	s = w.look()
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Equal(t, 1, *tried, "nobody is asked again before there is room")
 	w.idle()
 
 	w.Node.SetDisk(10*gib, 1900*mib)
 	s = w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.True(t, w.Node.Pinned(velum, next.Digest))
 	assert.Equal(t, 2, *tried)
 	w.idle()
@@ -86,15 +88,15 @@ func TestReserveIsTheLargestOfThree(t *testing.T) {
 	t.Parallel()
 	const need = 300 * mib
 	for name, c := range map[string]struct {
-		reserve agent.Reserve
+		reserve policy.Reserve
 		size    int64
 		least   int64 // that must be free, so that there is room
 	}{
-		"nothing":        {agent.Reserve{}, 10 * gib, need},
-		"bytes":          {agent.Reserve{Bytes: gib, Percent: 5, HighMark: 99}, 10 * gib, need + gib},
-		"percent":        {agent.Reserve{Bytes: gib, Percent: 20, HighMark: 85}, 100 * gib, need + 20*gib},
-		"high mark":      {agent.Reserve{Bytes: gib, Percent: 10, HighMark: 85}, 100 * gib, need + 15*gib + 1},
-		"high mark of 0": {agent.Reserve{Percent: 1}, 100 * gib, need + gib},
+		"nothing":        {policy.Reserve{}, 10 * gib, need},
+		"bytes":          {policy.Reserve{Bytes: gib, Percent: 5, HighMark: 99}, 10 * gib, need + gib},
+		"percent":        {policy.Reserve{Bytes: gib, Percent: 20, HighMark: 85}, 100 * gib, need + 20*gib},
+		"high mark":      {policy.Reserve{Bytes: gib, Percent: 10, HighMark: 85}, 100 * gib, need + 15*gib + 1},
+		"high mark of 0": {policy.Reserve{Percent: 1}, 100 * gib, need + gib},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,10 +108,10 @@ func TestReserveIsTheLargestOfThree(t *testing.T) {
 				w.Node.SetDisk(c.size, c.least-lacking)
 				s := w.check()
 				if lacking == 0 {
-					assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+					assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 					assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
 				} else {
-					assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+					assert.Equal(t, status.StateHeld, s.State, s.Reason)
 					assert.Empty(t, w.Node.PodManifest("velum.yaml"), "kubelet would pull by itself")
 				}
 			}
@@ -123,10 +125,10 @@ func TestPullsSideBySideShareTheRoom(t *testing.T) {
 		w := newWorld(t)
 		w.big(velum, "4.0.0", 1, "1.1")
 		w.big(mariadb, "10.0", 1, "1.1")
-		w.Policy.Images = []agent.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: mariadb, Tag: "10.0"}}
+		w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: mariadb, Tag: "10.0"}}
 		w.Node.SetDisk(10*gib, 500*mib) // room for one
 		running, highest := 0, 0        // the bubble runs one of them at a time
-		w.Node.Filled = func(agent.Release) error {
+		w.Node.Filled = func(release.Release) error {
 			running++
 			highest = max(highest, running)
 			<-time.After(time.Minute) // the other one asks for room
@@ -136,7 +138,7 @@ func TestPullsSideBySideShareTheRoom(t *testing.T) {
 
 		s := w.check()
 
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, 1, highest, "there is room for one at a time")
 		assert.Equal(t, 2, w.Node.Fetched(), "and each comes")
 	})
@@ -151,17 +153,17 @@ func TestPullsRunSideBySide(t *testing.T) {
 			for n := range 7 {
 				name := fmt.Sprintf("%s%d", velum, n)
 				w.big(name, "4.0.0", 1, "1.1")
-				w.Policy.Images = append(w.Policy.Images, agent.Reference{Repository: name, Tag: "4.0.0"})
+				w.Policy.Images = append(w.Policy.Images, release.Reference{Repository: name, Tag: "4.0.0"})
 			}
 			var running, highest atomic.Int32
-			w.Node.Filled = func(agent.Release) error {
+			w.Node.Filled = func(release.Release) error {
 				highest.Store(max(highest.Load(), running.Add(1)))
 				<-time.After(time.Minute)
 				running.Add(-1)
 				return nil
 			}
 			s := w.check()
-			assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 			assert.Equal(t, most, int(highest.Load()))
 			assert.Equal(t, 7, w.Node.Fetched())
 		})
@@ -174,26 +176,26 @@ func TestAPullThatFillsTheDiskIsHeldUntilThereIsMore(t *testing.T) {
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(10*gib, 2*gib)
 	tried := 0
-	w.Node.Filled = func(agent.Release) error {
+	w.Node.Filled = func(release.Release) error {
 		if tried++; tried == 1 {
-			return fmt.Errorf("write: %w", agent.ErrNoSpace)
+			return fmt.Errorf("write: %w", release.ErrNoSpace)
 		}
 		return nil
 	}
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "only 2.1 GB are free on /var/lib/containerd")
 	w.Node.SetDisk(10*gib, 2*gib+100*mib)
-	assert.Equal(t, agent.StateHeld, w.look().State, "hardly more than was not enough")
+	assert.Equal(t, status.StateHeld, w.look().State, "hardly more than was not enough")
 	assert.Equal(t, 1, tried)
 	w.restart()
-	assert.Equal(t, agent.StateHeld, w.check().State, "nor is it after a restart")
+	assert.Equal(t, status.StateHeld, w.check().State, "nor is it after a restart")
 	assert.Equal(t, 1, tried)
 	w.Node.SetDisk(10*gib, 3*gib)
 	s = w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 2, tried)
 	assert.NotContains(t, w.Disk.JSON(), `"least"`)
 }
@@ -204,17 +206,17 @@ func TestAPullThatOthersLeftNoRoomIsTriedWhenTheyGo(t *testing.T) {
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(100*gib, 80*gib)
-	w.Node.Filled = func(agent.Release) error {
+	w.Node.Filled = func(release.Release) error {
 		w.Node.Filled = nil
 		w.Node.SetDisk(100*gib, mib)
-		return agent.ErrNoSpace
+		return release.ErrNoSpace
 	}
-	assert.Equal(t, agent.StateHeld, w.check().State)
+	assert.Equal(t, status.StateHeld, w.check().State)
 	w.Node.SetDisk(100*gib, 400*mib)
-	assert.Equal(t, agent.StateHeld, w.look().State, "the estimate is doubled")
+	assert.Equal(t, status.StateHeld, w.look().State, "the estimate is doubled")
 	w.Node.SetDisk(100*gib, 600*mib)
 	s := w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // What a pull needs may have become less: others brought what they share. That a
@@ -228,12 +230,12 @@ func TestWithAPollRoomIsAskedForAnew(t *testing.T) {
 		w.Node.SetDisk(10*gib, 200*mib)
 		if filled {
 			w.Node.SetDisk(10*gib, 2*gib)
-			w.Node.Filled = func(agent.Release) error { fetched++; return agent.ErrNoSpace }
+			w.Node.Filled = func(release.Release) error { fetched++; return release.ErrNoSpace }
 		}
 		tried := w.stagings()
-		for n, look := range []func() agent.Status{w.check, w.look, w.poll, w.look, w.check} {
+		for n, look := range []func() status.Status{w.check, w.look, w.poll, w.look, w.check} {
 			s := look()
-			assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+			assert.Equal(t, status.StateHeld, s.State, s.Reason)
 			assert.Equal(t, []int{1, 1, 2, 2, 3}[n], *tried, "look %d", n)
 		}
 		if filled {
@@ -243,7 +245,7 @@ func TestWithAPollRoomIsAskedForAnew(t *testing.T) {
 		assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
 		w.Node.SetDisk(10*gib, 8*gib)
 		s := w.look()
-		assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	}
 }
 
@@ -252,10 +254,10 @@ func TestRoomThatCannotBeAskedForEndsNoCycle(t *testing.T) {
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(10*gib, mib)
-	require.Equal(t, agent.StateHeld, w.check().State)
+	require.Equal(t, status.StateHeld, w.check().State)
 	w.Node.Unmeasured = assert.AnError
 	s := w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // Without figures there is nothing to wait for.
@@ -265,11 +267,11 @@ func TestAFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.Unmeasured = assert.AnError
 	w.Node.SetDisk(0, 0)
-	w.Node.Filled = func(agent.Release) error { return agent.ErrNoSpace }
+	w.Node.Filled = func(release.Release) error { return release.ErrNoSpace }
 	s := w.check()
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.NotContains(t, s.Reason, "needs")
-	assert.Equal(t, agent.StateFailed, w.look().State)
+	assert.Equal(t, status.StateFailed, w.look().State)
 }
 
 func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
@@ -277,10 +279,10 @@ func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
 	w, _ := running(t)
 	next := w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(10*gib, mib)
-	require.Equal(t, agent.StateHeld, w.check().State)
+	require.Equal(t, status.StateHeld, w.check().State)
 	w.Node.Hold(velum+":4.0.0-rev2", next.Digest)
 	s := w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	w.idle()
 }
 
@@ -288,10 +290,10 @@ func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
 func TestRoomThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	w.Policy.Reserve = agent.Reserve{Bytes: gib}
+	w.Policy.Reserve = policy.Reserve{Bytes: gib}
 	w.restart()
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(0, 0)
 	s := w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }

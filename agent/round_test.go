@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -29,7 +31,7 @@ func TestStoppedPollAsksNoMoreAndKeepsWhatWasAnswered(t *testing.T) {
 			stop()
 		}
 	}
-	s, err := w.agent.Cycle(ctx, agent.PollDue)
+	s, err := w.agent.Cycle(ctx, source.PollDue)
 	require.NoError(t, err)
 	require.NotNil(t, image(s, "app00.yaml", "app").Offered)
 	assert.Equal(t, next.Digest, image(s, "app00.yaml", "app").Offered.Digest)
@@ -40,7 +42,7 @@ func TestStoppedPollAsksNoMoreAndKeepsWhatWasAnswered(t *testing.T) {
 func TestRepositoryFailsOnceARoundIfAnyOfItsTagsDoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild} }
 	for rev := 1; rev <= 3; rev++ {
 		w.Registry.Release(velum, "4.0.0", rev, "1.1")
 		w.Node.PutTemplate(fmt.Sprintf("%d.yaml", rev), podYAML(fmt.Sprintf("p%d", rev), fmt.Sprintf("a=%s:4.0.0-rev%d", velum, rev)))
@@ -64,7 +66,7 @@ func TestStopBetweenTheReadingsOfANewerTagKeepsNothing(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 2, "1.1")
 		ctx, stop := context.WithCancel(t.Context())
 		w.meanwhile(func(int) { stop() })
-		s, err := w.agent.Cycle(ctx, agent.PollAll)
+		s, err := w.agent.Cycle(ctx, source.PollAll)
 		require.NoError(t, err)
 		assert.Empty(t, image(s, "velum.yaml", "velum").Refused)
 	})
@@ -129,20 +131,20 @@ func TestNewerTagsAreLookedForAsFarAsThePolicyGoes(t *testing.T) {
 	long := "4.0.0-rev1-build1.5"
 	for name, c := range map[string]struct {
 		tag     string
-		rule    agent.Rule
+		rule    policy.Rule
 		want    string
 		refused []string
 	}{
-		"none":                       {"4.0.0-rev1", agent.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2", "4.0.0-rev1-build1.6"}},
-		"rebuild":                    {"4.0.0-rev1", agent.Rule{Updates: tags.Rebuild}, "", []string{"4.0.0-rev2"}},
-		"none, of a long tag":        {long, agent.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
-		"rebuild, of a long tag":     {long, agent.Rule{Updates: tags.Rebuild}, "4.0.0-rev1-build1.6", []string{"4.0.0-rev2-build1.1"}},
-		"what is denied is named so": {long, agent.Rule{Updates: tags.Rebuild, Deny: []string{"*1.6"}}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
+		"none":                       {"4.0.0-rev1", policy.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2", "4.0.0-rev1-build1.6"}},
+		"rebuild":                    {"4.0.0-rev1", policy.Rule{Updates: tags.Rebuild}, "", []string{"4.0.0-rev2"}},
+		"none, of a long tag":        {long, policy.Rule{Updates: tags.Same}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
+		"rebuild, of a long tag":     {long, policy.Rule{Updates: tags.Rebuild}, "4.0.0-rev1-build1.6", []string{"4.0.0-rev2-build1.1"}},
+		"what is denied is named so": {long, policy.Rule{Updates: tags.Rebuild, Deny: []string{"*1.6"}}, "", []string{"4.0.0-rev2-build1.1", "4.0.0-rev1-build1.6"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.Policy.Rule = func(string) agent.Rule { return c.rule }
+			w.Policy.Rule = func(string) policy.Rule { return c.rule }
 			w.Registry.PublishBuild(velum, built("five", april, ""), "4.0.0-rev1", long)
 			w.Registry.PublishBuild(velum, built("two", april.Add(-time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 			w.Registry.PublishBuild(velum, built("six", april.Add(time.Hour), ""), "4.0.0-rev1-build1.6")
@@ -156,7 +158,7 @@ func TestNewerTagsAreLookedForAsFarAsThePolicyGoes(t *testing.T) {
 			}
 			var refused []string
 			for _, r := range i.Refused {
-				if r.Rule != agent.RulePublishing {
+				if r.Rule != policy.RulePublishing {
 					refused = append(refused, r.Tag)
 				}
 			}
@@ -182,13 +184,13 @@ func TestCandidatesAreBoundedAndTheirFailureIsTold(t *testing.T) {
 		}
 	}
 	s = w.check()
-	assert.Equal(t, agent.StateStale, s.State)
+	assert.Equal(t, status.StateStale, s.State)
 	assert.Contains(t, image(s, "velum.yaml", "velum").Error, "connection reset")
 }
 
 func TestNewerNameOfAnEarlierBuildIsOfferedWithANote(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("two", april.Add(-time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	i := image(w.check(), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
@@ -216,13 +218,13 @@ func TestWaitOfADayIsNoWrongClock(t *testing.T) {
 	w.poll()
 	w.Registry.Counts()
 	w.Clock.Add(time.Minute)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts())
 	w.Clock.Add(59 * time.Hour)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts())
 	w.Clock.Add(time.Hour)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Equal(t, 1, w.Registry.Counts().Heads)
 }
 
@@ -236,8 +238,8 @@ func TestShortTagAheadOfItsIntermediateIsExplained(t *testing.T) {
 	assert.Empty(t, image(w.check(), "velum.yaml", "velum").Refused)
 	w.Registry.Publish(velum, "4.0.0")
 	i := image(w.poll(), "velum.yaml", "velum")
-	assert.Equal(t, []agent.Refusal{{
-		Tag: "4.0.0", Rule: agent.RulePublishing, Reason: "no intermediate tag names its digest (yet)",
+	assert.Equal(t, []policy.Refusal{{
+		Tag: "4.0.0", Rule: policy.RulePublishing, Reason: "no intermediate tag names its digest (yet)",
 		Since: w.Clock.Now(), Holds: true,
 	}}, i.Refused)
 }

@@ -11,14 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // obey starts the agent anew with another rule for all repositories.
-func (w *world) obey(rule agent.Rule) {
-	w.Policy.Rule = func(string) agent.Rule { return rule }
+func (w *world) obey(rule policy.Rule) {
+	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.restart()
 }
 
@@ -33,21 +38,21 @@ func limit(t *testing.T, text string) tags.Tag {
 func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rule agent.Rule
+		rule policy.Rule
 		by   string
 	}{
-		"updates: none":    {agent.Rule{Updates: tags.Same}, agent.RuleUpdates},
-		"updates: rebuild": {agent.Rule{Updates: tags.Rebuild}, agent.RuleUpdates},
-		"max":              {agent.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev1")}, agent.RuleMax},
-		"deny":             {agent.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2*"}}, agent.RuleDeny},
-		"deny a long tag":  {agent.Rule{Updates: tags.Revision, Deny: []string{"*-build7.1"}}, agent.RuleDeny},
-		"allow":            {agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1"}}, agent.RuleAllow},
+		"updates: none":    {policy.Rule{Updates: tags.Same}, policy.RuleUpdates},
+		"updates: rebuild": {policy.Rule{Updates: tags.Rebuild}, policy.RuleUpdates},
+		"max":              {policy.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev1")}, policy.RuleMax},
+		"deny":             {policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2*"}}, policy.RuleDeny},
+		"deny a long tag":  {policy.Rule{Updates: tags.Revision, Deny: []string{"*-build7.1"}}, policy.RuleDeny},
+		"allow":            {policy.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1"}}, policy.RuleAllow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := follows(t, agent.Rule{Updates: tags.Revision})
+				w := follows(t, policy.Rule{Updates: tags.Revision})
 				w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build7.1")
-				require.Equal(t, agent.StateStaged, w.check().State)
+				require.Equal(t, status.StateStaged, w.check().State)
 				w.Registry.Counts()
 				w.Policy.Auto = true
 				w.obey(c.rule)
@@ -60,7 +65,7 @@ func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
 				assert.Empty(t, w.Grain.Last().Updates)
 				assert.Zero(t, w.Registry.Counts())
 				out, _ := w.apply()
-				assert.Equal(t, agent.ResultNothing, out[0].Result)
+				assert.Equal(t, status.ResultNothing, out[0].Result)
 				w.idle()
 			})
 		})
@@ -70,15 +75,15 @@ func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
 // A rebuild behind the followed tag is an update like any other.
 func TestARebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
-	require.Equal(t, agent.StateStaged, w.check().State)
-	w.obey(agent.Rule{Updates: tags.Same})
+	require.Equal(t, status.StateStaged, w.check().State)
+	w.obey(policy.Rule{Updates: tags.Same})
 	i := image(w.look(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.Refusal{Tag: "4.0.0-rev1-build1.6", Rule: agent.RuleUpdates, Reason: "rebuild is more than none", Key: "updates: rebuild"}, i.Refused[0])
-	w.obey(agent.Rule{Updates: tags.Rebuild})
+	assert.Equal(t, policy.Refusal{Tag: "4.0.0-rev1-build1.6", Rule: policy.RuleUpdates, Reason: "rebuild is more than none", Key: "updates: rebuild"}, i.Refused[0])
+	w.obey(policy.Rule{Updates: tags.Rebuild})
 	assert.NotNil(t, image(w.look(), "velum.yaml", "velum").Offered, "it is known, and read twice")
 	w.idle()
 }
@@ -92,14 +97,14 @@ func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
 	old := podYAML("velum", "velum="+velum+":4.0.0")
 	w.Node.PutPodManifest("velum.yaml", old)
 	w.Node.PutTemplate("velum.yaml", old)
-	require.Equal(t, agent.ChangeConvert, image(w.check(), "velum.yaml", "velum").Change)
+	require.Equal(t, plan.ChangeConvert, image(w.check(), "velum.yaml", "velum").Change)
 	w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0", "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	require.Equal(t, "revision", image(w.check(), "velum.yaml", "velum").Change)
-	w.obey(agent.Rule{Updates: tags.Rebuild})
+	w.obey(policy.Rule{Updates: tags.Rebuild})
 	i := image(w.look(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleUpdates, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleUpdates, i.Refused[0].Rule)
 	w.idle()
 }
 
@@ -107,46 +112,46 @@ func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
 // up, but asked for soon, and each node at its own moment.
 func TestWhatARuleAllowsAnewIsAskedForSoon(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	rev := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	patch := w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.1-rev1", "4.0.1-rev1-build1.1")
 	i := image(w.check(), "velum.yaml", "velum")
 	require.Equal(t, rev.Digest, i.Offered.Digest)
 	w.Registry.Counts()
 
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.restart()
 	w.agent.Jitter = func() float64 { return 0.5 }
 	i = image(w.look(), "velum.yaml", "velum")
 	assert.Equal(t, rev.Digest, i.Offered.Digest, "until more is known")
 	assert.Contains(t, i.Notes, "4.0.1-rev1 may be newer, and is asked for at the next check")
 	w.Clock.Add(5*time.Minute - time.Second)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts())
 	w.Clock.Add(time.Second)
-	i = image(w.cycle(agent.PollFailed), "velum.yaml", "velum")
+	i = image(w.cycle(source.PollFailed), "velum.yaml", "velum")
 	assert.Equal(t, patch.Digest, i.Offered.Digest)
 	assert.Empty(t, i.Notes)
 	assert.Equal(t, agenttest.Counts{Heads: 3, Lists: 1, Describes: 1}, w.Registry.Counts())
 	w.Clock.Add(time.Hour)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts(), "once")
 
 	// Where it comes back, nothing is to be asked for.
-	w.obey(agent.Rule{Updates: tags.Revision})
+	w.obey(policy.Rule{Updates: tags.Revision})
 	w.look()
-	w.obey(agent.Rule{Updates: tags.Patch})
+	w.obey(policy.Rule{Updates: tags.Patch})
 	w.look()
 	w.Clock.Add(time.Hour)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts())
 }
 
 // The loop itself asks, after a reload.
 func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w := follows(t, policy.Rule{Updates: tags.Revision})
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.restart()
 	w.agent.Jitter = func() float64 { return 0.5 }
 	w.look()
@@ -155,7 +160,7 @@ func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
 	assert.Equal(t, w.Clock.Now().Add(5*time.Minute), retries[0])
 	w.Registry.Down(refuses(503, time.Time{}))
 	w.Clock.Add(5 * time.Minute)
-	w.cycle(agent.PollFailed)
+	w.cycle(source.PollFailed)
 	retries = w.agent.Retries()
 	require.Len(t, retries, 1, "the back-off of its source is enough")
 	assert.True(t, retries[0].After(w.Clock.Now()))
@@ -164,18 +169,18 @@ func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
 // What was read once and passed over is not offered when the rules change.
 func TestWhatWasReadOnceIsReadAgainBeforeItIsOffered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := follows(t, agent.Rule{Updates: tags.Revision})
+		w := follows(t, policy.Rule{Updates: tags.Revision})
 		w.Policy.ConfirmAfter = time.Second
-		w.obey(agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1-*", "4.0.0-rev2-*"}})
+		w.obey(policy.Rule{Updates: tags.Revision, Allow: []string{"4.0.0-rev1-*", "4.0.0-rev2-*"}})
 		second := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 		third := w.Registry.PublishBuild(velum, built("y", april.Add(2*time.Hour), ""), "4.0.0-rev3", "4.0.0-rev3-build1.1")
 		i := image(w.check(), "velum.yaml", "velum")
 		require.Equal(t, second.Digest, i.Offered.Digest)
-		require.Equal(t, agent.RuleAllow, i.Refused[0].Rule)
-		w.obey(agent.Rule{Updates: tags.Revision})
+		require.Equal(t, policy.RuleAllow, i.Refused[0].Rule)
+		w.obey(policy.Rule{Updates: tags.Revision})
 		assert.Equal(t, second.Digest, image(w.look(), "velum.yaml", "velum").Offered.Digest)
 		assert.Equal(t, third.Digest, image(w.check(), "velum.yaml", "velum").Offered.Digest)
-		w.obey(agent.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev2")})
+		w.obey(policy.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev2")})
 		i = image(w.look(), "velum.yaml", "velum")
 		assert.Nil(t, i.Offered, "nobody has asked for it this time")
 		assert.Contains(t, i.Notes, "4.0.0-rev2 may be newer, and is asked for at the next check")
@@ -186,7 +191,7 @@ func TestWhatWasReadOnceIsReadAgainBeforeItIsOffered(t *testing.T) {
 // A conversion restarts the pod like any other change.
 func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 	t.Parallel()
-	for name, rule := range map[string]agent.Rule{
+	for name, rule := range map[string]policy.Rule{
 		"deny": {Updates: tags.Revision, Deny: []string{"4.0.0-rev1*"}},
 		"max":  {Updates: tags.Revision, Max: limit(t, "3.9")},
 	} {
@@ -198,9 +203,9 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 				w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":"+disk))
 				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 				s := w.check()
-				require.Equal(t, agent.ChangeConvert, podOf(s, "velum.yaml").Change)
+				require.Equal(t, plan.ChangeConvert, podOf(s, "velum.yaml").Change)
 				w.obey(rule)
-				for _, s := range []agent.Status{w.look(), w.check(), w.poll()} {
+				for _, s := range []status.Status{w.look(), w.check(), w.poll()} {
 					assert.Empty(t, podOf(s, "velum.yaml").Change)
 					assert.Empty(t, w.Grain.Last().Updates)
 					assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
@@ -208,10 +213,10 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 					assert.Equal(t, name, image(s, "velum.yaml", "velum").Refused[0].Rule)
 				}
 				out, _ := w.apply()
-				assert.Equal(t, agent.ResultNothing, out[0].Result)
+				assert.Equal(t, status.ResultNothing, out[0].Result)
 				w.idle()
-				w.obey(agent.Rule{Updates: tags.Revision})
-				assert.Equal(t, agent.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
+				w.obey(policy.Rule{Updates: tags.Revision})
+				assert.Equal(t, plan.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
 			})
 		}
 	}
@@ -225,8 +230,8 @@ func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutPodManifest("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
 	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
-	require.Equal(t, agent.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
-	w.obey(agent.Rule{Updates: tags.Revision, Deny: []string{"10.0-rev1"}})
+	require.Equal(t, plan.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
+	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"10.0-rev1"}})
 	s := w.look()
 	assert.Empty(t, podOf(s, "two.yaml").Change)
 	assert.Nil(t, image(s, "two.yaml", "velum").Offered)
@@ -236,14 +241,14 @@ func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
 func TestConversionIsNotRefusedForWhatFollowsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule {
-		return agent.Rule{Updates: tags.Revision, Allow: []string{"4.0.0*"}}
+	w.Policy.Rule = func(string) policy.Rule {
+		return policy.Rule{Updates: tags.Revision, Allow: []string{"4.0.0*"}}
 	}
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	pinned := "beside=" + mariadb + "@" + digest.FromString("pinned").String()
 	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
-	assert.Equal(t, agent.ChangeConvert, podOf(w.check(), "velum.yaml").Change)
+	assert.Equal(t, plan.ChangeConvert, podOf(w.check(), "velum.yaml").Change)
 }
 
 // The tag named another build for one poll, and names the denied one again.
@@ -254,15 +259,15 @@ func TestWhatDidNotComeUpStaysDeniedWhileAnotherIsNamed(t *testing.T) {
 		w.apply()
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Registry.Release(velum, "4.0.0", 1, "9.10")
-		require.Equal(t, agent.StateStaged, w.check().State)
+		require.Equal(t, status.StateStaged, w.check().State)
 		w.Registry.Tag(velum, "4.0.0-rev1", bad.Digest)
 		w.Registry.Tag(velum, "4.0.0", bad.Digest)
 		s := w.check()
 		i := image(s, "velum.yaml", "velum")
 		assert.Nil(t, i.Offered)
 		require.NotEmpty(t, i.Refused)
-		assert.Equal(t, agent.RuleFailed, i.Refused[0].Rule)
-		assert.Equal(t, agent.StateFailed, s.State, "it is there again")
+		assert.Equal(t, policy.RuleFailed, i.Refused[0].Rule)
+		assert.Equal(t, status.StateFailed, s.State, "it is there again")
 		w.idle()
 	})
 }
@@ -285,37 +290,37 @@ func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	r := w.record()
-	r.Denied = map[string]agent.Denial{
+	r.Denied = map[string]record.Denial{
 		velum + "@" + first.Digest.String(): {At: w.Clock.Now().AddDate(-1, 0, 0), PodManifest: "velum.yaml"},
 	}
 	for n := range 40 {
-		r.Denied[denied(agent.Release{Repository: velum, Digest: digest.FromString(strconv.Itoa(n))})] = agent.Denial{At: w.Clock.Now().AddDate(0, 0, -n)}
+		r.Denied[denied(release.Release{Repository: velum, Digest: digest.FromString(strconv.Itoa(n))})] = record.Denial{At: w.Clock.Now().AddDate(0, 0, -n)}
 	}
-	r.Denied[denied(agent.Release{Repository: mariadb, Digest: digest.FromString("0")})] = agent.Denial{At: w.Clock.Now().AddDate(0, 0, -91)}
+	r.Denied[denied(release.Release{Repository: mariadb, Digest: digest.FromString("0")})] = record.Denial{At: w.Clock.Now().AddDate(0, 0, -91)}
 	require.NoError(t, w.Disk.Save(t.Context(), r))
 	w.restart()
 	w.look()
 	r = w.record()
 	assert.Len(t, r.Denied, 33)
 	assert.Contains(t, r.Denied, velum+"@"+first.Digest.String(), "it runs")
-	assert.Contains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("31")}))
-	assert.NotContains(t, r.Denied, denied(agent.Release{Repository: velum, Digest: digest.FromString("32")}))
+	assert.Contains(t, r.Denied, denied(release.Release{Repository: velum, Digest: digest.FromString("31")}))
+	assert.NotContains(t, r.Denied, denied(release.Release{Repository: velum, Digest: digest.FromString("32")}))
 }
 
 // A list of which only the highest tags are kept is asked for anew when the rules allow
 // what may stand below them.
 func TestWhatARuleAllowsAnewIsListedAnew(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Rebuild})
+	w := follows(t, policy.Rule{Updates: tags.Rebuild})
 	for n := range 20 {
 		w.Registry.Publish(velum, "5.0."+strconv.Itoa(n)+"-rev1")
 	}
 	want := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	require.Nil(t, image(w.check(), "velum.yaml", "velum").Offered)
-	w.obey(agent.Rule{Updates: tags.Revision})
+	w.obey(policy.Rule{Updates: tags.Revision})
 	w.look()
 	w.Clock.Add(10 * time.Minute)
-	i := image(w.cycle(agent.PollFailed), "velum.yaml", "velum")
+	i := image(w.cycle(source.PollFailed), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
 	assert.Equal(t, want.Digest, i.Offered.Digest)
 }
@@ -323,9 +328,9 @@ func TestWhatARuleAllowsAnewIsListedAnew(t *testing.T) {
 // Rules that have changed under a wrong clock are asked for soon.
 func TestWhatARuleAllowsAnewIsAskedForSoonAlsoWithAWrongClock(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Rebuild})
+	w := follows(t, policy.Rule{Updates: tags.Rebuild})
 	w.Clock.Add(1000 * time.Hour)
-	w.obey(agent.Rule{Updates: tags.Revision})
+	w.obey(policy.Rule{Updates: tags.Revision})
 	w.look()
 	w.Clock.Add(-1000 * time.Hour)
 	require.Len(t, w.agent.Retries(), 1)

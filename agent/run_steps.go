@@ -6,20 +6,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
 // runSteps does the steps of a plan: rollbacks first, then pulls side by side, then the
 // others in their order. It ends at a restart that failed: the next plan rolls that pod
 // back. Where it was interrupted it does no more.
-func (c *cycle) runSteps(ctx context.Context, steps []Step) (failed bool, cut error) {
-	isPull := func(s Step) bool { return s.Do == StepStage }
-	isRollback := func(s Step) bool { return s.Do == StepRollBack }
+func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, cut error) {
+	isPull := func(s plan.Step) bool { return s.Do == plan.StepStage }
+	isRollback := func(s plan.Step) bool { return s.Do == plan.StepRollBack }
 	for _, s := range steps {
 		if isRollback(s) && ctx.Err() == nil {
 			c.runStep(ctx, s)
 		}
 	}
-	if cut := c.stageAll(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !isPull(s) })); cut != nil {
+	if cut := c.stageAll(
+		ctx, slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return !isPull(s) }),
+	); cut != nil {
 		return false, cut
 	}
 	for _, s := range steps {
@@ -33,7 +41,7 @@ func (c *cycle) runSteps(ctx context.Context, steps []Step) (failed bool, cut er
 			continue
 		}
 		if c.people.first() != "" && !c.person {
-			return false, c.interruption("cycle", PollNone)
+			return false, c.interruption("cycle", source.PollNone)
 		}
 		if c.person && !c.isAwaited(s) {
 			c.results = append(c.results, stepResult{step: s, deferred: true})
@@ -48,21 +56,21 @@ func (c *cycle) runSteps(ctx context.Context, steps []Step) (failed bool, cut er
 
 // isAwaited reports whether a person waits for a step, but for what takes its time and
 // nobody has asked for: to apply what mode auto has found, and to prove what runs anyway.
-func (c *cycle) isAwaited(s Step) bool {
+func (c *cycle) isAwaited(s plan.Step) bool {
 	_, approved := c.records.Record.Approved[s.File]
-	return !s.Apply.Auto && (s.Do != StepProve || approved || c.results.isApplied(s.File))
+	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || c.results.isApplied(s.File))
 }
 
 // refuse holds what a pod that has just not come up speaks against.
-func (c *cycle) refuse(ctx context.Context, s Step) {
-	if s.Do == StepApply && c.results.missing(s) == "" && c.results.against(s.Apply) != nil && c.mayBegin(s) {
+func (c *cycle) refuse(ctx context.Context, s plan.Step) {
+	if s.Do == plan.StepApply && c.results.missing(s) == "" && c.results.against(s.Apply) != nil && c.mayBegin(s) {
 		c.runStep(ctx, s)
 	}
 }
 
 // runInterruptible does a step. A person's request interrupts a proof of what runs
 // anyway: it only observes.
-func (c *cycle) runInterruptible(ctx context.Context, s Step) (failed bool, cut error) {
+func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool, cut error) {
 	if need := c.results.missing(s); need != "" {
 		c.log.Info("step waits for an image", "step", s.String(), "image", need)
 		return false, nil
@@ -70,13 +78,13 @@ func (c *cycle) runInterruptible(ctx context.Context, s Step) (failed bool, cut 
 	if !c.mayBegin(s) {
 		return false, nil
 	}
-	if s.Do != StepProve {
+	if s.Do != plan.StepProve {
 		return c.runStep(ctx, s).restart.RollBack, nil
 	}
 	ctx, end := c.people.interruptible(ctx)
 	defer end()
 	failed = c.runStep(ctx, s).restart.RollBack
-	if cut := c.interrupted(ctx, "proof", PollNone); cut != nil {
+	if cut := c.interrupted(ctx, "proof", source.PollNone); cut != nil {
 		return failed, cut
 	}
 	return failed, nil
@@ -84,40 +92,40 @@ func (c *cycle) runInterruptible(ctx context.Context, s Step) (failed bool, cut 
 
 // mayBegin reports whether the window for an apply of mode auto is still open: it may
 // close while other pods are applied.
-func (c *cycle) mayBegin(s Step) bool {
-	if s.Do != StepApply || !s.Apply.Auto {
+func (c *cycle) mayBegin(s plan.Step) bool {
+	if s.Do != plan.StepApply || !s.Apply.Auto {
 		return true
 	}
-	open, _ := c.Policy.open(c.Now())
+	open, _ := c.Policy.Open(c.Now())
 	return open
 }
 
 // runStep does a step, and notes how it has ended. A step that fails leaves the node as
 // it was before.
-func (c *cycle) runStep(ctx context.Context, s Step) stepResult {
+func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 	r := stepResult{step: s}
 	o := c.records.Record.Overrides[s.File]
 	switch s.Do {
-	case StepWrite:
+	case plan.StepWrite:
 		r.err = c.restarter.Write(ctx, s)
-	case StepKeep:
+	case plan.StepKeep:
 		r.err = c.Files.Keep(ctx, s.File, s.Data)
-	case StepDrop:
+	case plan.StepDrop:
 		r.err = c.Files.Keep(ctx, s.File, nil)
-	case StepRemove:
+	case plan.StepRemove:
 		r.err = c.restarter.Remove(ctx, s)
-	case StepPin:
+	case plan.StepPin:
 		r.err = c.Images.Pins(ctx, s.Pins)
-	case StepPrune:
+	case plan.StepPrune:
 		r.err = c.prune(ctx, s.Gone)
-	case StepApply, StepProve, StepRollBack:
+	case plan.StepApply, plan.StepProve, plan.StepRollBack:
 		r.restart = c.restart(ctx, s)
 		r.err = r.restart.Err
 	default:
 		r.err = fmt.Errorf("unknown step %q", s.Do)
 	}
 	r = c.note(ctx, r)
-	if s.Do == StepRollBack && c.results.rolledBack(s.File, o.releases(), r.restart.Err) {
+	if s.Do == plan.StepRollBack && c.results.rolledBack(s.File, o.Releases(), r.restart.Err) {
 		return r // it is part of what went wrong with the pod
 	}
 	c.results = append(c.results, r)
@@ -125,14 +133,14 @@ func (c *cycle) runStep(ctx context.Context, s Step) stepResult {
 }
 
 // restart does a step that restarts a pod, or proves what it runs.
-func (c *cycle) restart(ctx context.Context, s Step) RestartResult {
-	if s.Do == StepProve {
+func (c *cycle) restart(ctx context.Context, s plan.Step) apply.RestartResult {
+	if s.Do == plan.StepProve {
 		approval, approved := c.records.Record.Approved[s.File]
 		approved = c.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
 		return c.restarter.Prove(ctx, s, approved)
 	}
-	defer c.watched.restart()()
-	if s.Do == StepRollBack {
+	defer c.watched.Restart()()
+	if s.Do == plan.StepRollBack {
 		return c.restarter.RollBack(ctx, s)
 	}
 	return c.restarter.Apply(ctx, s, c.results.against(s.Apply))
@@ -156,15 +164,15 @@ func (c *cycle) note(ctx context.Context, r stepResult) stepResult {
 // stageAll stages what a plan wants staged and was not tried in this cycle. A person's
 // request interrupts it. A person's cycle stages what that person needs, and leaves the
 // rest to the next cycle.
-func (c *cycle) stageAll(ctx context.Context, steps []Step) error {
-	var pulls []Step
-	var releases []Release
+func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
+	var pulls []plan.Step
+	var releases []release.Release
 	for _, s := range steps {
 		switch {
-		case c.results.err(s.key()) != nil:
+		case c.results.err(s.Key()) != nil:
 			// Tried in this cycle, and put off to the next.
-		case !c.errand.stages(s.key()):
-			c.results = append(c.results, stepResult{step: s, err: c.space.Failure(s.key()), deferred: true}) // it is as it was
+		case !c.errand.stages(s.Key()):
+			c.results = append(c.results, stepResult{step: s, err: c.space.Failure(s.Key()), deferred: true}) // it is as it was
 		default:
 			pulls, releases = append(pulls, s), append(releases, s.Release)
 		}
@@ -177,9 +185,9 @@ func (c *cycle) stageAll(ctx context.Context, steps []Step) error {
 	for n, err := range c.stager.StageAll(ctx, releases) {
 		r := c.note(ctx, stepResult{step: pulls[n], err: err})
 		c.results = append(c.results, r)
-		c.space.Failed(r.step.key(), r.err)
+		c.space.Failed(r.step.Key(), r.err)
 	}
-	if cut := c.interrupted(ctx, "staging", PollNone); cut != nil {
+	if cut := c.interrupted(ctx, "staging", source.PollNone); cut != nil {
 		return cut
 	}
 	return nil
@@ -187,12 +195,12 @@ func (c *cycle) stageAll(ctx context.Context, steps []Step) error {
 
 // prune removes old releases. A container may have been started from one since
 // the plan was made.
-func (c *cycle) prune(ctx context.Context, gone []HeldImage) error {
+func (c *cycle) prune(ctx context.Context, gone []node.HeldImage) error {
 	_, used, err := c.Pods.Containers(ctx)
 	if err != nil {
 		return err
 	}
-	return c.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h HeldImage) bool {
+	return c.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h node.HeldImage) bool {
 		return slices.Contains(used, h.Config)
 	}))
 }

@@ -12,22 +12,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // signing is a node that runs a signed velum, and what follows is signed or not.
-func signing(t *testing.T, policy agent.Signatures) (*world, *agenttest.Verifier) {
+func signing(t *testing.T, pol policy.Signatures) (*world, *agenttest.Verifier) {
 	t.Helper()
 	w := newWorld(t)
 	v := agenttest.NewVerifier("sha256:ours")
 	w.Verifier = v
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Signatures: policy} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Signatures: pol} }
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	v.Sign(first.Digest, "sha256:ours")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.runs("velum.yaml", "velum", first.Digest)
 	v.Asked()
 	return w, v
@@ -35,7 +38,7 @@ func signing(t *testing.T, policy agent.Signatures) (*world, *agenttest.Verifier
 
 func TestSignatureIsVerifiedOnceAndBeforeThePull(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	v.Sign(next.Digest, "sha256:ours")
 	s := w.poll()
@@ -48,12 +51,12 @@ func TestSignatureIsVerifiedOnceAndBeforeThePull(t *testing.T) {
 	w.poll()
 	assert.Zero(t, v.Asked())
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
 func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	w.agent.Jitter = func() float64 { return 0.5 }
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.poll()
@@ -64,10 +67,10 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleSignature, i.Refused[0].Rule)
 	assert.Contains(t, i.Refused[0].Reason, "not signed; looked for again at 2026-05-01T12:05:00Z")
 	assert.Equal(t, time.Date(2026, time.May, 1, 12, 5, 0, 0, time.UTC), i.Refused[0].RetryAt)
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	w.idle()
 	w.agent.Jitter = func() float64 { return 0.5 }
 	plain := v.Asked()
@@ -80,7 +83,7 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 	assert.Zero(t, v.Asked(), "a second too early")
 	w.Clock.Add(time.Second)
 	s = w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	assert.NotContains(t, w.Disk.JSON(), `"unproved"`)
 }
@@ -88,19 +91,19 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 // A mirror may have served a wrong signature once.
 func TestWronglySignedIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
-	for name, again := range map[string]func(w *world) agent.Status{
-		"after a back-off": func(w *world) agent.Status { w.Clock.Add(10 * time.Minute); return w.look() },
-		"by check":         func(w *world) agent.Status { return w.check() },
-		"under other keys": func(w *world) agent.Status {
+	for name, again := range map[string]func(w *world) status.Status{
+		"after a back-off": func(w *world) status.Status { w.Clock.Add(10 * time.Minute); return w.look() },
+		"by check":         func(w *world) status.Status { return w.check() },
+		"under other keys": func(w *world) status.Status {
 			w.Verifier.(*agenttest.Verifier).Replace("sha256:another")
 			return w.look()
 		},
-		"after a restart":    func(w *world) agent.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.look() },
-		"with a wrong clock": func(w *world) agent.Status { w.Clock.Add(-48 * time.Hour); return w.look() },
+		"after a restart":    func(w *world) status.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.look() },
+		"with a wrong clock": func(w *world) status.Status { w.Clock.Add(-48 * time.Hour); return w.look() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, v := signing(t, agent.SignaturesRequire)
+			w, v := signing(t, policy.SignaturesRequire)
 			next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 			v.Sign(next.Digest, "sha256:another")
 			w.poll()
@@ -117,7 +120,7 @@ func TestWronglySignedIsLookedAtAgain(t *testing.T) {
 			}
 			s := again(w)
 			require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
-			assert.Equal(t, agent.StateStaged, s.State)
+			assert.Equal(t, status.StateStaged, s.State)
 		})
 	}
 }
@@ -125,7 +128,7 @@ func TestWronglySignedIsLookedAtAgain(t *testing.T) {
 // While the newest is looked at again, the next best stays what it was.
 func TestLookingAgainTakesNoOfferBack(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
 	v.Sign(second.Digest, "sha256:ours")
 	w.Registry.Release(velum, "4.0.0", 3, "1.1")
@@ -135,7 +138,7 @@ func TestLookingAgainTakesNoOfferBack(t *testing.T) {
 	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	v.Asked()
 	w.Clock.Add(48 * time.Hour)
-	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err)
 	assert.Empty(t, plan.Steps)
 	w.look()
@@ -145,7 +148,7 @@ func TestLookingAgainTakesNoOfferBack(t *testing.T) {
 
 func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	v.Sign(next.Digest, "sha256:ours")
 	v.Away(errors.New("connection refused"))
@@ -159,7 +162,7 @@ func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
 
 func TestUnsignedIsOnlyNotedWhereThatIsEnough(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesWarn)
+	w, v := signing(t, policy.SignaturesWarn)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s := w.poll()
 	i := image(s, "velum.yaml", "velum")
@@ -171,8 +174,8 @@ func TestUnsignedIsOnlyNotedWhereThatIsEnough(t *testing.T) {
 	v.Asked()
 
 	// What was staged before signatures were required is looked at once more.
-	w.Policy.Rule = func(string) agent.Rule {
-		return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+	w.Policy.Rule = func(string) policy.Rule {
+		return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire}
 	}
 	w.restart()
 	s = w.look()
@@ -187,47 +190,47 @@ func TestUnsignedIsOnlyNotedWhereThatIsEnough(t *testing.T) {
 // A pod that does not run yet waits for the signature, and says so.
 func TestNewPodWaitsForItsSignature(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	other := w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
 	s := w.check()
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "not signed")
 	assert.Empty(t, w.Node.PodManifest("db.yaml"))
 	v.Sign(other.Digest, "sha256:ours")
 	w.Clock.Add(10 * time.Minute)
 	s = w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
 // What runs may be unsigned: it does not keep the pod's other images back.
 func TestUnsignedNeighbourThatRunsDoesNotKeepAnOfferBack(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesOff)
+	w, v := signing(t, policy.SignaturesOff)
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
-	w.Policy.Rule = func(string) agent.Rule {
-		return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+	require.Equal(t, status.StateCurrent, w.check().State)
+	w.Policy.Rule = func(string) policy.Rule {
+		return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire}
 	}
 	w.restart()
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	v.Sign(next.Digest, "sha256:ours")
 	s := w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	out, _ := w.apply("two.yaml")
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
 // A key that is taken away vouches for nothing any more: what it signed and is
 // only staged is looked at once more. What runs is not touched.
 func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	v.Sign(next.Digest, "sha256:ours")
-	require.Equal(t, agent.StateStaged, w.poll().State)
+	require.Equal(t, status.StateStaged, w.poll().State)
 	v.Asked()
 	v.Replace("sha256:new")
 
@@ -237,18 +240,18 @@ func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered, s.Reason)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleSignature, i.Refused[0].Rule)
 	out, _ := w.apply()
-	assert.NotEqual(t, agent.ResultApplied, out[0].Result)
+	assert.NotEqual(t, status.ResultApplied, out[0].Result)
 	v.Sign(next.Digest, "sha256:new")
 	v.Replace("sha256:ours") // and back: another refusal counts no more
 	v.Replace("sha256:new")
 	w.restart()
-	assert.Equal(t, agent.StateHeld, w.look().State, "refused under the same keys, until its back-off is over")
+	assert.Equal(t, status.StateHeld, w.look().State, "refused under the same keys, until its back-off is over")
 	v.Replace("sha256:third")
 	v.Sign(next.Digest, "sha256:third")
 	s = w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "sha256:third", image(s, "velum.yaml", "velum").SignedBy)
 }
 
@@ -257,12 +260,12 @@ func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 // file from being stored.
 func TestRenderedFileWaitsForNothingThatRuns(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
-	sign := func(r agent.Release) { v.Sign(r.Digest, "sha256:ours") }
+	w, v := signing(t, policy.SignaturesRequire)
+	sign := func(r release.Release) { v.Sign(r.Digest, "sha256:ours") }
 	sign(w.Registry.Release(mariadb, "10.0", 1, "1.1"))
 	containers := []string{"velum=" + velum + ":4.0.0", "db=" + mariadb + ":10.0", "init:setup=" + velum + ":4.0.0"}
 	w.Node.PutTemplate("two.yaml", podYAML("two", containers...))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	sign(w.Registry.Release(mariadb, "10.0", 1, "1.2"))
 	w.Node.Restart("two.yaml", "velum")
@@ -277,38 +280,38 @@ func TestRenderedFileWaitsForNothingThatRuns(t *testing.T) {
 // no look for its signature.
 func TestWhatRunsIsNotAskedForItsSignature(t *testing.T) {
 	t.Parallel()
-	w, v := signing(t, agent.SignaturesRequire)
+	w, v := signing(t, policy.SignaturesRequire)
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	v.Sign(db.Digest, "sha256:ours")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
 	w.check()
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	db = w.Registry.Release(mariadb, "10.0", 1, "1.2")
 	v.Sign(db.Digest, "sha256:ours")
 	w.Node.Restart("velum.yaml", "velum")
 	v.Asked()
 	s := w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 1, v.Asked())
 }
 
 // The log says "verified" of what is, and not of what is let through all the same.
 func TestWhatIsNotVerifiedIsNotSaidToBe(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []agent.Signatures{agent.SignaturesWarn, agent.SignaturesOff} {
-		w, v := signing(t, agent.SignaturesWarn)
+	for _, pol := range []policy.Signatures{policy.SignaturesWarn, policy.SignaturesOff} {
+		w, v := signing(t, policy.SignaturesWarn)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
-		w.obey(agent.Rule{Updates: tags.Revision, Signatures: policy})
+		w.obey(policy.Rule{Updates: tags.Revision, Signatures: pol})
 		var log strings.Builder
 		w.agent.Log = slog.New(slog.NewTextHandler(&log, nil))
 		w.Clock.Add(24 * time.Hour)
 		w.look()
-		assert.NotContains(t, log.String(), "msg=verified", policy)
+		assert.NotContains(t, log.String(), "msg=verified", pol)
 		v.Sign(next.Digest, "sha256:ours")
 		w.check()
-		assert.Equal(t, policy == agent.SignaturesWarn, strings.Contains(log.String(), "msg=verified"), policy)
+		assert.Equal(t, pol == policy.SignaturesWarn, strings.Contains(log.String(), "msg=verified"), pol)
 	}
 }

@@ -8,16 +8,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // controlPlane is a node that runs an API server of 1.34, two clients of it and something
 // else. It is offered the next minor version of all but one of the clients.
-func controlPlane(t *testing.T, auto bool) (*world, map[string]agent.Release) {
+func controlPlane(t *testing.T, auto bool) (*world, map[string]release.Release) {
 	t.Helper()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Minor} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Minor} }
 	w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
 	w.Policy.Auto = auto
 	versions := map[string]string{
@@ -32,8 +34,8 @@ func controlPlane(t *testing.T, auto bool) (*world, map[string]agent.Release) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.Sync()
 	s := w.check()
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
-	next := map[string]agent.Release{}
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
+	next := map[string]release.Release{}
 	for name, version := range versions {
 		next[name] = w.Registry.Release("registry.suse.com/caasp/v4/"+name, version, 1, "1.1")
 	}
@@ -51,10 +53,10 @@ func TestClientOfTheAPIServerIsNotAppliedBeforeItByItself(t *testing.T) {
 	assert.Equal(t, 1, w.Node.Starts("kube-scheduler.yaml", "main"))
 	assert.Contains(t, s.Reason, "kube-scheduler must not be newer than kube-apiserver, which is applied first")
 	out, _ := w.apply("kube-apiserver.yaml")
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	s = w.look()
 	w.runs("kube-scheduler.yaml", "main", next["kube-scheduler"].Digest)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 // A person may have it so, and is told no more of it.
@@ -63,7 +65,7 @@ func TestClientThatIsNewerThanTheAPIServerWaitsForNothing(t *testing.T) {
 	w, _ := controlPlane(t, true)
 	w.check()
 	out, s := w.apply("kube-scheduler.yaml")
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Empty(t, podOf(s, "kube-scheduler.yaml").Holds)
 }
 
@@ -77,21 +79,21 @@ func TestClientOfTheAPIServerIsNotAppliedWhereThatDidNotComeUp(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, next := controlPlane(t, false)
 				s := w.check()
-				require.Equal(t, agent.StateStaged, s.State, s.Reason)
+				require.Equal(t, status.StateStaged, s.State, s.Reason)
 				w.Node.Crash(next[fails].Digest, true)
 				out, _ := w.apply()
-				want := []agent.Result{}
+				want := []status.Result{}
 				for _, name := range all {
 					switch name {
 					case fails:
-						want = append(want, agent.ResultFailed)
+						want = append(want, status.ResultFailed)
 					case held:
-						want = append(want, agent.ResultHeld)
+						want = append(want, status.ResultHeld)
 					default:
-						want = append(want, agent.ResultApplied)
+						want = append(want, status.ResultApplied)
 					}
 				}
-				got := []agent.Result{}
+				got := []status.Result{}
 				for _, o := range out {
 					got = append(got, o.Result)
 				}

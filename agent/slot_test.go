@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 func TestSlotsOfANode(t *testing.T) {
@@ -19,11 +19,11 @@ func TestSlotsOfANode(t *testing.T) {
 		now := time.Unix(rapid.Int64Range(-1<<36, 1<<38).Draw(t, "now"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
 		interval := time.Duration(rapid.Int64Range(int64(time.Second), int64(30*24*time.Hour)).Draw(t, "interval"))
 		id := rapid.String().Draw(t, "machine")
-		slot := agent.NextSlot(now, interval, id)
+		slot := policy.NextSlot(now, interval, id)
 		assert.True(t, slot.After(now), "it is ahead")
 		assert.LessOrEqual(t, slot.Sub(now), interval, "by an interval at most")
-		assert.Equal(t, slot.Add(interval), agent.NextSlot(slot, interval, id), "one follows the other")
-		assert.Equal(t, slot, agent.NextSlot(slot.Add(-time.Nanosecond), interval, id), "whenever one asks")
+		assert.Equal(t, slot.Add(interval), policy.NextSlot(slot, interval, id), "one follows the other")
+		assert.Equal(t, slot, policy.NextSlot(slot.Add(-time.Nanosecond), interval, id), "whenever one asks")
 	})
 }
 
@@ -31,11 +31,11 @@ func TestSlotsOfANode(t *testing.T) {
 func TestSlotsAreWhereTheyWere(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.November, 22, 19, 0, 0, 0, time.UTC)
-	assert.Equal(t, "2026-11-22T22:50:17.461943229Z", agent.NextSlot(now, 12*time.Hour, "machine").Format(time.RFC3339Nano))
+	assert.Equal(t, "2026-11-22T22:50:17.461943229Z", policy.NextSlot(now, 12*time.Hour, "machine").Format(time.RFC3339Nano))
 	assert.Equal(t, "1969-12-31T22:50:17.461943229Z",
-		agent.NextSlot(time.Unix(0, 0).Add(-3*time.Hour), 12*time.Hour, "machine").Format(time.RFC3339Nano))
+		policy.NextSlot(time.Unix(0, 0).Add(-3*time.Hour), 12*time.Hour, "machine").Format(time.RFC3339Nano))
 	assert.Equal(t, "2300-01-01T10:50:17.461943229Z",
-		agent.NextSlot(time.Date(2300, time.January, 1, 0, 0, 0, 0, time.UTC), 12*time.Hour, "machine").Format(time.RFC3339Nano))
+		policy.NextSlot(time.Date(2300, time.January, 1, 0, 0, 0, 0, time.UTC), 12*time.Hour, "machine").Format(time.RFC3339Nano))
 }
 
 func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {
@@ -44,7 +44,7 @@ func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {
 	now := time.Unix(1_780_000_000, 0)
 	var count [buckets]int
 	for n := range nodes {
-		wait := agent.NextSlot(now, interval, fmt.Sprintf("machine-%d", n)).Sub(now)
+		wait := policy.NextSlot(now, interval, fmt.Sprintf("machine-%d", n)).Sub(now)
 		count[int64(wait-1)*buckets/int64(interval)]++
 	}
 	var chi float64
@@ -57,21 +57,21 @@ func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {
 
 func TestWithoutAnIntervalThereIsNoSlot(t *testing.T) {
 	t.Parallel()
-	assert.True(t, agent.NextSlot(time.Unix(0, 0), 0, "m").IsZero())
+	assert.True(t, policy.NextSlot(time.Unix(0, 0), 0, "m").IsZero())
 }
 
 func TestStageDelayIsTheNodesOwn(t *testing.T) {
 	t.Parallel()
-	assert.Zero(t, agent.StageDelay(0, "m"))
-	assert.Zero(t, agent.StageDelay(-time.Hour, "m"))
-	assert.Equal(t, 2998772749561*time.Nanosecond, agent.StageDelay(time.Hour, "m"), "also after a restart")
-	assert.NotEqual(t, agent.StageDelay(time.Hour, "m"), agent.StageDelay(time.Hour, "n"))
+	assert.Zero(t, policy.StageDelay(0, "m"))
+	assert.Zero(t, policy.StageDelay(-time.Hour, "m"))
+	assert.Equal(t, 2998772749561*time.Nanosecond, policy.StageDelay(time.Hour, "m"), "also after a restart")
+	assert.NotEqual(t, policy.StageDelay(time.Hour, "m"), policy.StageDelay(time.Hour, "n"))
 	epoch := time.Unix(0, 0)
-	assert.NotEqual(t, agent.NextSlot(epoch, time.Hour, "m").Sub(epoch), agent.StageDelay(time.Hour, "m"),
+	assert.NotEqual(t, policy.NextSlot(epoch, time.Hour, "m").Sub(epoch), policy.StageDelay(time.Hour, "m"),
 		"the first to poll is not the first to pull")
 	rapid.Check(t, func(t *rapid.T) {
 		spread := time.Duration(rapid.Int64Range(1, int64(48*time.Hour)).Draw(t, "spread"))
-		d := agent.StageDelay(spread, rapid.String().Draw(t, "machine"))
+		d := policy.StageDelay(spread, rapid.String().Draw(t, "machine"))
 		assert.GreaterOrEqual(t, d, time.Duration(0))
 		assert.Less(t, d, spread)
 	})

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestRegistryAwayAndBack(t *testing.T) {
@@ -24,20 +25,20 @@ func TestRegistryAwayAndBack(t *testing.T) {
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateStale, s.State, s.Reason)
+	assert.Equal(t, status.StateStale, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "registry.test")
 	assert.Contains(t, s.Reason, "connection refused")
 	assert.Contains(t, s.Reason, since.Format(time.RFC3339))
 	assert.Equal(t, 1, s.Sources[0].Failures)
 	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, "no offer is taken back")
 	assert.NotEmpty(t, w.Grain.Last().Updates)
-	assert.Equal(t, agent.StateStale, w.look().State, "looking does not heal it")
+	assert.Equal(t, status.StateStale, w.look().State, "looking does not heal it")
 	w.restart()
-	assert.Equal(t, agent.StateStale, w.look().State, "nor does a restart")
+	assert.Equal(t, status.StateStale, w.look().State, "nor does a restart")
 
 	w.Registry.Down(nil)
 	s = w.poll()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Zero(t, s.Sources[0].Failures)
 }
 
@@ -46,8 +47,8 @@ func TestRegistryAwayFromTheFirstDaySaysWhyUntilItAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.Registry.Down(agenttest.ErrRefused)
-	for _, s := range []agent.Status{w.poll(), w.look()} {
-		assert.Equal(t, agent.StateHeld, s.State)
+	for _, s := range []status.Status{w.poll(), w.look()} {
+		assert.Equal(t, status.StateHeld, s.State)
 		assert.Contains(t, s.Reason, "connection refused")
 	}
 }
@@ -59,21 +60,21 @@ func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "the followed tag is gone")
 	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
 	assert.Zero(t, s.Sources[0].Failures, "the source did answer")
 	w.runs("velum.yaml", "velum", first.Digest)
-	assert.Equal(t, agent.StateFailed, w.look().State, "until the next answer")
+	assert.Equal(t, status.StateFailed, w.look().State, "until the next answer")
 	w.restart()
-	assert.Equal(t, agent.StateFailed, w.look().State, "also over a restart")
+	assert.Equal(t, status.StateFailed, w.look().State, "also over a restart")
 	w.Registry.Down(agenttest.ErrRefused)
-	assert.Equal(t, agent.StateFailed, w.poll().State, "no answer is not a better answer")
+	assert.Equal(t, status.StateFailed, w.poll().State, "no answer is not a better answer")
 	assert.True(t, w.Node.Pinned(velum, first.Digest))
 
 	w.Registry.Down(nil)
 	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
-	assert.Equal(t, agent.StateCurrent, w.poll().State)
+	assert.Equal(t, status.StateCurrent, w.poll().State)
 }
 
 func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
@@ -84,7 +85,7 @@ func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateStale, s.State, "%s: it is no alarm: the tag is there", s.Reason)
+	assert.Equal(t, status.StateStale, s.State, "%s: it is no alarm: the tag is there", s.Reason)
 	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
 	assert.Empty(t, podOf(s, "velum.yaml").Holds)
 	w.runs("velum.yaml", "velum", first.Digest)
@@ -105,9 +106,9 @@ func TestNewestThatIsNotThereOrNotForThisPlatformIsPassedOver(t *testing.T) {
 	refused := image(s, "velum.yaml", "velum").Refused
 	require.Len(t, refused, 2)
 	assert.Equal(t, "4.0.0-rev4", refused[0].Tag)
-	assert.Equal(t, agent.RulePlatform, refused[0].Rule)
+	assert.Equal(t, policy.RulePlatform, refused[0].Rule)
 	assert.Equal(t, "4.0.0-rev3", refused[1].Tag)
-	assert.Equal(t, agent.RuleMissing, refused[1].Rule)
+	assert.Equal(t, policy.RuleMissing, refused[1].Rule)
 }
 
 func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
@@ -118,8 +119,8 @@ func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "not for this platform")
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.look().State)
 }

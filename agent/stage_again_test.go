@@ -12,15 +12,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // tooSlow is how a registry ends a layer that comes too slowly. wish: the host asked to
 // be left alone until then.
 func tooSlow(wish time.Time) error {
-	return &agent.SourceError{
-		Repository: velum, Host: agenttest.Host, Cause: agent.CauseTimeout, RetryAt: wish,
+	return &release.SourceError{
+		Repository: velum, Host: agenttest.Host, Cause: release.CauseTimeout, RetryAt: wish,
 		Err: errors.New("body: less than 1024 bytes a second over 1m0s (staging.leastSpeed)"),
 	}
 }
@@ -53,7 +54,7 @@ func pullSlowly(t *testing.T) *slowPull {
 	l := &slowPull{looped: loop(t, 12*time.Hour, 0), err: tooSlow(time.Time{})}
 	pass(10 * time.Minute) // the first poll of a new node
 	l.Registry.Release(velum, "4.0.0", 1, "1.2")
-	l.Node.OnStage = func(context.Context, agent.Release) error {
+	l.Node.OnStage = func(context.Context, release.Release) error {
 		l.mu.Lock()
 		l.count++
 		l.mu.Unlock()
@@ -101,12 +102,12 @@ func TestStatusSaysWhenAStagingThatWasTooSlowIsTriedAgain(t *testing.T) {
 		defer l.end()
 		assert.Nil(t, l.again(), "nothing has failed yet")
 		l.observe()
-		assert.Equal(t, agent.StateFailed, l.Status().State)
+		assert.Equal(t, status.StateFailed, l.Status().State)
 		l.triedAt(l.now().Add(10 * time.Minute))
 
 		l.endsWith(nil)
 		pass(time.Minute)
-		assert.Equal(t, agent.StateStaged, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateStaged, l.Status().State, l.Status().Reason)
 		assert.Nil(t, l.again())
 	})
 }
@@ -169,7 +170,7 @@ func TestAStagingThatWaitsForRoomHasNoNextTry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
-		l.endsWith(agent.ErrNoSpace)
+		l.endsWith(release.ErrNoSpace)
 		l.Node.SetDisk(10*gib, mib)
 		l.check()
 		assert.Equal(t, 1, l.tried())
@@ -182,8 +183,8 @@ func TestWithoutADaemonNothingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.OnStage = func(context.Context, agent.Release) error { return tooSlow(time.Time{}) }
+	w.Node.OnStage = func(context.Context, release.Release) error { return tooSlow(time.Time{}) }
 	s := w.check()
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Nil(t, image(s, "velum.yaml", "velum").RetryAt)
 }

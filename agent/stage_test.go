@@ -10,8 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // CRI hears of an image by an event, which comes late on a busy node.
@@ -22,7 +23,7 @@ func TestStagedImageMayBeListedALittleLater(t *testing.T) {
 		w.Node.Unlisted = 5
 		began := time.Now()
 		s := w.poll()
-		assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
 		assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 		assert.Equal(t, 2500*time.Millisecond, time.Since(began))
 	})
@@ -35,7 +36,7 @@ func TestStagedImageThatCRINeverListsIsNotOffered(t *testing.T) {
 		w.Node.Unlisted = 1000
 		began := time.Now()
 		s := w.poll()
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "staged, but cri does not list it after 10s")
 		assert.Equal(t, 10*time.Second, time.Since(began))
 	})
@@ -43,20 +44,20 @@ func TestStagedImageThatCRINeverListsIsNotOffered(t *testing.T) {
 
 func TestPulling(t *testing.T) {
 	t.Parallel()
-	p := func(ref, phase string) agent.Progress { return agent.Progress{Reference: ref, Phase: phase} }
-	var pulls []agent.Progress
+	p := func(ref, phase string) status.Progress { return status.Progress{Reference: ref, Phase: phase} }
+	var pulls []status.Progress
 	for _, step := range []struct {
-		heard agent.Progress
-		want  []agent.Progress
+		heard status.Progress
+		want  []status.Progress
 	}{
 		{p("velum", "asking"), nil},
-		{p("velum", "resolving"), []agent.Progress{p("velum", "resolving")}},
-		{p("db", "downloading"), []agent.Progress{p("db", "downloading"), p("velum", "resolving")}},
-		{p("velum", "unpacking"), []agent.Progress{p("db", "downloading"), p("velum", "unpacking")}},
-		{p("db", "failed"), []agent.Progress{p("velum", "unpacking")}},
+		{p("velum", "resolving"), []status.Progress{p("velum", "resolving")}},
+		{p("db", "downloading"), []status.Progress{p("db", "downloading"), p("velum", "resolving")}},
+		{p("velum", "unpacking"), []status.Progress{p("db", "downloading"), p("velum", "unpacking")}},
+		{p("db", "failed"), []status.Progress{p("velum", "unpacking")}},
 		{p("velum", "done"), nil},
 	} {
-		pulls = agent.Pulling(pulls, step.heard)
+		pulls = status.Pulling(pulls, step.heard)
 		assert.Equal(t, step.want, pulls, "after %v", step.heard)
 	}
 }
@@ -65,11 +66,11 @@ func TestAPullThatFailsIsUnderWayNoMore(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.OnStage = func(context.Context, agent.Release) error { return agenttest.ErrRefused }
-	var last agent.Progress
-	w.agent.Progress = func(p agent.Progress) { last = p }
+	w.Node.OnStage = func(context.Context, release.Release) error { return agenttest.ErrRefused }
+	var last status.Progress
+	w.agent.Progress = func(p status.Progress) { last = p }
 	w.check()
-	assert.Equal(t, agent.Progress{Reference: next.StagedName(), Phase: "failed"}, last)
+	assert.Equal(t, status.Progress{Reference: next.StagedName(), Phase: "failed"}, last)
 }
 
 // What could not be pulled is tried again in the next cycle, not at once: the files that wait for it do not change that.
@@ -78,7 +79,7 @@ func TestAFailedPullIsTriedOnceACycle(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "2.1")
 		tried := 0
-		w.Node.OnStage = func(context.Context, agent.Release) error {
+		w.Node.OnStage = func(context.Context, release.Release) error {
 			tried++
 			return errors.New("the registry broke off")
 		}

@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -16,23 +18,23 @@ import (
 func TestUnmanagedPodHasOneAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
 	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13"))
-	assert.Equal(t, agent.StateCurrent, w.check().State, "that it is unmanaged alone is no news")
+	assert.Equal(t, status.StateCurrent, w.check().State, "that it is unmanaged alone is no news")
 	w.Registry.Release(etcd, "3.4.14", 1, "1.1")
 
 	s := w.check()
 
 	const reason = "unmanaged: etcd.yaml has no template and is not listed under manage"
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Equal(t, "etcd.yaml: "+reason, s.Reason)
-	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err)
-	assert.Equal(t, agent.ResultHeld, plan.Pods[0].Standing().Result)
+	assert.Equal(t, status.ResultHeld, plan.Pods[0].Standing().Result)
 	assert.Equal(t, reason, plan.Pods[0].Standing().Reason)
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Equal(t, reason, out[0].Reason)
 
 	// What can be applied beside it is not hidden by it.
@@ -42,6 +44,6 @@ func TestUnmanagedPodHasOneAnswer(t *testing.T) {
 	w.Node.Sync()
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s = w.check()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "waiting for approval: velum.yaml (rebuild)", s.Reason)
 }

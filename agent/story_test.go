@@ -10,19 +10,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // running is a node that runs velum 4.0.0-rev1, rendered and current.
-func running(t *testing.T) (*world, agent.Release) {
+func running(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
 	s := w.check()
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.Registry.Counts()
 	return w, first
@@ -37,12 +40,12 @@ func TestFirstRunWritesTheNewPodAndStagesItFirst(t *testing.T) {
 	s := w.check()
 
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "what runs is pinned")
 	assert.Contains(t, w.Node.Names(first.Digest), velum+":4.0.0-rev1-build1.1", "it was staged by its long tag")
 	i := image(s, "velum.yaml", "velum")
 	require.NotNil(t, i.Running)
-	assert.Equal(t, agent.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, *i.Running)
+	assert.Equal(t, status.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, *i.Running)
 	assert.Nil(t, i.Offered)
 	assert.False(t, i.Adopted, "the first digest that ever runs was not adopted")
 	assert.Empty(t, w.Grain.Last().Updates)
@@ -67,7 +70,7 @@ func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
 	lost := w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
 	broken := true
-	w.Node.OnStage = func(_ context.Context, r agent.Release) error {
+	w.Node.OnStage = func(_ context.Context, r release.Release) error {
 		if r.Digest == lost.Digest && broken {
 			return agenttest.ErrRefused
 		}
@@ -77,12 +80,12 @@ func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
 	s := w.check()
 
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "connection refused")
 	broken = false
 	s = w.look()
 	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"), "the next cycle goes on")
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
@@ -92,15 +95,15 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	i := image(s, "velum.yaml", "velum")
 	assert.Equal(t, "rebuild", i.Change)
 	assert.True(t, i.Staged)
-	assert.Equal(t, &agent.Named{Tag: "4.0.0-rev1-build1.2", Digest: second.Digest}, i.Offered)
+	assert.Equal(t, &status.Named{Tag: "4.0.0-rev1-build1.2", Digest: second.Digest}, i.Offered)
 	w.Clock.Add(time.Hour)
 	assert.Equal(t, s.Since, w.poll().Since, "since moves only with the state")
 	w.runs("velum.yaml", "velum", first.Digest)
-	assert.Equal(t, []agent.AnnouncedUpdate{{
+	assert.Equal(t, []status.AnnouncedUpdate{{
 		Image: velum, Change: "rebuild", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2", Digest: second.Digest,
 	}}, w.Grain.Last().Updates)
 	assert.Equal(t, w.Grain.Last().Updates, s.Updates, "all are told the same")
@@ -108,14 +111,14 @@ func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
 
 	out, s := w.apply("velum")
 
-	assert.Equal(t, []agent.Outcome{{
-		PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied,
-		Edits: []agent.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2"}},
+	assert.Equal(t, []status.Outcome{{
+		PodManifest: "velum.yaml", Change: "rebuild", Result: status.ResultApplied,
+		Edits: []status.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build1.2"}},
 	}}, out)
 	w.runs("velum.yaml", "velum", second.Digest)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
-	assert.Equal(t, []agent.AnnouncedUpdate{}, s.Updates, "none is no null")
+	assert.Equal(t, []status.AnnouncedUpdate{}, s.Updates, "none is no null")
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
 	w.Node.Collect()
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")
@@ -131,7 +134,7 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "revision", image(s, "velum.yaml", "velum").Change)
 	assert.Equal(t, before, w.Node.PodManifest("velum.yaml"), "not before it is approved")
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev2")), w.Node.WaitingFile("velum.yaml"))
@@ -141,18 +144,18 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 
 	out, s := w.apply()
 
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev2")), w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 	w.runs("velum.yaml", "velum", second.Digest)
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Equal(t, "4.0.0-rev2", image(s, "velum.yaml", "velum").Follow)
 	w.idle()
 	s = w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, "also ten minutes later, without asking: "+s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, "also ten minutes later, without asking: "+s.Reason)
 	w.restart()
 	s = w.look()
-	assert.Equal(t, agent.StateCurrent, s.State, "and after a restart: "+s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, "and after a restart: "+s.Reason)
 }
 
 func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
@@ -162,16 +165,16 @@ func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.1-rev1 (updates)", s.Reason)
-	plan, err := w.agent.Plan(t.Context(), agent.PollNone)
+	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err)
-	no := agent.Refusal{Tag: "4.0.1-rev1", Rule: agent.RuleUpdates, Reason: "patch is more than revision", Key: "updates: patch"}
-	assert.Equal(t, []agent.Refusal{no}, image(s, "velum.yaml", "velum").NotAllowed)
-	assert.Equal(t, []agent.Refusal{no},
+	no := policy.Refusal{Tag: "4.0.1-rev1", Rule: policy.RuleUpdates, Reason: "patch is more than revision", Key: "updates: patch"}
+	assert.Equal(t, []policy.Refusal{no}, image(s, "velum.yaml", "velum").NotAllowed)
+	assert.Equal(t, []policy.Refusal{no},
 		plan.Pods[0].Images[0].Offer.Refused)
 
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.restart()
 	s = w.check()
 	assert.Equal(t, "patch", image(s, "velum.yaml", "velum").Change)
@@ -188,13 +191,13 @@ func TestFirstConversionOfARunningPodIsAnOffer(t *testing.T) {
 	s := w.check()
 
 	assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
 	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
 	out, s := w.apply("velum.yaml")
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.idle()
 }
@@ -232,7 +235,7 @@ func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
 	assert.Empty(t, podOf(s, "velum.yaml").Change)
 	assert.Empty(t, image(s, "velum.yaml", "velum").Change, "nothing of it is offered")
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	w.idle()
 }
 
@@ -246,19 +249,19 @@ func TestBusyNodeIsLeftAlone(t *testing.T) {
 
 	s := w.poll()
 
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "update_in_progress")
 	assert.Equal(t, "busy", podOf(s, "velum.yaml").Holds[0].Name)
 	assert.Empty(t, w.Node.PodManifest("db.yaml"), "not even a new pod is written")
 	require.NotEmpty(t, podOf(s, "db.yaml").Holds, "and its status says why")
 	assert.True(t, image(s, "velum.yaml", "velum").Staged, "staging goes on")
 	out, _ := w.apply("velum")
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	w.runs("velum.yaml", "velum", first.Digest)
 
 	w.Grain.SetBusy("")
 	s = w.look()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
@@ -273,12 +276,12 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Equal(t, "rebuild", image(s, "etcd.yaml", "etcd").Change)
 	assert.Equal(t, "unmanaged", podOf(s, "etcd.yaml").Holds[0].Name)
 	assert.True(t, w.Node.Pinned(etcd, second.Digest))
 	out, _ := w.apply()
-	assert.Equal(t, agent.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Equal(t, string(file), w.Node.PodManifest("etcd.yaml"))
 	w.runs("etcd.yaml", "etcd", first.Digest)
 	w.idle()
@@ -287,7 +290,7 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 	w.restart()
 	w.check()
 	out, _ = w.apply("etcd")
-	assert.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("etcd.yaml", "etcd", second.Digest)
 	assert.Equal(t, string(podYAML("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
 }

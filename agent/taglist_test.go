@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
 // longLists adds old tags to each list, and knows whether one of them is still in
 // memory when the next list is asked for.
 type longLists struct {
-	agent.Source
+	source.Source
 
 	lists int
 	old   []weak.Pointer[byte]

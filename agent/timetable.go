@@ -2,7 +2,14 @@
 
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
 
 // observeInterval is how often the node is observed between polls: it costs no
 // request, notices what kubelet or a person did, and sets the grain again
@@ -21,7 +28,7 @@ const retryPause = time.Minute
 // timetable decides when the next poll and the next observation are.
 type timetable struct {
 	clock     func() time.Time
-	policy    Policy
+	policy    policy.Policy
 	interval  time.Duration // of polls; 0: polling is off
 	machineID string
 
@@ -36,7 +43,7 @@ type timetable struct {
 func (t *timetable) now() time.Time { return t.clock().Round(0) }
 
 // nextSlot finds the next slot after now.
-func (t *timetable) nextSlot(now time.Time) { t.slot = NextSlot(now, t.interval, t.machineID) }
+func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.interval, t.machineID) }
 
 // clockWasSet begins anew after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
@@ -51,7 +58,7 @@ func (t *timetable) NextPoll(retries []time.Time, unasked bool) time.Time {
 	case !unasked:
 		t.first = time.Time{}
 	case t.first.IsZero():
-		t.first = NextSlot(t.now(), min(t.interval, firstInterval), t.machineID)
+		t.first = policy.NextSlot(t.now(), min(t.interval, firstInterval), t.machineID)
 	}
 	return t.due(retries)
 }
@@ -68,24 +75,24 @@ func (t *timetable) due(retries []time.Time) time.Time {
 			retries[n] = t.noRetry
 		}
 	}
-	return earliest(t.slot, retries)
+	return policy.Earliest(t.slot, retries)
 }
 
 // poll is what a cycle asks now; false: the clock wants no cycle yet.
-func (t *timetable) poll(now time.Time, retries []time.Time) (Poll, bool) {
+func (t *timetable) poll(now time.Time, retries []time.Time) (source.Poll, bool) {
 	switch {
 	case !t.slot.IsZero() && !now.Before(t.slot):
 		t.nextSlot(now)
-		return PollDue, true
+		return source.PollDue, true
 	case !t.slot.IsZero() && !now.Before(t.due(retries)):
-		return PollFailed, true
+		return source.PollFailed, true
 	}
-	return PollNone, !now.Before(t.observation)
+	return source.PollNone, !now.Before(t.observation)
 }
 
 // NextObservation decides when the node is observed next if no event, poll or person
 // causes a cycle before. s is the node as it is now.
-func (t *timetable) NextObservation(s Status) time.Time {
+func (t *timetable) NextObservation(s status.Status) time.Time {
 	if t.observation.IsZero() {
 		t.observation = t.now().Add(observeInterval)
 	}
@@ -99,7 +106,7 @@ func (t *timetable) beforeWindow(observation time.Time) time.Time {
 	if !t.policy.Auto {
 		return observation // the windows are for that mode alone
 	}
-	if open, change := t.policy.open(t.now()); !open && change.Before(observation) {
+	if open, change := t.policy.Open(t.now()); !open && change.Before(observation) {
 		return change
 	}
 	return observation
@@ -108,23 +115,16 @@ func (t *timetable) beforeWindow(observation time.Time) time.Time {
 // soon is the next observation, earlier where something does not run: the pauses grow
 // with the time since it ended, as kubelet's own do. What comes back is told by an
 // event; this is for what kubelet says, which nobody announces.
-func soon(observation, now time.Time, s Status) time.Time {
+func soon(observation, now time.Time, s status.Status) time.Time {
 	const leastPause = 2 * time.Second
 	for _, i := range s.Images {
 		if i.Down == nil {
 			continue
 		}
-		observation = earlier(observation, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
-		if end := i.Down.Since.Add(startPatience); i.Down.Starting && end.After(now) {
-			observation = earlier(observation, end)
+		observation = policy.Earlier(observation, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
+		if end := i.Down.Since.Add(plan.StartPatience); i.Down.Starting && end.After(now) {
+			observation = policy.Earlier(observation, end)
 		}
 	}
 	return observation
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

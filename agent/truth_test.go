@@ -11,36 +11,38 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // built is a build of its own content.
-func built(content string, created time.Time, origin string) agent.Build {
-	return agent.Build{Config: digest.FromString(content), Size: 1, Created: created, Origin: origin}
+func built(content string, created time.Time, origin string) release.Build {
+	return release.Build{Config: digest.FromString(content), Size: 1, Created: created, Origin: origin}
 }
 
 var april = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 
 // follows is a node that runs velum 4.0.0-rev1-build1.5 of April.
-func follows(t *testing.T, rule agent.Rule) *world {
+func follows(t *testing.T, rule policy.Rule) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.Registry.PublishBuild(velum, built("five", april, "caasp/v4/velum"), "4.0.0-rev1", "4.0.0-rev1-build1.5")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Registry.Counts()
 	return w
 }
 
 func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 	t.Parallel()
-	revision := agent.Rule{Updates: tags.Revision}
-	older := agent.Rule{Updates: tags.Revision, Older: true}
+	revision := policy.Rule{Updates: tags.Revision}
+	older := policy.Rule{Updates: tags.Revision, Older: true}
 	for name, c := range map[string]struct {
-		rule    agent.Rule
-		build   agent.Build
+		rule    policy.Rule
+		build   release.Build
 		long    string
 		offered bool
 		note    string
@@ -73,12 +75,12 @@ func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 			} else {
 				assert.Nil(t, i.Offered, s.Reason)
 				same := c.build.Config == digest.FromString("five")
-				assert.Equal(t, map[bool]agent.State{true: agent.StateCurrent, false: agent.StateHeld}[same], s.State, s.Reason)
+				assert.Equal(t, map[bool]status.State{true: status.StateCurrent, false: status.StateHeld}[same], s.State, s.Reason)
 				assert.Empty(t, w.Node.Names(moved.Digest), "not even staged")
 			}
 			if c.build.Config != digest.FromString("five") && !c.offered {
 				require.Len(t, i.Refused, 1)
-				assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+				assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 			}
 			if c.note == "" {
 				assert.Empty(t, i.Notes)
@@ -95,7 +97,7 @@ func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 // What was lost with the record is learnt again from what runs, not from zero.
 func TestTagThatGoesBackIsKnownWithoutTheRecord(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	lower := w.Registry.PublishBuild(velum, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
 	w.Disk.Lose()
 	w.restart()
@@ -129,7 +131,7 @@ func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := follows(t, agent.Rule{Updates: tags.Revision})
+			w := follows(t, policy.Rule{Updates: tags.Revision})
 			r := w.Registry.PublishBuild(velum, built("x", later, c.origin), c.tag, c.tag+"-build9.1")
 			s := w.check()
 			i := image(s, "velum.yaml", "velum")
@@ -140,7 +142,7 @@ func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
 			}
 			assert.Nil(t, i.Offered)
 			require.NotEmpty(t, i.Refused)
-			assert.Equal(t, agent.RuleOrigin, i.Refused[0].Rule)
+			assert.Equal(t, policy.RuleOrigin, i.Refused[0].Rule)
 			assert.Contains(t, i.Refused[0].Reason, "grafana")
 		})
 	}
@@ -153,7 +155,7 @@ func TestForeignLabelThatIsUsualIsNoReason(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.PublishBuild(velum, built("a", april, "suse/sle15"), "4.0.0-rev1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 	next := w.Registry.PublishBuild(velum, built("b", april.Add(time.Hour), "suse/sle15"), "4.0.0-rev1")
 	s := w.poll()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
@@ -162,24 +164,24 @@ func TestForeignLabelThatIsUsualIsNoReason(t *testing.T) {
 
 func TestBuildOnItsWayIsNamed(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.Publish(velum, "4.0.0-rev1-build1.6")
 	s := w.check()
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
-	assert.Equal(t, []agent.Refusal{{
-		Tag: "4.0.0-rev1-build1.6", Rule: agent.RulePublishing, Reason: "4.0.0-rev1 does not name it (yet)",
+	assert.Equal(t, []policy.Refusal{{
+		Tag: "4.0.0-rev1-build1.6", Rule: policy.RulePublishing, Reason: "4.0.0-rev1 does not name it (yet)",
 		Since: w.Clock.Now(), Holds: true,
 	}}, i.Refused)
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "velum.yaml: publishing: "+velum+":4.0.0-rev1-build1.6: 4.0.0-rev1 does not name it (yet)")
 
 	// What stays so was withdrawn.
 	w.Clock.Add(24*time.Hour - time.Second)
-	assert.Equal(t, agent.StateHeld, w.check().State)
+	assert.Equal(t, status.StateHeld, w.check().State)
 	w.Clock.Add(time.Second)
 	s = w.check()
-	assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Len(t, image(s, "velum.yaml", "velum").Refused, 1)
 }
 
@@ -210,25 +212,25 @@ func TestRules(t *testing.T) {
 	below, err := tags.Parse("5.0.0-rev1-build5.1")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
-		rule agent.Rule
+		rule policy.Rule
 		want string // tag of the offer
 		by   string // rule of the first refusal
 	}{
-		"nothing is said":               {agent.Rule{Updates: tags.Major}, "5.0.0-rev1", ""},
-		"updates":                       {agent.Rule{Updates: tags.Minor}, "4.2.0-rev1", agent.RuleUpdates},
-		"max":                           {agent.Rule{Updates: tags.Major, Max: limit}, "4.1.0-rev2", agent.RuleMax},
-		"max by long tag":               {agent.Rule{Updates: tags.Major, Max: below}, "4.2.0-rev1", agent.RuleMax},
-		"denied by tag":                 {agent.Rule{Updates: tags.Major, Deny: []string{"5.*"}}, "4.2.0-rev1", agent.RuleDeny},
-		"denied by long tag":            {agent.Rule{Updates: tags.Major, Deny: []string{"5.0.0-rev1-build9.9"}}, "4.2.0-rev1", agent.RuleDeny},
-		"allowed":                       {agent.Rule{Updates: tags.Major, Allow: []string{"4.1.*", "4.0.*"}}, "4.1.0-rev2", agent.RuleAllow},
-		"allowed by long tag":           {agent.Rule{Updates: tags.Major, Allow: []string{"*-build1.1"}}, "4.2.0-rev1", agent.RuleAllow},
-		"nothing is allowed":            {agent.Rule{Updates: tags.Major, Allow: []string{"4.0.0-rev1"}}, "", agent.RuleAllow},
-		"everything is denied":          {agent.Rule{Updates: tags.Major, Deny: []string{"*"}}, "", agent.RuleDeny},
-		"a bad pattern matches nothing": {agent.Rule{Updates: tags.Major, Deny: []string{"[5"}}, "5.0.0-rev1", ""},
+		"nothing is said":               {policy.Rule{Updates: tags.Major}, "5.0.0-rev1", ""},
+		"updates":                       {policy.Rule{Updates: tags.Minor}, "4.2.0-rev1", policy.RuleUpdates},
+		"max":                           {policy.Rule{Updates: tags.Major, Max: limit}, "4.1.0-rev2", policy.RuleMax},
+		"max by long tag":               {policy.Rule{Updates: tags.Major, Max: below}, "4.2.0-rev1", policy.RuleMax},
+		"denied by tag":                 {policy.Rule{Updates: tags.Major, Deny: []string{"5.*"}}, "4.2.0-rev1", policy.RuleDeny},
+		"denied by long tag":            {policy.Rule{Updates: tags.Major, Deny: []string{"5.0.0-rev1-build9.9"}}, "4.2.0-rev1", policy.RuleDeny},
+		"allowed":                       {policy.Rule{Updates: tags.Major, Allow: []string{"4.1.*", "4.0.*"}}, "4.1.0-rev2", policy.RuleAllow},
+		"allowed by long tag":           {policy.Rule{Updates: tags.Major, Allow: []string{"*-build1.1"}}, "4.2.0-rev1", policy.RuleAllow},
+		"nothing is allowed":            {policy.Rule{Updates: tags.Major, Allow: []string{"4.0.0-rev1"}}, "", policy.RuleAllow},
+		"everything is denied":          {policy.Rule{Updates: tags.Major, Deny: []string{"*"}}, "", policy.RuleDeny},
+		"a bad pattern matches nothing": {policy.Rule{Updates: tags.Major, Deny: []string{"[5"}}, "5.0.0-rev1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := follows(t, agent.Rule{Updates: tags.Revision})
+			w := follows(t, policy.Rule{Updates: tags.Revision})
 			for n, tag := range []string{"4.0.0-rev2", "4.1.0-rev1", "4.1.0-rev2", "4.2.0-rev1", "5.0.0-rev1"} {
 				build := "1.1"
 				if tag == "5.0.0-rev1" {
@@ -237,13 +239,13 @@ func TestRules(t *testing.T) {
 				b := built(tag, april.Add(time.Duration(n+1)*time.Hour), "")
 				w.Registry.PublishBuild(velum, b, tag, tag+"-build"+build)
 			}
-			w.Policy.Rule = func(string) agent.Rule { return c.rule }
+			w.Policy.Rule = func(string) policy.Rule { return c.rule }
 			w.restart()
 			s := w.check()
 			i := image(s, "velum.yaml", "velum")
 			if c.want == "" {
 				assert.Nil(t, i.Offered, s.Reason)
-				assert.NotEqual(t, agent.StateFailed, s.State, s.Reason)
+				assert.NotEqual(t, status.StateFailed, s.State, s.Reason)
 			} else {
 				require.NotNil(t, i.Offered, s.Reason)
 				assert.Contains(t, i.Offered.Tag, c.want+"-build")
@@ -260,21 +262,21 @@ func TestRules(t *testing.T) {
 
 func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6", "4.0.0-rev2")
-	rule := agent.Rule{Updates: tags.Revision, Deny: []string{bad.Digest.String()}}
-	w.Policy.Rule = func(string) agent.Rule { return rule }
+	rule := policy.Rule{Updates: tags.Revision, Deny: []string{bad.Digest.String()}}
+	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.restart()
 	s := w.check()
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered, s.Reason)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleDeny, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleDeny, i.Refused[0].Rule)
 	w.idle()
 
 	rule.Deny = nil
 	w.restart()
-	w.Policy.Rule = func(string) agent.Rule { return rule }
+	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.restart()
 	s = w.look()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "the rule counts that is in force now")
@@ -296,12 +298,12 @@ func TestNewPodUnderRules(t *testing.T) {
 			w := newWorld(t)
 			w.Registry.Release(velum, "4.0.0", 1, "1.1")
 			w.Registry.Release(velum, "4.0.0", 2, "1.1")
-			w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision, Deny: []string{c.deny}} }
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{c.deny}} }
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
 			s := w.check()
 			if c.want == "" {
 				assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-				assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+				assert.Equal(t, status.StateHeld, s.State, s.Reason)
 				assert.Contains(t, s.Reason, "refused by deny")
 				return
 			}
@@ -316,21 +318,21 @@ func TestFollowedTagOfTheConfigurationWins(t *testing.T) {
 	for rev := 1; rev <= 3; rev++ {
 		w.Registry.PublishBuild(velum, built(fmt.Sprint(rev), april.Add(time.Duration(rev)*time.Hour), ""), fmt.Sprintf("4.0.0-rev%d", rev))
 	}
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
 	w.Node.PutPodManifest("other.yaml", podYAML("other", "velum="+velum+":4.0.0-rev3"))
 	s := w.check()
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.0-rev1\n", s.Reason)
 	assert.Equal(t, "4.0.0-rev3", image(s, "other.yaml", "velum").Follow, "what is not ours stays as it is written")
 
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev3"} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev3"} }
 	w.restart()
 	s = w.check()
 	assert.Equal(t, "revision", image(s, "velum.yaml", "velum").Change)
 	out, _ := w.apply("velum.yaml")
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
 	w.restart()
 	s = w.check()
 	assert.Equal(t, "major", image(s, "velum.yaml", "velum").Change, "down, because it is asked for: look twice")
@@ -338,7 +340,7 @@ func TestFollowedTagOfTheConfigurationWins(t *testing.T) {
 
 func TestEveryOfferNamesWhoAnswered(t *testing.T) {
 	t.Parallel()
-	w := follows(t, agent.Rule{Updates: tags.Revision})
+	w := follows(t, policy.Rule{Updates: tags.Revision})
 	s := w.poll()
 	assert.NotEmpty(t, image(s, "velum.yaml", "velum").Host)
 	want := image(s, "velum.yaml", "velum").Host
@@ -352,7 +354,7 @@ func TestEveryOfferNamesWhoAnswered(t *testing.T) {
 func TestNewerShortTagIsOfferedByItsIntermediateOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Patch} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.Registry.Publish(velum, "4.0.0")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.check()
@@ -360,6 +362,6 @@ func TestNewerShortTagIsOfferedByItsIntermediateOne(t *testing.T) {
 	w.check()
 	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.1-rev1\n")
 	out, _ := w.apply()
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
-	assert.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.StateCurrent, w.check().State)
 }

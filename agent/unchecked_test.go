@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // A pod that is new on a node which has polled before waits for the first poll no
@@ -21,20 +24,20 @@ func TestLoopPollsForANewPodSoon(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()
 		pass(10 * time.Minute)
-		require.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 		slot := *l.Status().NextCheck
 		l.Registry.Counts()
 		l.Registry.Release(mariadb, "1.0.0", 1, "1.1")
 		l.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
 		pass(10 * time.Minute)
 		s := l.Status()
-		require.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+		require.Equal(t, status.StateUnchecked, s.State, s.Reason)
 		assert.Equal(t, "no registry was asked yet for mariadb.yaml", s.Reason)
-		assert.Equal(t, agent.NextSlot(l.now(), 10*time.Minute, "machine"), *s.NextCheck)
+		assert.Equal(t, policy.NextSlot(l.now(), 10*time.Minute, "machine"), *s.NextCheck)
 		assert.Zero(t, l.Registry.Counts(), "observing the node asks nobody")
 		pass(10 * time.Minute)
 		s = l.Status()
-		assert.Equal(t, agent.StateCurrent, s.State, s.Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.NotEmpty(t, image(s, "mariadb.yaml", "mariadb").Host)
 		assert.Equal(t, slot, *s.NextCheck)
 		counts := l.Registry.Counts()
@@ -52,7 +55,7 @@ func TestLoopPollsANewNodeSoonAfterTheClockWasSetBack(t *testing.T) {
 		l.offset.Store(-int64(1000 * time.Hour))
 		pass(11 * time.Minute)
 		assert.Equal(t, 1, l.Registry.Counts().Lists)
-		assert.Equal(t, agent.StateCurrent, l.Status().State, l.Status().Reason)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 	})
 }
 
@@ -63,34 +66,34 @@ func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	w.Policy.Images = []agent.Reference{{Repository: etcd, Tag: "3.4.3"}}
+	w.Policy.Images = []release.Reference{{Repository: etcd, Tag: "3.4.3"}}
 	s := w.look()
-	require.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+	require.Equal(t, status.StateUnchecked, s.State, s.Reason)
 	assert.Equal(t, "no registry was asked yet for velum.yaml, "+etcd, s.Reason)
-	assert.Equal(t, string(agent.StateUnchecked), w.Grain.Last().State, "in the grain, too")
+	assert.Equal(t, string(status.StateUnchecked), w.Grain.Last().State, "in the grain, too")
 	w.Registry.Release(etcd, "3.4.3", 1, "1.1")
-	require.Equal(t, agent.StateCurrent, w.check().State)
+	require.Equal(t, status.StateCurrent, w.check().State)
 
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.Registry.Release(mariadb, "1.0.0", 1, "1.1")
-	require.Equal(t, agent.StateStaged, w.check().State)
+	require.Equal(t, status.StateStaged, w.check().State)
 	w.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
 	s = w.look()
-	assert.Equal(t, agent.StateUnchecked, s.State, s.Reason)
+	assert.Equal(t, status.StateUnchecked, s.State, s.Reason)
 	assert.Len(t, s.Updates, 1, "which hides no offer")
 
 	w.check()
 	w.Registry.Down(errors.New("connection refused"))
-	require.Equal(t, agent.StateStale, w.poll().State)
+	require.Equal(t, status.StateStale, w.poll().State)
 	w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+"-other:1.0.0-rev1"))
-	assert.Equal(t, agent.StateStale, w.look().State)
+	assert.Equal(t, status.StateStale, w.look().State)
 }
 
 // Nothing followed is said as it is.
 func TestNothingFollowedIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newWorld(t).poll()
-	assert.Equal(t, agent.StateCurrent, s.State)
+	assert.Equal(t, status.StateCurrent, s.State)
 	assert.Equal(t, "no image is followed", s.Reason)
 }
 
@@ -103,7 +106,7 @@ func TestPollThatEndsWithTheDaemonIsNoCheck(t *testing.T) {
 	w.restart()
 	ctx, stop := context.WithCancel(t.Context())
 	w.Registry.OnAsk = func(string, string) { stop() }
-	s, _ := w.agent.Cycle(ctx, agent.PollAll)
+	s, _ := w.agent.Cycle(ctx, source.PollAll)
 	assert.Nil(t, s.LastCheck)
 	assert.NotContains(t, w.Disk.JSON(), "lastCheck")
 }

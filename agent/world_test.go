@@ -14,6 +14,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -35,14 +39,14 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{World: agenttest.NewWorld(), t: t}
-	w.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	return w
 }
 
 // restart starts the agent anew, with what is on the disk and today's policy.
 func (w *world) restart() { w.agent = w.Agent() }
 
-func (w *world) cycle(poll agent.Poll) agent.Status {
+func (w *world) cycle(poll source.Poll) status.Status {
 	w.t.Helper()
 	if w.agent == nil {
 		w.restart()
@@ -53,11 +57,11 @@ func (w *world) cycle(poll agent.Poll) agent.Status {
 }
 
 // check asks for everything, poll for what is due, look for nothing.
-func (w *world) check() agent.Status { w.t.Helper(); return w.cycle(agent.PollAll) }
-func (w *world) poll() agent.Status  { w.t.Helper(); return w.cycle(agent.PollDue) }
-func (w *world) look() agent.Status  { w.t.Helper(); return w.cycle(agent.PollNone) }
+func (w *world) check() status.Status { w.t.Helper(); return w.cycle(source.PollAll) }
+func (w *world) poll() status.Status  { w.t.Helper(); return w.cycle(source.PollDue) }
+func (w *world) look() status.Status  { w.t.Helper(); return w.cycle(source.PollNone) }
 
-func (w *world) apply(names ...string) ([]agent.Outcome, agent.Status) {
+func (w *world) apply(names ...string) ([]status.Outcome, status.Status) {
 	w.t.Helper()
 	out, s, err := w.agent.Apply(w.t.Context(), names, false)
 	require.NoError(w.t, err)
@@ -65,7 +69,7 @@ func (w *world) apply(names ...string) ([]agent.Outcome, agent.Status) {
 }
 
 // retry applies what was denied.
-func (w *world) retry() ([]agent.Outcome, agent.Status) {
+func (w *world) retry() ([]status.Outcome, status.Status) {
 	w.t.Helper()
 	out, s, err := w.agent.Apply(w.t.Context(), nil, true)
 	require.NoError(w.t, err)
@@ -83,7 +87,7 @@ func (w *world) runs(file, container string, d digest.Digest) {
 // idle asserts that another cycle would do nothing.
 func (w *world) idle() {
 	w.t.Helper()
-	plan, err := w.agent.Plan(w.t.Context(), agent.PollNone)
+	plan, err := w.agent.Plan(w.t.Context(), source.PollNone)
 	require.NoError(w.t, err)
 	assert.Empty(w.t, plan.Steps, "a second cycle has steps")
 }
@@ -120,25 +124,25 @@ func rendered(name string, containers ...string) []byte {
 	return []byte(out.String())
 }
 
-func image(s agent.Status, file, container string) agent.ImageStatus {
+func image(s status.Status, file, container string) status.ImageStatus {
 	for _, i := range s.Images {
 		if i.PodManifest == file && i.Container == container {
 			return i
 		}
 	}
-	return agent.ImageStatus{}
+	return status.ImageStatus{}
 }
 
-func podOf(s agent.Status, file string) agent.PodStatus {
+func podOf(s status.Status, file string) status.PodStatus {
 	for _, p := range s.PodManifests {
 		if p.PodManifest == file {
 			return p
 		}
 	}
-	return agent.PodStatus{}
+	return status.PodStatus{}
 }
 
-// silentKubelet is the part of an agent.Readiness that says nothing.
+// silentKubelet is the part of an apply.Readiness that says nothing.
 type silentKubelet struct{}
 
-func (silentKubelet) Waiting(context.Context) ([]agent.Waiting, error) { return nil, nil }
+func (silentKubelet) Waiting(context.Context) ([]node.Waiting, error) { return nil, nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -90,9 +90,9 @@ func offline(t *testing.T, oci bool) (n *node.Node, rev2 string) {
 }
 
 // offered asserts that rev2 is staged and waits for approval.
-func offered(t *testing.T, n *node.Node, s agent.Status, digest string) {
+func offered(t *testing.T, n *node.Node, s status.Status, digest string) {
 	t.Helper()
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	velum := imageOf(t, s, "velum.yaml")
 	assert.Equal(t, "revision", velum.Change)
 	assert.True(t, velum.Staged)
@@ -157,10 +157,10 @@ func TestStick(t *testing.T) {
 				}
 				return errors.New("no offer")
 			})
-			offered(t, n, status(t, n), rev2)
+			offered(t, n, st(t, n), rev2)
 			apply(t, n, 4, "velum.yaml")
 			assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev1")
-			assert.Contains(t, status(t, n).Reason, "registry away")
+			assert.Contains(t, st(t, n).Reason, "registry away")
 			assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\n")
 		})
 	}
@@ -187,7 +187,7 @@ func TestTornStick(t *testing.T) {
 	r := n.Agent("run", "--once", "--source", "oci:"+stick, "--output", "json")
 	assert.Equal(t, 1, r.Code)
 	s := parsed(t, r)
-	assert.Equal(t, agent.StateFailed, s.State, s.Reason)
+	assert.Equal(t, status.StateFailed, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "oci:"+stick)
 	assert.Contains(t, s.Reason, "bytes, not")
 	before.unchanged(t, n, grainFile)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -26,7 +26,7 @@ func running(t *testing.T, config string) (n *node.Node, daemon *node.Process, p
 	port = n.FreePort()
 	n.WriteFile(configFile, config)
 	template(n, port, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	cycle(t, n, 0)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 	daemon = startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
@@ -71,15 +71,15 @@ func TestApply(t *testing.T) {
 	assert.Contains(t, r.Stderr, "vellum: no pod manifest uses it")
 	assert.Contains(t, r.Stderr, "hint: `image-update-agent status`")
 
-	release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := check(t, n)
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	id := container(t, n)
 	n.Registry.Down()
 	held(t, n, "registry away")
 	n.Registry.Up()
 
-	moved := release(n, "demo/velum", "4.0.0-rev1-build1.3")
+	moved := rel(n, "demo/velum", "4.0.0-rev1-build1.3")
 	held(t, n, "has moved on to "+moved)
 	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for a yes of its own")
 	before := look(t, n, grainFile)
@@ -97,7 +97,7 @@ func TestApply(t *testing.T) {
 	applying := n.StartAgent("apply", "velum")
 	<-asked
 	assert.Contains(t, n.ReadFile(recordFile), `"approved": {`)
-	assert.Equal(t, agent.StateApplying, status(t, n).State)
+	assert.Equal(t, status.StateApplying, st(t, n).State)
 	daemon.Kill()
 	assert.Equal(t, 1, applying.Wait(ready).Code)
 	answers(t, port, "4.0.0-rev1-build1.1")
@@ -132,7 +132,7 @@ func TestApplyIfNotPresent(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := running(t, "pullPolicy: IfNotPresent\n")
 	assert.Contains(t, n.ReadFile(velumYAML), "imagePullPolicy: IfNotPresent\n")
-	release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := check(t, n)
 	assert.Equal(t, "rebuild", imageOf(t, s, "velum.yaml").Change)
 	old := container(t, n)
@@ -142,7 +142,7 @@ func TestApplyIfNotPresent(t *testing.T) {
 
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
@@ -152,8 +152,8 @@ func TestApplyInitContainer(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
 	port := n.FreePort()
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
-	release(n, "demo/init", "1.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/init", "1.0.0-rev1-build1.1")
 	n.WriteFile(templateDir+"velum.yaml", velumTemplate(port, n.Registry.Ref("demo/velum:4.0.0-rev1"))+
 		"  initContainers:\n  - name: init\n    image: "+n.Registry.Ref("demo/init:1.0.0-rev1")+"\n    args: [end]\n")
 	cycle(t, n, 0)
@@ -163,7 +163,7 @@ func TestApplyInitContainer(t *testing.T) {
 	before := n.ReadFile(velumYAML)
 	id := container(t, n)
 
-	release(n, "demo/init", "1.0.0-rev1-build1.2")
+	rel(n, "demo/init", "1.0.0-rev1-build1.2")
 	s := check(t, n)
 	assert.Equal(t, "rebuild", podOf(t, s, "velum.yaml").Change)
 	r := n.Agent("apply", "init", "--output", "json")
@@ -172,7 +172,7 @@ func TestApplyInitContainer(t *testing.T) {
 	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 	assert.Equal(t, before, n.ReadFile(velumYAML))
 	assert.NotEqual(t, id, container(t, n))
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	for _, i := range s.Images {
 		if strings.HasSuffix(i.Image, "demo/init") {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -60,9 +60,9 @@ func TestSpoiledFiles(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: node.Containerd2})
 			template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-			release(n, "demo/velum", "4.0.0-rev1-build1.1")
+			rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 			cycle(t, n, 0)
-			release(n, "demo/velum", "4.0.0-rev2-build1.1")
+			rel(n, "demo/velum", "4.0.0-rev2-build1.1")
 			for name, bad := range spoiled {
 				require.NoError(t, bad.put(n.Path(place.dir+name)))
 				// The other side of the pod is good, and must not be touched either.
@@ -71,7 +71,7 @@ func TestSpoiledFiles(t *testing.T) {
 			before := look(t, n, grainFile, waitingDir)
 
 			s := cycle(t, n, 1)
-			assert.Equal(t, agent.StateFailed, s.State)
+			assert.Equal(t, status.StateFailed, s.State)
 			for name, bad := range spoiled {
 				said := podOf(t, s, name).Error
 				assert.Contains(t, said, bad.want, name)
@@ -92,7 +92,7 @@ func TestSpoiledGrains(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	for name, bad := range map[string]struct {
 		put  func(path string) error
 		want string
@@ -114,7 +114,7 @@ func TestSpoiledGrains(t *testing.T) {
 			require.NoError(t, bad.put(path))
 			before := look(t, n)
 			s := cycle(t, n, 1)
-			assert.Equal(t, agent.StateFailed, s.State)
+			assert.Equal(t, status.StateFailed, s.State)
 			assert.Contains(t, s.Reason, bad.want)
 			assert.Contains(t, s.Reason, path)
 			assert.Contains(t, podOf(t, s, "velum.yaml").Holds[0].Reason, bad.want)
@@ -165,7 +165,7 @@ var styles = map[string]struct{ template, want string }{
 func TestStylesOfTemplates(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	for name, style := range styles {
 		n.WriteFile(templateDir+name+".yaml", strings.ReplaceAll(style.template, "IMAGE", n.Registry.Ref("demo/velum:__TAG__")))
 	}

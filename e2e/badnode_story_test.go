@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -24,13 +24,13 @@ func TestContainerdDown(t *testing.T) {
 	r := n.Agent("run", "--once", "--output", "json")
 	assert.Equal(t, 1, r.Code)
 	assert.Contains(t, r.Stderr, n.Containerd.Socket)
-	s := status(t, n)
-	assert.Equal(t, agent.StateFailed, s.State)
+	s := st(t, n)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, n.Containerd.Socket)
 	n.Containerd.Start()
 	before.unchanged(t, n)
 	s = cycle(t, n, 0)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // A containerd that is killed in the middle of a pull and comes back is waited
@@ -42,7 +42,7 @@ func TestContainerdKilledInAPull(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})
 			template(n, 1, n.Registry.Ref("demo/velum:4.0.0-rev1"))
-			release(n, "demo/velum", "4.0.0-rev1-build1.1")
+			rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 			daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 			asked := hangLayers(n)
 			checking := n.StartAgent("check", "--output", "json")
@@ -73,7 +73,7 @@ func TestDiskFull(t *testing.T) {
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
 	n.WriteFile(grainFile, "roles: [admin]\n")
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	cycle(t, n, 0)
 	for _, place := range []struct {
 		name, dir string
@@ -82,10 +82,10 @@ func TestDiskFull(t *testing.T) {
 		{"pod manifests", manifestDir, func() {
 			n.WriteFile(templateDir+"two.yaml", podYAML("two", n.Registry.Ref("demo/velum:__TAG__")))
 		}},
-		{"waiting", waitingDir, func() { release(n, "demo/velum", "4.0.0-rev2-build1.1") }},
-		{"grains", filepath.Dir(grainFile), func() { release(n, "demo/velum", "4.0.0-rev3-build1.1") }},
-		{"record and status", "var/lib/image-update-agent", func() { release(n, "demo/velum", "4.0.0-rev4-build1.1") }},
-		{"status", "run/image-update-agent", func() { release(n, "demo/velum", "4.0.0-rev5-build1.1") }},
+		{"waiting", waitingDir, func() { rel(n, "demo/velum", "4.0.0-rev2-build1.1") }},
+		{"grains", filepath.Dir(grainFile), func() { rel(n, "demo/velum", "4.0.0-rev3-build1.1") }},
+		{"record and status", "var/lib/image-update-agent", func() { rel(n, "demo/velum", "4.0.0-rev4-build1.1") }},
+		{"status", "run/image-update-agent", func() { rel(n, "demo/velum", "4.0.0-rev5-build1.1") }},
 	} {
 		t.Run(place.name, func(t *testing.T) {
 			place.provoke()
@@ -114,8 +114,8 @@ func TestDiskFullAtStart(t *testing.T) {
 	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 	r := n.Agent("check")
 	assert.Equal(t, 1, r.Code, r.Stdout)
-	s := status(t, n)
-	assert.Equal(t, agent.StateFailed, s.State)
+	s := st(t, n)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "no space left on device")
 	assert.Contains(t, s.Reason, n.Path(stateDir))
 	r = n.Agent("doctor")
@@ -125,7 +125,7 @@ func TestDiskFullAtStart(t *testing.T) {
 	n.Shell("rm " + n.Path(stateDir) + "/.fill")
 	r = n.Agent("check")
 	assert.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
-	assert.Equal(t, agent.StateStaged, status(t, n).State)
+	assert.Equal(t, status.StateStaged, st(t, n).State)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
@@ -155,7 +155,7 @@ func TestTwoDaemons(t *testing.T) {
 		assert.Contains(t, r.Stderr, "hint: a daemon runs already: use `image-update-agent check`")
 	}
 	before.unchanged(t, n)
-	s := status(t, n)
+	s := st(t, n)
 	assert.NotZero(t, s.SchemaVersion, "the first one still answers")
 	assert.Equal(t, 0, daemon.Stop().Code)
 	cycle(t, n, 0)

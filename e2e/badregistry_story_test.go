@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -21,10 +21,10 @@ func started(t *testing.T) *node.Node {
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
 	n.WriteFile(grainFile, "roles: [admin]\n")
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
 	isCurrent(t, s)
-	release(n, "demo/velum", "4.0.0-rev2-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev2-build1.1")
 	return n
 }
 
@@ -34,18 +34,18 @@ var faults = []struct {
 	kind       node.Kind
 	config     bool // the image's configuration is served all the same
 	status     int
-	state      agent.State
+	state      status.State
 }{
-	{"tags 500", "500 Internal Server Error", node.Manifest, false, 500, agent.StateStale},
-	{"tags 503", "503 Service Unavailable", node.Manifest, false, 503, agent.StateStale},
-	{"tags 401", "401 Unauthorized", node.Manifest, false, 401, agent.StateStale},
-	{"tags 403", "403 Forbidden", node.Manifest, false, 403, agent.StateStale},
-	{"tags 429", "429 Too Many Requests", node.Manifest, false, 429, agent.StateStale},
-	{"image configs 500", "500 Internal Server Error", node.Blob, false, 500, agent.StateStale},
-	{"layers 500", "500 Internal Server Error", node.Blob, true, 500, agent.StateFailed},
-	{"layers 404", "not found", node.Blob, true, 404, agent.StateFailed},
-	{"layers 401", "401 Unauthorized", node.Blob, true, 401, agent.StateFailed},
-	{"tags 404", "velum.yaml: the followed tag is gone", node.Manifest, false, 404, agent.StateFailed},
+	{"tags 500", "500 Internal Server Error", node.Manifest, false, 500, status.StateStale},
+	{"tags 503", "503 Service Unavailable", node.Manifest, false, 503, status.StateStale},
+	{"tags 401", "401 Unauthorized", node.Manifest, false, 401, status.StateStale},
+	{"tags 403", "403 Forbidden", node.Manifest, false, 403, status.StateStale},
+	{"tags 429", "429 Too Many Requests", node.Manifest, false, 429, status.StateStale},
+	{"image configs 500", "500 Internal Server Error", node.Blob, false, 500, status.StateStale},
+	{"layers 500", "500 Internal Server Error", node.Blob, true, 500, status.StateFailed},
+	{"layers 404", "not found", node.Blob, true, 404, status.StateFailed},
+	{"layers 401", "401 Unauthorized", node.Blob, true, 401, status.StateFailed},
+	{"tags 404", "velum.yaml: the followed tag is gone", node.Manifest, false, 404, status.StateFailed},
 }
 
 // A registry that does not answer as it should changes nothing on the node, and
@@ -75,7 +75,7 @@ func TestFaultyRegistry(t *testing.T) {
 	}
 	n.Registry.Intercept(nil)
 	s := cycle(t, n, 0)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Zero(t, s.Sources[0].Failures)
 }
 
@@ -87,7 +87,7 @@ func TestRegistryDown(t *testing.T) {
 		before := look(t, n, grainFile)
 		n.Registry.Down()
 		s := cycle(t, n, 1)
-		assert.Equal(t, agent.StateStale, s.State, s.Reason)
+		assert.Equal(t, status.StateStale, s.State, s.Reason)
 		assert.Contains(t, s.Reason, "connection refused")
 		require.Len(t, s.Sources, 1)
 		assert.Positive(t, s.Sources[0].Failures)
@@ -101,7 +101,7 @@ func TestRegistryDown(t *testing.T) {
 		before := look(t, n, grainFile)
 		n.Registry.Down()
 		s := cycle(t, n, 1)
-		assert.Equal(t, agent.StateStale, s.State, s.Reason)
+		assert.Equal(t, status.StateStale, s.State, s.Reason)
 		assert.Equal(t, "revision", podOf(t, s, "velum.yaml").Change)
 		before.unchanged(t, n, grainFile)
 		assert.Contains(t, n.ReadFile(grainFile), "image_update_available: true\nimage_update_state: \"stale\"\n")
@@ -118,7 +118,7 @@ func TestSlowRegistry(t *testing.T) {
 	asked := hang(n, node.Manifest)
 	check := n.StartAgent("check")
 	<-asked
-	s := status(t, n)
+	s := st(t, n)
 	require.NotNil(t, s.Progress)
 	assert.Equal(t, "asking", s.Progress.Phase)
 	assert.Nil(t, s.NextCheck, "polling is off")
@@ -128,7 +128,7 @@ func TestSlowRegistry(t *testing.T) {
 	assert.Contains(t, output(t, check.Stderr), "the daemon ended before its answer")
 	before.unchanged(t, n, grainFile)
 	s = parsed(t, n.Agent("status", "--output", "json"))
-	assert.Contains(t, []agent.State{agent.StateCurrent, agent.StateApplying}, s.State, "who was asked to stop has found no fault")
+	assert.Contains(t, []status.State{status.StateCurrent, status.StateApplying}, s.State, "who was asked to stop has found no fault")
 }
 
 // A release that vanishes between its listing and its pull is not offered, and
@@ -136,7 +136,7 @@ func TestSlowRegistry(t *testing.T) {
 func TestVanishedDigest(t *testing.T) {
 	t.Parallel()
 	n := started(t)
-	rev2 := release(n, "demo/velum", "4.0.0-rev2-build1.2")
+	rev2 := rel(n, "demo/velum", "4.0.0-rev2-build1.2")
 	before := look(t, n, grainFile)
 	var asked atomic.Int32
 	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -147,7 +147,7 @@ func TestVanishedDigest(t *testing.T) {
 		return false
 	})
 	s := cycle(t, n, 1)
-	require.Equal(t, agent.StateFailed, s.State, s.Reason)
+	require.Equal(t, status.StateFailed, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "stage: ")
 	assert.Contains(t, s.Reason, "not found")
 	before.unchanged(t, n, grainFile)
@@ -177,7 +177,7 @@ func TestUnusableTags(t *testing.T) {
 		n.WriteFile(templateDir+name+".yaml", podYAML(name, n.Registry.Ref(image)))
 	}
 	s := cycle(t, n, 1)
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "unknown.yaml: the followed tag is gone")
 	assert.NotContains(t, s.Reason, "velum.yaml: ")
 	for name, said := range map[string]string{
@@ -186,7 +186,7 @@ func TestUnusableTags(t *testing.T) {
 	} {
 		pod := podOf(t, s, name+".yaml")
 		require.Len(t, pod.Holds, 1, name)
-		assert.Equal(t, agent.HoldWithheld, pod.Holds[0].Name)
+		assert.Equal(t, status.HoldWithheld, pod.Holds[0].Name)
 		assert.Contains(t, pod.Holds[0].Reason, said)
 		assert.NoFileExists(t, n.Path(manifestDir+name+".yaml"))
 	}

@@ -208,7 +208,7 @@ func (d *downtimes) release(revisions int, repositories ...string) {
 	d.revision += revisions
 	d.build++
 	for _, repository := range repositories {
-		release(d.Node, repository, d.long())
+		rel(d.Node, repository, d.long())
 	}
 	if d.build > 1 {
 		d.agent("check")

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -91,7 +91,7 @@ func pullByDaemon(b *testing.B, p *pulls, _ work, m *pulled) {
 	used := p.UsedBy(p.AgentProgram(), "run", "--root", p.Root)
 	m.own, m.rss = used.CPU, used.Peak
 	require.Zero(b, daemon.Stop().Code)
-	var status agent.Status
+	var status status.Status
 	require.NoError(b, json.Unmarshal([]byte(r.Stdout), &status))
 	for _, image := range status.Images {
 		require.True(b, image.Staged, "%+v", image)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // `plan` shows what would be done, and does nothing of it.
@@ -42,7 +42,7 @@ func TestCheckOutput(t *testing.T) {
 	r := n.Agent("check", "--output", "json")
 	assert.Equal(t, 0, r.Code, r.Stderr)
 	s := parsed(t, r)
-	assert.Equal(t, agent.StatusSchemaVersion, s.SchemaVersion)
+	assert.Equal(t, status.StatusSchemaVersion, s.SchemaVersion)
 	velum := imageOf(t, s, "velum.yaml")
 	assert.Nil(t, velum.Running, "nothing running is null")
 	assert.Contains(t, r.Stdout, `"running": null`)

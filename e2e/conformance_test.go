@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -51,7 +51,7 @@ func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttes
 	}
 	under := agenttest.SourceUnderTest{
 		Source: source, Repository: reg.Ref("app"),
-		Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
+		Publish: func(t *testing.T, tags ...string) (digest.Digest, release.Build) {
 			t.Helper()
 			d := push(node.Image{Labels: map[string]string{"org.opensuse.reference": "registry.suse.com/demo/app:1"}}, tags)
 			b := buildOf(t, reg.Ref("app@"+d.String()))
@@ -86,7 +86,7 @@ func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 	t.Helper()
 	r.t = t
 	require.NoError(t, r.store.Pins(t.Context(), nil))
-	publish := func(t *testing.T, image node.Image) agent.Release {
+	publish := func(t *testing.T, image node.Image) release.Release {
 		t.Helper()
 		r.seed++
 		rel := r.publish(fmt.Sprintf("conform/app%d", r.seed), "1.0.0-rev1-build1.1", image)
@@ -95,16 +95,16 @@ func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 	}
 	return agenttest.ImagesUnderTest{
 		Images:  r.store,
-		Publish: func(t *testing.T) agent.Release { t.Helper(); return publish(t, node.Image{}) },
-		PublishForeign: func(t *testing.T) agent.Release {
+		Publish: func(t *testing.T) release.Release { t.Helper(); return publish(t, node.Image{}) },
+		PublishForeign: func(t *testing.T) release.Release {
 			t.Helper()
 			return publish(t, node.Image{Platforms: []string{"linux/s390x"}})
 		},
-		Vanish: func(_ *testing.T, rel agent.Release) {
+		Vanish: func(_ *testing.T, rel release.Release) {
 			r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
 		},
-		Lose: func(_ *testing.T, rel agent.Release) { r.lose(rel) },
-		PullFloating: func(t *testing.T, rel agent.Release) {
+		Lose: func(_ *testing.T, rel release.Release) { r.lose(rel) },
+		PullFloating: func(t *testing.T, rel release.Release) {
 			t.Helper()
 			_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)
 			require.NoError(t, err)
@@ -132,12 +132,12 @@ func TestRuntimeConforms(t *testing.T) {
 // runtimeOf is the runtime, and pods and images with that suffix.
 func runtimeOf(n *node.Node, runtime *pods.Runtime, suffix string) agenttest.PodsUnderTest {
 	pod, repository := "conform"+suffix, "conform/pod"+suffix
-	ref := agent.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
+	ref := release.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
 	build := 0
-	move := func(t *testing.T, _ agent.Reference) digest.Digest {
+	move := func(t *testing.T, _ release.Reference) digest.Digest {
 		t.Helper()
 		build++
-		d := release(n, repository, fmt.Sprintf("1.0.0-rev1-build1.%d", build))
+		d := rel(n, repository, fmt.Sprintf("1.0.0-rev1-build1.%d", build))
 		return buildOf(t, ref.Repository+"@"+d).Config
 	}
 	return agenttest.PodsUnderTest{
@@ -177,7 +177,7 @@ spec:
 }
 
 // buildOf asks the registry, past the adapter, what an image is.
-func buildOf(t *testing.T, reference string) agent.Build {
+func buildOf(t *testing.T, reference string) release.Build {
 	t.Helper()
 	ref, err := name.ParseReference(reference, name.Insecure)
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func buildOf(t *testing.T, reference string) agent.Build {
 	require.NoError(t, err)
 	manifest, err := image.Manifest()
 	require.NoError(t, err)
-	b := agent.Build{Config: digest.Digest(config.String()), Size: manifest.Config.Size}
+	b := release.Build{Config: digest.Digest(config.String()), Size: manifest.Config.Size}
 	if !file.Created.IsZero() {
 		b.Created = file.Created.UTC()
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -28,8 +29,8 @@ func TestConversion(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
 	ours, theirs := n.FreePort(), n.FreePort()
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
-	release(n, "kube/api", "1.18.6-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "kube/api", "1.18.6-rev1-build1.1")
 	short := legacy("velum", n.Registry.Ref("demo/velum:4.0.0"), ours)
 	n.WriteFile(velumYAML, short)
 	n.WriteFile(templateDir+"velum.yaml", strings.Replace(short, ":4.0.0", ":__TAG__", 1))
@@ -40,15 +41,15 @@ func TestConversion(t *testing.T) {
 	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 	before := look(t, n, grainFile, waitingDir)
 
-	release(n, "kube/api", "1.18.6-rev1-build1.2")
+	rel(n, "kube/api", "1.18.6-rev1-build1.2")
 	s := check(t, n)
 	velum := imageOf(t, s, "velum.yaml")
-	assert.Equal(t, agent.ChangeConvert, velum.Change)
+	assert.Equal(t, plan.ChangeConvert, velum.Change)
 	assert.True(t, velum.Staged)
 	kube := imageOf(t, s, "api.yaml")
 	assert.Equal(t, "rebuild", kube.Change)
 	assert.True(t, kube.Staged, "staged and offered")
-	assert.Equal(t, agent.HoldUnmanaged, podOf(t, s, "api.yaml").Holds[0].Name)
+	assert.Equal(t, status.HoldUnmanaged, podOf(t, s, "api.yaml").Holds[0].Name)
 	assert.Equal(t, before.files, look(t, n, grainFile, waitingDir).files)
 
 	r := n.Agent("apply", "api.yaml")
@@ -68,7 +69,7 @@ func TestConversion(t *testing.T) {
 	apply(t, n, 0, "api.yaml")
 	n.WaitAnswer(theirs, "1.18.6-rev1-build1.2")
 	assert.Equal(t, legacy("api", n.Registry.Ref("kube/api:1.18.6-rev1"), theirs), n.ReadFile(api), "it keeps its pull policy")
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	goneTemplates(t, n, ours)
 	assert.Equal(t, 0, daemon.Stop().Code)
@@ -83,14 +84,14 @@ func goneTemplates(t *testing.T, n *node.Node, port int) {
 	written := n.ReadFile(velumYAML)
 	n.WriteFile(velumYAML, written+"# edited\n")
 	s := check(t, n)
-	assert.Equal(t, agent.HoldEdited, podOf(t, s, "velum.yaml").Holds[0].Name)
+	assert.Equal(t, status.HoldEdited, podOf(t, s, "velum.yaml").Holds[0].Name)
 	r := n.Agent("apply", "velum.yaml")
 	assert.Equal(t, 4, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 	assert.Equal(t, written+"# edited\n", n.ReadFile(velumYAML))
 
 	n.WriteFile(velumYAML, written)
 	s = check(t, n)
-	assert.Equal(t, agent.ChangeRemove, podOf(t, s, "velum.yaml").Change)
+	assert.Equal(t, plan.ChangeRemove, podOf(t, s, "velum.yaml").Change)
 	assert.Equal(t, written, n.ReadFile(velumYAML), "it runs")
 	answers(t, port, "4.0.0-rev1-build1.1")
 	apply(t, n, 0, "velum.yaml")
@@ -152,7 +153,7 @@ func TestMirrors(t *testing.T) {
 		digests[name] = push(name, "2")
 	}
 	s := check(t, n)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	for name, mirror := range mirrors {
 		image := imageOf(t, s, name+".yaml")
 		assert.Equal(t, mirror.follow, image.Follow, name)
@@ -164,7 +165,7 @@ func TestMirrors(t *testing.T) {
 	for name, port := range ports {
 		n.WaitAnswer(port, name+"2")
 	}
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -26,13 +26,13 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	daemon := n.StartAgentWith([]string{"NOTIFY_SOCKET=" + socket.path}, "run")
 	socket.await(t, "READY=1")
 	socket.awaitPart(t, "STATUS=applying: velum.yaml: dashboard is not started yet") // there is no kubelet
-	assert.Nil(t, status(t, n).NextCheck)
+	assert.Nil(t, st(t, n).NextCheck)
 
 	n.WriteFile(configFile, "interval: 12h\n")
 	daemon.Signal(1)
 	socket.awaitPart(t, "RELOADING=1")
 	socket.await(t, "READY=1")
-	s := status(t, n)
+	s := st(t, n)
 	require.NotNil(t, s.NextCheck)
 	assert.WithinDuration(t, time.Now(), *s.NextCheck, 12*time.Hour+time.Minute)
 
@@ -44,7 +44,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	assert.Contains(t, log, "configuration not taken")
 	assert.Contains(t, log, `config.yaml:2: unknown key \"intervall\"`)
 	n.WriteFile(configFile, "interval: 12h\n")
-	assert.Equal(t, s.NextCheck, status(t, n).NextCheck, "the old one stays")
+	assert.Equal(t, s.NextCheck, st(t, n).NextCheck, "the old one stays")
 
 	check(t, n)
 	socket.awaitPart(t, "STATUS=staged: waiting for approval: velum.yaml (revision)")
@@ -82,7 +82,7 @@ func TestTerminateInAPull(t *testing.T) {
 	check := n.StartAgent("check")
 	<-asked
 	node.Eventually(t, "the pull shows", ready, func() error {
-		if p := status(t, n).Progress; p == nil || p.Phase != "downloading" && p.Phase != "resolving" {
+		if p := st(t, n).Progress; p == nil || p.Phase != "downloading" && p.Phase != "resolving" {
 			return errors.New("no progress")
 		}
 		return nil
@@ -93,7 +93,7 @@ func TestTerminateInAPull(t *testing.T) {
 	before.unchanged(t, n)
 	n.Registry.Intercept(nil)
 	s := cycle(t, n, 0)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // The interval is also a variable; without a daemon, `status` shows the last
@@ -113,7 +113,7 @@ func TestStatusWithoutDaemon(t *testing.T) {
 	}
 
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=12h")
 	s := check(t, n)
 	require.NotNil(t, s.NextCheck)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -22,30 +22,30 @@ func TestTLSRegistry(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, TLS: true})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
 	assert.False(t, s.Sources[0].Insecure)
 	assert.True(t, imageOf(t, s, "velum.yaml").Staged)
-	release(n, "demo/velum", "4.0.0-rev2-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev2-build1.1")
 
 	hosts := "etc/containerd/certs.d/" + n.Registry.Host + "/hosts.toml"
 	trusting := n.ReadFile(hosts)
 	n.WriteFile(hosts, "server = \"https://"+n.Registry.Host+"\"\n")
 	before := look(t, n, grainFile)
 	s = cycle(t, n, 1)
-	assert.Equal(t, agent.StateStale, s.State)
+	assert.Equal(t, status.StateStale, s.State)
 	assert.Contains(t, s.Reason, "certificate signed by unknown authority")
 	before.unchanged(t, n, grainFile)
 
 	n.WriteFile(hosts, trusting)
-	assert.Equal(t, agent.StateStaged, cycle(t, n, 0).State)
+	assert.Equal(t, status.StateStaged, cycle(t, n, 0).State)
 }
 
 // Images of the configuration are staged without any pod.
 func TestImagesOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	digest := release(n, "demo/tool", "1.0.0-rev1-build1.1")
+	digest := rel(n, "demo/tool", "1.0.0-rev1-build1.1")
 	n.WriteFile(configFile, "images:\n- "+n.Registry.Ref("demo/tool:1.0.0-rev1")+"\n")
 	s := cycle(t, n, 0)
 	tool := imageOf(t, s, "")
@@ -62,7 +62,7 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 func TestOneUnresolvedImage(t *testing.T) {
 	t.Parallel()
 	n := started(t)
-	side := release(n, "demo/side", "1.0.0-rev1-build1.1")
+	side := rel(n, "demo/side", "1.0.0-rev1-build1.1")
 	n.WriteFile(templateDir+"pair.yaml", podYAML("pair", n.Registry.Ref("demo/velum:4.0.0-rev1"))+
 		"  - name: side\n    image: "+n.Registry.Ref("demo/side:1.0.0-rev1")+"\n")
 	n.Registry.Intercept(node.Fail(node.Tags, http.StatusNotFound)) // rev2 is not seen yet
@@ -104,8 +104,8 @@ func TestPlaceholders(t *testing.T) {
 		"set": "1.0.0-rev1", "native": "1.0.0-rev1", "both": "1.0.0-rev1", "image": "1.0.0-rev1", "none": "1.0.0-rev2",
 	}
 	for name := range values {
-		release(n, "demo/"+name, "1.0.0-rev1-build1.1")
-		release(n, "demo/"+name, "1.0.0-rev2-build1.1")
+		rel(n, "demo/"+name, "1.0.0-rev1-build1.1")
+		rel(n, "demo/"+name, "1.0.0-rev2-build1.1")
 		n.WriteFile(templateDir+name+".yaml", podYAML(name, "sles12/"+name+":__TAG__"))
 	}
 	cycle(t, n, 0)
@@ -132,14 +132,14 @@ func TestPolicies(t *testing.T) {
 	config := "repositories:\n"
 	for name := range policies {
 		config += "- {match: " + n.Registry.Ref("demo/"+name) + ", updates: " + name + "}\n"
-		release(n, "demo/"+name, "1.0.0-rev1-build1.1")
+		rel(n, "demo/"+name, "1.0.0-rev1-build1.1")
 		n.WriteFile(templateDir+name+".yaml", podYAML(name, n.Registry.Ref("demo/"+name+":1.0.0-rev1")))
 	}
 	n.WriteFile(configFile, config)
 	cycle(t, n, 0)
 	for name := range policies {
 		for _, long := range []string{"2.0.0-rev1-build1.1", "1.1.0-rev1-build1.1", "1.0.1-rev1-build1.1", "1.0.0-rev2-build2.1"} {
-			release(n, "demo/"+name, long)
+			rel(n, "demo/"+name, long)
 		}
 	}
 	before := look(t, n, grainFile, waitingDir)

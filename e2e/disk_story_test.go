@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -24,9 +24,9 @@ func crammed(t *testing.T) (n *node.Node, daemon *node.Process) {
 	n = node.Start(t, node.Options{Containerd: node.Containerd2, ImageSpace: diskSpace})
 	n.WriteFile(configFile, "disk:\n  reserve: 20MiB\n")
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	n.WriteFile(templateDir+"other.yaml", podYAML("other", n.Registry.Ref("demo/other:1.0.0-rev1")))
-	release(n, "demo/other", "1.0.0-rev1-build1.1")
+	rel(n, "demo/other", "1.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
 	isCurrent(t, s)
 	return n, startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
@@ -34,26 +34,26 @@ func crammed(t *testing.T) (n *node.Node, daemon *node.Process) {
 
 // lookAgain has the daemon look at the node without questions to a registry, as it does every ten minutes and when a
 // person wants something. It returns what was asked all the same.
-func lookAgain(t *testing.T, n *node.Node) (agent.Status, node.Requests) {
+func lookAgain(t *testing.T, n *node.Node) (status.Status, node.Requests) {
 	t.Helper()
 	n.Registry.Forget()
-	before := status(t, n).Written
+	before := st(t, n).Written
 	for _, verb := range []string{"hold", "unhold"} {
 		r := n.Agent(verb, "other")
 		require.Equal(t, 0, r.Code, r.Stderr)
 	}
-	s := status(t, n)
+	s := st(t, n)
 	assert.True(t, s.Written.After(before), "it has not looked")
 	return s, n.Registry.Requests()
 }
 
 // heldForRoom asserts that an update waits for room, and says how much.
-func heldForRoom(t *testing.T, s agent.Status, figures string) {
+func heldForRoom(t *testing.T, s status.Status, figures string) {
 	t.Helper()
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	pod := podOf(t, s, "velum.yaml")
 	require.Len(t, pod.Holds, 1)
-	assert.Equal(t, agent.HoldDisk, pod.Holds[0].Name)
+	assert.Equal(t, status.HoldDisk, pod.Holds[0].Name)
 	assert.Regexp(t, figures, pod.Holds[0].Reason)
 	assert.Regexp(t, figures, s.Reason)
 	assert.False(t, imageOf(t, s, "velum.yaml").Staged)
@@ -88,7 +88,7 @@ func TestNoRoomForAPull(t *testing.T) {
 	require.NoError(t, err)
 	lookAgain(t, n)
 	node.Eventually(t, "the update is staged", ready, func() error { // a person's request does not wait for it
-		if s := status(t, n); s.State != agent.StateStaged {
+		if s := st(t, n); s.State != status.StateStaged {
 			return errors.New(s.Reason)
 		}
 		return nil
@@ -132,7 +132,7 @@ func TestPullFillsTheDisk(t *testing.T) {
 		Layers: []node.Layer{{Seed: 5, Size: 12 << 20}},
 	})
 	s = check(t, n)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Contains(t, pins(t, n), wanted)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

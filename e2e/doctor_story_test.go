@@ -126,7 +126,7 @@ func TestDoctorOnContainerd16(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd16, ImageSpace: 64 << 20})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	n.WriteFile(configFile, "disk: {reserve: 1GiB, highMark: 85}\n")
 	serverOnly := "server = \"" + n.Registry.URL() + "\"\n"
 	n.WriteFile("etc/containerd/certs.d/mirrored.invalid/hosts.toml", serverOnly)

@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // isCurrent asserts that there is nothing to do. On a node without kubelet, or before kubelet has come to it, what is
 // followed is not started yet.
-func isCurrent(t require.TestingT, s agent.Status) {
+func isCurrent(t require.TestingT, s status.Status) {
 	for _, i := range s.Images {
-		if s.State == agent.StateApplying && i.Down != nil && i.Down.Starting {
+		if s.State == status.StateApplying && i.Down != nil && i.Down.Starting {
 			return
 		}
 	}
-	require.Equal(t, agent.StateCurrent, s.State, s.Reason)
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 // A container that ends and that nobody starts again is failed, and current again when it is started.
@@ -33,15 +33,15 @@ func TestContainerThatEnds(t *testing.T) {
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})
 			port := n.FreePort()
 			template(n, port, n.Registry.Ref("demo/velum:__TAG__"))
-			release(n, "demo/velum", "4.0.0-rev1-build1.1")
+			rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 			cycle(t, n, 0)
 			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 			daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
-			require.Equal(t, agent.StateCurrent, check(t, n).State)
+			require.Equal(t, status.StateCurrent, check(t, n).State)
 			n.Registry.Down() // kubelet cannot start it again: its pull policy is Always
 			n.CRI().StopContainer(container(t, n))
 			ended := time.Now()
-			s := awaitState(t, n, agent.StateFailed)
+			s := awaitState(t, n, status.StateFailed)
 			t.Logf("failed %s after its end: %s", time.Since(ended).Truncate(time.Millisecond), s.Reason)
 			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code ")
 			require.NotNil(t, s.Images[0].Down)
@@ -49,7 +49,7 @@ func TestContainerThatEnds(t *testing.T) {
 			assert.Nil(t, s.Images[0].Running)
 
 			n.Registry.Up()
-			s = awaitState(t, n, agent.StateCurrent)
+			s = awaitState(t, n, status.StateCurrent)
 			assert.Nil(t, s.Images[0].Down)
 			assert.Equal(t, 0, daemon.Stop().Code)
 		})
@@ -57,10 +57,10 @@ func TestContainerThatEnds(t *testing.T) {
 }
 
 // awaitState asks for the status until it has the state.
-func awaitState(t *testing.T, n *node.Node, state agent.State) (s agent.Status) {
+func awaitState(t *testing.T, n *node.Node, state status.State) (s status.Status) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		s = status(t, n)
+		s = st(t, n)
 		return s.State == state
 	}, 3*time.Minute, 50*time.Millisecond, string(state))
 	return s

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -55,7 +56,7 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 				hangup(t, g.Node, g.daemon) // a look
 			}
 			node.Eventually(t, "the release is staged", ready, func() error { // after the reload, which goes first
-				if s := status(t, g.Node); s.State != agent.StateStaged {
+				if s := st(t, g.Node); s.State != status.StateStaged {
 					return errors.New(s.Reason)
 				}
 				return nil
@@ -85,13 +86,13 @@ type crowded struct {
 	*imagesRig
 	daemon   *node.Process
 	port     int
-	releases map[string]agent.Release // by long tag
+	releases map[string]release.Release // by long tag
 }
 
 func newCrowded(t *testing.T, version node.Version) *crowded {
 	t.Helper()
 	n := node.Start(t, node.Options{Containerd: version, Kubelet: true, ImageSpace: gcSpace})
-	g := &crowded{imagesRig: rigOf(t, n), port: n.FreePort(), releases: map[string]agent.Release{}}
+	g := &crowded{imagesRig: rigOf(t, n), port: n.FreePort(), releases: map[string]release.Release{}}
 	n.WriteFile(configFile, "disk:\n  reserve: 0\n  reservePercent: 0\n")
 	template(n, g.port, n.Registry.Ref("demo/velum:__TAG__"))
 	g.next("4.0.0-rev1-build1.1")
@@ -103,7 +104,7 @@ func newCrowded(t *testing.T, version node.Version) *crowded {
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(g.port, "4.0.0-rev1-build1.2")
 	g.next("4.0.0-rev1-build1.3")
-	require.Equal(t, agent.StateStaged, check(t, n).State)
+	require.Equal(t, status.StateStaged, check(t, n).State)
 	for tag := range g.releases {
 		g.isKept(tag)
 	}
@@ -249,28 +250,28 @@ func TestPinsEndWithTheirReason(t *testing.T) {
 }
 
 // pinned are our pins.
-func (r *imagesRig) pinned() (pins []agent.Pin) {
+func (r *imagesRig) pinned() (pins []release.Pin) {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
 	require.NoError(r.t, err)
 	for _, h := range held {
 		if h.Pin {
-			pins = append(pins, agent.Pin{Repository: h.Repository, Digest: h.Digest})
+			pins = append(pins, release.Pin{Repository: h.Repository, Digest: h.Digest})
 		}
 	}
 	return pins
 }
 
-func pinsOf(releases ...agent.Release) (pins []agent.Pin) {
+func pinsOf(releases ...release.Release) (pins []release.Pin) {
 	for _, r := range releases {
-		pins = append(pins, agent.Pin{Repository: r.Repository, Digest: r.Digest})
+		pins = append(pins, release.Pin{Repository: r.Repository, Digest: r.Digest})
 	}
 	return pins
 }
 
 // foreign are records that are not ours: pinned by somebody else, named as we
 // name pins, and what kubelet pulled.
-func (r *imagesRig) foreign(like agent.Release) []containerdimages.Image {
+func (r *imagesRig) foreign(like release.Release) []containerdimages.Image {
 	r.t.Helper()
 	ours, err := r.client.ImageService().Get(r.t.Context(), r.pin(like).Name)
 	require.NoError(r.t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -108,7 +108,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 func TestAPersonGoesBeforeASlowPull(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := running(t, "")
-	release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	check(t, n)
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
@@ -137,7 +137,7 @@ func TestAPersonGoesBeforeASlowPull(t *testing.T) {
 	require.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 	t.Logf("rollback under a slow pull: begun after %s, done after %s", <-begun, time.Since(began))
 	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	s := status(t, n)
+	s := st(t, n)
 	require.NotNil(t, s.Interrupted, "the pull is not done")
 	assert.Equal(t, "staging", s.Interrupted.Work)
 	for _, source := range s.Sources {
@@ -152,9 +152,9 @@ func TestAPersonGoesBeforeASlowPull(t *testing.T) {
 	slow.hurry()
 	require.Equal(t, 0, n.Agent("hold", "velum").Code) // begins the pull anew
 	assert.Equal(t, 0, checking.Wait(ready).Code)
-	s = status(t, n)
+	s = st(t, n)
 	assert.Nil(t, s.Interrupted)
-	assert.NotEqual(t, agent.StateFailed, s.State, s.Reason)
+	assert.NotEqual(t, status.StateFailed, s.State, s.Reason)
 	assert.True(t, imageOf(t, s, "slow.yaml").Staged)
 	ranges := slow.asked()
 	assert.Empty(t, ranges[0])

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // While another operation owns the node, neither pod manifests nor the grain
@@ -24,7 +24,7 @@ func TestOtherOperations(t *testing.T) {
 			n.WriteFile(grainFile, "roles: [admin]\n"+grain+": true\n")
 			before := look(t, n, waitingDir)
 			s := cycle(t, n, 4)
-			assert.Equal(t, agent.StateHeld, s.State)
+			assert.Equal(t, status.StateHeld, s.State)
 			assert.Contains(t, s.Reason, "the grain "+grain+" is true")
 			assert.True(t, imageOf(t, s, "velum.yaml").Staged)
 			assert.Equal(t, before.files, look(t, n, waitingDir).files)
@@ -34,7 +34,7 @@ func TestOtherOperations(t *testing.T) {
 	t.Run("ended", func(t *testing.T) {
 		n.WriteFile(grainFile, "roles: [admin]\nupdate_in_progress: false\n")
 		s := cycle(t, n, 0)
-		assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
 		assert.Contains(t, n.ReadFile(grainFile),
 			"roles: [admin]\nupdate_in_progress: false\nimage_update_available: true\nimage_update_state: \"staged\"\n")
 		assert.FileExists(t, n.Path(manifestDir+"two.yaml"))
@@ -51,7 +51,7 @@ func TestGrain(t *testing.T) {
 	require.NoError(t, os.Chmod(n.Path(grainFile), 0o640))
 	require.NoError(t, os.Chown(n.Path(grainFile), 0, 4711))
 	s := cycle(t, n, 0)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	grain := n.ReadFile(grainFile)
 	velum := imageOf(t, s, "velum.yaml")
 	for _, line := range []string{

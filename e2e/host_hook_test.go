@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -84,7 +84,7 @@ func TestHostHook(t *testing.T) {
 		h.Must("mkfifo", "/run/hook-wait")
 		hostProgram(h, "/usr/local/sbin/tell", slowTell)
 		s = hostSays(t, h, "check")
-		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
 		c := awaitStaged(t, h, lines+1)
 		assert.Equal(t, "4.0.0-rev1-build1.2", c.Staged[0].To)
 
@@ -141,7 +141,7 @@ func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 	rests(t, h, "inactive")
 	hostProgram(h, "/usr/local/sbin/tell", badTell)
 	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.3", node.Image{})
-	require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
+	require.Equal(t, status.StateStaged, hostSays(t, h, "check").State)
 	rests(t, h, "failed")
 	assert.Contains(t, h.Journal(hookService), "no luck")
 	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "hooks: the last one did not end well")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -29,7 +29,7 @@ func TestHostMainJob(t *testing.T) {
 
 		n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 4 << 20}}})
 		s = hostSays(t, h, "check")
-		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
 		assert.Equal(t, "rebuild", s.Images[0].Change)
 		assert.Equal(t, "4.0.0-rev1-build1.1", s.Images[0].Running.Tag)
 		grains := h.ReadFile("/etc/salt/grains")
@@ -51,7 +51,7 @@ func TestHostMainJob(t *testing.T) {
 
 		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
 		s = hostSays(t, h, "check")
-		require.Equal(t, agent.StateStaged, s.State, s.Reason)
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
 		assert.Equal(t, manifest, n.ReadFile(velumYAML), "it waits for approval")
 		h.Must("image-update-agent", "apply")
 		answers(t, port, "4.0.0-rev2-build2.1")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -92,18 +92,18 @@ func TestHostPackage(t *testing.T) {
 func olderOnANewerRecord(t *testing.T, h *host.Host, older host.Package) {
 	t.Helper()
 	h.Must("systemctl", "stop", host.Service)
-	record := "/var/lib/image-update-agent/record.json"
-	later := fmt.Sprintf(`"version": %d,`, agent.RecordVersion+1)
-	text := h.ReadFile(record)
-	changed := strings.Replace(text, fmt.Sprintf(`"version": %d,`, agent.RecordVersion), later, 1)
+	rec := "/var/lib/image-update-agent/record.json"
+	later := fmt.Sprintf(`"version": %d,`, record.RecordVersion+1)
+	text := h.ReadFile(rec)
+	changed := strings.Replace(text, fmt.Sprintf(`"version": %d,`, record.RecordVersion), later, 1)
 	require.NotEqual(t, text, changed)
-	h.Must("sed", "-i", fmt.Sprintf(`0,/"version": %d,/s//%s/`, agent.RecordVersion, later), record)
+	h.Must("sed", "-i", fmt.Sprintf(`0,/"version": %d,/s//%s/`, record.RecordVersion, later), rec)
 	h.Install(older)
 	h.Must("systemctl", "start", host.Service)
 	s := hostSays(t, h, "check")
 	isCurrent(t, s)
 	assert.Contains(t, h.Journal(host.Service), "record set aside, starting with an empty one")
-	assert.Contains(t, h.Must("ls", "/var/lib/image-update-agent"), fmt.Sprintf("record.json.%d.aside", agent.RecordVersion+1))
+	assert.Contains(t, h.Must("ls", "/var/lib/image-update-agent"), fmt.Sprintf("record.json.%d.aside", record.RecordVersion+1))
 }
 
 // tree is every name in the host, sorted, but for what a system writes by itself: the log, rpm's own record.

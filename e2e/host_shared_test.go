@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -70,10 +70,10 @@ func hostKubelet(h *host.Host) {
 }
 
 // hostSays is the status as `check` or `status` prints it in a host.
-func hostSays(t *testing.T, h *host.Host, verb string) agent.Status {
+func hostSays(t *testing.T, h *host.Host, verb string) status.Status {
 	t.Helper()
 	r := h.Exec("image-update-agent", verb, "--output", "json")
-	var s agent.Status
+	var s status.Status
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &s), "exit %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	return s
 }

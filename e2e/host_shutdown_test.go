@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -60,7 +60,7 @@ func TestHostShutdown(t *testing.T) {
 		hostSays(t, h, "check")
 		n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
-		require.Equal(t, agent.StateStaged, hostSays(t, h, "check").State)
+		require.Equal(t, status.StateStaged, hostSays(t, h, "check").State)
 		assert.NotContains(t, inhibitors(h), "image-update-agent", "there is nothing to wait for")
 
 		h.Begin("image-update-agent", "apply") // it ends with the host

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -36,7 +36,7 @@ func TestHostBoots(t *testing.T) {
 		assert.Empty(t, order["RequiredBy"]+order["BoundBy"])
 		assert.NotContains(t, strings.Fields(h.Show("kubelet.service", "After")["After"]), host.Service)
 		node.Eventually(t, "the state of a node without a registry", ready, func() error {
-			if s := hostSays(t, h, "status"); s.State != agent.StateStale && s.State != agent.StateFailed {
+			if s := hostSays(t, h, "status"); s.State != status.StateStale && s.State != status.StateFailed {
 				return fmt.Errorf("%s: %s", s.State, s.Reason)
 			}
 			return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -158,7 +158,7 @@ func TestHostFilesOfOthers(t *testing.T) {
 
 		n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.1", node.Image{})
 		s = hostSays(t, h, "check")
-		assert.Equal(t, agent.StateFailed, s.State)
+		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "write "+grains+": keep owner 0:65534")
 		assert.Equal(t, before, owner())
 		assert.Equal(t, text, h.ReadFile(grains))
@@ -169,7 +169,7 @@ func TestHostFilesOfOthers(t *testing.T) {
 		h.DropIn(host.Service, othersGroup)
 		h.Must("systemctl", "restart", host.Service)
 		s = hostSays(t, h, "check")
-		assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
 		assert.Contains(t, h.ReadFile(grains), "image_update_available: true")
 		assert.Contains(t, owner(), "0:4 ")
 	})

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -58,19 +59,19 @@ func chainID(layers []digest.Digest) digest.Digest {
 
 func testStageWrongPlatform(t *testing.T, r *imagesRig) {
 	for name, platforms := range map[string][]string{"manifest": {"linux/arm64"}, "index": {"linux/arm64", "linux/s390x"}} {
-		release := r.publish("wrong/"+name, "4.0.0-rev1-build1.1", node.Image{Platforms: platforms})
+		rel := r.publish("wrong/"+name, "4.0.0-rev1-build1.1", node.Image{Platforms: platforms})
 		r.Registry.Forget()
-		err := r.store.Stage(t.Context(), release, agent.Terms{})
-		require.ErrorIs(t, err, agent.ErrPlatform, name)
-		assert.NotErrorIs(t, err, agent.ErrNotFound, name)
+		err := r.store.Stage(t.Context(), rel, agentnode.StageOptions{})
+		require.ErrorIs(t, err, release.ErrPlatform, name)
+		assert.NotErrorIs(t, err, release.ErrNotFound, name)
 		assert.ErrorContains(t, err, "want linux/amd64", name)
-		assert.Empty(t, r.records(release.Repository), name)
+		assert.Empty(t, r.records(rel.Repository), name)
 		assert.Less(t, r.Registry.Requests().Bytes(node.Blob), int64(64<<10), "a layer was fetched")
 	}
 }
 
 func testStageVanished(t *testing.T, r *imagesRig) {
-	release := r.publish("vanished/velum", "4.0.0-rev1-build1.1", node.Image{})
+	rel := r.publish("vanished/velum", "4.0.0-rev1-build1.1", node.Image{})
 	for _, vanishes := range []struct{ method, path string }{
 		{http.MethodGet, "/manifests/"}, // between HEAD and GET
 		{http.MethodGet, "/blobs/"},
@@ -83,19 +84,19 @@ func testStageVanished(t *testing.T, r *imagesRig) {
 			http.NotFound(w, q)
 			return true
 		})
-		err := r.store.Stage(t.Context(), release, agent.Terms{})
-		require.ErrorIs(t, err, agent.ErrNotFound, vanishes)
-		assert.ErrorContains(t, err, release.Repository+"@"+release.Digest.String())
-		assert.Empty(t, r.records(release.Repository))
+		err := r.store.Stage(t.Context(), rel, agentnode.StageOptions{})
+		require.ErrorIs(t, err, release.ErrNotFound, vanishes)
+		assert.ErrorContains(t, err, rel.Repository+"@"+rel.Digest.String())
+		assert.Empty(t, r.records(rel.Repository))
 	}
 	r.Registry.Intercept(nil)
-	r.Registry.Delete("vanished/velum", release.Digest.String())
-	require.ErrorIs(t, r.store.Stage(t.Context(), release, agent.Terms{}), agent.ErrNotFound)
+	r.Registry.Delete("vanished/velum", rel.Digest.String())
+	require.ErrorIs(t, r.store.Stage(t.Context(), rel, agentnode.StageOptions{}), release.ErrNotFound)
 
 	r.Registry.Intercept(node.Fail(node.Manifest, http.StatusInternalServerError))
-	err := r.store.Stage(t.Context(), release, agent.Terms{})
+	err := r.store.Stage(t.Context(), rel, agentnode.StageOptions{})
 	require.ErrorContains(t, err, "500")
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 }
 
 // hold lets requests for blobs wait; reached is closed with the first of them, and let lets all go on.
@@ -122,9 +123,9 @@ func testStageCancelled(t *testing.T, r *imagesRig) {
 	reached, let := r.hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(ctx, release, agent.Terms{}) }()
+	go func() { ended <- r.store.Stage(ctx, release, agentnode.StageOptions{}) }()
 	<-reached
-	assert.ErrorContains(t, r.store.Stage(t.Context(), release, agent.Terms{}), "is being staged already")
+	assert.ErrorContains(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}), "is being staged already")
 	assert.Len(t, r.leases(), 1)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
@@ -140,7 +141,7 @@ func testStageContainerdKilled(t *testing.T, r *imagesRig) {
 	release := r.publish("killed/velum", "4.0.0-rev1-build1.1", node.Image{Layers: r.layers(3)})
 	reached, let := r.hold()
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), release, agent.Terms{}) }()
+	go func() { ended <- r.store.Stage(t.Context(), release, agentnode.StageOptions{}) }()
 	<-reached
 	r.Containerd.Kill()
 	let()
@@ -156,7 +157,7 @@ func testContainerdAway(t *testing.T, r *imagesRig) {
 	r.Containerd.Kill() // leaves the socket behind
 	calls := map[string]func() error{
 		"held":  func() error { _, err := r.store.Held(t.Context()); return err },
-		"stage": func() error { return r.store.Stage(t.Context(), release, agent.Terms{}) },
+		"stage": func() error { return r.store.Stage(t.Context(), release, agentnode.StageOptions{}) },
 		"pins":  func() error { return r.store.Pins(t.Context(), nil) },
 	}
 	for name, call := range calls {
@@ -179,7 +180,7 @@ func testStageLeftLeases(t *testing.T, r *imagesRig) {
 	require.NoError(t, err)
 	reached, let := r.hold()
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), release, agent.Terms{}) }()
+	go func() { ended <- r.store.Stage(t.Context(), release, agentnode.StageOptions{}) }()
 	<-reached
 	var expiring int
 	for _, lease := range r.leases() {
@@ -201,6 +202,6 @@ func testStageUndo(t *testing.T, r *imagesRig) {
 	before := r.records(old.Repository)
 	next := r.publish("undo/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.Registry.Intercept(node.Fail(node.Blob, http.StatusServiceUnavailable))
-	require.Error(t, r.store.Stage(t.Context(), next, agent.Terms{}))
+	require.Error(t, r.store.Stage(t.Context(), next, agentnode.StageOptions{}))
 	assert.Equal(t, before, r.records(old.Repository))
 }

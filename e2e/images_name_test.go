@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-func pinOf(release agent.Release) agent.Pin {
-	return agent.Pin{Repository: release.Repository, Digest: release.Digest}
+func pinOf(rel release.Release) release.Pin {
+	return release.Pin{Repository: rel.Repository, Digest: rel.Digest}
 }
 
 // byDigest are a release's names by digest, as a pod manifest may have them: the tag beside it does not matter.
-func byDigest(release agent.Release) []string {
+func byDigest(release release.Release) []string {
 	at := "@" + release.Digest.String()
 	return []string{release.Repository + at, release.Repository + ":" + release.Tag + at, release.Repository + ":any.tag" + at}
 }
@@ -69,7 +70,7 @@ func testName(t *testing.T, r *imagesRig) {
 }
 
 // testUnname prunes the name, and nothing else goes.
-func (r *imagesRig) testUnname(t *testing.T, release agent.Release) {
+func (r *imagesRig) testUnname(t *testing.T, release release.Release) {
 	t.Helper()
 	long := release.Repository + ":" + release.Long
 	named := r.stagedRecords(release)
@@ -77,7 +78,7 @@ func (r *imagesRig) testUnname(t *testing.T, release agent.Release) {
 	assert.Equal(t, map[string]bool{long: true, byDigest(release)[0]: true}, map[string]bool{named[0].Name: true, named[1].Name: true})
 	for _, n := range named {
 		if n.Name != long {
-			require.NoError(t, r.store.Prune(t.Context(), []agent.HeldImage{n}))
+			require.NoError(t, r.store.Prune(t.Context(), []agentnode.HeldImage{n}))
 		}
 	}
 	r.unlisted(byDigest(release)[0])
@@ -95,7 +96,7 @@ func testNameAlone(t *testing.T, r *imagesRig) {
 	require.NoError(t, r.store.Pins(t.Context(), nil))
 	for _, h := range r.stagedRecords(release) {
 		if h.Name == release.Repository+":"+release.Long {
-			require.NoError(t, r.store.Prune(t.Context(), []agent.HeldImage{h}))
+			require.NoError(t, r.store.Prune(t.Context(), []agentnode.HeldImage{h}))
 		}
 	}
 	r.collect()
@@ -132,27 +133,27 @@ func testNamePulled(t *testing.T, r *imagesRig) {
 }
 
 func testNameIncomplete(t *testing.T, r *imagesRig) {
-	release := r.publish("nameless/velum", "4.0.0-rev1-build1.1", node.Image{})
-	require.ErrorIs(t, r.store.Name(t.Context(), pinOf(release)), agent.ErrNotFound, "not here")
+	rel := r.publish("nameless/velum", "4.0.0-rev1-build1.1", node.Image{})
+	require.ErrorIs(t, r.store.Name(t.Context(), pinOf(rel)), release.ErrNotFound, "not here")
 	foreign := r.publish("nameless/foreign", "4.0.0-rev1-build1.1", node.Image{Platforms: []string{"linux/s390x"}})
-	require.ErrorIs(t, r.store.Name(t.Context(), pinOf(foreign)), agent.ErrNotFound)
+	require.ErrorIs(t, r.store.Name(t.Context(), pinOf(foreign)), release.ErrNotFound)
 
-	r.stage(release)
-	r.lose(release)
-	err := r.store.Name(t.Context(), pinOf(release))
-	require.ErrorIs(t, err, agent.ErrNotFound)
-	assert.EqualError(t, err, "containerd "+r.Containerd.Socket+": "+byDigest(release)[0]+": not found: not complete for "+
+	r.stage(rel)
+	r.lose(rel)
+	err := r.store.Name(t.Context(), pinOf(rel))
+	require.ErrorIs(t, err, release.ErrNotFound)
+	assert.EqualError(t, err, "containerd "+r.Containerd.Socket+": "+byDigest(rel)[0]+": not found: not complete for "+
 		platforms.Format(platforms.Normalize(platforms.DefaultSpec())))
-	assert.NotContains(t, r.records(release.Repository), byDigest(release)[0])
-	r.absent(byDigest(release)...)
+	assert.NotContains(t, r.records(rel.Repository), byDigest(rel)[0])
+	r.absent(byDigest(rel)...)
 
-	r.stage(release)
-	require.NoError(t, r.store.Name(t.Context(), pinOf(release)))
-	assert.Equal(t, r.pin(release).Config, r.listed(byDigest(release)[1]))
+	r.stage(rel)
+	require.NoError(t, r.store.Name(t.Context(), pinOf(rel)))
+	assert.Equal(t, r.pin(rel).Config, r.listed(byDigest(rel)[1]))
 }
 
 // lose takes the release's own layer away from the node.
-func (r *imagesRig) lose(release agent.Release) {
+func (r *imagesRig) lose(release release.Release) {
 	r.t.Helper()
 	pin, err := r.client.ImageService().Get(r.t.Context(), r.pin(release).Name)
 	require.NoError(r.t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -91,7 +91,7 @@ func testPins(t *testing.T, r *imagesRig) {
 	records := r.records(dropped.Repository)
 	delete(records, r.pin(dropped).Name)
 
-	require.NoError(t, r.store.Pins(t.Context(), []agent.Pin{
+	require.NoError(t, r.store.Pins(t.Context(), []release.Pin{
 		{Repository: kept.Repository, Digest: kept.Digest},
 		{Repository: running.Repository, Digest: running.Digest},
 		{Repository: running.Repository, Digest: digest.FromString("not here")},

@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -41,22 +42,22 @@ func (r *imagesRig) settled() []string {
 }
 
 // stagedRecords are the records of a release that staging named, as the store tells them.
-func (r *imagesRig) stagedRecords(release agent.Release) []agent.HeldImage {
+func (r *imagesRig) stagedRecords(release release.Release) []agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
 	require.NoError(r.t, err)
-	return slices.DeleteFunc(held, func(h agent.HeldImage) bool {
+	return slices.DeleteFunc(held, func(h agentnode.HeldImage) bool {
 		return !h.Staged || h.Repository != release.Repository || h.Digest != release.Digest
 	})
 }
 
 // named are the records that point to a release, whoever made them, pins apart.
-func (r *imagesRig) named(release agent.Release) []agent.HeldImage {
+func (r *imagesRig) named(release release.Release) []agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
 	require.NoError(r.t, err)
 	config := r.pin(release).Config.String()
-	return slices.DeleteFunc(held, func(h agent.HeldImage) bool {
+	return slices.DeleteFunc(held, func(h agentnode.HeldImage) bool {
 		return h.Pin || h.Digest != release.Digest && h.Name != config
 	})
 }
@@ -95,7 +96,7 @@ func testPruneFrees(t *testing.T, r *imagesRig) {
 	require.NoError(t, r.store.Prune(t.Context(), old), "again")
 
 	assert.Empty(t, r.stage(gone))
-	require.NoError(t, r.store.Pins(t.Context(), []agent.Pin{{Repository: kept.Repository, Digest: kept.Digest}}))
+	require.NoError(t, r.store.Pins(t.Context(), []release.Pin{{Repository: kept.Repository, Digest: kept.Digest}}))
 	require.NoError(t, r.store.Prune(t.Context(), r.stagedRecords(gone)))
 	assert.ElementsMatch(t, without, r.stored(), "at once")
 	r.unlisted(long)
@@ -119,7 +120,7 @@ func testPrunePulled(t *testing.T, r *imagesRig) {
 		release.Repository + ":" + release.Tag, release.Repository + ":" + release.Long,
 		release.Repository + "@" + release.Digest.String(), id.String(),
 	}
-	var all []agent.HeldImage
+	var all []agentnode.HeldImage
 	node.Eventually(t, "CRI's records", 10*time.Second, func() error {
 		if all = r.named(release); len(all) < len(names) {
 			return assert.AnError
@@ -150,7 +151,7 @@ func testPrunePulled(t *testing.T, r *imagesRig) {
 	}
 }
 
-func (r *imagesRig) assertFreed(release agent.Release, config digest.Digest) {
+func (r *imagesRig) assertFreed(release release.Release, config digest.Digest) {
 	r.t.Helper()
 	stored := r.stored()
 	assert.NotContains(r.t, stored, release.Digest.String())
@@ -191,10 +192,10 @@ func testLeasesTidied(t *testing.T, r *imagesRig) {
 	wanted, unwanted := r.leave("tidy/velum", "wanted"), r.leave("tidy/velum", "unwanted")
 	reached, let := r.hold()
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), staging, agent.Terms{}) }()
+	go func() { ended <- r.store.Stage(t.Context(), staging, agentnode.StageOptions{}) }()
 	<-reached
 	require.Len(t, r.leases(), 3)
-	require.NoError(t, r.store.Pins(t.Context(), []agent.Pin{{Repository: r.Registry.Ref("tidy/velum"), Digest: wanted}}))
+	require.NoError(t, r.store.Pins(t.Context(), []release.Pin{{Repository: r.Registry.Ref("tidy/velum"), Digest: wanted}}))
 	left := map[string]bool{}
 	for _, lease := range r.leases() {
 		left[lease.Labels["org.opensuse.image-update-agent/stage"]] = true

@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -43,7 +45,7 @@ type layerServer struct {
 }
 
 // bigRelease is a release with one big layer.
-func (r *imagesRig) bigRelease(repository string) (agent.Release, *layerServer) {
+func (r *imagesRig) bigRelease(repository string) (release.Release, *layerServer) {
 	r.t.Helper()
 	r.seed++
 	release := r.publish(repository, "4.0.0-rev1-build1.1", node.Image{Layers: []node.Layer{{Seed: r.seed, Size: bigLayer}}})
@@ -150,7 +152,7 @@ func (s *layerServer) part(w http.ResponseWriter) {
 }
 
 // lastLayer asks the registry, past the store.
-func (r *imagesRig) lastLayer(release agent.Release) digest.Digest {
+func (r *imagesRig) lastLayer(release release.Release) digest.Digest {
 	r.t.Helper()
 	ref, err := name.ParseReference(release.Repository+"@"+release.Digest.String(), name.Insecure)
 	require.NoError(r.t, err)
@@ -200,7 +202,7 @@ func testStageResumes(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("resumes/" + way)
 		layer.answers(layer.breaks)
-		err := store.Stage(t.Context(), release, agent.Terms{})
+		err := store.Stage(t.Context(), release, agentnode.StageOptions{})
 		require.ErrorContains(t, err, "registry: "+r.lastLayer(release).String()+": after "+
 			strconv.Itoa(brokenAt)+" of "+strconv.FormatInt(layer.size, 10)+" bytes: ", way)
 		if way == "agent" {
@@ -214,7 +216,7 @@ func testStageResumes(t *testing.T, r *imagesRig) {
 
 		layer.answers(nil)
 		r.Registry.Forget()
-		require.NoError(t, store.Stage(t.Context(), release, agent.Terms{}), way)
+		require.NoError(t, store.Stage(t.Context(), release, agentnode.StageOptions{}), way)
 		assert.Equal(t, []string{"bytes=" + strconv.Itoa(brokenAt) + "-"}, layer.asked(), way)
 		assert.Equal(t, layer.size-brokenAt, r.Registry.Requests().Bytes(node.Blob), way)
 		r.assertContent(release)
@@ -227,7 +229,7 @@ func testStageReconnects(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("reconnects/" + way)
 		layer.answers(layer.breaksOnce)
-		require.NoError(t, store.Stage(t.Context(), release, agent.Terms{}), way)
+		require.NoError(t, store.Stage(t.Context(), release, agentnode.StageOptions{}), way)
 		assert.Equal(t, []string{"", "bytes=" + strconv.Itoa(brokenAt) + "-"}, layer.asked(), way)
 		r.assertContent(release)
 	}
@@ -238,10 +240,10 @@ func testStageRangeless(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("rangeless/" + way)
 		layer.answers(layer.breaks)
-		require.Error(t, store.Stage(t.Context(), release, agent.Terms{}), way)
+		require.Error(t, store.Stage(t.Context(), release, agentnode.StageOptions{}), way)
 		layer.answers(layer.rangeless)
 		r.Registry.Forget()
-		require.NoError(t, store.Stage(t.Context(), release, agent.Terms{}), way)
+		require.NoError(t, store.Stage(t.Context(), release, agentnode.StageOptions{}), way)
 		assert.Equal(t, layer.size, r.Registry.Requests().Bytes(node.Blob), way)
 		r.assertContent(release)
 	}
@@ -251,9 +253,9 @@ func testStageRangeless(t *testing.T, r *imagesRig) {
 func testStageSpoilt(t *testing.T, r *imagesRig) {
 	release, layer := r.bigRelease("spoilt/velum")
 	layer.answers(layer.breaks)
-	require.Error(t, r.store.Stage(t.Context(), release, agent.Terms{}))
+	require.Error(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}))
 	layer.answers(layer.spoils)
-	err := r.store.Stage(t.Context(), release, agent.Terms{})
+	err := r.store.Stage(t.Context(), release, agentnode.StageOptions{})
 	require.ErrorContains(t, err, "digest")
 	assert.Empty(t, r.leases())
 	r.collect()
@@ -267,16 +269,18 @@ func testStageSpoilt(t *testing.T, r *imagesRig) {
 // testStageTakenBack: what a pull has brought stays when its caller gives up, and when it is over its time.
 func testStageTakenBack(t *testing.T, r *imagesRig) {
 	hurried := r.openWith(images.Options{Timeout: 2 * time.Second})
-	for name, broken := range map[string]func(release agent.Release) error{
-		"cancelled": func(release agent.Release) error {
+	for name, broken := range map[string]func(release release.Release) error{
+		"cancelled": func(release release.Release) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- r.store.Stage(ctx, release, agent.Terms{}) }()
+			go func() { ended <- r.store.Stage(ctx, release, agentnode.StageOptions{}) }()
 			r.awaitPart()
 			cancel()
 			return <-ended
 		},
-		"timeout": func(release agent.Release) error { return hurried.Stage(t.Context(), release, agent.Terms{}) },
+		"timeout": func(release release.Release) error {
+			return hurried.Stage(t.Context(), release, agentnode.StageOptions{})
+		},
 	} {
 		release, layer := r.bigRelease("takenback/" + name)
 		layer.answers(layer.holds)
@@ -301,7 +305,7 @@ func testStageRestarted(t *testing.T, r *imagesRig) {
 		r.Registry.Forget()
 		asked, ended := 0, make(chan error, 1)
 		go func() {
-			ended <- store.Stage(t.Context(), release, agent.Terms{Room: func(context.Context, agent.Need) error {
+			ended <- store.Stage(t.Context(), release, agentnode.StageOptions{CheckSpace: func(context.Context, policy.SpaceNeeded) error {
 				asked++
 				return nil
 			}})
@@ -332,7 +336,7 @@ func testStageRestartedTooOften(t *testing.T, r *imagesRig) {
 		panic(http.ErrAbortHandler)
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- r.store.Stage(t.Context(), release, agent.Terms{}) }()
+	go func() { ended <- r.store.Stage(t.Context(), release, agentnode.StageOptions{}) }()
 	kills, err := 0, error(nil)
 	for err == nil {
 		select {

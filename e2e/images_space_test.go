@@ -15,12 +15,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // layersOf are the layers of a staged release.
-func (r *imagesRig) layersOf(release agent.Release) []ocispec.Descriptor {
+func (r *imagesRig) layersOf(release release.Release) []ocispec.Descriptor {
 	r.t.Helper()
 	image, err := r.client.GetImage(r.t.Context(), r.pin(release).Name)
 	require.NoError(r.t, err)
@@ -36,21 +38,21 @@ func testStageRoom(t *testing.T, r *imagesRig) {
 	r.stage(below)
 	release := r.publish("room/velum", "4.0.0-rev1-build1.1", node.Image{Layers: layers})
 	errFull := errors.New("no room")
-	var needs []agent.Need
-	refuse := func(_ context.Context, n agent.Need) error {
+	var needs []policy.SpaceNeeded
+	refuse := func(_ context.Context, n policy.SpaceNeeded) error {
 		assert.Less(t, r.Registry.Requests().Bytes(node.Blob), int64(64<<10), "a layer was fetched before")
 		needs = append(needs, n)
 		return errFull
 	}
 	r.Registry.Forget()
-	require.ErrorIs(t, r.store.Stage(t.Context(), release, agent.Terms{Room: refuse}), errFull)
+	require.ErrorIs(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{CheckSpace: refuse}), errFull)
 	assert.Len(t, needs, 1)
 	assert.Less(t, r.Registry.Requests().Bytes(node.Blob), int64(64<<10), "a layer was fetched after")
 	assert.Empty(t, r.records(release.Repository))
 	assert.Empty(t, r.leases())
 
 	r.Registry.Forget()
-	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Room: func(_ context.Context, n agent.Need) error {
+	require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{CheckSpace: func(_ context.Context, n policy.SpaceNeeded) error {
 		needs = append(needs, n)
 		return nil
 	}}))
@@ -60,7 +62,7 @@ func testStageRoom(t *testing.T, r *imagesRig) {
 	assert.Equal(t, missing[0].Size+missing[1].Size, needs[0].Compressed)
 	assert.Equal(t, 3*needs[0].Compressed, needs[0].Unpacked)
 
-	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Room: refuse}), "nothing is missing")
+	require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{CheckSpace: refuse}), "nothing is missing")
 	assert.Len(t, needs, 2)
 }
 
@@ -84,11 +86,11 @@ func TestImagesDiskFull(t *testing.T) {
 					r.seed++
 					layers = append(layers, node.Layer{Seed: r.seed, Size: size})
 				}
-				release := r.publish("full/"+name, "4.0.0-rev1-build1.1", node.Image{Layers: layers})
-				err := r.store.Stage(t.Context(), release, agent.Terms{})
-				require.ErrorIs(t, err, agent.ErrNoSpace, name)
-				assert.ErrorContains(t, err, release.Repository, name)
-				assert.Empty(t, r.records(release.Repository), name)
+				rel := r.publish("full/"+name, "4.0.0-rev1-build1.1", node.Image{Layers: layers})
+				err := r.store.Stage(t.Context(), rel, agentnode.StageOptions{})
+				require.ErrorIs(t, err, release.ErrNoSpace, name)
+				assert.ErrorContains(t, err, rel.Repository, name)
+				assert.Empty(t, r.records(rel.Repository), name)
 				assert.Empty(t, r.leases(), name)
 				assert.ElementsMatch(t, before, r.things(), name)
 			}

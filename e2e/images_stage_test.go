@@ -14,14 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 func testStageFresh(t *testing.T, r *imagesRig) {
 	release := r.publish("fresh/velum", "4.0.0-rev1-build1.1", node.Image{Layers: r.layers(3)})
-	var seen []agent.Progress
-	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Progress: func(p agent.Progress) { seen = append(seen, p) }}))
+	var seen []status.Progress
+	require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{Progress: func(p status.Progress) { seen = append(seen, p) }}))
 
 	records := r.records(release.Repository)
 	long, pin := release.Repository+":"+release.Long, r.pin(release)
@@ -29,7 +31,7 @@ func testStageFresh(t *testing.T, r *imagesRig) {
 	assert.Equal(t, map[string]digest.Digest{long: release.Digest, pin.Name: release.Digest}, records)
 	r.assertContent(release)
 
-	assert.Equal(t, agent.Progress{Reference: long, Phase: "resolving"}, seen[0])
+	assert.Equal(t, status.Progress{Reference: long, Phase: "resolving"}, seen[0])
 	last := seen[len(seen)-1]
 	assert.Equal(t, "done", last.Phase)
 	assert.Equal(t, last.Total, last.Done)
@@ -47,7 +49,7 @@ func testStageFresh(t *testing.T, r *imagesRig) {
 
 // assertNoConfigRecord: a record that CRI makes for the config digest of an unmanaged image would hold the content
 // after our own are gone.
-func (r *imagesRig) assertNoConfigRecord(release agent.Release) {
+func (r *imagesRig) assertNoConfigRecord(release release.Release) {
 	r.t.Helper()
 	id := r.listed(release.Repository + ":" + release.Long) // CRI has seen the record
 	assert.NotContains(r.t, r.records("sha256:"), id.String())
@@ -66,8 +68,8 @@ func testStageAgain(t *testing.T, r *imagesRig) {
 	after, err := r.client.ImageService().Get(t.Context(), r.pin(release).Name)
 	require.NoError(t, err)
 	assert.Equal(t, before, after, "the pin was written again")
-	var seen []agent.Progress
-	require.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{Progress: func(p agent.Progress) { seen = append(seen, p) }}))
+	var seen []status.Progress
+	require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{Progress: func(p status.Progress) { seen = append(seen, p) }}))
 	require.Len(t, seen, 1)
 	assert.Equal(t, "done", seen[0].Phase)
 }
@@ -94,14 +96,14 @@ func testStageShared(t *testing.T, r *imagesRig) {
 
 func testStageParallel(t *testing.T, r *imagesRig) {
 	layers := r.layers(4)
-	var releases []agent.Release
+	var releases []release.Release
 	for i, name := range []string{"velum", "mariadb", "openldap"} {
 		releases = append(releases, r.publish("parallel/"+name, "1.0-rev1-build1.1", node.Image{Layers: []node.Layer{layers[0], layers[i+1]}}))
 	}
 	r.Registry.Forget()
 	var group sync.WaitGroup
 	for _, release := range releases {
-		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{})) })
+		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{})) })
 	}
 	group.Wait()
 	var fetched []string

@@ -25,7 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/images"
 )
@@ -173,7 +174,7 @@ func (b resolvedBody) Read(p []byte) (int, error) {
 
 func notFound(err error) error {
 	if errdefs.IsNotFound(err) {
-		return fmt.Errorf("%w: %w", agent.ErrNotFound, err)
+		return fmt.Errorf("%w: %w", release.ErrNotFound, err)
 	}
 	return err
 }
@@ -189,21 +190,21 @@ func (r *imagesRig) layers(n int) []node.Layer {
 }
 
 // publish publishes a release as the build service does.
-func (r *imagesRig) publish(repository, long string, image node.Image) agent.Release {
+func (r *imagesRig) publish(repository, long string, image node.Image) release.Release {
 	if image.Layers == nil {
 		image.Layers = r.layers(1)
 	}
 	d := r.Registry.Publish(repository, long, image)
 	intermediate, _, _ := strings.Cut(long, "-build")
-	return agent.Release{
+	return release.Release{
 		Repository: r.Registry.Ref(repository), Tag: intermediate, Long: long, Digest: digest.Digest(d),
 	}
 }
 
-func (r *imagesRig) stage(release agent.Release) node.Requests {
+func (r *imagesRig) stage(release release.Release) node.Requests {
 	r.t.Helper()
 	r.Registry.Forget()
-	require.NoError(r.t, r.store.Stage(r.t.Context(), release, agent.Terms{}))
+	require.NoError(r.t, r.store.Stage(r.t.Context(), release, agentnode.StageOptions{}))
 	return r.Registry.Requests()
 }
 
@@ -222,7 +223,7 @@ func (r *imagesRig) records(repository string) map[string]digest.Digest {
 }
 
 // pin is the pin of a release; the zero value where there is none.
-func (r *imagesRig) pin(release agent.Release) agent.HeldImage {
+func (r *imagesRig) pin(release release.Release) agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
 	require.NoError(r.t, err)
@@ -231,7 +232,7 @@ func (r *imagesRig) pin(release agent.Release) agent.HeldImage {
 			return image
 		}
 	}
-	return agent.HeldImage{}
+	return agentnode.HeldImage{}
 }
 
 func (r *imagesRig) leases() []leases.Lease {
@@ -256,7 +257,7 @@ func (r *imagesRig) listed(name string) digest.Digest {
 }
 
 // assertContent reads every blob of the node's platform back and compares it with its digest.
-func (r *imagesRig) assertContent(release agent.Release) {
+func (r *imagesRig) assertContent(release release.Release) {
 	r.t.Helper()
 	store := r.client.ContentStore()
 	image, err := r.client.ImageService().Get(r.t.Context(), r.pin(release).Name)

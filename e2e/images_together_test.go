@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -44,7 +45,7 @@ func (r *imagesRig) unpacking() <-chan string {
 // registry lets no layer through before all have asked for theirs.
 func testStageTogether(t *testing.T, r *imagesRig) {
 	layers := r.layers(6)
-	var releases []agent.Release
+	var releases []release.Release
 	for i, name := range []string{"velum", "mariadb", "openldap", "salt"} {
 		releases = append(releases, r.publish("together/"+name, "1.0-rev1-build1.1", node.Image{
 			Layers: []node.Layer{layers[0], layers[1], layers[i+2]},
@@ -55,7 +56,7 @@ func testStageTogether(t *testing.T, r *imagesRig) {
 	chains := r.unpacking()
 	var group sync.WaitGroup
 	for _, release := range releases {
-		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, agent.Terms{})) })
+		group.Go(func() { assert.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{})) })
 	}
 	<-reached
 	let()

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // changing are layers that take away what lower ones have (OCI image specification, section Whiteouts). A name that
@@ -54,7 +54,7 @@ func testStageWhiteouts(t *testing.T, r *imagesRig) {
 	require.NoError(t, remote.Write(ref, image, remote.WithContext(t.Context())))
 	d, err := image.Digest()
 	require.NoError(t, err)
-	release := agent.Release{Repository: r.Registry.Ref("whiteouts/velum"), Tag: "1-rev1", Digest: digest.Digest(d.String())}
+	release := release.Release{Repository: r.Registry.Ref("whiteouts/velum"), Tag: "1-rev1", Digest: digest.Digest(d.String())}
 	r.stage(release)
 
 	staged, err := r.client.GetImage(t.Context(), r.pin(release).Name)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -139,7 +139,7 @@ func (r *killRig) steps() []step {
 		s := cycle(r.t, r.Node, 0)
 		r.undisturbed = time.Since(begin)
 		r.unset()
-		require.Equal(r.t, agent.StateStaged, s.State, s.Reason)
+		require.Equal(r.t, status.StateStaged, s.State, s.Reason)
 		r.whole(p)
 	}
 	r.staging = last.staging

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -115,11 +115,11 @@ func newKillRig(t *testing.T, version node.Version) *killRig {
 	port := n.FreePort()
 	n.WriteFile(configFile, "containerd:\n  socket: "+r.tap.Socket+"\ncri:\n  socket: "+r.tap.Socket+"\n")
 	template(n, port, n.Registry.Ref(killRepository+":__TAG__"))
-	first := release(n, killRepository, "4.0.0-rev1-build1.1")
+	first := rel(n, killRepository, "4.0.0-rev1-build1.1")
 	cycle(t, n, 0)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
 	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
-	second := release(n, killRepository, "4.0.0-rev1-build1.2")
+	second := rel(n, killRepository, "4.0.0-rev1-build1.2")
 	check(t, n)
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
@@ -218,7 +218,7 @@ func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), duri
 	}
 	assert.Subset(r.t, pins(r.t, r.Node), r.kept, "a pin is lost")
 	s := cycle(r.t, r.Node, 0)
-	assert.Equal(r.t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(r.t, status.StateStaged, s.State, s.Reason)
 	r.whole(p)
 	return true
 }

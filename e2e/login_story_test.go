@@ -24,7 +24,7 @@ func TestLoginOfARegistry(t *testing.T) {
 	n.Secret(user + ":" + password)
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
 	n.WriteFile(grainFile, "roles: [admin]\n")
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		u, p, _ := r.BasicAuth()
 		if u == user && p == password {

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
@@ -132,8 +133,8 @@ func (v view) unchanged(t *testing.T, n *node.Node, except ...string) {
 	assert.Equal(t, v.leases, now.leases, "leases")
 }
 
-// release is a long tag of an image with one small layer of its own.
-func release(n *node.Node, repository, long string) string {
+// rel is a long tag of an image with one small layer of its own.
+func rel(n *node.Node, repository, long string) string {
 	var seed uint64
 	for _, c := range []byte(repository + long) {
 		seed = seed*31 + uint64(c)
@@ -148,7 +149,7 @@ func podYAML(name, image string) string {
 }
 
 // podOf is a pod manifest's part of the status.
-func podOf(t *testing.T, s agent.Status, file string) agent.PodStatus {
+func podOf(t *testing.T, s status.Status, file string) status.PodStatus {
 	t.Helper()
 	for _, p := range s.PodManifests {
 		if p.PodManifest == file {
@@ -156,13 +157,13 @@ func podOf(t *testing.T, s agent.Status, file string) agent.PodStatus {
 		}
 	}
 	require.FailNow(t, "not in the status", "%s: %+v", file, s.PodManifests)
-	return agent.PodStatus{}
+	return status.PodStatus{}
 }
 
 // imageOf is the status of the only image of a pod manifest.
-func imageOf(t *testing.T, s agent.Status, file string) agent.ImageStatus {
+func imageOf(t *testing.T, s status.Status, file string) status.ImageStatus {
 	t.Helper()
-	var found []agent.ImageStatus
+	var found []status.ImageStatus
 	for _, i := range s.Images {
 		if i.PodManifest == file {
 			found = append(found, i)
@@ -173,7 +174,7 @@ func imageOf(t *testing.T, s agent.Status, file string) agent.ImageStatus {
 }
 
 // cycle runs a single cycle that must end with the code.
-func cycle(t *testing.T, n *node.Node, code int) agent.Status {
+func cycle(t *testing.T, n *node.Node, code int) status.Status {
 	t.Helper()
 	r := n.Agent("run", "--once", "--output", "json")
 	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
@@ -190,7 +191,7 @@ func startDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
 	p := n.StartAgentWith(env, "run")
 	node.Eventually(t, "daemon", ready, func() error {
 		s, err := api.NewClient(socket).Status(t.Context())
-		if err == nil && s.Is(agent.KindStarting) && s.Progress == nil {
+		if err == nil && s.Is(status.KindStarting) && s.Progress == nil {
 			err = errors.New("has not looked yet")
 		}
 		return err
@@ -244,7 +245,7 @@ type podPlan struct {
 	Images      []struct {
 		From, To, Change, Error string
 		Notes                   []string
-		Refused                 []agent.Refusal
+		Refused                 []policy.Refusal
 	}
 	Error string
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -61,7 +61,7 @@ func rebuild(t *testing.T, n *node.Node, port int, manifest string) {
 	s := check(t, n)
 	require.Len(t, s.Images, 1)
 	velum := s.Images[0]
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "rebuild", velum.Change)
 	assert.True(t, velum.Staged)
 	assert.Equal(t, "4.0.0-rev1-build1.1", velum.Running.Tag)
@@ -78,7 +78,7 @@ func rebuild(t *testing.T, n *node.Node, port int, manifest string) {
 	assert.Equal(t, 1, requests.Of(criAgent).Count("HEAD", node.Manifest), "by kubelet: %+v", requests)
 	assert.Positive(t, requests.Of(ownAgent).Count("HEAD", node.Manifest), "before the stop; and when kubelet takes a second: %+v", requests)
 
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	assert.Equal(t, "4.0.0-rev1-build1.2", s.Images[0].Running.Tag)
 	assert.False(t, s.Images[0].Adopted)
@@ -92,7 +92,7 @@ func revision(t *testing.T, n *node.Node, port int) {
 	before := n.ReadFile(velumYAML)
 	n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{Layers: []node.Layer{{Seed: 3, Size: 4 << 20}}})
 	s := check(t, n)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "revision", s.Images[0].Change)
 	assert.True(t, s.PodManifests[0].Waiting)
 	assert.Equal(t, before, n.ReadFile(velumYAML), "it waits for approval")
@@ -103,7 +103,7 @@ func revision(t *testing.T, n *node.Node, port int) {
 	n.WaitAnswer(port, "4.0.0-rev2-build2.1")
 	assert.Contains(t, n.ReadFile(velumYAML), "velum:4.0.0-rev2")
 	assert.NoFileExists(t, n.Path(waiting))
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	assert.Contains(t, n.ReadFile(grainFile), "image_update_count: 0\n")
 }
@@ -132,12 +132,12 @@ spec:
 }
 
 // once runs a single cycle and returns its status.
-func once(t *testing.T, n *node.Node) agent.Status {
+func once(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	return parsed(t, n.Agent("run", "--once", "--output", "json"))
 }
 
-func check(t *testing.T, n *node.Node) agent.Status {
+func check(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	var r node.Result
 	node.Eventually(t, "daemon answers", ready, func() error {
@@ -150,14 +150,14 @@ func check(t *testing.T, n *node.Node) agent.Status {
 	return parsed(t, r)
 }
 
-func status(t *testing.T, n *node.Node) agent.Status {
+func st(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	return parsed(t, n.Agent("status", "--output", "json"))
 }
 
-func parsed(t *testing.T, r node.Result) agent.Status {
+func parsed(t *testing.T, r node.Result) status.Status {
 	t.Helper()
-	var s agent.Status
+	var s status.Status
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &s), "exit %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	return s
 }

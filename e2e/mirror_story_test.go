@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -78,10 +78,10 @@ func TestShortTagsOnly(t *testing.T) {
 
 			two := mirror.Push(repository, node.Image{Answer: "two"}, "4.0.0")
 			s := check(t, n)
-			require.Equal(t, agent.StateStaged, s.State, s.Reason)
+			require.Equal(t, status.StateStaged, s.State, s.Reason)
 			velum = imageOf(t, s, "velum.yaml")
 			assert.Equal(t, "rebuild", velum.Change)
-			assert.Equal(t, &agent.Named{Tag: "4.0.0", Digest: velum.Offered.Digest}, velum.Offered)
+			assert.Equal(t, &status.Named{Tag: "4.0.0", Digest: velum.Offered.Digest}, velum.Offered)
 			assert.Equal(t, two, velum.Offered.Digest.String())
 			images, _ := stored(t, n)
 			assert.Contains(t, images[velum.Image+"@"+two], two, "staged by its digest")
@@ -92,7 +92,7 @@ func TestShortTagsOnly(t *testing.T) {
 
 			apply(t, n, 0, "velum.yaml")
 			n.WaitAnswer(port, "two")
-			isCurrent(t, status(t, n))
+			isCurrent(t, st(t, n))
 			for _, r := range n.Registry.Requests() {
 				assert.Equal(t, "pause", r.Repository, "upstream is asked for nothing of velum's")
 			}
@@ -109,12 +109,12 @@ func TestPollingOff(t *testing.T) {
 	n.Registry.Forget()
 	for range 2 { // a restart is no reason either
 		daemon := startDaemonWith(t, n)
-		status(t, n)
+		st(t, n)
 		for range 3 {
 			n.WriteFile(grainFile, "roles: [admin]\n")
 			hangup(t, n, daemon)
 			assert.Contains(t, n.ReadFile(grainFile), "image_update_available: false\n", "it has looked")
-			s := status(t, n)
+			s := st(t, n)
 			isCurrent(t, s)
 			assert.Nil(t, s.NextCheck)
 		}
@@ -125,15 +125,15 @@ func TestPollingOff(t *testing.T) {
 
 	daemon := startDaemonWith(t, n)
 	s := check(t, n)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Nil(t, s.NextCheck)
 	assert.NotEmpty(t, n.Registry.Requests())
 	n.Registry.Forget()
 	hangup(t, n, daemon)
-	assert.Equal(t, agent.StateStaged, status(t, n).State)
+	assert.Equal(t, status.StateStaged, st(t, n).State)
 	n.Registry.Down()
 	s = check(t, n)
-	assert.Equal(t, agent.StateStale, s.State)
+	assert.Equal(t, status.StateStale, s.State)
 	n.Registry.Up()
 	n.Registry.Forget()
 	hangup(t, n, daemon)
@@ -197,7 +197,7 @@ func TestRsyncedMirror(t *testing.T) {
 	before.unchanged(t, n, grainFile)
 	carry()
 	s = cycle(t, n, 0)
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	velum := imageOf(t, s, "velum.yaml")
 	assert.Equal(t, two, velum.Offered.Digest.String())
 	assert.Equal(t, internal.Host, velum.Host)

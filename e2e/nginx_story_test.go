@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -38,17 +38,17 @@ func TestNginx(t *testing.T) {
 	n := behindNginx(t, node.RegistryOptions{})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
 	n.WriteFile(templateDir+"side.yaml", podYAML("side", n.Registry.Ref("demo/side:1.0.0-rev1")))
-	release(n, "demo/side", "1.0.0-rev1-build1.1")
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/side", "1.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	s := cycle(t, n, 0)
 	isCurrent(t, s)
 	assert.Equal(t, n.Registry.Host, s.Sources[0].Host)
 	assert.False(t, s.Sources[0].Insecure)
 
-	rev2 := release(n, "demo/velum", "4.0.0-rev2-build1.5")
+	rev2 := rel(n, "demo/velum", "4.0.0-rev2-build1.5")
 	n.Registry.Forget()
 	s = cycle(t, n, 0)
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	images, _ := stored(t, n)
 	assert.Contains(t, images[n.Registry.Ref("demo/velum:4.0.0-rev2-build1.5")], rev2)
 	assert.Contains(t, strings.Join(pins(t, n), "\n"), rev2)
@@ -63,7 +63,7 @@ func TestNginx(t *testing.T) {
 	steadyBehindNginx(t, n, 2)
 	n.Registry.Down()
 	s = check(t, n)
-	assert.Equal(t, agent.StateStale, s.State)
+	assert.Equal(t, status.StateStale, s.State)
 	assert.Contains(t, s.Reason, n.Registry.Host+": 502 Bad Gateway")
 }
 

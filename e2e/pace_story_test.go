@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -95,13 +95,13 @@ func TestRetryAfter(t *testing.T) {
 			startDaemon(t, n)
 			obeyed(t, n.Registry, w.told(t))
 			node.Eventually(t, "an answer", time.Minute, func() error {
-				if s := status(t, n); s.State == agent.StateStale || s.State == agent.StateUnchecked || s.Sources[0].Failures != 0 {
+				if s := st(t, n); s.State == status.StateStale || s.State == status.StateUnchecked || s.Sources[0].Failures != 0 {
 					return fmt.Errorf("%s: %s", s.State, s.Reason)
 				}
 				return nil
 			})
 			s := check(t, n)
-			assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+			assert.Equal(t, status.StateStaged, s.State, s.Reason)
 		})
 	}
 }
@@ -115,7 +115,7 @@ func hour(r *node.Registry, status int, date bool) *wish {
 }
 
 // sourceAt is a repository's part of the status.
-func sourceAt(t *testing.T, s agent.Status, repository string) agent.SourceStatus {
+func sourceAt(t *testing.T, s status.Status, repository string) status.SourceStatus {
 	t.Helper()
 	for _, source := range s.Sources {
 		if source.Repository == repository {
@@ -123,7 +123,7 @@ func sourceAt(t *testing.T, s agent.Status, repository string) agent.SourceStatu
 		}
 	}
 	require.FailNow(t, "not in the status", "%s: %+v", repository, s.Sources)
-	return agent.SourceStatus{}
+	return status.SourceStatus{}
 }
 
 // Hosts that ask to be left alone for an hour are asked nothing more, for no
@@ -157,7 +157,7 @@ func TestLeftAlone(t *testing.T) {
 	for range 2 {
 		n.Registry.Forget()
 		s = check(t, n)
-		assert.Equal(t, agent.StateStale, s.State, s.Reason)
+		assert.Equal(t, status.StateStale, s.State, s.Reason)
 		for r, w := range wishes {
 			assert.Len(t, r.Requests(), 1, "the one that was refused")
 			if r == mirror {

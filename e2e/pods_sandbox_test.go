@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -44,7 +44,7 @@ func testSandbox(t *testing.T, r *podsRig) {
 	assert.False(t, r.ready(sandbox))
 	assert.False(t, r.ready("no such sandbox"))
 	_, err = r.runtime.Address(t.Context(), "no such sandbox")
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 }
 
 func testSandboxAddress(t *testing.T, r *podsRig) {

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 )
@@ -131,11 +132,11 @@ func (r *podsRig) start(sandbox string, in *cri.PodSandboxConfig, name, image st
 }
 
 // of are the containers of one pod.
-func (r *podsRig) of(pod string) []agent.Container {
+func (r *podsRig) of(pod string) []agentnode.Container {
 	r.t.Helper()
 	all, _, err := r.runtime.Containers(r.t.Context())
 	require.NoError(r.t, err)
-	var found []agent.Container
+	var found []agentnode.Container
 	for _, c := range all {
 		if c.Pod == pod {
 			found = append(found, c)
@@ -145,7 +146,7 @@ func (r *podsRig) of(pod string) []agent.Container {
 }
 
 // staged stages a release and returns it with the image's id and the name to start it by.
-func (r *podsRig) staged(repository string) (agent.Release, digest.Digest, string) {
+func (r *podsRig) staged(repository string) (release.Release, digest.Digest, string) {
 	r.t.Helper()
 	release := r.publish(repository, "4.0.0-rev1-build1.1", node.Image{})
 	r.stage(release)
@@ -262,19 +263,19 @@ func testListsStaged(t *testing.T, r *podsRig) {
 }
 
 func testPull(t *testing.T, r *podsRig) {
-	release := r.publish("criopull/velum", "4.0.0-rev1-build1.1", node.Image{})
-	ref := agent.Reference{Repository: release.Repository, Tag: release.Tag}
+	rel := r.publish("criopull/velum", "4.0.0-rev1-build1.1", node.Image{})
+	ref := release.Reference{Repository: rel.Repository, Tag: rel.Tag}
 	id, err := r.runtime.Pull(t.Context(), ref)
 	require.NoError(t, err)
 	assert.Equal(t, r.listed(ref.String()), id)
 
-	_, err = r.runtime.Pull(t.Context(), agent.Reference{Repository: release.Repository, Tag: "none"})
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	_, err = r.runtime.Pull(t.Context(), release.Reference{Repository: rel.Repository, Tag: "none"})
+	require.ErrorIs(t, err, release.ErrNotFound)
 	r.Registry.Intercept(node.Fail(node.Manifest, http.StatusServiceUnavailable))
 	defer r.Registry.Intercept(nil)
 	_, err = r.runtime.Pull(t.Context(), ref)
 	require.ErrorContains(t, err, "503")
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 }
 
 func testRuntimeAway(t *testing.T, r *podsRig) {

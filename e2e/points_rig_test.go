@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
@@ -59,7 +59,7 @@ func newPointsRig(t *testing.T, s scenario) *pointsRig {
 	n.WriteFile(templateDir+"velum.yaml", velumTemplate(r.port, n.Registry.Ref("demo/velum:__TAG__"))+fmt.Sprintf(
 		"    readinessProbe:\n      httpGet: {host: 127.0.0.1, port: %d, path: /ready}\n      periodSeconds: 1\n", r.port))
 	r.name = "4.0.0-rev1-build1.1"
-	r.runs = release(n, "demo/velum", r.name)
+	r.runs = rel(n, "demo/velum", r.name)
 	cycle(t, n, 0)
 	n.WaitAnswer(r.port, r.name)
 	r.daemon = startDaemonWith(t, n)
@@ -205,9 +205,9 @@ func (r *pointsRig) adopt(p pointsRelease) {
 const agentSocket = "run/image-update-agent/agent.sock"
 
 // rests waits until a daemon has done what it found to do at its start, or has ended.
-func (r *pointsRig) rests(daemon *node.Process) agent.Status {
+func (r *pointsRig) rests(daemon *node.Process) status.Status {
 	r.t.Helper()
-	var s agent.Status
+	var s status.Status
 	node.Eventually(r.t, "daemon rests", 3*time.Minute, func() (err error) {
 		select {
 		case <-daemon.Done():
@@ -217,7 +217,7 @@ func (r *pointsRig) rests(daemon *node.Process) agent.Status {
 		if s, err = api.NewClient(r.Path(agentSocket)).Status(r.t.Context()); err != nil {
 			return err
 		}
-		if s.Is(agent.KindStarting) || s.State == agent.StateApplying {
+		if s.Is(status.KindStarting) || s.State == status.StateApplying {
 			return fmt.Errorf("%s: %s", s.State, s.Reason)
 		}
 		return nil

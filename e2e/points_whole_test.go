@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -30,19 +31,19 @@ func (r *pointsRig) onlyForTests() {
 }
 
 // offeredAgain asserts that nothing was done, and that the release waits for approval.
-func (r *pointsRig) offeredAgain(p pointsRelease, s agent.Status) {
+func (r *pointsRig) offeredAgain(p pointsRelease, s status.Status) {
 	r.t.Helper()
 	i := imageOf(r.t, s, "velum.yaml")
 	require.NotNil(r.t, i.Offered, s.Reason)
 	assert.Equal(r.t, p.digest, i.Offered.Digest.String())
 	assert.True(r.t, i.Staged)
 	assert.NotEmpty(r.t, i.Change)
-	assert.Contains(r.t, []agent.State{agent.StateStaged, agent.StateFailed}, s.State, s.Reason) // of the last one
+	assert.Contains(r.t, []status.State{status.StateStaged, status.StateFailed}, s.State, s.Reason) // of the last one
 	assert.Equal(r.t, p.manifest, r.ReadFile(velumYAML))
 }
 
 // proved asserts that the pod runs the release, and that this was proved.
-func (r *pointsRig) proved(p pointsRelease, s agent.Status) {
+func (r *pointsRig) proved(p pointsRelease, s status.Status) {
 	r.t.Helper()
 	i := imageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, p.digest, digestOf(i.Running), "running; %s", s.Reason)
@@ -64,13 +65,13 @@ func (r *pointsRig) proved(p pointsRelease, s agent.Status) {
 
 // rolledBack asserts that the pod runs what ran before, named by its digest, that the release is not offered any more,
 // and that somebody is told why.
-func (r *pointsRig) rolledBack(p pointsRelease, s agent.Status) {
+func (r *pointsRig) rolledBack(p pointsRelease, s status.Status) {
 	r.t.Helper()
 	i := imageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, r.runs, digestOf(i.Running), "running; %s", s.Reason)
 	assert.Equal(r.t, r.runs, digestOf(i.LastGood), "last good; %s", s.Reason)
 	assert.Empty(r.t, i.Change)
-	assert.Equal(r.t, agent.StateFailed, s.State, s.Reason)
+	assert.Equal(r.t, status.StateFailed, s.State, s.Reason)
 	assert.Contains(r.t, s.Reason, "rolled back")
 	assert.Contains(r.t, r.ReadFile(grainFile), "image_update_reason: ")
 	assert.Contains(r.t, r.ReadFile(velumYAML), ":"+r.name+"@"+r.runs)
@@ -84,7 +85,7 @@ func (r *pointsRig) rolledBack(p pointsRelease, s agent.Status) {
 }
 
 // whole asserts what is so however an apply has ended.
-func (r *pointsRig) whole(s agent.Status) {
+func (r *pointsRig) whole(s status.Status) {
 	r.t.Helper()
 	r.onlyVelum(r.Manifests)
 	r.WaitAnswer(r.port, r.name)
@@ -142,15 +143,15 @@ func (r *pointsRig) putBack(p pointsRelease, dir string, config ...string) {
 	}
 }
 
-func (r *pointsRig) readRecord() agent.Record {
+func (r *pointsRig) readRecord() record.Record {
 	r.t.Helper()
-	var record agent.Record
+	var record record.Record
 	require.NoError(r.t, json.Unmarshal([]byte(r.ReadFile(recordFile)), &record))
 	return record
 }
 
 // digestOf is the digest of what has a name; nothing: "".
-func digestOf(n *agent.Named) string {
+func digestOf(n *status.Named) string {
 	if n == nil {
 		return ""
 	}

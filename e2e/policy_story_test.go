@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -26,7 +27,7 @@ func TestPlanExplainsWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	n := started(t)
 	for _, long := range []string{"4.0.0-rev3-build1.1", "4.0.1-rev1-build1.1", "4.1.0-rev1-build1.1", "5.0.0-rev1-build1.1"} {
-		release(n, "demo/velum", long)
+		rel(n, "demo/velum", long)
 	}
 	n.WriteFile(configFile, "repositories:\n- match: "+n.Registry.Ref("demo/velum")+
 		"\n  updates: minor\n  max: 4.0\n  deny: [\"4.0.1-*\", \"*-rev3\"]\n")
@@ -37,7 +38,7 @@ func TestPlanExplainsWhatIsRefused(t *testing.T) {
 			Images []struct {
 				To, Host string
 				Mirror   bool
-				Refused  []agent.Refusal
+				Refused  []policy.Refusal
 			}
 		}
 	}
@@ -61,7 +62,7 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	n.WriteFile(configFile, "confirmAfter: 1s\n")
 	n.Registry.Forget()
 	s := cycle(t, n, 0)
-	assert.Equal(t, agent.StateStaged, s.State, s.Reason)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	heads := map[string]int{}
 	for _, r := range n.Registry.Requests() {
 		if r.Method == http.MethodHead && r.Kind == node.Manifest {
@@ -74,7 +75,7 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	// A digest of a moment: the registry moves the tag, and back between the readings.
 	n.WriteFile(configFile, "confirmAfter: 3s\n")
 	before := look(t, n)
-	moment := release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	moment := rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	n.Registry.Forget()
 	once := n.StartAgent("run", "--once", "--output", "json")
 	node.Eventually(t, "first reading", time.Minute, func() error {
@@ -110,11 +111,11 @@ func TestTagThatGoesBack(t *testing.T) {
 
 	older := n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.3", node.Image{Created: made.Add(-time.Hour)})
 	s := cycle(t, n, 4)
-	assert.Equal(t, agent.StateHeld, s.State, s.Reason)
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	i := imageOf(t, s, "velum.yaml")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, agent.RuleOlder, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 	assert.Equal(t, "4.0.0-rev1-build1.3", i.Refused[0].Tag)
 
 	require.NoError(t, os.Remove(n.Path(recordFile)))
@@ -142,7 +143,7 @@ func TestBuildOfAnotherApplication(t *testing.T) {
 	s := cycle(t, n, 0)
 	i := imageOf(t, s, "velum.yaml")
 	require.NotEmpty(t, i.Refused, "%+v", i)
-	assert.Equal(t, agent.RuleOrigin, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleOrigin, i.Refused[0].Rule)
 	assert.Contains(t, i.Refused[0].Reason, "demo/grafana")
 }
 
@@ -153,21 +154,21 @@ func TestHoldAndUnhold(t *testing.T) {
 	n := started(t)
 	n.WriteFile(configFile, "interval: 0\n")
 	daemon := startDaemonWith(t, n)
-	require.Equal(t, agent.StateStaged, check(t, n).State)
+	require.Equal(t, status.StateStaged, check(t, n).State)
 	r := n.Agent("hold", "velum", "--reason", "demo on Friday", "--until", "72h")
 	require.Zero(t, r.Code, r.Stderr)
 	daemon.Signal(15)
 	require.Zero(t, daemon.Wait(ready).Code)
 	startDaemonWith(t, n)
 	s := check(t, n)
-	assert.Equal(t, agent.StateHeld, s.State)
+	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "demo on Friday")
 	r = n.Agent("apply")
 	assert.Equal(t, 4, r.Code)
 	assert.Contains(t, r.Stdout+r.Stderr, "demo on Friday")
 	require.Zero(t, n.Agent("unhold", "velum").Code)
 	assert.Equal(t, 3, n.Agent("unhold", "velum").Code, "there is none any more")
-	assert.Equal(t, agent.StateStaged, status(t, n).State)
+	assert.Equal(t, status.StateStaged, st(t, n).State)
 }
 
 // The numbers of the daemon are on its read-only socket, the budget of requests

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
@@ -71,9 +71,9 @@ func (n *neighbours) startedAgo(t *testing.T, ago time.Duration) {
 func TestPreconditionsOfAnApply(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := running(t, "")
-	release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := check(t, n)
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	id, before := container(t, n), look(t, n, grainFile)
 	others := startNeighbours(t, n.Path("run/dbus/system_bus_socket"))
 
@@ -84,8 +84,8 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	others.snapshot.Store("2310")
 	held(t, n, "snapshot: snapshot 2310 waits for a reboot, 2305 runs")
 	s = check(t, n)
-	assert.Equal(t, agent.StateHeld, s.State)
-	assert.Equal(t, []agent.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 runs"}},
+	assert.Equal(t, status.StateHeld, s.State)
+	assert.Equal(t, []status.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 runs"}},
 		podOf(t, s, "velum.yaml").Holds)
 	assert.Contains(t, n.Agent("status").Stdout, "snapshot 2310 waits for a reboot")
 	others.snapshot.Store("2305")
@@ -106,7 +106,7 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	assert.Equal(t, id, container(t, n), "nothing was stopped")
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
-	s = status(t, n)
+	s = st(t, n)
 	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

@@ -20,16 +20,16 @@ import (
 func TestOldReleasesArePruned(t *testing.T) {
 	t.Parallel()
 	n, _, port := running(t, "")
-	first := imageOf(t, status(t, n), "velum.yaml").Running.Digest
+	first := imageOf(t, st(t, n), "velum.yaml").Running.Digest
 	n.Registry.Publish("others/app", "1.0.0-rev1-build1.1", node.Image{Layers: []node.Layer{{Seed: 9, Size: 1 << 10}}})
 	foreign := n.Registry.Ref("others/app:1.0.0-rev1-build1.1")
 	_, err := n.CRI().Pull(foreign)
 	require.NoError(t, err)
 
-	second := release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	second := rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	check(t, n)
 	apply(t, n, 0, "velum")
-	third := release(n, "demo/velum", "4.0.0-rev1-build1.3")
+	third := rel(n, "demo/velum", "4.0.0-rev1-build1.3")
 	check(t, n)
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.3")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -66,7 +66,7 @@ func TestRegistries(t *testing.T) {
 			rev2 := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.5", server.image)
 			n.Registry.Forget()
 			s = cycle(t, n, 0)
-			require.Equal(t, agent.StateStaged, s.State, s.Reason)
+			require.Equal(t, status.StateStaged, s.State, s.Reason)
 			assert.Equal(t, server.pages, n.Registry.Requests().Count(http.MethodGet, node.Tags))
 			velum := imageOf(t, s, "velum.yaml")
 			assert.True(t, velum.Staged)
@@ -91,9 +91,9 @@ func TestNextPageByHTTP(t *testing.T) {
 	n := behindNginx(t, node.RegistryOptions{Program: node.Distribution3, MaxTags: 2})
 	r := n.Registry
 	template(n, 1, r.Ref("demo/velum:__TAG__"))
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	cycle(t, n, 0)
-	release(n, "demo/velum", "4.0.0-rev2-build1.5")
+	rel(n, "demo/velum", "4.0.0-rev2-build1.5")
 	r.Intercept(func(w http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/tags/list") || q.URL.Query().Has("last") {
 			return false
@@ -116,12 +116,12 @@ func TestUntagged(t *testing.T) {
 	n.Registry = n.StartRegistryWith(node.RegistryOptions{Program: node.Distribution3})
 	template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
 	n.WriteFile(grainFile, "roles: [admin]\n")
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	cycle(t, n, 0)
 	before := look(t, n, grainFile)
 	n.Registry.Untag("demo/velum", "4.0.0-rev1")
 	s := cycle(t, n, 1)
-	assert.Equal(t, agent.StateFailed, s.State)
+	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "velum.yaml: the followed tag is gone")
 	before.unchanged(t, n, grainFile)
 }

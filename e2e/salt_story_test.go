@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // The way of an update by Salt, as far as it goes without a master: the grain that the agent writes makes the
@@ -30,9 +30,9 @@ func TestSalt(t *testing.T) {
 	assert.Equal(t, "nothing is to be done", chosen())
 	assert.Equal(t, saltResult{Result: true, Comment: "nothing to do (3): nothing is staged"}, run())
 
-	release(n, "demo/velum", "4.0.0-rev1-build1.2")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := check(t, n)
-	require.Equal(t, agent.StateStaged, s.State, s.Reason)
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "image update of node1", chosen())
 	n.Registry.Down()
 	held := run()

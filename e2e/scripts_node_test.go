@@ -16,7 +16,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -30,7 +30,7 @@ func (s *stage) daemon(_ bool, args []string) {
 		s.script.daemon = s.node.StartAgent("run")
 		s.until("daemon", func() error {
 			state, err := s.state()
-			if err == nil && state.Is(agent.KindStarting) && state.Progress == nil {
+			if err == nil && state.Is(status.KindStarting) && state.Progress == nil {
 				err = errors.New("has not looked yet")
 			}
 			return err

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
 // state is the daemon's status, in both forms.
 type state struct {
-	agent.Status
+	status.Status
 	text string
 }
 

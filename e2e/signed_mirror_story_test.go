@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/signature"
@@ -134,7 +134,7 @@ func TestSignaturesInAMirror(t *testing.T) {
 				}
 				return index, platform
 			}
-			refusals := func(s agent.Status) string {
+			refusals := func(s status.Status) string {
 				i := imageOf(t, s, "velum.yaml")
 				assert.Nil(t, i.Offered)
 				return fmt.Sprint(i.Refused)

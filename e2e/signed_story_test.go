@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -29,7 +29,7 @@ func TestSignaturesRequired(t *testing.T) {
 	t.Parallel()
 	n := started(t)
 	n.WriteFile(configFile, "repositories: [{match: \"*\", signatures: require}]\n")
-	next := release(n, "demo/velum", "4.0.0-rev3-build1.1")
+	next := rel(n, "demo/velum", "4.0.0-rev3-build1.1")
 
 	s := cycle(t, n, 4)
 	i := imageOf(t, s, "velum.yaml")
@@ -41,7 +41,7 @@ func TestSignaturesRequired(t *testing.T) {
 	s = cycle(t, n, 4)
 	i = imageOf(t, s, "velum.yaml")
 	require.NotEmpty(t, i.Refused, "%+v", i)
-	assert.Equal(t, agent.RuleSignature, i.Refused[0].Rule)
+	assert.Equal(t, policy.RuleSignature, i.Refused[0].Rule)
 	assert.Contains(t, fmt.Sprint(i.Refused), "not signed")
 	assert.LessOrEqual(t, n.Registry.Requests().Count("GET", node.Blob), 2, "configs, and no layer")
 	images, _ := stored(t, n)

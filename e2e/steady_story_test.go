@@ -56,7 +56,7 @@ func TestSteadyPoll(t *testing.T) {
 		assert.InDelta(t, polls, count, 1, tag) // the first poll counted may have begun before
 	}
 	before.unchanged(t, n)
-	s := status(t, n)
+	s := st(t, n)
 	isCurrent(t, s)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

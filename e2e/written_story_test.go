@@ -14,7 +14,7 @@ import (
 func TestLaterDocuments(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	release(n, "demo/velum", "4.0.0-rev1-build1.1")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 	image := n.Registry.Ref("demo/velum")
 	n.WriteFile(templateDir+"two.yaml", podYAML("two", image+":__TAG__")+"---\n"+podYAML("second", image+":__TAG__"))
 	s := cycle(t, n, 0)

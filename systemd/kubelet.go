@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -38,7 +38,7 @@ type Kubelet struct {
 }
 
 // Holds lists why kubelet cannot be relied on now.
-func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
+func (k Kubelet) Holds(ctx context.Context) []status.Hold {
 	if k.Bus == "" {
 		return nil
 	}
@@ -49,13 +49,13 @@ func (k Kubelet) Holds(ctx context.Context) []agent.Hold {
 	case errors.Is(err, bus.ErrNone), errors.Is(err, bus.ErrAbsent):
 		return nil
 	case err != nil:
-		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s: %v", kubeletUnit, err)}}
+		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s: %v", kubeletUnit, err)}}
 	case unit.load == "not-found":
 		return nil
 	case unit.active != "active" && unit.active != "reloading":
-		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s is not active: %s", kubeletUnit, unit.active)}}
+		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s is not active: %s", kubeletUnit, unit.active)}}
 	case unit.up < kubeletSettles:
-		return []agent.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s started %s ago, and has to be up for %s",
+		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s started %s ago, and has to be up for %s",
 			kubeletUnit, unit.up.Truncate(time.Second), kubeletSettles)}}
 	}
 	return nil

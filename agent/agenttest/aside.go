@@ -8,11 +8,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// SetAside answers as agent.PodFiles.
-func (n *Node) SetAside(_ context.Context, was agent.PodFile) error {
+// SetAside answers as node.PodFiles.
+func (n *Node) SetAside(_ context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("%s: not set aside: it was not read", was.Name)
 	}
@@ -31,7 +31,7 @@ func (n *Node) SetAside(_ context.Context, was agent.PodFile) error {
 	return nil
 }
 
-// PutBack answers as agent.PodFiles.
+// PutBack answers as node.PodFiles.
 func (n *Node) PutBack(context.Context) ([]string, error) {
 	n.mu.Lock()
 	var names []string
@@ -41,7 +41,7 @@ func (n *Node) PutBack(context.Context) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	n.aside = map[string]agent.PodFile{}
+	n.aside = map[string]node.PodFile{}
 	n.mu.Unlock()
 	if len(names) > 0 {
 		n.changed()
@@ -56,7 +56,7 @@ func (n *Node) Aside() []string {
 	return slices.Sorted(maps.Keys(n.aside))
 }
 
-// SandboxReady answers as agent.Pods.
+// SandboxReady answers as node.Pods.
 func (n *Node) SandboxReady(_ context.Context, id string) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,13 +71,13 @@ func (n *Node) SandboxReady(_ context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// Address answers as agent.Pods.
+// Address answers as node.Pods.
 func (n *Node) Address(context.Context, string) (string, error) { return "192.0.2.1", nil }
 
-// Clear answers as agent.Pods.
+// Clear answers as node.Pods.
 func (n *Node) Clear(_ context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dead = slices.DeleteFunc(n.dead, func(c agent.Container) bool { return c.Sandbox == id })
+	n.dead = slices.DeleteFunc(n.dead, func(c node.Container) bool { return c.Sandbox == id })
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // asideCases are what setting aside and putting back promise.
@@ -56,10 +57,10 @@ func filesAsideConflict(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
 	was := read(t, s, "a.yaml")
 	s.PutPodManifest(t, "a.yaml", []byte("mine\n"))
-	require.ErrorIs(t, s.Files.SetAside(t.Context(), was), agent.ErrConflict)
+	require.ErrorIs(t, s.Files.SetAside(t.Context(), was), release.ErrConflict)
 	assert.Equal(t, map[string]string{"a.yaml": "mine\n"}, listed(t, s.Files.PodManifests))
 	s.PutPodManifest(t, "a.yaml", nil)
-	require.ErrorIs(t, s.Files.SetAside(t.Context(), was), agent.ErrConflict, "it was deleted")
+	require.ErrorIs(t, s.Files.SetAside(t.Context(), was), release.ErrConflict, "it was deleted")
 	back, err := s.Files.PutBack(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, back)
@@ -68,8 +69,8 @@ func filesAsideConflict(t *testing.T, s FilesUnderTest) {
 
 func filesAsideUnread(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
-	require.Error(t, s.Files.SetAside(t.Context(), agent.PodFile{Name: "a.yaml"}))
-	unsafe := agent.PodFile{Name: "a.yaml", Data: []byte("one\n"), Err: errors.New("unsafe")}
+	require.Error(t, s.Files.SetAside(t.Context(), node.PodFile{Name: "a.yaml"}))
+	unsafe := node.PodFile{Name: "a.yaml", Data: []byte("one\n"), Err: errors.New("unsafe")}
 	require.Error(t, s.Files.SetAside(t.Context(), unsafe))
 	assert.Equal(t, map[string]string{"a.yaml": "one\n"}, listed(t, s.Files.PodManifests))
 }
@@ -77,7 +78,7 @@ func filesAsideUnread(t *testing.T, s FilesUnderTest) {
 func filesAsideWritten(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
 	require.NoError(t, s.Files.SetAside(t.Context(), read(t, s, "a.yaml")))
-	require.NoError(t, s.Files.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, []byte("two\n")))
+	require.NoError(t, s.Files.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("two\n")))
 	for range 2 {
 		back, err := s.Files.PutBack(t.Context())
 		require.NoError(t, err)
@@ -96,7 +97,7 @@ func filesAsideEdited(t *testing.T, s FilesUnderTest) {
 	require.NoError(t, s.Files.SetAside(t.Context(), read(t, s, "a.yaml")))
 	require.NoError(t, s.Files.SetAside(t.Context(), read(t, s, "b.yaml")))
 	s.PutPodManifest(t, "a.yaml", []byte("mine\n"))
-	require.ErrorIs(t, s.Files.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, []byte("ours\n")), agent.ErrConflict)
+	require.ErrorIs(t, s.Files.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("ours\n")), release.ErrConflict)
 	back, err := s.Files.PutBack(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"b.yaml"}, back)
@@ -106,7 +107,7 @@ func filesAsideEdited(t *testing.T, s FilesUnderTest) {
 func filesAsideAgain(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
 	require.NoError(t, s.Files.SetAside(t.Context(), read(t, s, "a.yaml")))
-	require.NoError(t, s.Files.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, []byte("two\n")))
+	require.NoError(t, s.Files.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("two\n")))
 	require.NoError(t, s.Files.SetAside(t.Context(), read(t, s, "a.yaml")))
 	assert.Empty(t, listed(t, s.Files.PodManifests))
 	back, err := s.Files.PutBack(t.Context())

@@ -9,8 +9,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 const repository = "registry.suse.com/caasp/v4/velum"
@@ -21,8 +24,8 @@ func TestRegistryConforms(t *testing.T) {
 		r := agenttest.NewRegistry()
 		return agenttest.SourceUnderTest{
 			Source: r, Repository: repository,
-			Publish: func(_ *testing.T, tags ...string) (digest.Digest, agent.Build) {
-				rel := r.PublishBuild(repository, agent.Build{
+			Publish: func(_ *testing.T, tags ...string) (digest.Digest, release.Build) {
+				rel := r.PublishBuild(repository, release.Build{
 					Config: digest.FromString("config"), Size: 1, Version: "4.0.0", Origin: "caasp/v4/velum",
 				}, tags...)
 				return rel.Digest, rel.Build
@@ -44,21 +47,21 @@ func TestNodeConformsAsImages(t *testing.T) {
 		r := agenttest.NewRegistry()
 		n := agenttest.NewNode(r)
 		build := 0
-		publish := func(*testing.T) agent.Release {
+		publish := func(*testing.T) release.Release {
 			build++
 			return r.Release(repository, "4.0.0", 1, "1."+string(rune('0'+build)))
 		}
 		return agenttest.ImagesUnderTest{
 			Images: n, Publish: publish,
-			PublishForeign: func(t *testing.T) agent.Release {
+			PublishForeign: func(t *testing.T) release.Release {
 				rel := publish(t)
 				r.OtherPlatform(rel.Digest)
 				return rel
 			},
-			Vanish: func(_ *testing.T, rel agent.Release) { r.Vanish(repository, rel.Digest) },
-			Lose:   func(_ *testing.T, rel agent.Release) { n.Lose(rel.Digest) },
-			PullFloating: func(t *testing.T, rel agent.Release) {
-				if _, err := n.Pull(t.Context(), agent.Reference{Repository: rel.Repository, Tag: rel.Tag}); err != nil {
+			Vanish: func(_ *testing.T, rel release.Release) { r.Vanish(repository, rel.Digest) },
+			Lose:   func(_ *testing.T, rel release.Release) { n.Lose(rel.Digest) },
+			PullFloating: func(t *testing.T, rel release.Release) {
+				if _, err := n.Pull(t.Context(), release.Reference{Repository: rel.Repository, Tag: rel.Tag}); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -71,7 +74,7 @@ func TestNodeConformsAsPods(t *testing.T) {
 	agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {
 		r := agenttest.NewRegistry()
 		n := agenttest.NewNode(r)
-		ref := agent.Reference{Repository: repository, Tag: "4.0.0-rev1"}
+		ref := release.Reference{Repository: repository, Tag: "4.0.0-rev1"}
 		return agenttest.PodsUnderTest{
 			Pods: n, Wait: time.Second,
 			Run: func(*testing.T) agenttest.RunningPod {
@@ -84,7 +87,7 @@ func TestNodeConformsAsPods(t *testing.T) {
 					Ref: ref, Image: rel.Config,
 				}
 			},
-			Move: func(*testing.T, agent.Reference) digest.Digest {
+			Move: func(*testing.T, release.Reference) digest.Digest {
 				return r.Release(repository, "4.0.0", 1, "1.2").Config
 			},
 		}
@@ -97,9 +100,9 @@ func TestNodeConformsAsRuntimeEvents(t *testing.T) {
 		n := agenttest.NewNode(agenttest.NewRegistry())
 		return agenttest.EventsUnderTest{
 			Events:  n,
-			Start:   func(_ *testing.T, id string) { n.Tell(agent.RuntimeEvent{ContainerID: id}) },
-			End:     func(_ *testing.T, id string) { n.Tell(agent.RuntimeEvent{ContainerID: id, Ended: true}) },
-			Restart: func(*testing.T) { n.Tell(agent.RuntimeEvent{}) },
+			Start:   func(_ *testing.T, id string) { n.Tell(watch.RuntimeEvent{ContainerID: id}) },
+			End:     func(_ *testing.T, id string) { n.Tell(watch.RuntimeEvent{ContainerID: id, Ended: true}) },
+			Restart: func(*testing.T) { n.Tell(watch.RuntimeEvent{}) },
 		}
 	})
 }
@@ -123,7 +126,7 @@ func TestGrainConforms(t *testing.T) {
 		g := &agenttest.Grain{}
 		return agenttest.AnnouncerUnderTest{
 			Announcer: g, Writes: func(*testing.T) int { return g.Writes() },
-			Read: func(*testing.T) agent.Announcement { return g.Last() },
+			Read: func(*testing.T) status.Announcement { return g.Last() },
 			SetBusy: func(_ *testing.T, busy bool) {
 				g.SetBusy(map[bool]string{true: "update_in_progress is true"}[busy])
 			},
@@ -133,8 +136,8 @@ func TestGrainConforms(t *testing.T) {
 
 func TestDiskConforms(t *testing.T) {
 	t.Parallel()
-	agenttest.TestRecorder(t, func(*testing.T) (agent.Recorder, func() agent.Recorder) {
+	agenttest.TestRecorder(t, func(*testing.T) (record.Recorder, func() record.Recorder) {
 		d := &agenttest.Disk{}
-		return d, func() agent.Recorder { return d }
+		return d, func() record.Recorder { return d }
 	})
 }

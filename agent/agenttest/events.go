@@ -5,15 +5,15 @@ package agenttest
 import (
 	"context"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // manyEvents are more than a test makes before they are heard.
 const manyEvents = 1024
 
-// Watch answers as agent.RuntimeEvents.
-func (n *Node) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
-	events := make(chan agent.RuntimeEvent, manyEvents)
+// Watch answers as watch.RuntimeEvents.
+func (n *Node) Watch(ctx context.Context, hear func(watch.RuntimeEvent)) {
+	events := make(chan watch.RuntimeEvent, manyEvents)
 	n.mu.Lock()
 	n.hearers[events] = true
 	n.mu.Unlock()
@@ -22,7 +22,7 @@ func (n *Node) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
 		delete(n.hearers, events)
 		n.mu.Unlock()
 	}()
-	hear(agent.RuntimeEvent{})
+	hear(watch.RuntimeEvent{})
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,7 +34,7 @@ func (n *Node) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
 }
 
 // tell passes an event on. The caller holds the lock.
-func (n *Node) tell(e agent.RuntimeEvent) {
+func (n *Node) tell(e watch.RuntimeEvent) {
 	for events := range n.hearers {
 		select {
 		case events <- e:
@@ -44,7 +44,7 @@ func (n *Node) tell(e agent.RuntimeEvent) {
 }
 
 // Tell has the runtime tell of something.
-func (n *Node) Tell(e agent.RuntimeEvent) {
+func (n *Node) Tell(e watch.RuntimeEvent) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.tell(e)

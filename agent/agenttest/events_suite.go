@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // EventsUnderTest is a runtime that tells of its containers, and what makes it do so.
 // What Start, End and Other do is told of to who watches already.
 type EventsUnderTest struct {
-	Events     agent.RuntimeEvents
+	Events     watch.RuntimeEvents
 	Start, End func(t *testing.T, container string)
 	// Other has something happen that is no start or end of a container: a probe of
 	// kubelet that ends. Nil: there is nothing else.
@@ -23,16 +23,16 @@ type EventsUnderTest struct {
 	Restart func(t *testing.T)
 }
 
-// TestRuntimeEvents is what every agent.RuntimeEvents does.
+// TestRuntimeEvents is what every watch.RuntimeEvents does.
 func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, EventsUnderTest){
 		"the first event says that something may have been missed": func(t *testing.T, e EventsUnderTest) {
-			heard, _ := watch(t, e)
+			heard, _ := w(t, e)
 			assert.Zero(t, <-heard)
 		},
 		"starts and ends are heard once, in their order": func(t *testing.T, e EventsUnderTest) {
-			heard, _ := watch(t, e)
+			heard, _ := w(t, e)
 			assert.Zero(t, <-heard)
 			e.Start(t, "a")
 			e.Start(t, "b")
@@ -41,27 +41,27 @@ func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
 				e.Other(t, "b")
 			}
 			e.Start(t, "c")
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "b"}, <-heard)
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "c"}, <-heard)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "a"}, <-heard)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "b"}, <-heard)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "c"}, <-heard)
 		},
 		"a runtime that was away is heard again, and has perhaps told more": func(t *testing.T, e EventsUnderTest) {
-			heard, _ := watch(t, e)
+			heard, _ := w(t, e)
 			assert.Zero(t, <-heard)
 			e.Start(t, "a")
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "a"}, <-heard)
 			e.Restart(t)
 			assert.Zero(t, <-heard)
 			e.End(t, "a")
 			last := <-heard
-			for last == (agent.RuntimeEvent{}) { // when it went, and when it came
+			for last == (watch.RuntimeEvent{}) { // when it went, and when it came
 				last = <-heard
 			}
-			assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, last)
+			assert.Equal(t, watch.RuntimeEvent{ContainerID: "a", Ended: true}, last)
 		},
 		"who does not want to hear any more hears nothing": func(t *testing.T, e EventsUnderTest) {
-			heard, stop := watch(t, e)
+			heard, stop := w(t, e)
 			assert.Zero(t, <-heard)
 			stop()
 			assert.Empty(t, heard)
@@ -74,14 +74,14 @@ func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
 	}
 }
 
-// watch hears events until stop, which waits for the end of Watch.
-func watch(t *testing.T, e EventsUnderTest) (heard <-chan agent.RuntimeEvent, stop func()) {
+// w hears events until stop, which waits for the end of Watch.
+func w(t *testing.T, e EventsUnderTest) (heard <-chan watch.RuntimeEvent, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	events, ended := make(chan agent.RuntimeEvent, manyEvents), make(chan struct{})
+	events, ended := make(chan watch.RuntimeEvent, manyEvents), make(chan struct{})
 	go func() {
 		defer close(ended)
-		e.Events.Watch(ctx, func(event agent.RuntimeEvent) { events <- event })
+		e.Events.Watch(ctx, func(event watch.RuntimeEvent) { events <- event })
 	}()
 	stop = func() { cancel(); <-ended }
 	t.Cleanup(stop)

@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// FilesUnderTest is an agent.PodFiles and what others do to its directories.
+// FilesUnderTest is an node.PodFiles and what others do to its directories.
 type FilesUnderTest struct {
-	Files agent.PodFiles
+	Files node.PodFiles
 	// PutTemplate and PutPodManifest write a file as a package or an admin does;
 	// nil data deletes it.
 	PutTemplate, PutPodManifest func(t *testing.T, name string, data []byte)
@@ -22,7 +23,7 @@ type FilesUnderTest struct {
 	PutUnsafe func(t *testing.T, name string)
 }
 
-// TestPodFiles asserts what an agent.PodFiles promises.
+// TestPodFiles asserts what an node.PodFiles promises.
 func TestPodFiles(t *testing.T, open func(t *testing.T) FilesUnderTest) {
 	for name, test := range asideCases() {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -40,7 +41,7 @@ func TestPodFiles(t *testing.T, open func(t *testing.T) FilesUnderTest) {
 	}
 }
 
-type lister func(context.Context) ([]agent.PodFile, error)
+type lister func(context.Context) ([]node.PodFile, error)
 
 func listed(t *testing.T, list lister) map[string]string {
 	t.Helper()
@@ -71,15 +72,15 @@ func filesList(t *testing.T, s FilesUnderTest) {
 }
 
 func filesCreate(t *testing.T, s FilesUnderTest) {
-	was := agent.PodFile{Name: "a.yaml"}
+	was := node.PodFile{Name: "a.yaml"}
 	require.NoError(t, s.Files.Write(t.Context(), was, []byte("one\n")))
 	assert.Equal(t, map[string]string{"a.yaml": "one\n"}, listed(t, s.Files.PodManifests))
-	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("two\n")), agent.ErrConflict, "it exists by now")
+	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("two\n")), release.ErrConflict, "it exists by now")
 	assert.Equal(t, map[string]string{"a.yaml": "one\n"}, listed(t, s.Files.PodManifests))
 }
 
 // read gives a file as the agent has read it.
-func read(t *testing.T, s FilesUnderTest, name string) agent.PodFile {
+func read(t *testing.T, s FilesUnderTest, name string) node.PodFile {
 	t.Helper()
 	files, err := s.Files.PodManifests(t.Context())
 	require.NoError(t, err)
@@ -89,20 +90,20 @@ func read(t *testing.T, s FilesUnderTest, name string) agent.PodFile {
 		}
 	}
 	require.Fail(t, "no such file", name)
-	return agent.PodFile{}
+	return node.PodFile{}
 }
 
 func filesConflict(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
 	was := read(t, s, "a.yaml")
 	s.PutPodManifest(t, "a.yaml", []byte("mine\n"))
-	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("two\n")), agent.ErrConflict)
+	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("two\n")), release.ErrConflict)
 	assert.Equal(t, map[string]string{"a.yaml": "mine\n"}, listed(t, s.Files.PodManifests))
 	require.NoError(t, s.Files.Write(t.Context(), read(t, s, "a.yaml"), []byte("two\n")))
 	assert.Equal(t, map[string]string{"a.yaml": "two\n"}, listed(t, s.Files.PodManifests))
 	was = read(t, s, "a.yaml")
 	s.PutPodManifest(t, "a.yaml", nil)
-	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("three\n")), agent.ErrConflict, "it was deleted")
+	require.ErrorIs(t, s.Files.Write(t.Context(), was, []byte("three\n")), release.ErrConflict, "it was deleted")
 	assert.Empty(t, listed(t, s.Files.PodManifests))
 }
 
@@ -110,7 +111,7 @@ func filesRemove(t *testing.T, s FilesUnderTest) {
 	s.PutPodManifest(t, "a.yaml", []byte("one\n"))
 	was := read(t, s, "a.yaml")
 	s.PutPodManifest(t, "a.yaml", []byte("mine\n"))
-	require.ErrorIs(t, s.Files.Remove(t.Context(), was), agent.ErrConflict)
+	require.ErrorIs(t, s.Files.Remove(t.Context(), was), release.ErrConflict)
 	require.NoError(t, s.Files.Remove(t.Context(), read(t, s, "a.yaml")))
 	assert.Empty(t, listed(t, s.Files.PodManifests))
 }
@@ -132,6 +133,6 @@ func filesUnsafe(t *testing.T, s FilesUnderTest) {
 	require.Error(t, bad.Err)
 	assert.Nil(t, bad.Data)
 	assert.NoError(t, read(t, s, "a.yaml").Err)
-	err := s.Files.Write(t.Context(), agent.PodFile{Name: "b.yaml"}, []byte("two\n"))
+	err := s.Files.Write(t.Context(), node.PodFile{Name: "b.yaml"}, []byte("two\n"))
 	require.Error(t, err, "it is not replaced either")
 }

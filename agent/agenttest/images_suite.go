@@ -11,28 +11,31 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// ImagesUnderTest is an agent.Images and what a test does to the world behind
+// ImagesUnderTest is an node.Images and what a test does to the world behind
 // it. A function may be nil where the world cannot do it.
 type ImagesUnderTest struct {
-	Images agent.Images
+	Images node.Images
 	// Publish makes a new release that can be staged, with intermediate and long
 	// tag; Config must be set.
-	Publish func(t *testing.T) agent.Release
+	Publish func(t *testing.T) release.Release
 	// PublishForeign makes one for another platform.
-	PublishForeign func(t *testing.T) agent.Release
+	PublishForeign func(t *testing.T) release.Release
 	// Vanish deletes what the release names from the registry.
-	Vanish func(t *testing.T, r agent.Release)
+	Vanish func(t *testing.T, r release.Release)
 	// PullFloating lets the runtime pull the release's floating tag, as kubelet
 	// does.
-	PullFloating func(t *testing.T, r agent.Release)
+	PullFloating func(t *testing.T, r release.Release)
 	// Lose takes content of the release away from the node.
-	Lose func(t *testing.T, r agent.Release)
+	Lose func(t *testing.T, r release.Release)
 }
 
-// TestImages asserts what an agent.Images promises.
+// TestImages asserts what an node.Images promises.
 func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 	tests := map[string]func(*testing.T, ImagesUnderTest){
 		"staged is pinned, complete and named":               imagesStage,
@@ -63,11 +66,11 @@ func ended(t *testing.T) context.Context {
 	return ctx
 }
 
-func (s ImagesUnderTest) held(t *testing.T, want func(agent.HeldImage) bool) []agent.HeldImage {
+func (s ImagesUnderTest) held(t *testing.T, want func(node.HeldImage) bool) []node.HeldImage {
 	t.Helper()
 	all, err := s.Images.Held(t.Context())
 	require.NoError(t, err)
-	var out []agent.HeldImage
+	var out []node.HeldImage
 	for _, h := range all {
 		if want(h) {
 			out = append(out, h)
@@ -76,28 +79,30 @@ func (s ImagesUnderTest) held(t *testing.T, want func(agent.HeldImage) bool) []a
 	return out
 }
 
-func (s ImagesUnderTest) pins(t *testing.T) []agent.Pin {
+func (s ImagesUnderTest) pins(t *testing.T) []release.Pin {
 	t.Helper()
-	var out []agent.Pin
-	for _, h := range s.held(t, func(h agent.HeldImage) bool { return h.Pin }) {
-		out = append(out, agent.Pin{Repository: h.Repository, Digest: h.Digest})
+	var out []release.Pin
+	for _, h := range s.held(t, func(h node.HeldImage) bool { return h.Pin }) {
+		out = append(out, release.Pin{Repository: h.Repository, Digest: h.Digest})
 	}
 	return out
 }
 
-func pinOf(r agent.Release) agent.Pin { return agent.Pin{Repository: r.Repository, Digest: r.Digest} }
+func pinOf(r release.Release) release.Pin {
+	return release.Pin{Repository: r.Repository, Digest: r.Digest}
+}
 
 func imagesStage(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	var last agent.Progress
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{Progress: func(p agent.Progress) { last = p }}))
+	var last status.Progress
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{Progress: func(p status.Progress) { last = p }}))
 	assert.Equal(t, "done", last.Phase)
-	pins := s.held(t, func(h agent.HeldImage) bool { return h.Pin })
+	pins := s.held(t, func(h node.HeldImage) bool { return h.Pin })
 	require.Len(t, pins, 1)
-	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t))
+	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t))
 	assert.True(t, pins[0].Complete)
 	assert.Equal(t, r.Config, pins[0].Config)
-	named := s.held(t, func(h agent.HeldImage) bool { return h.Name == r.StagedName() })
+	named := s.held(t, func(h node.HeldImage) bool { return h.Name == r.StagedName() })
 	require.Len(t, named, 1)
 	assert.False(t, named[0].Pin)
 	assert.Equal(t, r.Digest, named[0].Digest)
@@ -106,22 +111,22 @@ func imagesStage(t *testing.T, s ImagesUnderTest) {
 
 func imagesStageAgain(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	if s.Vanish != nil {
 		s.Vanish(t, r)
 	}
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
-	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t))
 }
 
 func imagesStageByDigest(t *testing.T, s ImagesUnderTest) {
 	without, followed := s.Publish(t), s.Publish(t)
 	without.Long = ""
 	followed.Tag = followed.Long
-	for _, r := range []agent.Release{without, followed} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	for _, r := range []release.Release{without, followed} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 		name := r.Repository + "@" + r.Digest.String()
-		assert.Len(t, s.held(t, func(h agent.HeldImage) bool { return h.Name == name }), 1)
+		assert.Len(t, s.held(t, func(h node.HeldImage) bool { return h.Name == name }), 1)
 	}
 }
 
@@ -132,14 +137,14 @@ func imagesFloating(t *testing.T, s ImagesUnderTest) {
 	old := s.Publish(t)
 	s.PullFloating(t, old)
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
-	floating := s.held(t, func(h agent.HeldImage) bool { return h.Name == old.Repository+":"+old.Tag })
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	floating := s.held(t, func(h node.HeldImage) bool { return h.Name == old.Repository+":"+old.Tag })
 	require.Len(t, floating, 1)
 	assert.Equal(t, old.Digest, floating[0].Digest, "an unapproved image could start")
 	long := s.Publish(t)
 	long.Tag = long.Long // followed as it stands
-	require.NoError(t, s.Images.Stage(t.Context(), long, agent.Terms{}))
-	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Name == long.Repository+":"+long.Long }))
+	require.NoError(t, s.Images.Stage(t.Context(), long, node.StageOptions{}))
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Name == long.Repository+":"+long.Long }))
 }
 
 func imagesVanished(t *testing.T, s ImagesUnderTest) {
@@ -148,8 +153,8 @@ func imagesVanished(t *testing.T, s ImagesUnderTest) {
 	}
 	r := s.Publish(t)
 	s.Vanish(t, r)
-	require.ErrorIs(t, s.Images.Stage(t.Context(), r, agent.Terms{}), agent.ErrNotFound)
-	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, node.StageOptions{}), release.ErrNotFound)
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Digest == r.Digest }))
 }
 
 func imagesForeign(t *testing.T, s ImagesUnderTest) {
@@ -157,8 +162,8 @@ func imagesForeign(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	r := s.PublishForeign(t)
-	require.ErrorIs(t, s.Images.Stage(t.Context(), r, agent.Terms{}), agent.ErrPlatform)
-	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, node.StageOptions{}), release.ErrPlatform)
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Digest == r.Digest }))
 }
 
 func imagesLost(t *testing.T, s ImagesUnderTest) {
@@ -166,24 +171,24 @@ func imagesLost(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	s.Lose(t, r)
-	complete := func(h agent.HeldImage) bool { return h.Pin && h.Complete }
+	complete := func(h node.HeldImage) bool { return h.Pin && h.Complete }
 	assert.Empty(t, s.held(t, complete), "a pin alone is not complete")
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	assert.Len(t, s.held(t, complete), 1)
 }
 
 func imagesRoom(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	var needs []agent.Need
-	answer := agent.ErrHeld
-	terms := agent.Terms{Room: func(_ context.Context, n agent.Need) error {
+	var needs []policy.SpaceNeeded
+	answer := release.ErrHeld
+	terms := node.StageOptions{CheckSpace: func(_ context.Context, n policy.SpaceNeeded) error {
 		needs = append(needs, n)
 		return answer
 	}}
-	require.ErrorIs(t, s.Images.Stage(t.Context(), r, terms), agent.ErrHeld)
-	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest }))
+	require.ErrorIs(t, s.Images.Stage(t.Context(), r, terms), release.ErrHeld)
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Digest == r.Digest }))
 	answer = nil
 	require.NoError(t, s.Images.Stage(t.Context(), r, terms))
 	require.Len(t, needs, 2)
@@ -195,36 +200,36 @@ func imagesRoom(t *testing.T, s ImagesUnderTest) {
 
 func imagesPins(t *testing.T, s ImagesUnderTest) {
 	a, b, c := s.Publish(t), s.Publish(t), s.Publish(t)
-	for _, r := range []agent.Release{a, b, c} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	for _, r := range []release.Release{a, b, c} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	}
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(a), pinOf(c)}))
-	assert.ElementsMatch(t, []agent.Pin{pinOf(a), pinOf(c)}, s.pins(t))
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(a), pinOf(c)}), "again")
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(a), pinOf(c)}))
+	assert.ElementsMatch(t, []release.Pin{pinOf(a), pinOf(c)}, s.pins(t))
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(a), pinOf(c)}), "again")
 	require.NoError(t, s.Images.Pins(t.Context(), nil))
 	assert.Empty(t, s.pins(t))
 }
 
 func imagesPinNothing(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	want := []agent.Pin{{Repository: r.Repository, Digest: digest.FromString("nobody")}, pinOf(r)}
+	want := []release.Pin{{Repository: r.Repository, Digest: digest.FromString("nobody")}, pinOf(r)}
 	require.NoError(t, s.Images.Pins(t.Context(), want))
 	assert.Empty(t, s.pins(t), "it has to be staged first")
 }
 
 func imagesPinTwice(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
-	other := agent.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(r), other}))
-	assert.ElementsMatch(t, []agent.Pin{pinOf(r), other}, s.pins(t))
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{other}))
-	assert.Equal(t, []agent.Pin{other}, s.pins(t))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	other := release.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(r), other}))
+	assert.ElementsMatch(t, []release.Pin{pinOf(r), other}, s.pins(t))
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{other}))
+	assert.Equal(t, []release.Pin{other}, s.pins(t))
 }
 
 func imagesEnded(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.Error(t, s.Images.Stage(ended(t), r, agent.Terms{}))
+	require.Error(t, s.Images.Stage(ended(t), r, node.StageOptions{}))
 	assert.Empty(t, s.pins(t))
 }
 
@@ -235,8 +240,8 @@ func imagesPinPulled(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
 	s.PullFloating(t, r)
 	assert.Empty(t, s.pins(t))
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(r)}))
-	pins := s.held(t, func(h agent.HeldImage) bool { return h.Pin })
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(r)}))
+	pins := s.held(t, func(h node.HeldImage) bool { return h.Pin })
 	require.Len(t, pins, 1)
 	assert.True(t, pins[0].Complete)
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 )
 
 // The points of an apply where a test may kill the daemon. A point lies before and after each call that changes
@@ -61,7 +62,7 @@ type points struct {
 }
 
 // turn begins a phase, if it is another one.
-func (p *points) turn(r agent.Record) {
+func (p *points) turn(r record.Record) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	next := phaseReport

@@ -9,24 +9,30 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // The ports of an agent, with points around their calls. What is not here has none.
 type (
 	killSource struct {
-		agent.Source
+		source.Source
 		points *points
 	}
 	killImages struct {
-		agent.Images
+		node.Images
 		points *points
 	}
 	killPods struct {
-		agent.Pods
+		node.Pods
 		points *points
 	}
 	killFiles struct {
-		agent.PodFiles
+		node.PodFiles
 		points *points
 	}
 	killAnnouncer struct {
@@ -34,41 +40,41 @@ type (
 		points *points
 	}
 	killRecorder struct {
-		agent.Recorder
+		record.Recorder
 		points *points
 	}
 	killReadiness struct {
-		agent.Readiness
+		apply.Readiness
 		points *points
 	}
 	killInhibitor struct {
-		agent.Inhibitor
+		apply.Inhibitor
 		points *points
 	}
 )
 
-func (k killSource) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (k killSource) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	defer k.points.asked("resolve")
 	return k.Source.Resolve(ctx, ref)
 }
 
-func (k killImages) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
+func (k killImages) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
 	return k.points.around("stage", func() error { return k.Images.Stage(ctx, r, t) })
 }
 
-func (k killImages) Pins(ctx context.Context, want []agent.Pin) error {
+func (k killImages) Pins(ctx context.Context, want []release.Pin) error {
 	return k.points.around("pins", func() error { return k.Images.Pins(ctx, want) })
 }
 
-func (k killImages) Prune(ctx context.Context, gone []agent.HeldImage) error {
+func (k killImages) Prune(ctx context.Context, gone []node.HeldImage) error {
 	return k.points.around("prune", func() error { return k.Images.Prune(ctx, gone) })
 }
 
-func (k killImages) Name(ctx context.Context, p agent.Pin) error {
+func (k killImages) Name(ctx context.Context, p release.Pin) error {
 	return k.points.around("name", func() error { return k.Images.Name(ctx, p) })
 }
 
-func (k killPods) Containers(ctx context.Context) (static []agent.Container, used []digest.Digest, err error) {
+func (k killPods) Containers(ctx context.Context) (static []node.Container, used []digest.Digest, err error) {
 	defer k.points.asked("containers")
 	return k.Pods.Containers(ctx)
 }
@@ -91,7 +97,7 @@ func (k killPods) SandboxReady(ctx context.Context, sandboxID string) (bool, err
 	return k.Pods.SandboxReady(ctx, sandboxID)
 }
 
-func (k killPods) Pull(ctx context.Context, ref agent.Reference) (id digest.Digest, err error) {
+func (k killPods) Pull(ctx context.Context, ref release.Reference) (id digest.Digest, err error) {
 	err = k.points.around("pull", func() error {
 		id, err = k.Pods.Pull(ctx, ref)
 		return err
@@ -99,11 +105,11 @@ func (k killPods) Pull(ctx context.Context, ref agent.Reference) (id digest.Dige
 	return id, err
 }
 
-func (k killFiles) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+func (k killFiles) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	return k.points.around("write", func() error { return k.PodFiles.Write(ctx, was, data) })
 }
 
-func (k killFiles) Remove(ctx context.Context, was agent.PodFile) error {
+func (k killFiles) Remove(ctx context.Context, was node.PodFile) error {
 	return k.points.around("remove", func() error { return k.PodFiles.Remove(ctx, was) })
 }
 
@@ -111,7 +117,7 @@ func (k killFiles) Keep(ctx context.Context, name string, data []byte) error {
 	return k.points.around("keep", func() error { return k.PodFiles.Keep(ctx, name, data) })
 }
 
-func (k killFiles) SetAside(ctx context.Context, was agent.PodFile) error {
+func (k killFiles) SetAside(ctx context.Context, was node.PodFile) error {
 	return k.points.around("set aside", func() error { return k.PodFiles.SetAside(ctx, was) })
 }
 
@@ -123,20 +129,20 @@ func (k killFiles) PutBack(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-func (k killAnnouncer) Announce(ctx context.Context, a agent.Announcement) error {
+func (k killAnnouncer) Announce(ctx context.Context, a status.Announcement) error {
 	return k.points.around("announce", func() error { return k.Announcer.Announce(ctx, a) })
 }
 
-func (k killRecorder) Save(ctx context.Context, r agent.Record) error {
+func (k killRecorder) Save(ctx context.Context, r record.Record) error {
 	k.points.turn(r)
 	return k.points.around("save", func() error { return k.Recorder.Save(ctx, r) })
 }
 
-func (k killRecorder) Publish(ctx context.Context, s agent.Status) error {
+func (k killRecorder) Publish(ctx context.Context, s status.Status) error {
 	return k.points.around("publish", func() error { return k.Recorder.Publish(ctx, s) })
 }
 
-func (k killReadiness) Unready(ctx context.Context, pod agent.PodReadiness) (agent.Verdict, error) {
+func (k killReadiness) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {
 	defer k.points.asked("ready")
 	return k.Readiness.Unready(ctx, pod)
 }

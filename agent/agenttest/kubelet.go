@@ -11,7 +11,9 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -20,7 +22,7 @@ type pod struct {
 	data       []byte // the pod manifest it was made from
 	sandbox    string
 	spec       manifests.Pod
-	containers map[string]*agent.Container
+	containers map[string]*node.Container
 	hidden     []string // containers that CRI shows no more
 }
 
@@ -46,7 +48,7 @@ func (n *Node) Sync() {
 			continue // kubelet says so in its log, and runs nothing
 		}
 		if n.pods[file] == nil {
-			n.pods[file] = &pod{data: f.Data, spec: spec, sandbox: n.id("sandbox"), containers: map[string]*agent.Container{}}
+			n.pods[file] = &pod{data: f.Data, spec: spec, sandbox: n.id("sandbox"), containers: map[string]*node.Container{}}
 		}
 		n.start(file, n.pods[file])
 	}
@@ -66,7 +68,7 @@ func (n *Node) end(file string) {
 		c := *p.containers[name]
 		if c.Running {
 			c.FinishedAt = n.Now()
-			n.tell(agent.RuntimeEvent{ContainerID: c.ID, Ended: true})
+			n.tell(watch.RuntimeEvent{ContainerID: c.ID, Ended: true})
 		}
 		c.Running, c.ExitCode = false, 0
 		n.dead = append(n.dead, c)
@@ -119,12 +121,12 @@ func (n *Node) start(file string, p *pod) {
 	}
 }
 
-func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *agent.Container) bool {
+func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *node.Container) bool {
 	d, ok := n.imageFor(img)
 	if !ok {
 		return false
 	}
-	c := &agent.Container{
+	c := &node.Container{
 		ID: n.id("container"), Sandbox: p.sandbox, Pod: p.spec.Name + "-" + NodeName, Namespace: p.spec.Namespace,
 		Name: img.Container, Running: img.Kind == manifests.KindContainer, StartedAt: n.Now(), Image: n.config(d),
 		Digests: []digest.Digest{d},
@@ -136,10 +138,10 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *age
 		c.Running, c.ExitCode = false, 1
 	}
 	p.containers[img.Container] = c
-	n.tell(agent.RuntimeEvent{ContainerID: c.ID})
+	n.tell(watch.RuntimeEvent{ContainerID: c.ID})
 	if !c.Running {
 		c.FinishedAt = n.Now()
-		n.tell(agent.RuntimeEvent{ContainerID: c.ID, Ended: true})
+		n.tell(watch.RuntimeEvent{ContainerID: c.ID, Ended: true})
 	}
 	n.restarts[file+"/"+img.Container]++
 	return c.ExitCode == 0
@@ -148,7 +150,7 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *age
 // imageFor is the pull that is part of a start.
 func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	ref := manifests.SplitReference(img.Reference)
-	repository, err := agent.NormalizeRepository(ref.Name)
+	repository, err := release.NormalizeRepository(ref.Name)
 	if err != nil {
 		return "", false
 	}
@@ -160,7 +162,7 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 		}
 		return d, ok && !n.lost[d]
 	}
-	name := agent.Reference{Repository: repository, Tag: ref.Tag}
+	name := release.Reference{Repository: repository, Tag: ref.Tag}
 	if d, ok := n.records[name.String()]; ok && img.PullPolicy != manifests.PullAlways {
 		return d, !n.lost[d]
 	}
@@ -169,7 +171,7 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 }
 
 // pull is CRI's: what the tag names now goes by the tag's name.
-func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
+func (n *Node) pull(ref release.Reference) (digest.Digest, error) {
 	n.registry.mu.Lock()
 	d, ok := n.registry.tags[ref]
 	_, there := n.registry.builds[ref.Repository+"@"+d.String()]
@@ -179,7 +181,7 @@ func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
 	case down != nil:
 		return "", fmt.Errorf("pull %s: %w", ref, down)
 	case !ok || !there:
-		return "", fmt.Errorf("pull %s: %w", ref, agent.ErrNotFound)
+		return "", fmt.Errorf("pull %s: %w", ref, release.ErrNotFound)
 	}
 	n.records[ref.String()] = d
 	delete(n.staged, ref.String()) // labels are wiped
@@ -187,8 +189,8 @@ func (n *Node) pull(ref agent.Reference) (digest.Digest, error) {
 	return d, nil
 }
 
-// Containers answers as agent.Pods.
-func (n *Node) Containers(context.Context) (out []agent.Container, used []digest.Digest, err error) {
+// Containers answers as node.Pods.
+func (n *Node) Containers(context.Context) (out []node.Container, used []digest.Digest, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unseen != nil {
@@ -214,7 +216,7 @@ func (n *Node) Containers(context.Context) (out []agent.Container, used []digest
 }
 
 // digestsOf is what CRI knows of an image id: every record of that config.
-func (n *Node) digestsOf(c agent.Container) []digest.Digest {
+func (n *Node) digestsOf(c node.Container) []digest.Digest {
 	out := slices.Clone(c.Digests)
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		if d := n.records[name]; n.config(d) == c.Image && c.Image != "" && !slices.Contains(out, d) {
@@ -224,7 +226,7 @@ func (n *Node) digestsOf(c agent.Container) []digest.Digest {
 	return out
 }
 
-// Lists answers as agent.Pods.
+// Lists answers as node.Pods.
 func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,7 +241,7 @@ func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error
 	return n.config(d), true, nil
 }
 
-// Stop answers as agent.Pods.
+// Stop answers as node.Pods.
 func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	if n.OnStop != nil {
 		if err := n.OnStop(id); err != nil {
@@ -251,7 +253,7 @@ func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 		for _, c := range p.containers {
 			if c.ID == id {
 				c.Running, c.FinishedAt = false, n.Now()
-				n.tell(agent.RuntimeEvent{ContainerID: id, Ended: true})
+				n.tell(watch.RuntimeEvent{ContainerID: id, Ended: true})
 			}
 		}
 	}
@@ -260,8 +262,8 @@ func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	return nil
 }
 
-// Pull answers as agent.Pods.
-func (n *Node) Pull(_ context.Context, ref agent.Reference) (digest.Digest, error) {
+// Pull answers as node.Pods.
+func (n *Node) Pull(_ context.Context, ref release.Reference) (digest.Digest, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d, err := n.pull(ref)

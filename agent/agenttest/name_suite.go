@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // imagesNaming are the promises of Name.
@@ -22,16 +23,16 @@ var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
 }
 
 // byDigest are the records that have the name repository@digest.
-func (s ImagesUnderTest) byDigest(t *testing.T, p agent.Pin) []agent.HeldImage {
+func (s ImagesUnderTest) byDigest(t *testing.T, p release.Pin) []node.HeldImage {
 	t.Helper()
 	name := p.Repository + "@" + p.Digest.String()
-	return s.held(t, func(h agent.HeldImage) bool { return h.Name == name })
+	return s.held(t, func(h node.HeldImage) bool { return h.Name == name })
 }
 
 func imagesName(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), agent.ErrNotFound)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), release.ErrNotFound)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	if s.Vanish != nil {
 		s.Vanish(t, r)
 	}
@@ -43,10 +44,10 @@ func imagesName(t *testing.T, s ImagesUnderTest) {
 	require.NoError(t, s.Images.Name(t.Context(), pinOf(r)), "again")
 	named := s.byDigest(t, pinOf(r))
 	require.Len(t, named, 1)
-	assert.Equal(t, agent.HeldImage{
+	assert.Equal(t, node.HeldImage{
 		Name: named[0].Name, Digest: r.Digest, Config: r.Config, Staged: true, Repository: r.Repository,
 	}, named[0])
-	assert.Equal(t, []agent.Pin{pinOf(r)}, s.pins(t), "it is no pin")
+	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t), "it is no pin")
 
 	require.NoError(t, s.Images.Prune(t.Context(), named))
 	assert.Empty(t, s.byDigest(t, pinOf(r)))
@@ -69,18 +70,18 @@ func imagesNameLost(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	s.Lose(t, r)
-	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), agent.ErrNotFound)
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), release.ErrNotFound)
 	assert.Empty(t, s.byDigest(t, pinOf(r)))
-	nobody := agent.Pin{Repository: r.Repository, Digest: digest.FromString("nobody")}
-	require.ErrorIs(t, s.Images.Name(t.Context(), nobody), agent.ErrNotFound)
+	nobody := release.Pin{Repository: r.Repository, Digest: digest.FromString("nobody")}
+	require.ErrorIs(t, s.Images.Name(t.Context(), nobody), release.ErrNotFound)
 }
 
 func imagesNameElsewhere(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
-	other := agent.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	other := release.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
 	require.NoError(t, s.Images.Name(t.Context(), other))
 	named := s.byDigest(t, other)
 	require.Len(t, named, 1)

@@ -13,15 +13,18 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // NodeName is what kubelet appends to the names of static pods.
 const NodeName = "node1"
 
 // Node is a node in memory: image store, container runtime with a small
-// kubelet, and the directories. It implements agent.Images, agent.Pods and
-// agent.PodFiles. Safe for concurrent use. What kubelet has to do it does
+// kubelet, and the directories. It implements node.Images, node.Pods and
+// node.PodFiles. Safe for concurrent use. What kubelet has to do it does
 // within the call that causes it, unless Kubelet is off.
 type Node struct {
 	// Kubelet turns kubelet on; Sync does by hand what it would do.
@@ -29,12 +32,12 @@ type Node struct {
 	// Now is the node's clock.
 	Now func() time.Time
 	// OnStage and OnStop, if set, may fail these calls.
-	OnStage func(ctx context.Context, r agent.Release) error
+	OnStage func(ctx context.Context, r release.Release) error
 	OnStop  func(id string) error
 	// OnAside, if set, may fail the setting aside of a pod manifest after it was done.
 	OnAside func(name string) error
 	// Filled, if set, may end a pull in its middle.
-	Filled func(r agent.Release) error
+	Filled func(r release.Release) error
 	// Unlisted is for how many questions more CRI has not heard of any image.
 	Unlisted int
 	// Others are the image ids of containers that are not of static pods.
@@ -45,44 +48,44 @@ type Node struct {
 
 	mu        sync.Mutex
 	registry  *Registry
-	templates map[string]agent.PodFile
-	manifests map[string]agent.PodFile
-	waiting   map[string]agent.PodFile
-	aside     map[string]agent.PodFile
+	templates map[string]node.PodFile
+	manifests map[string]node.PodFile
+	waiting   map[string]node.PodFile
+	aside     map[string]node.PodFile
 	records   map[string]digest.Digest // image records by name, pins apart
-	pins      map[agent.Pin]bool
+	pins      map[release.Pin]bool
 	lost      map[digest.Digest]bool // content that somebody took away
 	crashing  map[digest.Digest]bool // images whose process ends at once
 	pods      map[string]*pod        // by file name
-	dead      []agent.Container      // of pods that are gone, as long as kubelet keeps them
+	dead      []node.Container       // of pods that are gone, as long as kubelet keeps them
 	staged    map[string]bool        // records with the name that staging gave
-	disk      agent.Filesystem
+	disk      policy.Filesystem
 
 	prunedInUse []string
 	made        int
 	fetched     int
 	restarts    map[string]int // starts of containers, by "file/container"
-	hearers     map[chan agent.RuntimeEvent]bool
+	hearers     map[chan watch.RuntimeEvent]bool
 }
 
 var (
-	_ agent.Images   = (*Node)(nil)
-	_ agent.Pods     = (*Node)(nil)
-	_ agent.PodFiles = (*Node)(nil)
+	_ node.Images   = (*Node)(nil)
+	_ node.Pods     = (*Node)(nil)
+	_ node.PodFiles = (*Node)(nil)
 
-	_ agent.RuntimeEvents = (*Node)(nil)
+	_ watch.RuntimeEvents = (*Node)(nil)
 )
 
 // NewNode is an empty node whose images come from the registry.
 func NewNode(r *Registry) *Node {
 	return &Node{
 		Kubelet: true, Now: time.Now, registry: r,
-		templates: map[string]agent.PodFile{}, manifests: map[string]agent.PodFile{}, waiting: map[string]agent.PodFile{},
-		aside:   map[string]agent.PodFile{},
-		records: map[string]digest.Digest{}, pins: map[agent.Pin]bool{}, lost: map[digest.Digest]bool{},
+		templates: map[string]node.PodFile{}, manifests: map[string]node.PodFile{}, waiting: map[string]node.PodFile{},
+		aside:   map[string]node.PodFile{},
+		records: map[string]digest.Digest{}, pins: map[release.Pin]bool{}, lost: map[digest.Digest]bool{},
 		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
-		hearers: map[chan agent.RuntimeEvent]bool{},
-		staged:  map[string]bool{}, disk: agent.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
+		hearers: map[chan watch.RuntimeEvent]bool{},
+		staged:  map[string]bool{}, disk: policy.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
 	}
 }
 
@@ -99,17 +102,17 @@ func (n *Node) PutPodManifest(name string, data []byte) {
 func (n *Node) PutBroken(name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.manifests[name] = agent.PodFile{Name: name, Err: err}
+	n.manifests[name] = node.PodFile{Name: name, Err: err}
 }
 
-func (n *Node) put(files map[string]agent.PodFile, name string, data []byte) {
+func (n *Node) put(files map[string]node.PodFile, name string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if data == nil {
 		delete(files, name)
 		return
 	}
-	files[name] = agent.PodFile{Name: name, Data: bytes.Clone(data)}
+	files[name] = node.PodFile{Name: name, Data: bytes.Clone(data)}
 }
 
 // PodManifest is a file of kubelet's directory, "" where there is none.
@@ -126,21 +129,21 @@ func (n *Node) WaitingFile(name string) string {
 	return string(n.waiting[name].Data)
 }
 
-// Templates answers as agent.PodFiles.
-func (n *Node) Templates(context.Context) ([]agent.PodFile, error) { return n.list(n.templates), nil }
+// Templates answers as node.PodFiles.
+func (n *Node) Templates(context.Context) ([]node.PodFile, error) { return n.list(n.templates), nil }
 
-// PodManifests answers as agent.PodFiles.
-func (n *Node) PodManifests(context.Context) ([]agent.PodFile, error) {
+// PodManifests answers as node.PodFiles.
+func (n *Node) PodManifests(context.Context) ([]node.PodFile, error) {
 	return n.list(n.manifests), nil
 }
 
-// Waiting answers as agent.PodFiles.
-func (n *Node) Waiting(context.Context) ([]agent.PodFile, error) { return n.list(n.waiting), nil }
+// Waiting answers as node.PodFiles.
+func (n *Node) Waiting(context.Context) ([]node.PodFile, error) { return n.list(n.waiting), nil }
 
-func (n *Node) list(files map[string]agent.PodFile) []agent.PodFile {
+func (n *Node) list(files map[string]node.PodFile) []node.PodFile {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var out []agent.PodFile
+	var out []node.PodFile
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f := files[name]
 		f.Data = bytes.Clone(f.Data)
@@ -149,21 +152,21 @@ func (n *Node) list(files map[string]agent.PodFile) []agent.PodFile {
 	return out
 }
 
-// Write answers as agent.PodFiles.
-func (n *Node) Write(_ context.Context, was agent.PodFile, data []byte) error {
+// Write answers as node.PodFiles.
+func (n *Node) Write(_ context.Context, was node.PodFile, data []byte) error {
 	n.mu.Lock()
 	if err := n.unchanged(was); err != nil {
 		n.mu.Unlock()
 		return err
 	}
-	n.manifests[was.Name] = agent.PodFile{Name: was.Name, Data: bytes.Clone(data)}
+	n.manifests[was.Name] = node.PodFile{Name: was.Name, Data: bytes.Clone(data)}
 	n.mu.Unlock()
 	n.changed()
 	return nil
 }
 
-// Remove answers as agent.PodFiles.
-func (n *Node) Remove(_ context.Context, was agent.PodFile) error {
+// Remove answers as node.PodFiles.
+func (n *Node) Remove(_ context.Context, was node.PodFile) error {
 	n.mu.Lock()
 	if err := n.unchanged(was); err != nil {
 		n.mu.Unlock()
@@ -175,15 +178,15 @@ func (n *Node) Remove(_ context.Context, was agent.PodFile) error {
 	return nil
 }
 
-func (n *Node) unchanged(was agent.PodFile) error {
+func (n *Node) unchanged(was node.PodFile) error {
 	is, ok := n.manifests[was.Name]
 	if ok != (was.Data != nil) || !bytes.Equal(is.Data, was.Data) {
-		return fmt.Errorf("%s: %w", was.Name, agent.ErrConflict)
+		return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
 	}
 	return nil
 }
 
-// Keep answers as agent.PodFiles.
+// Keep answers as node.PodFiles.
 func (n *Node) Keep(_ context.Context, name string, data []byte) error {
 	n.put(n.waiting, name, data)
 	return nil
@@ -223,12 +226,12 @@ func (n *Node) id(what string) string {
 }
 
 // Container is what runs as a container of a pod manifest.
-func (n *Node) Container(file, name string) (agent.Container, bool) {
+func (n *Node) Container(file, name string) (node.Container, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p, ok := n.pods[file]
 	if !ok || p.containers[name] == nil {
-		return agent.Container{}, false
+		return node.Container{}, false
 	}
 	return *p.containers[name], true
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// PodsUnderTest is an agent.Pods on a node where kubelet runs, and what a test
+// PodsUnderTest is an node.Pods on a node where kubelet runs, and what a test
 // does to that node.
 type PodsUnderTest struct {
-	Pods agent.Pods
+	Pods node.Pods
 	// Run makes a static pod run, with an init container and one other, both of
 	// the reference, under pull policy Always.
 	Run func(t *testing.T) RunningPod
 	// Move makes a new image and moves the reference to it; its image id.
-	Move func(t *testing.T, ref agent.Reference) digest.Digest
+	Move func(t *testing.T, ref release.Reference) digest.Digest
 	// Wait bounds how long kubelet may take; the world decides.
 	Wait time.Duration
 }
@@ -31,11 +32,11 @@ type PodsUnderTest struct {
 type RunningPod struct {
 	Name, Namespace string // as CRI shows it, with the node's name
 	Container, Init string
-	Ref             agent.Reference
+	Ref             release.Reference
 	Image           digest.Digest // image id
 }
 
-// TestPods asserts what an agent.Pods promises.
+// TestPods asserts what an node.Pods promises.
 func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 	for name, test := range map[string]func(*testing.T, PodsUnderTest){
 		"what runs is shown":                              podsShow,
@@ -50,9 +51,9 @@ func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 }
 
 // await returns the pod's container once it is as wanted.
-func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(agent.Container) bool) agent.Container {
+func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(node.Container) bool) node.Container {
 	t.Helper()
-	var found agent.Container
+	var found node.Container
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		all, _, err := s.Pods.Containers(t.Context())
 		require.NoError(c, err)
@@ -67,7 +68,7 @@ func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(
 	return found
 }
 
-func runs(c agent.Container) bool { return c.Running }
+func runs(c node.Container) bool { return c.Running }
 
 func podsShow(t *testing.T, s PodsUnderTest) {
 	p := s.Run(t)
@@ -77,7 +78,7 @@ func podsShow(t *testing.T, s PodsUnderTest) {
 	assert.False(t, c.StartedAt.IsZero())
 	assert.Equal(t, p.Image, c.Image)
 	assert.NotEmpty(t, c.Digests)
-	i := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running && !c.StartedAt.IsZero() })
+	i := s.await(t, p, p.Init, func(c node.Container) bool { return !c.Running && !c.StartedAt.IsZero() })
 	assert.Zero(t, i.ExitCode)
 	assert.Equal(t, p.Image, i.Image)
 	assert.Equal(t, c.Sandbox, i.Sandbox)
@@ -99,14 +100,14 @@ func podsFilesystem(t *testing.T, s PodsUnderTest) {
 func podsStop(t *testing.T, s PodsUnderTest) {
 	p := s.Run(t)
 	old := s.await(t, p, p.Container, runs)
-	init := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running })
+	init := s.await(t, p, p.Init, func(c node.Container) bool { return !c.Running })
 	image := s.Move(t, p.Ref)
 	require.NoError(t, s.Pods.Stop(t.Context(), old.ID, 5*time.Second))
-	next := s.await(t, p, p.Container, func(c agent.Container) bool { return c.Running && c.ID != old.ID })
+	next := s.await(t, p, p.Container, func(c node.Container) bool { return c.Running && c.ID != old.ID })
 	assert.Equal(t, image, next.Image)
 	assert.Equal(t, old.Sandbox, next.Sandbox)
 	assert.Greater(t, next.Restarts, old.Restarts)
-	again := s.await(t, p, p.Init, func(c agent.Container) bool { return !c.Running })
+	again := s.await(t, p, p.Init, func(c node.Container) bool { return !c.Running })
 	assert.Equal(t, init.ID, again.ID, "init containers do not run again")
 }
 
@@ -145,6 +146,6 @@ func podsPull(t *testing.T, s PodsUnderTest) {
 	assert.Equal(t, image, listed)
 	still := s.await(t, p, p.Container, runs)
 	assert.Equal(t, c.ID, still.ID, "a pull restarts nothing")
-	_, err = s.Pods.Pull(t.Context(), agent.Reference{Repository: p.Ref.Repository, Tag: "nobody"})
+	_, err = s.Pods.Pull(t.Context(), release.Reference{Repository: p.Ref.Repository, Tag: "nobody"})
 	require.Error(t, err)
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // imagesPruning are the promises of Prune, and of the mark that it goes by.
@@ -24,16 +26,16 @@ var imagesPruning = map[string]func(*testing.T, ImagesUnderTest){
 }
 
 // staged are the records that staging named a release.
-func (s ImagesUnderTest) staged(t *testing.T, r agent.Release) []agent.HeldImage {
+func (s ImagesUnderTest) staged(t *testing.T, r release.Release) []node.HeldImage {
 	t.Helper()
-	return s.held(t, func(h agent.HeldImage) bool { return h.Staged && h.Digest == r.Digest })
+	return s.held(t, func(h node.HeldImage) bool { return h.Staged && h.Digest == r.Digest })
 }
 
 func imagesMarked(t *testing.T, s ImagesUnderTest) {
 	long, byDigest := s.Publish(t), s.Publish(t)
 	byDigest.Long = ""
-	for _, r := range []agent.Release{long, byDigest} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	for _, r := range []release.Release{long, byDigest} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 		staged := s.staged(t, r)
 		require.Len(t, staged, 1)
 		assert.Equal(t, r.StagedName(), staged[0].Name)
@@ -47,15 +49,15 @@ func imagesPulledAnew(t *testing.T, s ImagesUnderTest) {
 		return
 	}
 	before, after := s.Publish(t), s.Publish(t)
-	name := func(r agent.Release) agent.Release { r.Tag = r.Long; return r }
+	name := func(r release.Release) release.Release { r.Tag = r.Long; return r }
 	s.PullFloating(t, name(before))
-	require.NoError(t, s.Images.Stage(t.Context(), before, agent.Terms{}))
-	require.NoError(t, s.Images.Stage(t.Context(), after, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), before, node.StageOptions{}))
+	require.NoError(t, s.Images.Stage(t.Context(), after, node.StageOptions{}))
 	s.PullFloating(t, after)
 	require.Len(t, s.staged(t, after), 1, "a pull of another name")
 	s.PullFloating(t, name(after))
-	for _, r := range []agent.Release{before, after} {
-		named := s.held(t, func(h agent.HeldImage) bool { return h.Name == r.StagedName() })
+	for _, r := range []release.Release{before, after} {
+		named := s.held(t, func(h node.HeldImage) bool { return h.Name == r.StagedName() })
 		require.Len(t, named, 1)
 		assert.False(t, named[0].Staged)
 		assert.Empty(t, named[0].Repository)
@@ -63,25 +65,26 @@ func imagesPulledAnew(t *testing.T, s ImagesUnderTest) {
 }
 
 // pulls reports whether staging a release would fetch anything.
-func (s ImagesUnderTest) pulls(t *testing.T, r agent.Release) bool {
+func (s ImagesUnderTest) pulls(t *testing.T, r release.Release) bool {
 	t.Helper()
 	asked := false
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{Room: func(context.Context, agent.Need) error {
+	check := func(context.Context, policy.SpaceNeeded) error {
 		asked = true
 		return nil
-	}}))
+	}
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{CheckSpace: check}))
 	return asked
 }
 
 func imagesPrune(t *testing.T, s ImagesUnderTest) {
 	old, next := s.Publish(t), s.Publish(t)
-	for _, r := range []agent.Release{old, next} {
-		require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	for _, r := range []release.Release{old, next} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	}
-	require.NoError(t, s.Images.Pins(t.Context(), []agent.Pin{pinOf(next)}))
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(next)}))
 	gone := s.staged(t, old)
 	require.NoError(t, s.Images.Prune(t.Context(), gone))
-	assert.Empty(t, s.held(t, func(h agent.HeldImage) bool { return h.Digest == old.Digest }))
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Digest == old.Digest }))
 	require.NoError(t, s.Images.Prune(t.Context(), gone), "what is gone already")
 	require.NoError(t, s.Images.Prune(t.Context(), nil))
 	assert.Len(t, s.staged(t, next), 1)
@@ -91,7 +94,7 @@ func imagesPrune(t *testing.T, s ImagesUnderTest) {
 
 func imagesPruneSeen(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	seen := s.staged(t, r)
 	require.Len(t, seen, 1)
 	seen[0].Digest = digest.FromString("what it named before")
@@ -101,9 +104,9 @@ func imagesPruneSeen(t *testing.T, s ImagesUnderTest) {
 
 func imagesPrunePinned(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	require.NoError(t, s.Images.Prune(t.Context(), s.staged(t, r)))
-	left := s.held(t, func(h agent.HeldImage) bool { return h.Digest == r.Digest })
+	left := s.held(t, func(h node.HeldImage) bool { return h.Digest == r.Digest })
 	require.Len(t, left, 1)
 	assert.True(t, left[0].Pin && left[0].Complete)
 	assert.False(t, s.pulls(t, r))
@@ -116,10 +119,10 @@ func imagesPruneForeign(t *testing.T, s ImagesUnderTest) {
 	}
 	r := s.Publish(t)
 	s.PullFloating(t, r)
-	require.NoError(t, s.Images.Stage(t.Context(), r, agent.Terms{}))
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
 	require.NoError(t, s.Images.Pins(t.Context(), nil))
 	require.NoError(t, s.Images.Prune(t.Context(), s.staged(t, r)))
-	floating := s.held(t, func(h agent.HeldImage) bool { return h.Name == r.Repository+":"+r.Tag })
+	floating := s.held(t, func(h node.HeldImage) bool { return h.Name == r.Repository+":"+r.Tag })
 	require.Len(t, floating, 1)
 	assert.Equal(t, r.Digest, floating[0].Digest)
 	assert.Equal(t, r.Config, floating[0].Config, "its content stays")

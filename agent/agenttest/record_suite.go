@@ -11,13 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // AnnouncerUnderTest is an agent.Announcer and the UI's side of it.
 type AnnouncerUnderTest struct {
 	Announcer agent.Announcer
 	// Read is what the UI sees.
-	Read func(t *testing.T) agent.Announcement
+	Read func(t *testing.T) status.Announcement
 	// SetBusy has another operation own the node, or end.
 	SetBusy func(t *testing.T, busy bool)
 	// Writes counts the writes so far; may be nil.
@@ -26,17 +29,17 @@ type AnnouncerUnderTest struct {
 
 // TestAnnouncer asserts what an agent.Announcer promises.
 func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
-	one := agent.Announcement{State: "staged", Updates: []agent.AnnouncedUpdate{
+	one := status.Announcement{State: "staged", Updates: []status.AnnouncedUpdate{
 		{
 			Image: "registry.suse.com/caasp/v4/etcd", Change: "rebuild",
 			From: "3.4.13-rev1-build1.1", To: "3.4.13-rev1-build1.2", Digest: digest.FromString("e"),
 		},
 		{Image: "registry.suse.com/caasp/v4/velum", Change: "convert", To: "4.0.0-rev1", Digest: digest.FromString("v")},
 	}}
-	none := agent.Announcement{State: "current"}
+	none := status.Announcement{State: "current"}
 	t.Run("what is announced is read, until it is announced anew", func(t *testing.T) {
 		s := open(t)
-		for _, a := range []agent.Announcement{one, none, one} {
+		for _, a := range []status.Announcement{one, none, one} {
 			require.NoError(t, s.Announcer.Announce(t.Context(), a))
 			got := s.Read(t)
 			assert.Equal(t, a.State, got.State)
@@ -63,7 +66,7 @@ func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
 		reason, err = s.Announcer.Busy(t.Context())
 		require.NoError(t, err)
 		assert.NotEmpty(t, reason)
-		require.ErrorIs(t, s.Announcer.Announce(t.Context(), none), agent.ErrHeld)
+		require.ErrorIs(t, s.Announcer.Announce(t.Context(), none), release.ErrHeld)
 		assert.Equal(t, "staged", s.Read(t).State)
 		s.SetBusy(t, false)
 		require.NoError(t, s.Announcer.Announce(t.Context(), none))
@@ -71,21 +74,21 @@ func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
 	})
 }
 
-// TestRecorder asserts what an agent.Recorder promises. open gives a recorder
+// TestRecorder asserts what an record.Recorder promises. open gives a recorder
 // on an empty disk, and a function for another one on the same disk: the next
 // start.
-func TestRecorder(t *testing.T, open func(t *testing.T) (r agent.Recorder, again func() agent.Recorder)) {
+func TestRecorder(t *testing.T, open func(t *testing.T) (r record.Recorder, again func() record.Recorder)) {
 	t.Run("an absent record is an empty one", func(t *testing.T) {
 		r, _ := open(t)
 		got, err := r.Load(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, agent.Record{}, got)
+		assert.Equal(t, record.Record{}, got)
 	})
 	t.Run("a record comes back as it went", func(t *testing.T) {
 		r, again := open(t)
 		want := FullRecord()
 		require.NoError(t, r.Save(t.Context(), want))
-		for _, r := range []agent.Recorder{r, again()} {
+		for _, r := range []record.Recorder{r, again()} {
 			got, err := r.Load(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, want, got)
@@ -96,49 +99,49 @@ func TestRecorder(t *testing.T, open func(t *testing.T) (r agent.Recorder, again
 		first := FullRecord()
 		require.NoError(t, r.Save(t.Context(), first))
 		next := FullRecord()
-		next.State, next.Approved = agent.StateHeld, nil
+		next.State, next.Approved = status.StateHeld, nil
 		require.NoError(t, r.Save(t.Context(), next))
-		next.Good["changed later"] = agent.Good{}
+		next.Good["changed later"] = record.Good{}
 		got, err := again().Load(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, agent.StateHeld, got.State)
+		assert.Equal(t, status.StateHeld, got.State)
 		assert.Nil(t, got.Approved)
 		assert.NotContains(t, got.Good, "changed later")
 	})
 	t.Run("a status can be published at any time", func(t *testing.T) {
 		r, _ := open(t)
-		require.NoError(t, r.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
+		require.NoError(t, r.Publish(t.Context(), status.Status{SchemaVersion: status.StatusSchemaVersion}))
 	})
 }
 
 // FullRecord is a record with something in each field.
-func FullRecord() agent.Record {
+func FullRecord() record.Record {
 	const repository = "registry.suse.com/caasp/v4/velum"
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	d := digest.FromString("d")
-	rel := agent.Release{
+	rel := release.Release{
 		Repository: repository, Tag: "4.0.0-rev1", Long: "4.0.0-rev1-build1.1", Digest: d,
-		Build: agent.Build{Config: digest.FromString("c"), Created: at, Size: 7, Version: "4.0.0"},
+		Build: release.Build{Config: digest.FromString("c"), Created: at, Size: 7, Version: "4.0.0"},
 	}
-	return agent.Record{
-		Version: agent.RecordVersion, State: agent.StateStaged, Since: at, LastCheck: at,
-		Releases: map[string]agent.Release{repository + "@" + d.String(): rel},
-		Lists: map[string]agent.TagList{repository: {
+	return record.Record{
+		Version: record.RecordVersion, State: status.StateStaged, Since: at, LastCheck: at,
+		Releases: map[string]release.Release{repository + "@" + d.String(): rel},
+		Lists: map[string]record.TagList{repository: {
 			At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Refused: "no",
 		}},
-		Sources: map[string]agent.SourceRecord{repository: {
+		Sources: map[string]record.SourceRecord{repository: {
 			Host: "h", Mirror: true, Insecure: true, LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
 		}},
-		Offers: map[string]agent.Remembered{
+		Offers: map[string]record.Answer{
 			"q": {At: at, Follow: rel, Newest: rel, Notes: []string{"n"}},
 			"r": {At: at, Refused: "not found", Gone: true},
 		},
 		Wrote: map[string]digest.Digest{"velum.yaml": d},
-		Good: map[string]agent.Good{"velum.yaml/velum": {
+		Good: map[string]record.Good{"velum.yaml/velum": {
 			Repository: repository, Running: d, Adopted: true,
-			Before: []agent.Pin{{Repository: repository, Digest: digest.FromString("p")}},
+			Before: []release.Pin{{Repository: repository, Digest: digest.FromString("p")}},
 		}},
-		Approved: map[string]agent.Approval{"velum.yaml": {At: at, Offer: "o"}},
-		Failed:   map[string]agent.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},
+		Approved: map[string]record.Approval{"velum.yaml": {At: at, Offer: "o"}},
+		Failed:   map[string]record.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},
 	}
 }

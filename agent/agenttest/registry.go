@@ -12,7 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -25,11 +26,11 @@ var ErrRefused = errors.New("connection refused")
 // Counts are the requests that a Registry was asked.
 type Counts struct{ Heads, Lists, Describes int }
 
-// Registry is an agent.Source in memory. Safe for concurrent use.
+// Registry is an source.Source in memory. Safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
-	tags    map[agent.Reference]digest.Digest
-	builds  map[string]agent.Build // by repository@digest
+	tags    map[release.Reference]digest.Digest
+	builds  map[string]release.Build // by repository@digest
 	configs map[digest.Digest]digest.Digest
 	foreign map[digest.Digest]bool // not for this platform
 	counts  Counts
@@ -40,23 +41,23 @@ type Registry struct {
 	OnAsk func(what, name string)
 }
 
-var _ agent.Source = (*Registry)(nil)
+var _ source.Source = (*Registry)(nil)
 
 // NewRegistry is an empty registry.
 func NewRegistry() *Registry {
 	return &Registry{
-		tags: map[agent.Reference]digest.Digest{}, builds: map[string]agent.Build{},
+		tags: map[release.Reference]digest.Digest{}, builds: map[string]release.Build{},
 		configs: map[digest.Digest]digest.Digest{}, foreign: map[digest.Digest]bool{},
 	}
 }
 
 // Publish makes a new image and moves all the tags to it.
-func (r *Registry) Publish(repository string, names ...string) agent.Release {
+func (r *Registry) Publish(repository string, names ...string) release.Release {
 	r.mu.Lock()
 	r.made++
 	n := r.made
 	r.mu.Unlock()
-	return r.PublishBuild(repository, agent.Build{
+	return r.PublishBuild(repository, release.Build{
 		Config: digest.FromString(fmt.Sprintf("config %d", n)), Size: int64(n),
 		Created: time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC),
 	}, names...)
@@ -64,15 +65,15 @@ func (r *Registry) Publish(repository string, names ...string) agent.Release {
 
 // PublishBuild makes a new manifest of the given build: of one that is there
 // already, it is an image whose content did not change.
-func (r *Registry) PublishBuild(repository string, b agent.Build, names ...string) agent.Release {
+func (r *Registry) PublishBuild(repository string, b release.Build, names ...string) release.Release {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.made++
-	rel := agent.Release{Repository: repository, Build: b, Digest: digest.FromString(fmt.Sprintf("manifest %d", r.made))}
+	rel := release.Release{Repository: repository, Build: b, Digest: digest.FromString(fmt.Sprintf("manifest %d", r.made))}
 	r.builds[repository+"@"+rel.Digest.String()] = b
 	r.configs[rel.Digest] = b.Config
 	for _, name := range names {
-		r.tags[agent.Reference{Repository: repository, Tag: name}] = rel.Digest
+		r.tags[release.Reference{Repository: repository, Tag: name}] = rel.Digest
 		switch t, _ := tags.Parse(name); {
 		case t.Form() == tags.Long:
 			rel.Long = name
@@ -87,7 +88,7 @@ func (r *Registry) PublishBuild(repository string, b agent.Build, names ...strin
 }
 
 // Release publishes a build as OBS does: short, intermediate and long tag.
-func (r *Registry) Release(repository, app string, rev int, build string) agent.Release {
+func (r *Registry) Release(repository, app string, rev int, build string) release.Release {
 	intermediate := fmt.Sprintf("%s-rev%d", app, rev)
 	return r.Publish(repository, app, intermediate, intermediate+"-build"+build)
 }
@@ -96,14 +97,14 @@ func (r *Registry) Release(repository, app string, rev int, build string) agent.
 func (r *Registry) Tag(repository, tag string, d digest.Digest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tags[agent.Reference{Repository: repository, Tag: tag}] = d
+	r.tags[release.Reference{Repository: repository, Tag: tag}] = d
 }
 
 // Retract takes a tag away.
 func (r *Registry) Retract(repository, tag string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.tags, agent.Reference{Repository: repository, Tag: tag})
+	delete(r.tags, release.Reference{Repository: repository, Tag: tag})
 }
 
 // Vanish deletes a digest and leaves the tags that name it, as OBS does where
@@ -152,21 +153,21 @@ func (r *Registry) Counts() Counts {
 	return c
 }
 
-// Resolve answers as agent.Source.
-func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+// Resolve answers as source.Source.
+func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Heads++ }, "resolve", ref.String(), ref.Repository); err != nil {
-		return agent.Resolved{}, err
+		return release.Resolved{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, ok := r.tags[ref]
 	if !ok {
-		return agent.Resolved{}, notFound(ref.Repository, ref.Tag)
+		return release.Resolved{}, notFound(ref.Repository, ref.Tag)
 	}
-	return agent.Resolved{Digest: d, Host: Host}, nil
+	return release.Resolved{Digest: d, Host: Host}, nil
 }
 
-// Tags answers as agent.Source.
+// Tags answers as source.Source.
 func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Lists++ }, "tags", repository, repository); err != nil {
 		return nil, err
@@ -189,19 +190,19 @@ func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error
 	return names, nil
 }
 
-// Describe answers as agent.Source.
-func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+// Describe answers as source.Source.
+func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Describes++ }, "describe", d.String(), repository); err != nil {
-		return agent.Build{}, err
+		return release.Build{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, ok := r.builds[repository+"@"+d.String()]
 	switch {
 	case !ok:
-		return agent.Build{}, notFound(repository, d.String())
+		return release.Build{}, notFound(repository, d.String())
 	case r.foreign[d]:
-		return agent.Build{}, fmt.Errorf("%s@%s: %w", repository, d, agent.ErrPlatform)
+		return release.Build{}, fmt.Errorf("%s@%s: %w", repository, d, release.ErrPlatform)
 	}
 	return b, nil
 }
@@ -223,10 +224,10 @@ func (r *Registry) asked(ctx context.Context, count func(*Counts), what, name, r
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*agent.SourceError](err); ok {
+	if _, ok := errors.AsType[*release.SourceError](err); ok {
 		return err
 	}
-	return &agent.SourceError{Repository: repository, Host: Host, Err: err}
+	return &release.SourceError{Repository: repository, Host: Host, Err: err}
 }
 
 // serves reports why a digest cannot be pulled; nil: it can.
@@ -238,21 +239,21 @@ func (r *Registry) serves(repository string, d digest.Digest) error {
 	case r.down != nil:
 		return r.down
 	case !ok:
-		return agent.ErrNotFound
+		return release.ErrNotFound
 	case r.foreign[d]:
-		return agent.ErrPlatform
+		return release.ErrPlatform
 	}
 	return nil
 }
 
 func notFound(repository, what string) error {
-	return &agent.SourceError{
-		Repository: repository, Host: Host, Status: 404, Err: fmt.Errorf("%s: %w", what, agent.ErrNotFound),
+	return &release.SourceError{
+		Repository: repository, Host: Host, Status: 404, Err: fmt.Errorf("%s: %w", what, release.ErrNotFound),
 	}
 }
 
 // Restore brings back a digest that has vanished.
-func (r *Registry) Restore(repository string, d digest.Digest, b agent.Build) digest.Digest {
+func (r *Registry) Restore(repository string, d digest.Digest, b release.Build) digest.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.builds[repository+"@"+d.String()] = b

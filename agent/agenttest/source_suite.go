@@ -10,17 +10,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
-// SourceUnderTest is an agent.Source and what a test does to the world behind
+// SourceUnderTest is an source.Source and what a test does to the world behind
 // it. A function may be nil where the world cannot do it.
 type SourceUnderTest struct {
-	Source     agent.Source
+	Source     source.Source
 	Repository string // nothing has been published in it yet
 	// Publish makes a new image for the node's platform under the tags, and
 	// returns what Describe must say of it.
-	Publish func(t *testing.T, tags ...string) (digest.Digest, agent.Build)
+	Publish func(t *testing.T, tags ...string) (digest.Digest, release.Build)
 	// PublishForeign makes an image for another platform.
 	PublishForeign func(t *testing.T, tags ...string) digest.Digest
 	// Retract takes a tag away.
@@ -29,7 +30,7 @@ type SourceUnderTest struct {
 	Down func(t *testing.T)
 }
 
-// TestSource asserts what an agent.Source promises.
+// TestSource asserts what an source.Source promises.
 func TestSource(t *testing.T, open func(t *testing.T) SourceUnderTest) {
 	for name, test := range map[string]func(*testing.T, SourceUnderTest){
 		"a tag names what was published under it":        sourceResolves,
@@ -46,9 +47,9 @@ func TestSource(t *testing.T, open func(t *testing.T) SourceUnderTest) {
 	}
 }
 
-func (s SourceUnderTest) resolve(t *testing.T, tag string) (agent.Resolved, error) {
+func (s SourceUnderTest) resolve(t *testing.T, tag string) (release.Resolved, error) {
 	t.Helper()
-	return s.Source.Resolve(t.Context(), agent.Reference{Repository: s.Repository, Tag: tag})
+	return s.Source.Resolve(t.Context(), release.Reference{Repository: s.Repository, Tag: tag})
 }
 
 func sourceResolves(t *testing.T, s SourceUnderTest) {
@@ -77,16 +78,16 @@ func sourceMisses(t *testing.T, s SourceUnderTest) {
 			s.Publish(t, "1.0.0")
 		}
 		_, err := s.resolve(t, "9.9.9")
-		require.ErrorIs(t, err, agent.ErrNotFound, "published: %v", published)
+		require.ErrorIs(t, err, release.ErrNotFound, "published: %v", published)
 		assert.Contains(t, err.Error(), s.Repository)
 		_, err = s.Source.Describe(t.Context(), s.Repository, digest.FromString("nobody"))
-		require.ErrorIs(t, err, agent.ErrNotFound)
+		require.ErrorIs(t, err, release.ErrNotFound)
 	}
 }
 
 func sourceLists(t *testing.T, s SourceUnderTest) {
 	_, err := s.Source.Tags(t.Context(), s.Repository)
-	require.ErrorIs(t, err, agent.ErrNotFound, "a repository that is not there")
+	require.ErrorIs(t, err, release.ErrNotFound, "a repository that is not there")
 	s.Publish(t, "1.0.0", "latest")
 	s.Publish(t, "1.0.0", "1.0.1")
 	got, err := s.Source.Tags(t.Context(), s.Repository)
@@ -115,8 +116,8 @@ func sourceForeign(t *testing.T, s SourceUnderTest) {
 	require.NoError(t, err)
 	assert.Equal(t, d, r.Digest)
 	_, err = s.Source.Describe(t.Context(), s.Repository, d)
-	require.ErrorIs(t, err, agent.ErrPlatform)
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrPlatform)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 }
 
 func sourceRetracts(t *testing.T, s SourceUnderTest) {
@@ -126,7 +127,7 @@ func sourceRetracts(t *testing.T, s SourceUnderTest) {
 	d, _ := s.Publish(t, "1.0.0", "1.0.0-rev1")
 	s.Retract(t, "1.0.0-rev1")
 	_, err := s.resolve(t, "1.0.0-rev1")
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	_, err = s.Source.Describe(t.Context(), s.Repository, d)
 	require.NoError(t, err)
 }
@@ -142,8 +143,8 @@ func sourceDown(t *testing.T, s SourceUnderTest) {
 	_, describe := s.Source.Describe(t.Context(), s.Repository, d)
 	for what, err := range map[string]error{"resolve": resolve, "list": list, "describe": describe} {
 		require.Error(t, err, what)
-		assert.NotErrorIs(t, err, agent.ErrNotFound, "%s: away is not the same as gone", what)
-		se, ok := errors.AsType[*agent.SourceError](err)
+		assert.NotErrorIs(t, err, release.ErrNotFound, "%s: away is not the same as gone", what)
+		se, ok := errors.AsType[*release.SourceError](err)
 		require.True(t, ok, "%s: %v: says neither repository nor host", what, err)
 		assert.Equal(t, s.Repository, se.Repository)
 	}
@@ -151,7 +152,7 @@ func sourceDown(t *testing.T, s SourceUnderTest) {
 
 func sourceEnds(t *testing.T, s SourceUnderTest) {
 	s.Publish(t, "1.0.0")
-	_, err := s.Source.Resolve(ended(t), agent.Reference{Repository: s.Repository, Tag: "1.0.0"})
+	_, err := s.Source.Resolve(ended(t), release.Reference{Repository: s.Repository, Tag: "1.0.0"})
 	require.Error(t, err)
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 }

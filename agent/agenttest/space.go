@@ -9,11 +9,12 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// Filesystem answers as agent.Pods.
-func (n *Node) Filesystem(context.Context) (agent.Filesystem, error) {
+// Filesystem answers as node.Pods.
+func (n *Node) Filesystem(context.Context) (policy.Filesystem, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.disk, n.Unmeasured
@@ -33,8 +34,8 @@ func (n *Node) Hold(name string, d digest.Digest) {
 	n.records[name] = d
 }
 
-// Prune answers as agent.Images.
-func (n *Node) Prune(_ context.Context, gone []agent.HeldImage) error {
+// Prune answers as node.Images.
+func (n *Node) Prune(_ context.Context, gone []node.HeldImage) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range gone {

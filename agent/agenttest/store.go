@@ -11,37 +11,40 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Held answers as agent.Images.
-func (n *Node) Held(context.Context) ([]agent.HeldImage, error) {
+// Held answers as node.Images.
+func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unseen != nil {
 		return nil, n.unseen
 	}
-	var out []agent.HeldImage
+	var out []node.HeldImage
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		d := n.records[name]
-		h := agent.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name]}
+		h := node.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name]}
 		if h.Staged {
 			h.Repository = repositoryOf(name)
 		}
 		out = append(out, h)
 	}
 	for pin := range n.pins {
-		out = append(out, agent.HeldImage{
+		out = append(out, node.HeldImage{
 			Name: "pin/" + pin.Repository + "@" + pin.Digest.String(), Digest: pin.Digest, Pin: true,
 			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.config(pin.Digest),
 		})
 	}
-	slices.SortFunc(out, func(a, b agent.HeldImage) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b node.HeldImage) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-// Stage answers as agent.Images.
-func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
+// Stage answers as node.Images.
+func (n *Node) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -63,18 +66,18 @@ func (n *Node) Stage(ctx context.Context, r agent.Release, t agent.Terms) error 
 	if name := r.StagedName(); !there || n.records[name] != r.Digest {
 		n.records[name], n.staged[name] = r.Digest, true // what somebody else named so stays theirs
 	}
-	n.pins[agent.Pin{Repository: r.Repository, Digest: r.Digest}] = true
+	n.pins[release.Pin{Repository: r.Repository, Digest: r.Digest}] = true
 	n.mu.Unlock()
 	if t.Progress != nil {
-		t.Progress(agent.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
+		t.Progress(status.Progress{Reference: r.StagedName(), Phase: "done", Done: r.Size, Total: r.Size})
 	}
 	return nil
 }
 
 // pullFor asks for room and fetches.
-func (n *Node) pullFor(ctx context.Context, r agent.Release, t agent.Terms) error {
-	if t.Room != nil {
-		if err := t.Room(ctx, agent.Need{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
+func (n *Node) pullFor(ctx context.Context, r release.Release, t node.StageOptions) error {
+	if t.CheckSpace != nil {
+		if err := t.CheckSpace(ctx, policy.SpaceNeeded{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
 			return err
 		}
 	}
@@ -97,13 +100,13 @@ func (n *Node) fetch(repository string, d digest.Digest) error {
 	return nil
 }
 
-// Name answers as agent.Images.
-func (n *Node) Name(_ context.Context, p agent.Pin) error {
+// Name answers as node.Images.
+func (n *Node) Name(_ context.Context, p release.Pin) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	name := agent.Release{Repository: p.Repository, Digest: p.Digest}.StagedName()
+	name := release.Release{Repository: p.Repository, Digest: p.Digest}.StagedName()
 	if !n.holds(p.Digest) || n.lost[p.Digest] {
-		return fmt.Errorf("%s: %w", name, agent.ErrNotFound)
+		return fmt.Errorf("%s: %w", name, release.ErrNotFound)
 	}
 	if n.records[name] != p.Digest {
 		n.records[name], n.staged[name] = p.Digest, true
@@ -111,11 +114,11 @@ func (n *Node) Name(_ context.Context, p agent.Pin) error {
 	return nil
 }
 
-// Pins answers as agent.Images.
-func (n *Node) Pins(_ context.Context, want []agent.Pin) error {
+// Pins answers as node.Images.
+func (n *Node) Pins(_ context.Context, want []release.Pin) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := map[agent.Pin]bool{}
+	next := map[release.Pin]bool{}
 	for _, p := range want {
 		if n.holds(p.Digest) {
 			next[p] = true
@@ -181,7 +184,7 @@ func (n *Node) Collect() {
 func (n *Node) Pinned(repository string, d digest.Digest) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pins[agent.Pin{Repository: repository, Digest: d}]
+	return n.pins[release.Pin{Repository: repository, Digest: d}]
 }
 
 // Fetched counts the pulls that had to ask the registry for content.

@@ -8,10 +8,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/stage"
 )
 
-// Verifier is an agent.Verifier in memory.
+// Verifier is an stage.Verifier in memory.
 type Verifier struct {
 	mu     sync.Mutex
 	key    string
@@ -20,7 +21,7 @@ type Verifier struct {
 	asked  int
 }
 
-var _ agent.Verifier = (*Verifier)(nil)
+var _ stage.Verifier = (*Verifier)(nil)
 
 // NewVerifier has one key.
 func NewVerifier(key string) *Verifier {
@@ -57,8 +58,8 @@ func (v *Verifier) Asked() int {
 	return n
 }
 
-// Verify answers as agent.Verifier.
-func (v *Verifier) Verify(_ context.Context, r agent.Release) (string, error) {
+// Verify answers as stage.Verifier.
+func (v *Verifier) Verify(_ context.Context, r release.Release) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.asked++
@@ -67,14 +68,14 @@ func (v *Verifier) Verify(_ context.Context, r agent.Release) (string, error) {
 	case v.away != nil:
 		return "", v.away
 	case !signed:
-		return "", agent.ErrUnsigned
+		return "", release.ErrUnsigned
 	case by != v.key:
-		return "", agent.ErrForged
+		return "", release.ErrForged
 	}
 	return by, nil
 }
 
-// Keys answers as agent.Verifier.
+// Keys answers as stage.Verifier.
 func (v *Verifier) Keys(context.Context) ([]string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

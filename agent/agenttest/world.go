@@ -12,6 +12,11 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/stage"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // World is a node, its registry, its announcer and its disk.
@@ -21,9 +26,9 @@ type World struct {
 	Grain    *Grain
 	Disk     *Disk
 	Clock    *Clock
-	Policy   agent.Policy
-	Verifier agent.Verifier // nil: nobody verifies
-	Against  []agent.Hold   // what the node has against a restart
+	Policy   policy.Policy
+	Verifier stage.Verifier // nil: nobody verifies
+	Against  []status.Hold  // what the node has against a restart
 	// AskedAgainst counts the questions for it.
 	AskedAgainst int
 }
@@ -36,8 +41,8 @@ func NewWorld() *World {
 	node.Now = clock.Now
 	return &World{
 		Registry: registry, Node: node, Grain: &Grain{}, Disk: &Disk{}, Clock: clock,
-		Policy: agent.Policy{
-			Together: 2, Prune: agent.Prune{Keep: 1},
+		Policy: policy.Policy{
+			Together: 2, Prune: policy.Prune{Keep: 1},
 			PullPolicy: "Always", ListEvery: 24 * time.Hour, ApplyTimeout: time.Minute,
 		},
 	}
@@ -56,7 +61,7 @@ func (w *World) Agent() *agent.Agent {
 // against is an agent.Preconditions as the test wants it.
 type against struct{ world *World }
 
-func (a against) Holds(context.Context) []agent.Hold {
+func (a against) Holds(context.Context) []status.Hold {
 	a.world.AskedAgainst++
 	return slices.Clone(a.world.Against)
 }
@@ -84,7 +89,7 @@ func (c *Clock) Add(d time.Duration) {
 // Grain is an agent.Announcer in memory.
 type Grain struct {
 	mu    sync.Mutex
-	last  agent.Announcement
+	last  status.Announcement
 	busy  string
 	fail  error
 	wrote int
@@ -93,14 +98,14 @@ type Grain struct {
 var _ agent.Announcer = (*Grain)(nil)
 
 // Announce answers as agent.Announcer.
-func (g *Grain) Announce(_ context.Context, a agent.Announcement) error {
+func (g *Grain) Announce(_ context.Context, a status.Announcement) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.fail != nil:
 		return g.fail
 	case g.busy != "":
-		return fmt.Errorf("%w: %s", agent.ErrHeld, g.busy)
+		return fmt.Errorf("%w: %s", release.ErrHeld, g.busy)
 	}
 	if a.State != g.last.State || a.Reason != g.last.Reason || !slices.Equal(a.Updates, g.last.Updates) {
 		g.wrote++
@@ -139,13 +144,13 @@ func (g *Grain) Writes() int {
 }
 
 // Last is what was announced last.
-func (g *Grain) Last() agent.Announcement {
+func (g *Grain) Last() status.Announcement {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.last
 }
 
-// Disk is an agent.Recorder in memory. It keeps JSON, as a disk does: nothing
+// Disk is an record.Recorder in memory. It keeps JSON, as a disk does: nothing
 // is shared with the agent that wrote it.
 type Disk struct {
 	mu     sync.Mutex
@@ -155,21 +160,21 @@ type Disk struct {
 	saves  int
 }
 
-var _ agent.Recorder = (*Disk)(nil)
+var _ record.Recorder = (*Disk)(nil)
 
-// Load answers as agent.Recorder.
-func (d *Disk) Load(context.Context) (agent.Record, error) {
+// Load answers as record.Recorder.
+func (d *Disk) Load(context.Context) (record.Record, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var r agent.Record
+	var r record.Record
 	if d.fail != nil || d.record == nil {
 		return r, d.fail
 	}
 	return r, json.Unmarshal(d.record, &r)
 }
 
-// Save answers as agent.Recorder.
-func (d *Disk) Save(ctx context.Context, r agent.Record) error {
+// Save answers as record.Recorder.
+func (d *Disk) Save(ctx context.Context, r record.Record) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -179,14 +184,14 @@ func (d *Disk) Save(ctx context.Context, r agent.Record) error {
 		return d.fail
 	}
 	d.saves++
-	r.Version = agent.RecordVersion
+	r.Version = record.RecordVersion
 	var err error
 	d.record, err = json.Marshal(r)
 	return err
 }
 
-// Publish answers as agent.Recorder.
-func (d *Disk) Publish(_ context.Context, s agent.Status) error {
+// Publish answers as record.Recorder.
+func (d *Disk) Publish(_ context.Context, s status.Status) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
@@ -37,7 +37,7 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
   image-update-agent apply private.yaml --output json`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, onProgress func(agent.Progress)) ([]statuspage.Outcome, error) {
+			do := func(c *api.Client, onProgress func(status.Progress)) ([]statuspage.Outcome, error) {
 				var diffs map[string]string
 				if diff {
 					var err error
@@ -98,7 +98,7 @@ to return to, 4 held (the reason is shown).`,
 		Args:              imagesOrAll(&all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, onProgress func(agent.Progress)) ([]statuspage.Outcome, error) {
+			do := func(c *api.Client, onProgress func(status.Progress)) ([]statuspage.Outcome, error) {
 				out, err := c.Rollback(cmd.Context(), api.Which{Images: args, All: all}, onProgress)
 				return statuspage.Outcomes(out, nil), err
 			}
@@ -112,7 +112,7 @@ to return to, 4 held (the reason is shown).`,
 // outcomesOf has the daemon do what restarts pods, with its progress shown, and
 // prints what became of each.
 func (a *app) outcomesOf(
-	none string, do func(*api.Client, func(agent.Progress)) ([]statuspage.Outcome, error),
+	none string, do func(*api.Client, func(status.Progress)) ([]statuspage.Outcome, error),
 ) error {
 	daemon, err := a.daemonClient()
 	if err != nil {
@@ -134,11 +134,11 @@ func (a *app) outcomesOf(
 // all.
 func endOfOutcomes(out []statuspage.Outcome) error {
 	switch statuspage.Worst(out) {
-	case agent.ResultFailed:
+	case status.ResultFailed:
 		return exitError{exitFailed}
-	case agent.ResultHeld:
+	case status.ResultHeld:
 		return exitError{exitHeld}
-	case agent.ResultNothing:
+	case status.ResultNothing:
 		return exitError{exitNothing}
 	default:
 		return nil

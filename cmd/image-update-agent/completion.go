@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // completeFiles has files completed for the global flags that name one, and nowhere
@@ -32,7 +32,7 @@ func values(cmd *cobra.Command, flag string, all ...string) {
 // repository, the repository, the pod manifest. It asks no daemon: the last status
 // is in a file.
 func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	var last agent.Status
+	var last status.Status
 	settings, err := a.settings()
 	if err == nil {
 		last, err = settings.lastStatus()
@@ -45,7 +45,7 @@ func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]s
 
 // imageNames are the names in a status that begin so, without those that stand
 // there already. Sorted.
-func imageNames(s agent.Status, args []string, begun string) []string {
+func imageNames(s status.Status, args []string, begun string) []string {
 	names := map[string]bool{}
 	for _, i := range s.Images {
 		names[i.Image], names[path.Base(i.Image)] = true, true

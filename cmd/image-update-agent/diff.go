@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -26,7 +26,7 @@ func (a *app) diff(s settings, file string, wanted []byte) (string, error) {
 
 // waitingDiffs are the differences of the rendered files that wait for an approval of
 // the named images, or of all, by pod manifest.
-func (a *app) waitingDiffs(s settings, status agent.Status, names []string) (map[string]string, error) {
+func (a *app) waitingDiffs(s settings, status status.Status, names []string) (map[string]string, error) {
 	diffs := map[string]string{}
 	for _, pod := range status.PodManifests {
 		isNamed := func(name string) bool { return isOf(status, pod, name) }
@@ -48,8 +48,8 @@ func (a *app) waitingDiffs(s settings, status agent.Status, names []string) (map
 }
 
 // isOf reports whether a person's name of an image, or of a file, is that of a pod manifest.
-func isOf(s agent.Status, pod agent.PodStatus, name string) bool {
-	return pod.PodManifest == name || slices.ContainsFunc(s.Images, func(i agent.ImageStatus) bool {
+func isOf(s status.Status, pod status.PodStatus, name string) bool {
+	return pod.PodManifest == name || slices.ContainsFunc(s.Images, func(i status.ImageStatus) bool {
 		return i.PodManifest == pod.PodManifest && (i.Image == name || strings.HasSuffix(i.Image, "/"+name))
 	})
 }

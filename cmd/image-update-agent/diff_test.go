@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -35,9 +36,9 @@ func TestDiffShowsWhatAnApplyChanges(t *testing.T) {
 	write(rendered, "velum.yaml", "image: r/velum:1.0.0-rev2\nimagePullPolicy: Always\n")
 	write(rendered, "new.yaml", "image: r/new:1.0.0-rev1\n")
 	write(disk, "etcd.yaml", before)
-	status := agent.Status{
-		Images: []agent.ImageStatus{{Image: "r/velum", PodManifest: "velum.yaml"}, {Image: "r/new", PodManifest: "new.yaml"}},
-		PodManifests: []agent.PodStatus{
+	status := status.Status{
+		Images: []status.ImageStatus{{Image: "r/velum", PodManifest: "velum.yaml"}, {Image: "r/new", PodManifest: "new.yaml"}},
+		PodManifests: []status.PodStatus{
 			{PodManifest: "etcd.yaml"},
 			{PodManifest: "new.yaml", Waiting: true},
 			{PodManifest: "velum.yaml", Waiting: true},
@@ -74,22 +75,22 @@ type writer struct {
 	disk string
 }
 
-func (w writer) Status() agent.Status {
-	return agent.Status{SchemaVersion: agent.StatusSchemaVersion, PodManifests: []agent.PodStatus{
+func (w writer) Status() status.Status {
+	return status.Status{SchemaVersion: status.StatusSchemaVersion, PodManifests: []status.PodStatus{
 		{PodManifest: "etcd.yaml"}, {PodManifest: "velum.yaml", Waiting: true},
 	}}
 }
 
-func (w writer) Apply(context.Context, []string, bool, func(agent.Progress)) ([]agent.Outcome, error) {
+func (w writer) Apply(context.Context, []string, bool, func(status.Progress)) ([]status.Outcome, error) {
 	err := os.WriteFile(w.disk, []byte(offeredImage), 0o600)
-	return []agent.Outcome{
-		{PodManifest: "etcd.yaml", Result: agent.ResultNothing},
-		{PodManifest: "velum.yaml", Change: "revision", Result: agent.ResultApplied},
+	return []status.Outcome{
+		{PodManifest: "etcd.yaml", Result: status.ResultNothing},
+		{PodManifest: "velum.yaml", Change: "revision", Result: status.ResultApplied},
 	}, err
 }
 
-func (w writer) Rollback(context.Context, []string, func(agent.Progress)) ([]agent.Outcome, error) {
-	return []agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultBack}}, nil
+func (w writer) Rollback(context.Context, []string, func(status.Progress)) ([]status.Outcome, error) {
+	return []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultBack}}, nil
 }
 
 // waitingNode is a node with a daemon on which velum.yaml waits for an approval.
@@ -157,7 +158,7 @@ func TestRollbackHasNoDifference(t *testing.T) {
 func TestPlanHasItsDifferences(t *testing.T) {
 	t.Parallel()
 	root := waitingNode(t)
-	plan := agent.Plan{Pods: []agent.PodPlan{{File: "etcd.yaml"}, {File: "velum.yaml", Wanted: []byte(offeredImage)}}}
+	plan := plan.Plan{Pods: []plan.PodPlan{{File: "etcd.yaml"}, {File: "velum.yaml", Wanted: []byte(offeredImage)}}}
 	shown := func(output string) string {
 		var out bytes.Buffer
 		a := newApp(streams{out: &out, err: &out})

@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 )
 
@@ -48,14 +49,14 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	return doctor.Examine(ctx, doctor.Node{
 		Settings: s.Settings, Files: c.Files, Root: s.root, Bus: s.systemBus(), Version: version,
 		SaltCall: s.saltRefresh(a), HookProgram: s.hookProgram(a),
-		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (agent.Plan, error) {
+		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap
 			w, err := a.wire(ctx, s, quietLog())
 			if err != nil {
-				return agent.Plan{}, err
+				return plan.Plan{}, err
 			}
 			defer w.close()
-			return w.agent.Plan(ctx, agent.PollDue)
+			return w.agent.Plan(ctx, source.PollDue)
 		},
 	})
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -42,11 +44,11 @@ func (e configError) Unwrap() error { return e.error }
 type exitError struct{ code int }
 
 // endOf is how `check` and `run --once` end: as the node is afterwards.
-func endOf(s agent.State) error {
+func endOf(s status.State) error {
 	switch s {
-	case agent.StateFailed, agent.StateStale, agent.StateUnchecked:
+	case status.StateFailed, status.StateStale, status.StateUnchecked:
 		return exitError{exitFailed}
-	case agent.StateHeld:
+	case status.StateHeld:
 		return exitError{exitHeld}
 	default:
 		return nil
@@ -75,7 +77,7 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	switch {
 	case isUsage(err):
 		return exitUsage
-	case errors.Is(err, agent.ErrHeld):
+	case errors.Is(err, release.ErrHeld):
 		return exitHeld
 	default:
 		return exitFailed
@@ -84,7 +86,7 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 
 func isUsage(err error) bool {
 	_, ok := errors.AsType[usageError](err)
-	return ok || isConfig(err) || errors.Is(err, agent.ErrUnknownImage)
+	return ok || isConfig(err) || errors.Is(err, plan.ErrUnknownImage)
 }
 
 func isConfig(err error) bool {
@@ -98,7 +100,7 @@ func hint(verb *cobra.Command, err error) string {
 	switch {
 	case isMissing:
 		return "give the tags with --set " + strings.Join(missing.Repositories, "=TAG --set ") + "=TAG"
-	case errors.Is(err, agent.ErrUnknownImage):
+	case errors.Is(err, plan.ErrUnknownImage):
 		return "`image-update-agent status` lists the images that are followed"
 	case errors.Is(err, state.ErrLocked):
 		return "a daemon runs already: use `image-update-agent check`, or stop it first"

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 )
 
@@ -28,7 +30,7 @@ type salt struct {
 	wrote func(context.Context) // called when the file has changed
 }
 
-func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
+func (s salt) Announce(ctx context.Context, a status.Announcement) error {
 	g := grains.Grain{
 		Available: len(a.Updates) > 0, State: a.State, Reason: a.Reason, Count: len(a.Updates), Velum: s.velum,
 	}
@@ -51,7 +53,7 @@ func (s salt) Announce(ctx context.Context, a agent.Announcement) error {
 func announced(err error) error {
 	switch {
 	case errors.Is(err, grains.ErrHeld):
-		return fmt.Errorf("%w: %w", agent.ErrHeld, err)
+		return fmt.Errorf("%w: %w", release.ErrHeld, err)
 	case errors.Is(err, grains.ErrNoSalt):
 		return nil // a node without Salt has no grains
 	default:
@@ -65,7 +67,7 @@ func (s salt) Busy(ctx context.Context) (string, error) { return s.store.Busy(ct
 // was not.
 type silent struct{ store *grains.Store }
 
-func (s silent) Announce(ctx context.Context, _ agent.Announcement) error {
+func (s silent) Announce(ctx context.Context, _ status.Announcement) error {
 	err := s.store.Withdraw(ctx)
 	if errors.Is(err, grains.ErrRefused) {
 		return nil // what we cannot read is not ours, and turned off

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 )
@@ -35,7 +35,7 @@ func TestSaltConforms(t *testing.T) {
 		}
 		return agenttest.AnnouncerUnderTest{
 			Announcer: salt{grains.New("/", path, slog.New(slog.DiscardHandler)), false, func(context.Context) {}},
-			Read:      func(t *testing.T) agent.Announcement { t.Helper(); return readGrain(t, read(t)) },
+			Read:      func(t *testing.T) status.Announcement { t.Helper(); return readGrain(t, read(t)) },
 			SetBusy: func(t *testing.T, on bool) {
 				t.Helper()
 				text := strings.ReplaceAll(read(t), busy, "")
@@ -49,16 +49,16 @@ func TestSaltConforms(t *testing.T) {
 }
 
 // readGrain reads the grains as the admin's UI gets them.
-func readGrain(t *testing.T, text string) agent.Announcement {
+func readGrain(t *testing.T, text string) status.Announcement {
 	t.Helper()
 	var g struct {
 		State   string                                             `yaml:"image_update_state"`
 		Updates []struct{ Image, Change, From, To, Digest string } `yaml:"image_updates"`
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &g))
-	out := agent.Announcement{State: g.State}
+	out := status.Announcement{State: g.State}
 	for _, u := range g.Updates {
-		out.Updates = append(out.Updates, agent.AnnouncedUpdate{
+		out.Updates = append(out.Updates, status.AnnouncedUpdate{
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: digest.Digest(u.Digest),
 		})
 	}
@@ -69,7 +69,7 @@ func readGrain(t *testing.T, text string) agent.Announcement {
 // settings was turned off.
 func TestVelumIsAskedAndNoMore(t *testing.T) {
 	t.Parallel()
-	waiting := agent.Announcement{State: "staged", Updates: []agent.AnnouncedUpdate{{
+	waiting := status.Announcement{State: "staged", Updates: []status.AnnouncedUpdate{{
 		Image: "registry.suse.com/caasp/v4/velum", Change: "rebuild", To: "4.0.0-rev1", Digest: digest.FromString("v"),
 	}}}
 	path := filepath.Join(t.TempDir(), "grains")

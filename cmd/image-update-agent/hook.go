@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 )
 
@@ -91,7 +92,7 @@ func (a *app) runProgram(ctx context.Context, s settings, log *slog.Logger) erro
 func (s settings) outbox() *hook.Outbox { return hook.New(s.StateDir, s.RuntimeDir) }
 
 // announce is how a status is announced: without hooks no service is started.
-func (s settings) announce() func(context.Context, agent.Status) error {
+func (s settings) announce() func(context.Context, status.Status) error {
 	if s.Hooks.Configured() {
 		return s.outbox().Announce
 	}
@@ -112,12 +113,12 @@ func (s settings) hookProgram(a *app) hook.Program {
 // announcing is a recorder that announces a status to hooks, too. The daemon does not
 // fail for these.
 type announcing struct {
-	agent.Recorder
-	announce func(context.Context, agent.Status) error
+	record.Recorder
+	announce func(context.Context, status.Status) error
 	log      *slog.Logger
 }
 
-func (a announcing) Publish(ctx context.Context, s agent.Status) error {
+func (a announcing) Publish(ctx context.Context, s status.Status) error {
 	err := a.Recorder.Publish(ctx, s)
 	if failed := a.announce(ctx, s); failed != nil {
 		a.log.WarnContext(ctx, "change not announced to hooks", "err", failed)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -28,7 +28,7 @@ import (
 type hooked struct {
 	t       *testing.T
 	root    string
-	publish func(agent.Status) error
+	publish func(status.Status) error
 }
 
 func newHooked(t *testing.T, settings string) hooked {
@@ -40,7 +40,7 @@ func newHooked(t *testing.T, settings string) hooked {
 	run, lib := filepath.Join(h.root, "run/image-update-agent"), filepath.Join(h.root, "var/lib/image-update-agent")
 	log := slog.New(slog.DiscardHandler)
 	recorder := announcing{state.New(lib, run, log), hook.New(lib, run).Announce, log}
-	h.publish = func(s agent.Status) error { return recorder.Publish(t.Context(), s) }
+	h.publish = func(s status.Status) error { return recorder.Publish(t.Context(), s) }
 	return h
 }
 
@@ -75,11 +75,11 @@ func (h hooked) status(state, offered string) {
 }
 
 // offering is a node that is offered a release of velum.
-func offering(state, offered string) agent.Status {
-	return agent.Status{State: agent.State(state), Images: []agent.ImageStatus{{
+func offering(state, offered string) status.Status {
+	return status.Status{State: status.State(state), Images: []status.ImageStatus{{
 		Image: "registry.suse.com/caasp/v4/velum", Container: "velum", PodManifest: "velum.yaml", Change: "rebuild", Staged: true,
-		Running: &agent.Named{Tag: "1", Digest: digest.FromString("1")},
-		Offered: &agent.Named{Tag: offered, Digest: digest.FromString(offered)},
+		Running: &status.Named{Tag: "1", Digest: digest.FromString("1")},
+		Offered: &status.Named{Tag: offered, Digest: digest.FromString(offered)},
 	}}}
 }
 
@@ -222,10 +222,10 @@ func TestAGrainThatIsWrittenIsDue(t *testing.T) {
 			StateDir: h.path("var/lib/image-update-agent"), RuntimeDir: h.path("run/image-update-agent"),
 		}}
 		to := announcer(s, slog.New(slog.DiscardHandler))
-		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
+		require.NoError(t, to.Announce(t.Context(), status.Announcement{State: "current"}))
 		assert.Equal(t, want, h.isDue())
 		require.NoError(t, s.outbox().Take())
-		require.NoError(t, to.Announce(t.Context(), agent.Announcement{State: "current"}))
+		require.NoError(t, to.Announce(t.Context(), status.Announcement{State: "current"}))
 		assert.False(t, h.isDue(), "nothing was written")
 	}
 }
@@ -249,9 +249,9 @@ func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	h := announcing{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")).Announce, slog.New(slog.NewTextHandler(&log, nil))}
-	require.NoError(t, h.Publish(t.Context(), agent.Status{SchemaVersion: agent.StatusSchemaVersion}))
+	require.NoError(t, h.Publish(t.Context(), status.Status{SchemaVersion: status.StatusSchemaVersion}))
 	assert.Contains(t, log.String(), "change not announced to hooks")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, h.Publish(ctx, agent.Status{}), context.Canceled)
+	require.ErrorIs(t, h.Publish(ctx, status.Status{}), context.Canceled)
 }

@@ -21,8 +21,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -114,7 +118,7 @@ type two struct {
 	bad *registry.Registry
 }
 
-func (s two) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (s two) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if ref.Repository == badImage {
 		return s.bad.Resolve(ctx, ref)
 	}
@@ -128,7 +132,7 @@ func (s two) Tags(ctx context.Context, repository string) ([]string, error) {
 	return s.Registry.Tags(ctx, repository)
 }
 
-func (s two) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+func (s two) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if repository == badImage {
 		return s.bad.Describe(ctx, repository, d)
 	}
@@ -153,12 +157,12 @@ func TestAHostileSourceStopsNothingElse(t *testing.T) {
 func besideHost(t *testing.T, certs string, host *hostileHost) {
 	t.Helper()
 	dir := t.TempDir()
-	source := registry.New(registry.Options{
+	src := registry.New(registry.Options{
 		CertsDirs: []string{certs}, Options: transport.Options{Wrap: func(http.RoundTripper) http.RoundTripper { return host }},
 	})
 	const velum = caasp + "velum"
 	world := agenttest.NewWorld()
-	world.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	world.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	first := world.Registry.Release(velum, "4.0.0", 1, "1.1")
 	for name, image := range map[string]string{"velum": velum + ":4.0.0-rev1", "bad": badImage + ":1.0.0-rev1"} {
 		data := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  containers:\n  - name: " + name +
@@ -170,20 +174,20 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	next := world.Registry.Release(velum, "4.0.0", 2, "1.1")
 	var log bytes.Buffer
 	a := world.Agent()
-	a.Source, a.Now, a.Log = two{world.Registry, source}, time.Now, slog.New(slog.NewTextHandler(&log, nil))
+	a.Source, a.Now, a.Log = two{world.Registry, src}, time.Now, slog.New(slog.NewTextHandler(&log, nil))
 	store := state.New(dir, dir, a.Log)
 	a.Recorder = store
 
 	for range 3 {
-		_, err := a.Cycle(t.Context(), agent.PollAll)
+		_, err := a.Cycle(t.Context(), source.PollAll)
 		require.NoError(t, err)
 	}
-	_, _, err := a.Hold(t.Context(), []string{"bad.yaml"}, false, agent.PersonHold{})
+	_, _, err := a.Hold(t.Context(), []string{"bad.yaml"}, false, record.PersonHold{})
 	require.NoError(t, err)
 	out, s, err := a.Apply(t.Context(), []string{"velum"}, false)
 	require.NoError(t, err)
 	require.Len(t, out, 1)
-	require.Equal(t, agent.ResultApplied, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	runsVelum(t, world, next)
 	var text bytes.Buffer
 	require.NoError(t, newApp(streams{out: &text}).printStatus(s))
@@ -193,7 +197,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	require.NoError(t, err)
 	out, _, err = a.Rollback(t.Context(), []string{"velum"})
 	require.NoError(t, err)
-	require.Equal(t, agent.ResultBack, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
 	runsVelum(t, world, first)
 
 	assert.Empty(t, s.Dropped, "nothing has to be left out")
@@ -210,7 +214,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	}
 }
 
-func runsVelum(t *testing.T, world *agenttest.World, r agent.Release) {
+func runsVelum(t *testing.T, world *agenttest.World, r release.Release) {
 	t.Helper()
 	c, ok := world.Node.Container("velum.yaml", "velum")
 	require.True(t, ok)

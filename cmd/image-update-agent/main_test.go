@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -63,7 +64,7 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.MkdirAll(lib, 0o755))
 	const velum = "registry.suse.com/caasp/v4/velum"
 	world := agenttest.NewWorld()
-	world.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	world.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	world.Registry.Release(velum, "4.0.0", 1, "1.1")
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\nspec:\n  containers:\n  - name: velum\n" +
 		"    image: " + velum + ":4.0.0-rev1\n    imagePullPolicy: Always\n"

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
@@ -222,7 +222,7 @@ func TestEveryHoldHasARemedy(t *testing.T) {
 	holds := holdsOfTheCode(t)
 	assert.ElementsMatch(t, holds, statuspage.Holds())
 	for _, hold := range holds {
-		assert.Greater(t, len(statuspage.Remedy(agent.Hold{Name: hold})), 10, hold)
+		assert.Greater(t, len(statuspage.Remedy(status.Hold{Name: hold})), 10, hold)
 	}
 }
 
@@ -261,7 +261,7 @@ func constants(t *testing.T, word string, dirs ...string) []string {
 
 // views are what each verb prints for programs.
 var views = map[string][]any{
-	"status, check, run --once": {agent.Status{}},
+	"status, check, run --once": {status.Status{}},
 	"plan":                      {statuspage.PlanView{}},
 	"apply, rollback":           {statuspage.Outcome{}},
 	"hold, unhold":              {heldView{}, unheldView{}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/metrics"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -22,7 +23,7 @@ func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metric
 		Version:  version,
 		Requests: func() map[string]uint64 { return current.Load().sent().Kinds() },
 		Received: func() uint64 { return current.Load().sent().Received },
-		Pace:     func() agent.Pace { return current.Load().registry.Pace() },
+		Pace:     func() record.Pace { return current.Load().registry.Pace() },
 		PerHour:  func() int { return current.Load().perHour },
 		Status:   loop.Status,
 		Holds:    statuspage.Holds(),

@@ -5,13 +5,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) planCommand() *cobra.Command {
 	var offline, diff bool
-	var source string
+	var src string
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what the next cycle would do, and why not more",
@@ -28,14 +29,14 @@ offered, with the rule that refuses it. It changes nothing.`,
 			if err != nil {
 				return err
 			}
-			w, err := a.wireFrom(cmd.Context(), settings, source)
+			w, err := a.wireFrom(cmd.Context(), settings, src)
 			if err != nil {
 				return err
 			}
 			defer w.close()
-			poll := agent.PollAll
+			poll := source.PollAll
 			if offline {
-				poll = agent.PollNone
+				poll = source.PollNone
 			}
 			plan, err := w.agent.Plan(cmd.Context(), poll)
 			if err != nil {
@@ -52,12 +53,12 @@ offered, with the rule that refuses it. It changes nothing.`,
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show also what becomes of each pod manifest, line by line")
-	sourceFlag(cmd, &source)
+	sourceFlag(cmd, &src)
 	return a.withOutput(cmd)
 }
 
 // addDiffs adds what becomes of each pod manifest to the view of a plan.
-func (a *app) addDiffs(s settings, p agent.Plan, v statuspage.PlanView) error {
+func (a *app) addDiffs(s settings, p plan.Plan, v statuspage.PlanView) error {
 	for n, pod := range p.Pods {
 		if pod.Wanted == nil {
 			continue

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 	"github.com/kubic-project/image-update-agent/systemd"
@@ -35,8 +35,8 @@ func (s settings) systemBus() string {
 }
 
 // Holds asks all at the same time.
-func (p preconditions) Holds(ctx context.Context) []agent.Hold {
-	var reboots, kubelet []agent.Hold
+func (p preconditions) Holds(ctx context.Context) []status.Hold {
+	var reboots, kubelet []status.Hold
 	var both sync.WaitGroup
 	both.Go(func() { reboots = p.reboot.Holds(ctx) })
 	both.Go(func() { kubelet = p.kubelet.Holds(ctx) })

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
@@ -23,18 +23,18 @@ func TestPreconditionsOfTheNode(t *testing.T) {
 	assert.Empty(t, s.preconditions().Holds(t.Context()), "nothing there")
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, "run"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(s.root, "run/reboot-required"), nil, 0o644))
-	reboots := agent.Hold{Name: "reboot", Reason: "/run/reboot-required asks for a reboot"}
-	stopped := agent.Hold{Name: "kubelet", Reason: "kubelet.service is not active: inactive"}
-	assert.Equal(t, []agent.Hold{reboots}, s.preconditions().Holds(t.Context()))
+	reboots := status.Hold{Name: "reboot", Reason: "/run/reboot-required asks for a reboot"}
+	stopped := status.Hold{Name: "kubelet", Reason: "kubelet.service is not active: inactive"}
+	assert.Equal(t, []status.Hold{reboots}, s.preconditions().Holds(t.Context()))
 
 	serveStopped(t, bustest.Start(t, filepath.Join(s.root, "run/dbus/system_bus_socket")))
-	assert.Equal(t, []agent.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
+	assert.Equal(t, []status.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
 
 	other := bustest.Start(t, "")
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", other.Address)
-	assert.Equal(t, []agent.Hold{reboots}, s.preconditions().Holds(t.Context()), "the other bus is empty")
+	assert.Equal(t, []status.Hold{reboots}, s.preconditions().Holds(t.Context()), "the other bus is empty")
 	serveStopped(t, other)
-	assert.Equal(t, []agent.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
+	assert.Equal(t, []status.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
 	assert.Equal(t, "unix:path=/run/dbus/system_bus_socket", func() string {
 		t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
 		return settings{root: "/"}.systemBus()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -83,7 +84,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			log.Info("configuration reloaded")
 			r.take(next)
 		}
-		n.Ready(localTime(agent.Sentence(loop.Status())))
+		n.Ready(localTime(status.Sentence(loop.Status())))
 		reply(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -52,7 +53,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return err
 	}
 	if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(ctx); err != nil {
-		return fmt.Errorf("%w: not before kubelet's start: %w", agent.ErrHeld, err)
+		return fmt.Errorf("%w: not before kubelet's start: %w", release.ErrHeld, err)
 	}
 	log := quietLog()
 	unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(ctx)
@@ -73,7 +74,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	if printed := a.printBoot(steps); printed != nil || err != nil {
 		return errors.Join(err, printed)
 	}
-	return agent.BootErrors(steps)
+	return plan.BootErrors(steps)
 }
 
 // bootView is one of the list that `render --output json` prints.
@@ -83,7 +84,7 @@ type bootView struct {
 	Reason      string `json:"reason"`
 }
 
-func (a *app) printBoot(steps []agent.BootStep) error {
+func (a *app) printBoot(steps []plan.BootStep) error {
 	views := make([]bootView, 0, len(steps))
 	for _, step := range steps {
 		views = append(views, viewOfBoot(step))
@@ -101,13 +102,13 @@ func (a *app) printBoot(steps []agent.BootStep) error {
 
 const bootUnchanged = "unchanged"
 
-func viewOfBoot(s agent.BootStep) bootView {
+func viewOfBoot(s plan.BootStep) bootView {
 	switch {
 	case s.Do == "":
 		return bootView{s.File, bootUnchanged, s.Reason}
 	case s.Err != nil:
 		return bootView{s.File, bootUnchanged, s.Err.Error()}
-	case s.Do == agent.StepRemove:
+	case s.Do == plan.StepRemove:
 		return bootView{s.File, "removed", s.Reason}
 	default:
 		return bootView{s.File, "written", s.Reason}

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
@@ -75,8 +77,8 @@ before the pod is touched. See docs/air-gap.md.`,
 }
 
 // once does a single cycle.
-func (a *app) once(ctx context.Context, s settings, source string) error {
-	w, err := a.wireFrom(ctx, s, source)
+func (a *app) once(ctx context.Context, s settings, src string) error {
+	w, err := a.wireFrom(ctx, s, src)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (a *app) once(ctx context.Context, s settings, source string) error {
 	}
 	bar := statuspage.NewProgress(a.files.err)
 	w.agent.Progress = bar.Show
-	status, err := w.agent.Cycle(ctx, agent.PollAll)
+	status, err := w.agent.Cycle(ctx, source.PollAll)
 	bar.End()
 	if err != nil {
 		return err
@@ -145,7 +147,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return errors.Join(reading.Drain(drainPatience), acting.Close())
 	})
 	log.Info("started", "version", version, "interval", s.Interval)
-	notify.Ready(localTime(agent.Sentence(loop.Status())))
+	notify.Ready(localTime(status.Sentence(loop.Status())))
 	return group.Wait()
 }
 

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -70,7 +70,7 @@ func (s settings) machineID() string {
 }
 
 // lastStatus is the last status that a daemon wrote.
-func (s settings) lastStatus() (agent.Status, error) {
+func (s settings) lastStatus() (status.Status, error) {
 	return state.ReadStatus(s.RuntimeDir, s.StateDir)
 }
 

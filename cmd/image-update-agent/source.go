@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -78,7 +78,7 @@ func (w *wiring) mayCycle(ctx context.Context) error {
 		return err
 	}
 	if len(record.Approved) > 0 {
-		return fmt.Errorf("%w: %w", agent.ErrHeld, errApproved)
+		return fmt.Errorf("%w: %w", release.ErrHeld, errApproved)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -51,7 +51,7 @@ status that was written, and how old it is.`,
 }
 
 // printStatus writes a status as the user asked for it.
-func (a *app) printStatus(s agent.Status) error {
+func (a *app) printStatus(s status.Status) error {
 	return a.show(s, func() error { return statuspage.Status(a.page(), s, a.away) })
 }
 

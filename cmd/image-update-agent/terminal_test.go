@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
@@ -54,10 +54,10 @@ func fill(v reflect.Value) {
 	}
 }
 
-func hostileStatus() agent.Status {
-	var s agent.Status
+func hostileStatus() status.Status {
+	var s status.Status
 	fill(reflect.ValueOf(&s).Elem())
-	s.SchemaVersion, s.State = agent.StatusSchemaVersion, agent.StateFailed
+	s.SchemaVersion, s.State = status.StatusSchemaVersion, status.StateFailed
 	for n := range s.Images {
 		i := &s.Images[n]
 		i.Size, i.Running.Digest, i.Offered.Digest, i.LastGood.Digest = 1, "", "", ""
@@ -75,18 +75,18 @@ func hostileStatus() agent.Status {
 // hostileDaemon answers with hostile texts.
 type hostileDaemon struct{}
 
-func (hostileDaemon) Status() agent.Status { return hostileStatus() }
+func (hostileDaemon) Status() status.Status { return hostileStatus() }
 
-func (hostileDaemon) Check(_ context.Context, hear func(agent.Progress)) (agent.Status, error) {
-	hear(agent.Progress{Phase: hostile, Reference: hostile})
+func (hostileDaemon) Check(_ context.Context, hear func(status.Progress)) (status.Status, error) {
+	hear(status.Progress{Phase: hostile, Reference: hostile})
 	return hostileStatus(), errors.New(hostile)
 }
 
-func (hostileDaemon) Apply(context.Context, []string, bool, func(agent.Progress)) ([]agent.Outcome, error) {
-	return []agent.Outcome{{PodManifest: "velum.yaml", Change: "revision", Result: agent.ResultHeld, Reason: hostile}}, nil
+func (hostileDaemon) Apply(context.Context, []string, bool, func(status.Progress)) ([]status.Outcome, error) {
+	return []status.Outcome{{PodManifest: "velum.yaml", Change: "revision", Result: status.ResultHeld, Reason: hostile}}, nil
 }
 
-func (hostileDaemon) Rollback(context.Context, []string, func(agent.Progress)) ([]agent.Outcome, error) {
+func (hostileDaemon) Rollback(context.Context, []string, func(status.Progress)) ([]status.Outcome, error) {
 	return nil, errors.New(hostile)
 }
 
@@ -155,7 +155,7 @@ func TestJSONKeepsTextFromOutside(t *testing.T) {
 	a.output = "json"
 	require.NoError(t, a.printStatus(hostileStatus()))
 	assertShown(t, out.String(), "json")
-	var got agent.Status
+	var got status.Status
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	assert.Equal(t, strings.ToValidUTF8(hostile, "\ufffd"), got.Reason)
 }

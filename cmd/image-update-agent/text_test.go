@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -23,9 +24,9 @@ const caasp = "registry.suse.com/caasp/v4/"
 // A script sees by the exit code of a check how the node is.
 func TestHowACheckEnds(t *testing.T) {
 	t.Parallel()
-	for state, code := range map[agent.State]int{
-		agent.StateCurrent: exitDone, agent.StateStaged: exitDone, agent.StateApplying: exitDone,
-		agent.StateFailed: exitFailed, agent.StateStale: exitFailed, agent.StateUnchecked: exitFailed, agent.StateHeld: exitHeld,
+	for state, code := range map[status.State]int{
+		status.StateCurrent: exitDone, status.StateStaged: exitDone, status.StateApplying: exitDone,
+		status.StateFailed: exitFailed, status.StateStale: exitFailed, status.StateUnchecked: exitFailed, status.StateHeld: exitHeld,
 	} {
 		assert.Equal(t, code, (&app{}).explain(nil, endOf(state)), state)
 	}
@@ -47,21 +48,21 @@ func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
 	const until, shown = "velum: tests, until 2027-01-07T00:00:00Z", "velum: tests, until 2027-01-07 05:30:00 IST"
 	verbs := map[string]func(*app) error{
 		"plan": func(a *app) error {
-			return a.printPlan(statuspage.ViewOf(agent.Plan{Pods: []agent.PodPlan{{
-				File: "velum.yaml", Holds: []agent.Hold{{Name: agent.HoldAsked, Reason: until}},
+			return a.printPlan(statuspage.ViewOf(plan.Plan{Pods: []plan.PodPlan{{
+				File: "velum.yaml", Holds: []status.Hold{{Name: status.HoldAsked, Reason: until}},
 			}}}))
 		},
 		"apply": func(a *app) error {
-			return a.printOutcomes(statuspage.Outcomes([]agent.Outcome{{PodManifest: "velum.yaml", Result: agent.ResultHeld, Reason: until}}, nil), "")
+			return a.printOutcomes(statuspage.Outcomes([]status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultHeld, Reason: until}}, nil), "")
 		},
 		"render": func(a *app) error {
-			return a.printBoot([]agent.BootStep{{Step: agent.Step{File: "velum.yaml"}, Reason: until}})
+			return a.printBoot([]plan.BootStep{{Step: plan.Step{File: "velum.yaml"}, Reason: until}})
 		},
 		"doctor": func(a *app) error {
 			return a.printFindings([]doctor.Finding{{Check: "daemon", Detail: until}})
 		},
 		"status": func(a *app) error {
-			return a.printStatus(agent.Status{State: agent.StateFailed, Since: time.Unix(0, 0), Reason: until})
+			return a.printStatus(status.Status{State: status.StateFailed, Since: time.Unix(0, 0), Reason: until})
 		},
 	}
 	for verb, show := range verbs {
@@ -127,9 +128,9 @@ func TestHoldEnd(t *testing.T) {
 
 func TestImageNames(t *testing.T) {
 	t.Parallel()
-	s := agent.Status{
-		Images:       []agent.ImageStatus{{Image: caasp + "velum"}, {Image: caasp + "etcd"}, {Image: caasp + "velum"}},
-		PodManifests: []agent.PodStatus{{PodManifest: "velum.yaml"}},
+	s := status.Status{
+		Images:       []status.ImageStatus{{Image: caasp + "velum"}, {Image: caasp + "etcd"}, {Image: caasp + "velum"}},
+		PodManifests: []status.PodStatus{{PodManifest: "velum.yaml"}},
 	}
 	assert.Equal(t, []string{"etcd", caasp + "etcd", caasp + "velum", "velum", "velum.yaml"}, imageNames(s, nil, ""))
 	assert.Equal(t, []string{"velum.yaml"}, imageNames(s, []string{"velum"}, "v"))

@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 )
 
@@ -15,7 +15,7 @@ type verifier struct {
 	from signature.Fetcher
 }
 
-func (v verifier) Verify(ctx context.Context, r agent.Release) (string, error) {
+func (v verifier) Verify(ctx context.Context, r release.Release) (string, error) {
 	verdict, err := v.keys.Verify(ctx, v.from, r.Repository, r.Digest, r.Manifest)
 	return verdict.Key, err
 }

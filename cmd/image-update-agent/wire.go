@@ -13,6 +13,9 @@ import (
 	containerdlog "github.com/containerd/log"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
@@ -66,7 +69,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		return nil, err
 	}
 	reg := a.registryOf(s, log)
-	var source agent.Source = reg
+	var source source.Source = reg
 	var signatures signature.Fetcher = reg
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
@@ -133,23 +136,23 @@ func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *s
 }
 
 // policyOf turns settings and tag files into the agent's policy.
-func policyOf(ctx context.Context, s settings, log *slog.Logger) (agent.Policy, error) {
+func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy, error) {
 	values, problems := podfiles.TagFiles(ctx, s.TagFiles)
 	for _, err := range problems {
 		// One broken tag file must not keep the others from being used.
 		log.WarnContext(ctx, "tag file not used", "err", err)
 	}
 	maps.Copy(values, s.Values)
-	p := agent.Policy{
+	p := policy.Policy{
 		PullPolicy: s.PullPolicy, ManagedPullPolicy: s.ManagedPullPolicy,
 		Values: values, Manage: map[string]bool{}, Images: s.Images, NodeName: s.NodeName,
 		ListEvery: s.TagListInterval, ConfirmAfter: s.ConfirmAfter,
-		StageDelay: agent.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
-		Forgets: agent.KubeletForgets,
+		StageDelay: policy.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
+		Forgets: apply.KubeletForgets,
 		Auto:    s.Apply.Mode == config.ApplyAuto, Window: s.Apply.Windows.Open, Freeze: s.Apply.Freeze, Order: s.Apply.Order,
 		Rule: s.Policy, Together: s.Staging.Images,
-		Reserve: agent.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
-		Prune:   agent.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
+		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
+		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})

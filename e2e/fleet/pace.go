@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 // Node is what a pace may know of a node.
@@ -28,9 +28,9 @@ type Pace func(n *Node, now time.Time) time.Time
 func Slots(n *Node, now time.Time) time.Time {
 	var retries []time.Time
 	if n.Failures > 0 {
-		retries = append(retries, agent.RetryTime(now, n.Wish, n.Failures, n.Jitter()))
+		retries = append(retries, policy.RetryTime(now, n.Wish, n.Failures, n.Jitter()))
 	}
-	return agent.NextPoll(now, Interval, n.ID, retries)
+	return policy.NextPoll(now, Interval, n.ID, retries)
 }
 
 // AtStart polls when it starts, and then at the interval: cron-like watchers.

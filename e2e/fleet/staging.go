@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 // Link is what a registry behind 1 Gbit/s sends, bytes per second.
@@ -93,7 +93,7 @@ func (s Staging) begins() []float64 {
 	for i := range s.Nodes {
 		id, r := nodeID(i), rand.New(rand.NewPCG(seed, uint64(i)))
 		delay := time.Duration(r.Float64() * float64(s.Spread))
-		begins = append(begins, agent.NextSlot(published, s.Interval, id).Add(delay).Sub(published).Seconds())
+		begins = append(begins, policy.NextSlot(published, s.Interval, id).Add(delay).Sub(published).Seconds())
 	}
 	slices.Sort(begins)
 	return begins

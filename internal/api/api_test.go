@@ -19,6 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestMain(m *testing.M) {
@@ -28,17 +31,17 @@ func TestMain(m *testing.M) {
 
 // daemon is a Daemon whose answers a test gives.
 type daemon struct {
-	status  agent.Status
-	check   func(hear func(agent.Progress)) (agent.Status, error)
-	apply   func(names []string, hear func(agent.Progress)) ([]agent.Outcome, error)
+	status  status.Status
+	check   func(hear func(status.Progress)) (status.Status, error)
+	apply   func(names []string, hear func(status.Progress)) ([]status.Outcome, error)
 	hold    func(names []string, all bool, reason string, until time.Time) ([]string, error)
 	unhold  func(names []string, all bool) ([]string, error)
 	context func(context.Context)
 }
 
-func (d *daemon) Status() agent.Status { return d.status }
+func (d *daemon) Status() status.Status { return d.status }
 
-func (d *daemon) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
+func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	if d.context != nil {
 		d.context(ctx)
 	}
@@ -46,8 +49,8 @@ func (d *daemon) Check(ctx context.Context, hear func(agent.Progress)) (agent.St
 }
 
 func (d *daemon) Apply(
-	_ context.Context, names []string, retry bool, hear func(agent.Progress),
-) ([]agent.Outcome, error) {
+	_ context.Context, names []string, retry bool, hear func(status.Progress),
+) ([]status.Outcome, error) {
 	if retry {
 		names = append(names, "again")
 	}
@@ -55,8 +58,8 @@ func (d *daemon) Apply(
 }
 
 func (d *daemon) Rollback(
-	_ context.Context, names []string, hear func(agent.Progress),
-) ([]agent.Outcome, error) {
+	_ context.Context, names []string, hear func(status.Progress),
+) ([]status.Outcome, error) {
 	return d.apply(append(names, "back"), hear)
 }
 
@@ -99,7 +102,7 @@ func serveAt(t *testing.T, path string, readOnly bool, d Daemon) {
 
 func TestStatusIsForBothSockets(t *testing.T) {
 	t.Parallel()
-	want := agent.Status{SchemaVersion: 1, State: agent.StateStaged, Reason: "because", Images: []agent.ImageStatus{{Image: "a"}}}
+	want := status.Status{SchemaVersion: 1, State: status.StateStaged, Reason: "because", Images: []status.ImageStatus{{Image: "a"}}}
 	for _, readOnly := range []bool{false, true} {
 		got, err := patient(serve(t, readOnly, &daemon{status: want})).Status(t.Context())
 		require.NoError(t, err)
@@ -133,28 +136,28 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 
 func TestCheckStreamsProgressAndThenTheStatus(t *testing.T) {
 	t.Parallel()
-	want := agent.Status{SchemaVersion: 1, State: agent.StateCurrent}
-	c := patient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
-		hear(agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2})
+	want := status.Status{SchemaVersion: 1, State: status.StateCurrent}
+	c := patient(serve(t, false, &daemon{check: func(hear func(status.Progress)) (status.Status, error) {
+		hear(status.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2})
 		return want, nil
 	}}))
-	var heard []agent.Progress
-	got, err := c.Check(t.Context(), func(p agent.Progress) { heard = append(heard, p) })
+	var heard []status.Progress
+	got, err := c.Check(t.Context(), func(p status.Progress) { heard = append(heard, p) })
 	require.NoError(t, err)
 	assert.Equal(t, &want, got)
 	// The result may overtake progress: that is only for the eye.
 	for _, p := range heard {
-		assert.Equal(t, agent.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2}, p)
+		assert.Equal(t, status.Progress{Reference: "r", Phase: "downloading", Done: 1, Total: 2}, p)
 	}
 }
 
 func TestAFloodOfProgressLosesNoResult(t *testing.T) {
 	t.Parallel()
-	c := patient(serve(t, false, &daemon{check: func(hear func(agent.Progress)) (agent.Status, error) {
+	c := patient(serve(t, false, &daemon{check: func(hear func(status.Progress)) (status.Status, error) {
 		for range 100_000 {
-			hear(agent.Progress{Phase: "downloading"})
+			hear(status.Progress{Phase: "downloading"})
 		}
-		return agent.Status{SchemaVersion: 1}, errors.New("the registry is away")
+		return status.Status{SchemaVersion: 1}, errors.New("the registry is away")
 	}}))
 	s, err := c.Check(t.Context(), nil)
 	require.EqualError(t, err, "the registry is away")
@@ -163,9 +166,9 @@ func TestAFloodOfProgressLosesNoResult(t *testing.T) {
 
 func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	t.Parallel()
-	want := []agent.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultHeld, Reason: "busy"}}
+	want := []status.Outcome{{PodManifest: "velum.yaml", Change: "rebuild", Result: status.ResultHeld, Reason: "busy"}}
 	var names []string
-	c := patient(serve(t, false, &daemon{apply: func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
+	c := patient(serve(t, false, &daemon{apply: func(n []string, _ func(status.Progress)) ([]status.Outcome, error) {
 		names = n
 		return want, nil
 	}}))
@@ -193,11 +196,11 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 func TestErrorsHaveTheirKindOnTheOtherSide(t *testing.T) {
 	t.Parallel()
 	for kind, fails := range map[string]error{
-		KindUnknownImage: agent.ErrUnknownImage, KindHeld: agent.ErrHeld, KindInvalidArgs: agent.ErrHoldEnds,
+		KindUnknownImage: plan.ErrUnknownImage, KindHeld: release.ErrHeld, KindInvalidArgs: agent.ErrHoldEnds,
 		KindFailed: errors.New("frob: no pod manifest uses it"), // its text alone is not its kind
 	} {
 		want := fmt.Errorf("frob: %w, it seems", fails)
-		c := patient(serve(t, false, &daemon{apply: func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
+		c := patient(serve(t, false, &daemon{apply: func([]string, func(status.Progress)) ([]status.Outcome, error) {
 			return nil, want
 		}}))
 		_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
@@ -205,21 +208,21 @@ func TestErrorsHaveTheirKindOnTheOtherSide(t *testing.T) {
 		answer, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
 		assert.Equal(t, kind, answer.Kind)
-		assert.Equal(t, kind == KindUnknownImage, errors.Is(err, agent.ErrUnknownImage))
-		assert.Equal(t, kind == KindHeld, errors.Is(err, agent.ErrHeld))
+		assert.Equal(t, kind == KindUnknownImage, errors.Is(err, plan.ErrUnknownImage))
+		assert.Equal(t, kind == KindHeld, errors.Is(err, release.ErrHeld))
 	}
 }
 
 // A daemon that ends has no status, and an older one no kinds.
 func TestResultsOfOtherDaemons(t *testing.T) {
 	t.Parallel()
-	c := patient(serve(t, false, &daemon{check: func(func(agent.Progress)) (agent.Status, error) {
-		return agent.Status{}, agent.ErrEnded
+	c := patient(serve(t, false, &daemon{check: func(func(status.Progress)) (status.Status, error) {
+		return status.Status{}, agent.ErrEnded
 	}}))
 	s, err := c.Check(t.Context(), nil)
 	require.EqualError(t, err, agent.ErrEnded.Error())
 	assert.Nil(t, s)
-	require.ErrorIs(t, resultError(ResultEvent{Error: "frob: no pod manifest uses it", Unknown: true}), agent.ErrUnknownImage)
+	require.ErrorIs(t, resultError(ResultEvent{Error: "frob: no pod manifest uses it", Unknown: true}), plan.ErrUnknownImage)
 }
 
 func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
@@ -231,9 +234,9 @@ func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
 			<-ctx.Done() // the server has noticed
 			close(gone)
 		},
-		check: func(func(agent.Progress)) (agent.Status, error) {
+		check: func(func(status.Progress)) (status.Status, error) {
 			close(done)
-			return agent.Status{}, nil
+			return status.Status{}, nil
 		},
 	})
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -259,7 +262,7 @@ func TestNobodyThere(t *testing.T) {
 	_, err = patient(path).Status(t.Context())
 	require.ErrorIs(t, err, ErrNoDaemon)
 
-	serveAt(t, path, true, &daemon{status: agent.Status{SchemaVersion: 1}})
+	serveAt(t, path, true, &daemon{status: status.Status{SchemaVersion: 1}})
 	s, err := patient(path).Status(t.Context())
 	require.NoError(t, err, "the next daemon takes its place")
 	assert.Equal(t, 1, s.SchemaVersion)
@@ -270,10 +273,10 @@ func TestADaemonThatEndsInTheMiddle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	var server *Server
 	begun, free := make(chan struct{}), make(chan struct{})
-	server, err := Listen(t.Context(), path, false, &daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+	server, err := Listen(t.Context(), path, false, &daemon{check: func(func(status.Progress)) (status.Status, error) {
 		close(begun)
 		<-free
-		return agent.Status{}, nil
+		return status.Status{}, nil
 	}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ended := make(chan error, 1)

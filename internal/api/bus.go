@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 )
 
@@ -26,7 +26,7 @@ type Watched interface {
 	// Changed is closed when the status becomes another one, its progress aside.
 	Changed() <-chan struct{}
 	// Listen calls f with all progress until stop has returned. f takes no time.
-	Listen(f func(agent.Progress)) (stop func())
+	Listen(f func(status.Progress)) (stop func())
 }
 
 // BusOptions configure a Bus.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkBus(b *testing.B) {
 			func(subject, string, map[string]string, uint32, string) (result, *dbus.Error) {
 				return result{Authorized: true}, nil
 			})})
-	d := newWatched(&daemon{status: someStatus(), check: func(func(agent.Progress)) (agent.Status, error) { return someStatus(), nil }})
+	d := newWatched(&daemon{status: someStatus(), check: func(func(status.Progress)) (status.Status, error) { return someStatus(), nil }})
 	object := NewBus(BusOptions{Address: system.Address, Daemon: d, Log: slog.New(slog.DiscardHandler)})
 	object.firstWait = time.Millisecond
 	ctx, stop := context.WithCancel(b.Context())

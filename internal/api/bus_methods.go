@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -125,35 +126,35 @@ func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 	return []any{held}, err
 }
 
-// outcome is an agent.Outcome on the bus: (ssss).
+// outcome is an status.Outcome on the bus: (ssss).
 type outcome struct{ PodManifest, Change, Result, Reason string }
 
 // answerWith returns the outcome of each pod manifest, or an error that is the worst of
 // them and names all.
-func answerWith(outcomes []agent.Outcome, err error) ([]any, error) {
+func answerWith(outcomes []status.Outcome, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
 	list := []outcome{}
 	var lines []string
-	seen := map[agent.Result]bool{}
+	seen := map[status.Result]bool{}
 	for _, o := range outcomes {
 		seen[o.Result] = true
 		list = append(list, outcome{
 			outside.Line(o.PodManifest, maxWord), outside.Line(o.Change, maxWord), string(o.Result),
 			outside.Line(o.Reason, maxWord),
 		})
-		if o.Result != agent.ResultNothing {
+		if o.Result != status.ResultNothing {
 			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", o.PodManifest, o.Result, o.Reason), ": "))
 		}
 	}
 	text := strings.Join(lines, "; ")
 	switch {
-	case seen[agent.ResultFailed]:
+	case seen[status.ResultFailed]:
 		return nil, refuse(BusErrorFailed, "%s", text)
-	case seen[agent.ResultHeld]:
+	case seen[status.ResultHeld]:
 		return nil, refuse(BusErrorHeld, "%s", text)
-	case seen[agent.ResultApplied], seen[agent.ResultBack]:
+	case seen[status.ResultApplied], seen[status.ResultBack]:
 		return []any{list}, nil
 	default:
 		return nil, refuse(BusErrorNothingToDo, "nothing to do")

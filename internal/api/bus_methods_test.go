@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -27,8 +30,8 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 	conn := system.Connect(t)
 
 	d.answer(func(d *daemon) {
-		d.check = func(func(agent.Progress)) (agent.Status, error) {
-			return agent.Status{State: agent.StateHeld, Reason: "because"}, nil
+		d.check = func(func(status.Progress)) (status.Status, error) {
+			return status.Status{State: status.StateHeld, Reason: "because"}, nil
 		}
 	})
 	var state, reason string
@@ -37,11 +40,11 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 
 	named := make(chan []string, 1)
 	d.answer(func(d *daemon) {
-		d.apply = func(n []string, _ func(agent.Progress)) ([]agent.Outcome, error) {
+		d.apply = func(n []string, _ func(status.Progress)) ([]status.Outcome, error) {
 			named <- n
-			return []agent.Outcome{
-				{PodManifest: "etcd.yaml", Result: agent.ResultNothing},
-				{PodManifest: "velum.yaml", Change: "rebuild", Result: agent.ResultApplied, Reason: "readiness not checked: web"},
+			return []status.Outcome{
+				{PodManifest: "etcd.yaml", Result: status.ResultNothing},
+				{PodManifest: "velum.yaml", Change: "rebuild", Result: status.ResultApplied, Reason: "readiness not checked: web"},
 			}, nil
 		}
 	})
@@ -85,28 +88,28 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 
 // endings are what the daemon may say, and what the caller is told.
 func endings() map[string]struct {
-	outcomes []agent.Outcome
+	outcomes []status.Outcome
 	err      error
 	name     string
 	text     string
 } {
-	applied := agent.Outcome{PodManifest: "a.yaml", Result: agent.ResultApplied}
-	held := agent.Outcome{PodManifest: "b.yaml", Result: agent.ResultHeld, Reason: "busy: an update"}
-	failed := agent.Outcome{PodManifest: "c.yaml", Result: agent.ResultFailed, Reason: "not ready\n\xff"}
-	nothing := agent.Outcome{PodManifest: "d.yaml", Result: agent.ResultNothing}
+	applied := status.Outcome{PodManifest: "a.yaml", Result: status.ResultApplied}
+	held := status.Outcome{PodManifest: "b.yaml", Result: status.ResultHeld, Reason: "busy: an update"}
+	failed := status.Outcome{PodManifest: "c.yaml", Result: status.ResultFailed, Reason: "not ready\n\xff"}
+	nothing := status.Outcome{PodManifest: "d.yaml", Result: status.ResultNothing}
 	return map[string]struct {
-		outcomes []agent.Outcome
+		outcomes []status.Outcome
 		err      error
 		name     string
 		text     string
 	}{
-		"one is held":     {[]agent.Outcome{applied, held, nothing}, nil, BusErrorHeld, "a.yaml: applied; b.yaml: held: busy: an update"},
-		"one has failed":  {[]agent.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready  "},
-		"nothing to do":   {[]agent.Outcome{nothing}, nil, BusErrorNothingToDo, "nothing to do"},
+		"one is held":     {[]status.Outcome{applied, held, nothing}, nil, BusErrorHeld, "a.yaml: applied; b.yaml: held: busy: an update"},
+		"one has failed":  {[]status.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready  "},
+		"nothing to do":   {[]status.Outcome{nothing}, nil, BusErrorNothingToDo, "nothing to do"},
 		"nothing at all":  {nil, nil, BusErrorNothingToDo, "nothing to do"},
-		"no such image":   {nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage), BusErrorUnknownImage, "frob: no pod manifest uses it"},
+		"no such image":   {nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage), BusErrorUnknownImage, "frob: no pod manifest uses it"},
 		"the end":         {nil, agent.ErrEnded, BusErrorFailed, "the daemon is ending"},
-		"held by another": {nil, fmt.Errorf("grain: %w", agent.ErrHeld), BusErrorHeld, "grain: held"},
+		"held by another": {nil, fmt.Errorf("grain: %w", release.ErrHeld), BusErrorHeld, "grain: held"},
 	}
 }
 
@@ -117,7 +120,7 @@ func TestEndingsHaveNames(t *testing.T) {
 	conn := system.Connect(t)
 	for name, c := range endings() {
 		d.answer(func(d *daemon) {
-			d.apply = func([]string, func(agent.Progress)) ([]agent.Outcome, error) { return c.outcomes, c.err }
+			d.apply = func([]string, func(status.Progress)) ([]status.Outcome, error) { return c.outcomes, c.err }
 		})
 		for _, err := range []error{
 			call(t, conn, "Apply", []string{}, false).Err, call(t, conn, "Rollback", []string{"*"}).Err,
@@ -133,8 +136,8 @@ func TestEndingsHaveNames(t *testing.T) {
 	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Unhold", []string{}, true).Err))
 	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Rollback", []string{}).Err), "nothing named is not everything")
 	d.answer(func(d *daemon) {
-		d.check = func(func(agent.Progress)) (agent.Status, error) {
-			return agent.Status{}, errors.New("the registry is away")
+		d.check = func(func(status.Progress)) (status.Status, error) {
+			return status.Status{}, errors.New("the registry is away")
 		}
 	})
 	assert.Equal(t, BusErrorFailed, errorName(t, call(t, conn, "Check").Err))
@@ -182,10 +185,10 @@ func TestBadCallsAreRefused(t *testing.T) {
 func TestCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	begun, free := make(chan struct{}, maxClients), make(chan struct{})
-	system := onBus(t, newWatched(&daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+	system := onBus(t, newWatched(&daemon{check: func(func(status.Progress)) (status.Status, error) {
 		begun <- struct{}{}
 		<-free
-		return agent.Status{}, nil
+		return status.Status{}, nil
 	}}))
 	conn := system.Connect(t)
 	answers := make(chan *dbus.Call, maxClients)

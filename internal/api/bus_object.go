@@ -12,7 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -166,7 +166,7 @@ const (
 )
 
 // properties are a status as the object has it.
-func properties(s agent.Status) map[string]dbus.Variant {
+func properties(s status.Status) map[string]dbus.Variant {
 	updates := []map[string]dbus.Variant{}
 	for _, u := range s.Updates[:min(len(s.Updates), maxListed)] {
 		updates = append(updates, record(map[string]string{
@@ -186,7 +186,7 @@ func properties(s agent.Status) map[string]dbus.Variant {
 	}
 }
 
-func notAllowed(s agent.Status) []map[string]dbus.Variant {
+func notAllowed(s status.Status) []map[string]dbus.Variant {
 	out := []map[string]dbus.Variant{}
 	for _, n := range s.NotAllowed[:min(len(s.NotAllowed), maxListed)] {
 		out = append(out, record(map[string]string{"image": n.Image, "tag": n.Tag, "rule": n.Rule, "key": n.Key}))
@@ -196,9 +196,9 @@ func notAllowed(s agent.Status) []map[string]dbus.Variant {
 
 // holdsOf lists the holds of pod manifests, and of images that are followed
 // without one.
-func holdsOf(s agent.Status) []map[string]dbus.Variant {
+func holdsOf(s status.Status) []map[string]dbus.Variant {
 	holds := []map[string]dbus.Variant{}
-	add := func(podManifest, image string, list []agent.Hold) {
+	add := func(podManifest, image string, list []status.Hold) {
 		for _, h := range list[:min(len(list), maxListed-len(holds))] {
 			holds = append(holds, record(map[string]string{
 				"podManifest": podManifest, "image": image, "name": h.Name, "reason": h.Reason,

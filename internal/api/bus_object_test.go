@@ -17,24 +17,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
 const nobodysID = 65534
 
-func someStatus() agent.Status {
+func someStatus() status.Status {
 	last := time.UnixMicro(1_700_000_000_000_001)
-	return agent.Status{
-		Version: "1.2", State: agent.StateStaged, Reason: "waiting for approval: velum.yaml (rebuild)", LastCheck: &last,
-		Updates:    []agent.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
-		NotAllowed: []agent.NotAllowed{{Image: "a/etcd", Tag: "3", Rule: "updates", Key: "updates: major"}},
-		PodManifests: []agent.PodStatus{
-			{PodManifest: "velum.yaml", Holds: []agent.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
+	return status.Status{
+		Version: "1.2", State: status.StateStaged, Reason: "waiting for approval: velum.yaml (rebuild)", LastCheck: &last,
+		Updates:    []status.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
+		NotAllowed: []status.NotAllowed{{Image: "a/etcd", Tag: "3", Rule: "updates", Key: "updates: major"}},
+		PodManifests: []status.PodStatus{
+			{PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
 		},
-		Images: []agent.ImageStatus{
-			{Image: "a/velum", PodManifest: "velum.yaml", Holds: []agent.Hold{{Name: "hold", Reason: "everything"}}},
-			{Image: "a/tracked", Holds: []agent.Hold{{Name: "disk", Reason: "full"}}},
+		Images: []status.ImageStatus{
+			{Image: "a/velum", PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}}},
+			{Image: "a/tracked", Holds: []status.Hold{{Name: "disk", Reason: "full"}}},
 		},
 	}
 }
@@ -81,11 +81,11 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 // A status of any size and content is one that a bus takes.
 func TestPropertiesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := agent.Status{Reason: "\xff\x00\n" + strings.Repeat("ä", 10_000)}
+	s := status.Status{Reason: "\xff\x00\n" + strings.Repeat("ä", 10_000)}
 	for n := range 1000 {
-		s.Updates = append(s.Updates, agent.AnnouncedUpdate{Image: fmt.Sprint(n, strings.Repeat("\x1b", 10_000))})
-		s.PodManifests = append(s.PodManifests, agent.PodStatus{Holds: make([]agent.Hold, 3)})
-		s.Images = append(s.Images, agent.ImageStatus{Holds: make([]agent.Hold, 3)})
+		s.Updates = append(s.Updates, status.AnnouncedUpdate{Image: fmt.Sprint(n, strings.Repeat("\x1b", 10_000))})
+		s.PodManifests = append(s.PodManifests, status.PodStatus{Holds: make([]status.Hold, 3)})
+		s.Images = append(s.Images, status.ImageStatus{Holds: make([]status.Hold, 3)})
 	}
 	before := time.Unix(-1, 0)
 	s.LastCheck = &before
@@ -185,7 +185,7 @@ func TestTheInterfaceIsDescribedAsItIs(t *testing.T) {
 		assert.Equal(t, actions[m.Name].signature, signature(m.Args, "in"), m.Name)
 	}
 	assert.Len(t, methods, len(actions))
-	values := properties(agent.Status{})
+	values := properties(status.Status{})
 	for _, p := range face.Properties {
 		assert.Equal(t, p.Type, values[p.Name].Signature().String(), p.Name)
 		assert.Equal(t, "read", p.Access, p.Name)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -83,7 +83,7 @@ func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	return nil
 }
 
-func emitProgress(to emitter, reports []agent.Progress) error {
+func emitProgress(to emitter, reports []status.Progress) error {
 	for _, p := range reports {
 		if err := to.Emit(busPath, BusName, "Progress", outside.Line(p.Reference, maxWord), p.Phase,
 			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
@@ -99,11 +99,11 @@ type progress struct {
 	added chan struct{} // filled when there is any
 
 	mu      sync.Mutex // guards reports
-	reports []agent.Progress
+	reports []status.Progress
 }
 
 // put takes a report, and never waits.
-func (p *progress) put(report agent.Progress) {
+func (p *progress) put(report status.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.reports {
@@ -123,7 +123,7 @@ func (p *progress) put(report agent.Progress) {
 }
 
 // take empties it.
-func (p *progress) take() []agent.Progress {
+func (p *progress) take() []status.Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	reports := p.reports

@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Everybody hears what changes, whoever has caused it.
 func TestSignalsAreForEverybody(t *testing.T) {
 	t.Parallel()
-	d := newWatched(&daemon{status: agent.Status{State: agent.StateCurrent}})
+	d := newWatched(&daemon{status: status.Status{State: status.StateCurrent}})
 	system := onBus(t, d)
 	user := system.ConnectAs(t, nobodysID)
 	require.NoError(t, user.AddMatchSignalContext(t.Context(), dbus.WithMatchObjectPath(busPath)))
 	signals := make(chan *dbus.Signal, 10)
 	user.Signal(signals)
-	until(t, "listens", func() bool { return d.say(agent.Progress{Reference: "a:1", Phase: "downloading", Done: 1, Total: 2}) })
+	until(t, "listens", func() bool { return d.say(status.Progress{Reference: "a:1", Phase: "downloading", Done: 1, Total: 2}) })
 	got := <-signals
 	assert.Equal(t, BusName+".Progress", got.Name)
 	assert.Equal(t, []any{"a:1", "downloading", uint64(1), uint64(2)}, got.Body)
@@ -84,7 +84,7 @@ func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, h := newWatched(&daemon{status: agent.Status{State: agent.StateCurrent}}), &heard{}
+		d, h := newWatched(&daemon{status: status.Status{State: status.StateCurrent}}), &heard{}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); NewBus(BusOptions{Daemon: d}).emit(ctx, h) }()
@@ -92,7 +92,7 @@ func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
 		f(t, d, h)
 		stop()
 		<-ended
-		assert.False(t, d.say(agent.Progress{}), "nobody listens any more")
+		assert.False(t, d.say(status.Progress{}), "nobody listens any more")
 	})
 }
 
@@ -114,15 +114,15 @@ func TestOnlyChangesAreTold(t *testing.T) {
 		s.Reason = "another"
 		d.become(s)
 		assert.Equal(t, []string{"PropertiesChanged Reason"}, h.take())
-		s.PodManifests = []agent.PodStatus{{Holds: []agent.Hold{{Name: "busy"}}}}
+		s.PodManifests = []status.PodStatus{{Holds: []status.Hold{{Name: "busy"}}}}
 		d.become(s)
 		assert.Equal(t, []string{"PropertiesChanged Holds", "Changedcurrentanother"}, h.take())
-		s.Updates = []agent.AnnouncedUpdate{{Image: "a"}}
+		s.Updates = []status.AnnouncedUpdate{{Image: "a"}}
 		d.become(s)
 		told := h.take()
 		assert.Len(t, told, 2, "both properties of the updates in one")
 		assert.Equal(t, "Changedcurrentanother", told[1])
-		s.State = agent.StateHeld
+		s.State = status.StateHeld
 		d.become(s)
 		assert.Equal(t, []string{"PropertiesChanged State", "Changedheldanother"}, h.take())
 	})
@@ -132,14 +132,14 @@ func TestOnlyChangesAreTold(t *testing.T) {
 // told, and the very last one is never lost.
 func TestProgressIsThrottled(t *testing.T) {
 	telling(t, func(t *testing.T, d *watched, h *heard) {
-		d.say(agent.Progress{Reference: "a", Phase: "downloading", Done: 1, Total: 9})
+		d.say(status.Progress{Reference: "a", Phase: "downloading", Done: 1, Total: 9})
 		assert.Equal(t, []string{"Progressadownloading1 9"}, h.take(), "the first at once")
 		for n := range 500 {
-			d.say(agent.Progress{Reference: "a", Phase: "downloading", Done: int64(n)})
-			d.say(agent.Progress{Reference: "b", Phase: "resolving", Done: -1})
+			d.say(status.Progress{Reference: "a", Phase: "downloading", Done: int64(n)})
+			d.say(status.Progress{Reference: "b", Phase: "resolving", Done: -1})
 		}
 		assert.Empty(t, h.take())
-		d.say(agent.Progress{Reference: "a", Phase: "done"})
+		d.say(status.Progress{Reference: "a", Phase: "done"})
 		pass(progressRest)
 		assert.Equal(t, []string{"Progressadone0 0", "Progressbresolving0 0"}, h.take())
 		pass(time.Hour)
@@ -147,7 +147,7 @@ func TestProgressIsThrottled(t *testing.T) {
 		signals := 0
 		for range 100 { // a second
 			for n := range 1000 {
-				d.say(agent.Progress{Reference: fmt.Sprint(n)})
+				d.say(status.Progress{Reference: fmt.Sprint(n)})
 			}
 			pass(10 * time.Millisecond)
 			signals += len(h.take())
@@ -159,15 +159,15 @@ func TestProgressIsThrottled(t *testing.T) {
 
 func TestTellingEndsWithTheConnection(t *testing.T) {
 	for name, f := range map[string]func(d *watched){
-		"at a change": func(d *watched) { d.become(agent.Status{State: agent.StateHeld}) },
-		"at progress": func(d *watched) { d.say(agent.Progress{Reference: "a"}) },
+		"at a change": func(d *watched) { d.become(status.Status{State: status.StateHeld}) },
+		"at progress": func(d *watched) { d.say(status.Progress{Reference: "a"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			telling(t, func(t *testing.T, d *watched, h *heard) {
 				h.broken = true
 				f(d)
 				synctest.Wait()
-				assert.False(t, d.say(agent.Progress{}))
+				assert.False(t, d.say(status.Progress{}))
 			})
 		})
 	}

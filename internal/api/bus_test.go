@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
@@ -33,9 +33,9 @@ const (
 type watched struct {
 	mu      sync.Mutex
 	answers daemon
-	now     agent.Status
+	now     status.Status
 	changed chan struct{}
-	hear    func(agent.Progress)
+	hear    func(status.Progress)
 }
 
 func newWatched(d *daemon) *watched {
@@ -46,15 +46,15 @@ func (w *watched) answer(set func(*daemon)) { w.mu.Lock(); defer w.mu.Unlock(); 
 
 func (w *watched) daemon() *daemon { w.mu.Lock(); defer w.mu.Unlock(); d := w.answers; return &d }
 
-func (w *watched) Check(ctx context.Context, hear func(agent.Progress)) (agent.Status, error) {
+func (w *watched) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return w.daemon().Check(ctx, hear)
 }
 
-func (w *watched) Apply(ctx context.Context, names []string, retry bool, hear func(agent.Progress)) ([]agent.Outcome, error) {
+func (w *watched) Apply(ctx context.Context, names []string, retry bool, hear func(status.Progress)) ([]status.Outcome, error) {
 	return w.daemon().Apply(ctx, names, retry, hear)
 }
 
-func (w *watched) Rollback(ctx context.Context, names []string, hear func(agent.Progress)) ([]agent.Outcome, error) {
+func (w *watched) Rollback(ctx context.Context, names []string, hear func(status.Progress)) ([]status.Outcome, error) {
 	return w.daemon().Rollback(ctx, names, hear)
 }
 
@@ -66,18 +66,18 @@ func (w *watched) Unhold(ctx context.Context, names []string, all bool) ([]strin
 	return w.daemon().Unhold(ctx, names, all)
 }
 
-func (w *watched) Status() agent.Status { w.mu.Lock(); defer w.mu.Unlock(); return w.now }
+func (w *watched) Status() status.Status { w.mu.Lock(); defer w.mu.Unlock(); return w.now }
 
 func (w *watched) Changed() <-chan struct{} { w.mu.Lock(); defer w.mu.Unlock(); return w.changed }
 
-func (w *watched) Listen(f func(agent.Progress)) func() {
+func (w *watched) Listen(f func(status.Progress)) func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hear = f
 	return func() { w.mu.Lock(); defer w.mu.Unlock(); w.hear = nil }
 }
 
-func (w *watched) become(s agent.Status) {
+func (w *watched) become(s status.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = s
@@ -86,7 +86,7 @@ func (w *watched) become(s agent.Status) {
 }
 
 // say reports progress; false: nobody listens.
-func (w *watched) say(p agent.Progress) bool {
+func (w *watched) say(p status.Progress) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.hear == nil {
@@ -184,7 +184,7 @@ func errorName(t *testing.T, err error) string {
 func TestBusComesBack(t *testing.T) {
 	t.Parallel()
 	system := bustest.System(t, shippedPolicy)
-	log := show(t, system.Address, newWatched(&daemon{status: agent.Status{State: agent.StateCurrent}}))
+	log := show(t, system.Address, newWatched(&daemon{status: status.Status{State: status.StateCurrent}}))
 	until(t, "there", func() bool { return log.count(`msg="on the system bus"`) == 1 })
 	system.Stop()
 	until(t, "gone", func() bool { return log.count(`msg="not on the system bus"`) > 0 })
@@ -259,25 +259,25 @@ func TestTheEndOfTheObject(t *testing.T) {
 func TestABusThatHangsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	begun, free, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	d := newWatched(&daemon{check: func(func(agent.Progress)) (agent.Status, error) {
+	d := newWatched(&daemon{check: func(func(status.Progress)) (status.Status, error) {
 		defer close(done)
 		close(begun)
 		<-free
-		return agent.Status{}, nil
+		return status.Status{}, nil
 	}})
 	system := bustest.System(t, shippedPolicy)
 	log, end := running(t.Context(), system.Address, d, time.Minute)
 	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
 	system.Connect(t).Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
 	<-begun
-	until(t, "listens", func() bool { return d.say(agent.Progress{}) })
+	until(t, "listens", func() bool { return d.say(status.Progress{}) })
 	system.Freeze(t)
 	for n := range 100_000 {
-		d.say(agent.Progress{Reference: strings.Repeat("x", n%200)})
+		d.say(status.Progress{Reference: strings.Repeat("x", n%200)})
 	}
 	for range 1000 {
-		d.become(agent.Status{State: agent.StateStaged, Reason: strings.Repeat("x", maxText)})
-		d.become(agent.Status{State: agent.StateCurrent})
+		d.become(status.Status{State: status.StateStaged, Reason: strings.Repeat("x", maxText)})
+		d.become(status.Status{State: status.StateCurrent})
 	}
 	close(free)
 	<-done
@@ -291,10 +291,10 @@ func TestAPersonWhoHangsUpOnTheBusIsNotTheEndOfTheWork(t *testing.T) {
 	var worked context.Context
 	d := newWatched(&daemon{
 		context: func(ctx context.Context) { worked = ctx; close(begun) },
-		check: func(func(agent.Progress)) (agent.Status, error) {
+		check: func(func(status.Progress)) (status.Status, error) {
 			<-free
 			done <- worked.Err()
-			return agent.Status{}, nil
+			return status.Status{}, nil
 		},
 	})
 	system := onBus(t, d)

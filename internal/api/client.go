@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // ErrNoDaemon: no process listens on the socket. A caller without permission gets
@@ -51,8 +51,8 @@ func NewClient(path string) *Client {
 
 // Status asks for the daemon's status. Where the socket is the service manager's
 // and the daemon is not back yet, that is ErrNoDaemon, after statusPatience.
-func (c *Client) Status(ctx context.Context) (agent.Status, error) {
-	var s agent.Status
+func (c *Client) Status(ctx context.Context) (status.Status, error) {
+	var s status.Status
 	waiting, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	body, err := c.do(waiting, http.MethodGet, "/v1/status", nil)
@@ -84,7 +84,7 @@ func (c *Client) isServed(ctx context.Context) bool {
 
 // Check has the daemon poll now. onProgress may be nil. A check that failed returns what
 // is known, too; the status is nil where the daemon ended before it had one.
-func (c *Client) Check(ctx context.Context, onProgress func(agent.Progress)) (*agent.Status, error) {
+func (c *Client) Check(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	res, err := c.stream(ctx, "/v1/check", struct{}{}, onProgress)
 	if err == nil && res.Status == nil {
 		err = fmt.Errorf("socket %s: a result without a status", c.path)
@@ -95,15 +95,17 @@ func (c *Client) Check(ctx context.Context, onProgress func(agent.Progress)) (*a
 // Apply has the daemon approve and apply what is staged for the named images.
 // retry: also what did not come up before. onProgress may be nil.
 func (c *Client) Apply(
-	ctx context.Context, names []string, retry bool, onProgress func(agent.Progress),
-) ([]agent.Outcome, error) {
+	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
+) ([]status.Outcome, error) {
 	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names, Retry: retry}, onProgress)
 	return res.Outcomes, err
 }
 
 // Rollback has the daemon return the named images' pods, or all, to what ran well
 // before. onProgress may be nil.
-func (c *Client) Rollback(ctx context.Context, which Which, onProgress func(agent.Progress)) ([]agent.Outcome, error) {
+func (c *Client) Rollback(
+	ctx context.Context, which Which, onProgress func(status.Progress),
+) ([]status.Outcome, error) {
 	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{which}, onProgress)
 	return res.Outcomes, err
 }
@@ -117,7 +119,7 @@ func (c *Client) Reload(ctx context.Context) error {
 
 // stream sends a request and follows its events to the result.
 func (c *Client) stream(
-	ctx context.Context, path string, req any, onProgress func(agent.Progress),
+	ctx context.Context, path string, req any, onProgress func(status.Progress),
 ) (ResultEvent, error) {
 	data, err := json.Marshal(req)
 	if err != nil {

@@ -10,7 +10,7 @@
 // the cycle before is not begun.
 //
 //	GET  /metrics     numbers for Prometheus, where the daemon has them
-//	GET  /v1/status   agent.Status
+//	GET  /v1/status   status.Status
 //	POST /v1/check    stream of Event, the last with Status
 //	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
 //	POST /v1/rollback RollbackRequest; the same
@@ -19,22 +19,22 @@
 //	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
-import "github.com/kubic-project/image-update-agent/agent"
+import "github.com/kubic-project/image-update-agent/agent/status"
 
 // Event is one line of a stream.
 type Event struct {
-	Progress *agent.Progress `json:"progress,omitempty"`
-	Result   *ResultEvent    `json:"result,omitempty"`
+	Progress *status.Progress `json:"progress,omitempty"`
+	Result   *ResultEvent     `json:"result,omitempty"`
 }
 
 // ResultEvent ends a stream. Error is empty where all went well.
 type ResultEvent struct {
-	Error    string          `json:"error,omitempty"`   // for people
-	Kind     string          `json:"kind,omitempty"`    // of the error: KindFailed ...
-	Unknown  bool            `json:"unknown,omitempty"` // the kind is KindUnknownImage
-	Status   *agent.Status   `json:"status,omitempty"`  // missing where the daemon ended before it had one
-	Outcomes []agent.Outcome `json:"outcomes,omitempty"`
-	Held     []string        `json:"held,omitempty"` // repositories, or "*"
+	Error    string           `json:"error,omitempty"`   // for people
+	Kind     string           `json:"kind,omitempty"`    // of the error: KindFailed ...
+	Unknown  bool             `json:"unknown,omitempty"` // the kind is KindUnknownImage
+	Status   *status.Status   `json:"status,omitempty"`  // missing where the daemon ended before it had one
+	Outcomes []status.Outcome `json:"outcomes,omitempty"`
+	Held     []string         `json:"held,omitempty"` // repositories, or "*"
 }
 
 // ApplyRequest names what is approved; nothing named means all that is staged.

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // The kinds of errors, in ResultEvent.Kind and, behind BusName.Error., on the bus.
@@ -20,19 +22,19 @@ const (
 // kindOf is the kind of an error of the daemon.
 func kindOf(err error) string {
 	switch {
-	case errors.Is(err, agent.ErrUnknownImage):
+	case errors.Is(err, plan.ErrUnknownImage):
 		return KindUnknownImage
 	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich):
 		return KindInvalidArgs
-	case errors.Is(err, agent.ErrHeld):
+	case errors.Is(err, release.ErrHeld):
 		return KindHeld
 	default:
 		return KindFailed
 	}
 }
 
-// Error is an error that the daemon has answered with. It is agent.ErrUnknownImage and
-// agent.ErrHeld by its kind.
+// Error is an error that the daemon has answered with. It is plan.ErrUnknownImage and
+// release.ErrHeld by its kind.
 type Error struct {
 	Kind string // a newer daemon may have others
 	Text string // for people
@@ -43,9 +45,9 @@ func (e *Error) Error() string { return e.Text }
 // Is compares the kinds.
 func (e *Error) Is(target error) bool {
 	switch target {
-	case agent.ErrUnknownImage:
+	case plan.ErrUnknownImage:
 		return e.Kind == KindUnknownImage
-	case agent.ErrHeld:
+	case release.ErrHeld:
 		return e.Kind == KindHeld
 	default:
 		return false

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Holder is the part of the daemon that keeps the holds of persons. Both
@@ -76,14 +77,14 @@ func (c *Client) Unhold(ctx context.Context, req UnholdRequest) ([]string, error
 }
 
 func (s *Server) hold(req HoldRequest) work {
-	return func(ctx context.Context, _ func(agent.Progress)) (result ResultEvent, err error) {
+	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
 		result.Held, err = s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
 		return result, err
 	}
 }
 
 func (s *Server) unhold(req UnholdRequest) work {
-	return func(ctx context.Context, _ func(agent.Progress)) (result ResultEvent, err error) {
+	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
 		result.Held, err = s.daemon.Unhold(ctx, req.Images, req.All)
 		return result, err
 	}

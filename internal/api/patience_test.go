@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // piped is a listener of connections in memory, on the clock of a bubble.
@@ -66,7 +66,7 @@ func inBubble(t *testing.T, readOnly bool, d Daemon, f func(t *testing.T, p *pip
 
 // Who asks while a cycle runs waits for it as long as it takes, and hangs up by itself.
 func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
-	d := &daemon{check: func(func(agent.Progress)) (agent.Status, error) { return agent.Status{}, nil }}
+	d := &daemon{check: func(func(status.Progress)) (status.Status, error) { return status.Status{}, nil }}
 	d.context = func(ctx context.Context) {
 		select {
 		case <-ctx.Done():

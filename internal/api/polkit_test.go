@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
@@ -31,13 +31,13 @@ func polkit(t *testing.T, system bustest.Bus, f check) {
 // acts is a daemon that counts what it was told to do.
 func acts() (*watched, *atomic.Int32) {
 	var n atomic.Int32
-	apply := func([]string, func(agent.Progress)) ([]agent.Outcome, error) {
+	apply := func([]string, func(status.Progress)) ([]status.Outcome, error) {
 		n.Add(1)
-		return []agent.Outcome{{Result: agent.ResultApplied}}, nil
+		return []status.Outcome{{Result: status.ResultApplied}}, nil
 	}
 	held := func() ([]string, error) { n.Add(1); return []string{"*"}, nil }
 	return newWatched(&daemon{
-		apply: apply, check: func(func(agent.Progress)) (agent.Status, error) { n.Add(1); return agent.Status{}, nil },
+		apply: apply, check: func(func(status.Progress)) (status.Status, error) { n.Add(1); return status.Status{}, nil },
 		hold:   func([]string, bool, string, time.Time) ([]string, error) { return held() },
 		unhold: func([]string, bool) ([]string, error) { return held() },
 	}), &n

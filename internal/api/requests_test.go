@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
 // badRequests are bodies that are refused before anything is done, by path.
@@ -81,10 +81,10 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 		assert.Empty(t, names)
 		assert.True(t, all)
 		assert.Zero(t, until, "no end is no end on the other side")
-		return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage)
+		return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage)
 	}
 	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
 func TestUnholdBringsWhatWasHeld(t *testing.T) {
@@ -107,7 +107,7 @@ func TestUnholdBringsWhatWasHeld(t *testing.T) {
 	held, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", "a/velum"}, held)
-	d.unhold = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", agent.ErrUnknownImage) }
+	d.unhold = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage) }
 	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
-	require.ErrorIs(t, err, agent.ErrUnknownImage)
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }

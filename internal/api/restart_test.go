@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestReloadTellsHowItWent(t *testing.T) {
@@ -85,7 +85,7 @@ func TestARestartLosesNoClient(t *testing.T) {
 	go func() { drained <- first.Drain(time.Minute) }()
 	require.NoError(t, <-served, "it takes nobody any more")
 
-	statuses := make(chan agent.Status, 1)
+	statuses := make(chan status.Status, 1)
 	go func() {
 		s, err := patient(path).Status(t.Context())
 		assert.NoError(t, err)
@@ -96,7 +96,7 @@ func TestARestartLosesNoClient(t *testing.T) {
 	require.NoError(t, <-drained)
 	assert.FileExists(t, path, "the socket is the manager's")
 
-	serving(t, On(next(), true, &daemon{status: agent.Status{Reason: "from the second"}}, log))
+	serving(t, On(next(), true, &daemon{status: status.Status{Reason: "from the second"}}, log))
 	assert.Equal(t, "from the second", (<-statuses).Reason)
 }
 

@@ -18,19 +18,19 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Daemon is what the sockets give access to.
 type Daemon interface {
 	// Status is the node as the daemon knows it; it never waits.
-	Status() agent.Status
+	Status() status.Status
 	// Check polls now.
-	Check(ctx context.Context, onProgress func(agent.Progress)) (agent.Status, error)
+	Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
-	Apply(ctx context.Context, names []string, retry bool, onProgress func(agent.Progress)) ([]agent.Outcome, error)
+	Apply(ctx context.Context, names []string, retry bool, onProgress func(status.Progress)) ([]status.Outcome, error)
 	// Rollback returns to what ran well before; agent.All names all.
-	Rollback(ctx context.Context, names []string, onProgress func(agent.Progress)) ([]agent.Outcome, error)
+	Rollback(ctx context.Context, names []string, onProgress func(status.Progress)) ([]status.Outcome, error)
 	Holder
 }
 
@@ -152,7 +152,7 @@ func (s *Server) Metrics(h http.Handler) {
 // Reload calls f at POST /v1/reload, on the acting socket. It is called as Metrics is.
 func (s *Server) Reload(f func(context.Context) error) {
 	s.mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
-		s.stream(w, r, func(ctx context.Context, _ func(agent.Progress)) (ResultEvent, error) {
+		s.stream(w, r, func(ctx context.Context, _ func(status.Progress)) (ResultEvent, error) {
 			return ResultEvent{}, f(ctx)
 		})
 	})
@@ -172,10 +172,10 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 }
 
 // work is what a request asks for.
-type work func(ctx context.Context, onProgress func(agent.Progress)) (ResultEvent, error)
+type work func(ctx context.Context, onProgress func(status.Progress)) (ResultEvent, error)
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+	s.stream(w, r, func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
 		status, err := s.daemon.Check(ctx, onProgress)
 		if err == nil || status.SchemaVersion != 0 { // else the daemon ends, and has none
 			result.Status = &status
@@ -185,14 +185,14 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) apply(req ApplyRequest) work {
-	return func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
 		result.Outcomes, err = s.daemon.Apply(ctx, req.Images, req.Retry, onProgress)
 		return result, err
 	}
 }
 
 func (s *Server) rollback(req RollbackRequest) work {
-	return func(ctx context.Context, onProgress func(agent.Progress)) (result ResultEvent, err error) {
+	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
 		result.Outcomes, err = s.daemon.Rollback(ctx, req.names(), onProgress)
 		return result, err
 	}
@@ -207,10 +207,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	progress := make(chan agent.Progress, 16)
+	progress := make(chan status.Progress, 16)
 	result := make(chan ResultEvent, 1)
 	go func() {
-		res, err := do(r.Context(), func(p agent.Progress) {
+		res, err := do(r.Context(), func(p status.Progress) {
 			select {
 			case progress <- p:
 			default:

@@ -12,18 +12,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // A client was told that the daemon had ended, or nothing at all, and nobody else heard of it.
 func TestWhatCannotBeWrittenIsAnErrorAndNoEmptyAnswer(t *testing.T) {
 	t.Parallel()
-	unwritable := agent.Status{SchemaVersion: 1, Since: time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)}
+	unwritable := status.Status{SchemaVersion: 1, Since: time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)}
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := Listen(t.Context(), path, false, &daemon{
 		status: unwritable,
-		check:  func(func(agent.Progress)) (agent.Status, error) { return unwritable, nil },
+		check:  func(func(status.Progress)) (status.Status, error) { return unwritable, nil },
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	ended := make(chan error, 1)

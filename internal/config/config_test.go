@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/window"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -131,7 +132,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 5,
 		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
 		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
-		Images: []agent.Reference{
+		Images: []release.Reference{
 			{Repository: "docker.io/sles12/velum", Tag: "4.0.0"}, {Repository: "localhost:5000/a/b", Tag: "1"},
 		},
 		TagFiles: []string{},
@@ -252,7 +253,7 @@ func TestLaterFragmentsWin(t *testing.T) {
 		shown[e.Key] = e.Value
 	}
 	assert.Equal(t, "1", shown["values.b"], "what is below is shown too")
-	assert.Equal(t, agent.Rule{
+	assert.Equal(t, policy.Rule{
 		Updates: tags.Same, Dialect: tags.Plus, Deny: []string{"3"},
 		Hold: "h", HoldUntil: time.Date(2026, 12, 24, 0, 0, 0, 0, time.Local),
 	}, s.Policy("b"), "entries of one match are laid over each other: a hold takes no denial away")

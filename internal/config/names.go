@@ -14,7 +14,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -97,8 +97,8 @@ func wellFormed(pattern, want string) error {
 	return nil
 }
 
-func image(text string) (agent.Reference, error) {
-	ref, err := agent.ParseReference(text)
+func image(text string) (release.Reference, error) {
+	ref, err := release.ParseReference(text)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("want repository:tag: %w", errors.Unwrap(err))
@@ -111,7 +111,7 @@ func image(text string) (agent.Reference, error) {
 }
 
 func repository(text string) error {
-	ref, err := agent.ParseReference(text)
+	ref, err := release.ParseReference(text)
 	switch {
 	case err != nil:
 		return fmt.Errorf("want a repository: %w", errors.Unwrap(err))

@@ -10,7 +10,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -53,9 +54,9 @@ func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
 // repository's own, then the longest prefix, then "*"; of two spellings of one repository, the later. A hold has its
 // end from its own entry. Names are compared as CRI normalises them. Where nothing is written, what is offered is of
 // the same application version, as the pod manifests were tested with.
-func (s Settings) Policy(repository string) agent.Rule {
-	policy := agent.Rule{Updates: tags.Revision, Dialect: tags.Core}
-	name, err := agent.NormalizeRepository(repository)
+func (s Settings) Policy(repository string) policy.Rule {
+	policy := policy.Rule{Updates: tags.Revision, Dialect: tags.Core}
+	name, err := release.NormalizeRepository(repository)
 	if err != nil {
 		name = repository
 	}
@@ -71,7 +72,7 @@ func (s Settings) Policy(repository string) agent.Rule {
 }
 
 // over lays what is written over the policy.
-func (r Repository) over(policy *agent.Rule) {
+func (r Repository) over(policy *policy.Rule) {
 	for f, written := range reflect.ValueOf(r).Fields() {
 		if dst := reflect.ValueOf(policy).Elem().FieldByName(f.Name); dst.IsValid() && !written.IsZero() {
 			dst.Set(reflect.Indirect(written).Convert(dst.Type()))
@@ -97,7 +98,7 @@ func specificity(pattern, name string) int {
 	if isPrefix {
 		below += "x/x" // two names behind the prefix: "docker.io/x" alone would be "library/x"
 	}
-	full, err := agent.NormalizeRepository(below)
+	full, err := release.NormalizeRepository(below)
 	prefix := strings.TrimSuffix(full, "x/x")
 	switch {
 	case err == nil && !isPrefix && full == name:

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // policies are repositories and what the file below says about them.
-var policies = map[string]agent.Rule{
+var policies = map[string]policy.Rule{
 	"registry.suse.com/caasp/v4/velum":       {Updates: tags.Minor, Dialect: tags.Hyphen},
 	"registry.suse.com/caasp/v4/etcd":        {Updates: tags.Patch, Dialect: tags.Core},
 	"registry.suse.com/caasp/v4.5/etcd":      {Updates: tags.Rebuild, Dialect: tags.Plus},
@@ -59,8 +59,8 @@ func TestTheMostSpecificMatchWins(t *testing.T) {
 
 func TestWithoutAnEntryARevisionIsTheLargestChange(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, agent.Rule{Updates: tags.Revision, Dialect: tags.Core}, Settings{}.Policy("a/b"))
-	assert.Equal(t, agent.Rule{Updates: tags.Revision}, Settings{}.Policy("not a repository"))
+	assert.Equal(t, policy.Rule{Updates: tags.Revision, Dialect: tags.Core}, Settings{}.Policy("a/b"))
+	assert.Equal(t, policy.Rule{Updates: tags.Revision}, Settings{}.Policy("not a repository"))
 }
 
 // readPolicies are those of a file.
@@ -81,14 +81,14 @@ func TestEachFieldComesFromTheMostSpecificEntryThatWritesIt(t *testing.T) {
 `)
 	end := time.Date(2026, time.December, 24, 0, 0, 0, 0, time.UTC)
 	core := func(text string) tags.Tag { tag, err := tags.Parse(text); require.NoError(t, err); return tag }
-	assert.Equal(t, agent.Rule{
+	assert.Equal(t, policy.Rule{
 		Follow: "5", Updates: tags.Minor, Allow: []string{}, Deny: []string{}, Max: core("4.1-rev2"), Hold: "own",
 	}, s.Policy("quay.io/own/image"), "a list without items was written, and a hold brings its own end: none")
-	assert.Equal(t, agent.Rule{
+	assert.Equal(t, policy.Rule{
 		Follow: "5", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"b", "c"}, Max: core("4"), Older: true,
 		Hold: "all of quay", HoldUntil: end,
 	}, s.Policy("quay.io/other"))
-	assert.Equal(t, agent.Rule{
+	assert.Equal(t, policy.Rule{
 		Follow: "4", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"a"}, Max: core("4"), Hold: "all",
 		HoldUntil: time.Date(2026, time.December, 31, 0, 0, 0, 0, time.Local),
 	}, s.Policy("docker.io/a/b"))

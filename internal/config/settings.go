@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/window"
 )
 
@@ -35,7 +35,7 @@ type Settings struct {
 	// Manage are files in PodManifests that may be changed although they have no template.
 	Manage []string `yaml:"manage" is:"filename"`
 	// Images are followed although no pod manifest uses them.
-	Images []agent.Reference `yaml:"images" is:"image"`
+	Images []release.Reference `yaml:"images" is:"image"`
 	// Values are tags for placeholders, by repository as the template writes it. They win over TagFiles.
 	Values map[string]string `yaml:"values" names:"repository" is:"tag"`
 	// TagFiles are the directories of the image packages' tag files.

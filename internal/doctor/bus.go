@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 )
@@ -18,7 +18,7 @@ import (
 const busWait = 10 * time.Second
 
 // checkBus looks at the daemon's place on the system bus, and at what decides there.
-func (n Node) checkBus(ctx context.Context, daemon *agent.Status) []Finding {
+func (n Node) checkBus(ctx context.Context, daemon *status.Status) []Finding {
 	const check = "d-bus"
 	const instead = "the command line works without it, and those who listen on the bus hear nothing"
 	ctx, cancel := context.WithTimeout(ctx, busWait)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/pods"
@@ -101,7 +101,7 @@ func checkHosts(dirs []hosts.Dir, version string) []Finding {
 }
 
 // checkImageSpace says how large the next pull may be.
-func checkImageSpace(fs agent.Filesystem, d config.Disk) Finding {
+func checkImageSpace(fs policy.Filesystem, d config.Disk) Finding {
 	const check = "image file system"
 	if fs.Size <= 0 {
 		return warn(check, fmt.Sprintf("%s: of unknown size", fs.Path), "check the file system")
@@ -110,16 +110,16 @@ func checkImageSpace(fs agent.Filesystem, d config.Disk) Finding {
 	collects := fs.Size / 100 * int64(100-d.HighMark) // what is free then
 	usable := fs.Free - max(reserve, collects)
 	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
-		fs.Path, agent.Bytes(fs.Free), agent.Bytes(fs.Size), agent.Bytes(reserve), d.HighMark, agent.Bytes(collects))
+		fs.Path, policy.Bytes(fs.Free), policy.Bytes(fs.Size), policy.Bytes(reserve), d.HighMark, policy.Bytes(collects))
 	const remedy = "make room: `crictl rmi IMAGE` of what nobody needs (its --prune, before crictl 1.30, takes what " +
 		"is staged and the way back along); or enlarge the file system"
 	switch {
 	case usable > 0:
-		return ok(check, detail+": room for "+agent.Bytes(usable))
+		return ok(check, detail+": room for "+policy.Bytes(usable))
 	case fs.Free < collects:
 		return warn(check, detail+": kubelet removes images now", remedy)
 	default:
-		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, agent.Bytes(1-usable)),
+		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, policy.Bytes(1-usable)),
 			remedy+", or lower disk.reserve or disk.reservePercent")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
@@ -62,11 +62,11 @@ func TestCheckImageSpace(t *testing.T) {
 	for name, c := range spaces {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := checkImageSpace(agent.Filesystem{Path: "/images", Size: 100e9, Free: c.free}, c.disk)
+			f := checkImageSpace(policy.Filesystem{Path: "/images", Size: 100e9, Free: c.free}, c.disk)
 			found(t, f, c.verdict, c.texts...)
 		})
 	}
-	found(t, checkImageSpace(agent.Filesystem{Path: "/images"}, config.Disk{}), Warn, "/images: of unknown size")
+	found(t, checkImageSpace(policy.Filesystem{Path: "/images"}, config.Disk{}), Warn, "/images: of unknown size")
 }
 
 var errNoName = errors.New("names no snapshotter")

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
@@ -48,7 +48,7 @@ type Node struct {
 	SaltCall, HookProgram hook.Program
 
 	// Plan makes the plan of a cycle. What it sends to registries goes through wrap.
-	Plan func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (agent.Plan, error)
+	Plan func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error)
 }
 
 // Configuration is what is wrong with the configuration, each mistake a finding.

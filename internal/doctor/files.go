@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 // checkFiles looks at what the agent reads and writes.
@@ -184,7 +184,7 @@ func checkDisk(dir string) Finding {
 
 func diskFinding(dir string, free float64) Finding {
 	const check, remedy = "disk", "make room: the agent keeps its record there"
-	detail := fmt.Sprintf("%s: %s free", dir, agent.Bytes(int64(free)))
+	detail := fmt.Sprintf("%s: %s free", dir, policy.Bytes(int64(free)))
 	switch {
 	case free < recordLeast:
 		return fail(check, fmt.Errorf("%s: full: approvals, holds and what ran well cannot be kept", detail), remedy)

@@ -9,26 +9,28 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // checkDaemon looks at the answer of the status socket: a daemon that answers may well have bad news.
-func checkDaemon(status agent.Status, err error) Finding {
+func checkDaemon(st status.Status, err error) Finding {
 	const check = "daemon"
-	text := agent.Sentence(status)
+	text := status.Sentence(st)
 	switch {
 	case errors.Is(err, api.ErrNoDaemon):
 		return warn(check, "it does not run",
 			"systemctl enable --now image-update-agent; where there is no systemd, image-update-agent run")
 	case err != nil:
 		return fail(check, err, "journalctl -u image-update-agent")
-	case status.State == agent.StateFailed:
+	case st.State == status.StateFailed:
 		return warn(check, text, "image-update-agent status, then journalctl -u image-update-agent")
-	case status.State == agent.StateStale:
+	case st.State == status.StateStale:
 		return warn(check, text, "the lines of the registries below say what is wrong on the way there")
-	case status.State == agent.StateUnchecked && status.NextCheck == nil && !status.Is(agent.KindStarting):
+	case st.State == status.StateUnchecked && st.NextCheck == nil && !st.Is(status.KindStarting):
 		return warn(check, text+"; polling is off", "image-update-agent check")
 	default:
 		return ok(check, text)
@@ -36,7 +38,7 @@ func checkDaemon(status agent.Status, err error) Finding {
 }
 
 // checkPlan names what stands in the way of a plan's pod manifests.
-func checkPlan(plan agent.Plan, err error) []Finding {
+func checkPlan(plan plan.Plan, err error) []Finding {
 	if err != nil {
 		return []Finding{fail("node", err, "see the message")}
 	}
@@ -47,7 +49,7 @@ func checkPlan(plan agent.Plan, err error) []Finding {
 	return out
 }
 
-func podFindings(p agent.PodPlan) []Finding {
+func podFindings(p plan.PodPlan) []Finding {
 	var out []Finding
 	if p.Err != nil {
 		out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
@@ -58,7 +60,7 @@ func podFindings(p agent.PodPlan) []Finding {
 		}
 	}
 	for _, h := range slices.Concat(p.Holds, p.Waits) {
-		if h.Name != agent.HoldUnmanaged && h.Name != agent.HoldWithheld {
+		if h.Name != status.HoldUnmanaged && h.Name != status.HoldWithheld {
 			out = append(out, warn(p.File, h.Name+": "+h.Reason, statuspage.Remedy(h)))
 		}
 	}
@@ -75,10 +77,10 @@ func remedyOf(err error) string {
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
 		return "add the authority to the system's (update-ca-certificates), or name it as ca in the hosts.toml of the host"
 	}
-	if errors.Is(err, agent.ErrNotFound) {
+	if errors.Is(err, release.ErrNotFound) {
 		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
 	}
-	if se, ok := errors.AsType[*agent.SourceError](err); ok {
+	if se, ok := errors.AsType[*release.SourceError](err); ok {
 		switch se.Status {
 		case 0:
 			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host

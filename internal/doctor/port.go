@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // checkPort asks the port for Prometheus, and whether it is ours that answers.
-func checkPort(ctx context.Context, address string, daemon *agent.Status) Finding {
+func checkPort(ctx context.Context, address string, daemon *status.Status) Finding {
 	const check = "metrics port"
 	const ours = "image_update_agent_build_info"
 	switch {

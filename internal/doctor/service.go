@@ -11,14 +11,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // checkService looks at the units as the service manager has them. daemon is nil
 // where none answers.
-func (n Node) checkService(ctx context.Context, daemon *agent.Status) []Finding {
+func (n Node) checkService(ctx context.Context, daemon *status.Status) []Finding {
 	const check = "service"
 	unit, err := systemd.ReadState(ctx, n.Bus, systemd.ServiceUnit)
 	if err != nil {
@@ -45,7 +45,7 @@ func (n Node) checkService(ctx context.Context, daemon *agent.Status) []Finding 
 }
 
 // serviceFinding judges the daemon's own unit, the worst first.
-func serviceFinding(unit systemd.State, daemon *agent.Status) Finding {
+func serviceFinding(unit systemd.State, daemon *status.Status) Finding {
 	const check = "service"
 	switch {
 	case unit.Load == "not-found" && daemon != nil:
@@ -123,7 +123,7 @@ func (b beside) check(unit, service systemd.State) []Finding {
 }
 
 // checkVersion compares the daemon with this program.
-func checkVersion(daemon *agent.Status, version string) []Finding {
+func checkVersion(daemon *status.Status, version string) []Finding {
 	const check = "version"
 	switch {
 	case daemon == nil:

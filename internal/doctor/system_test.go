@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
@@ -87,9 +87,9 @@ func TestCheckService(t *testing.T) {
 			t.Parallel()
 			unit := wellSet()
 			c.edit(&unit)
-			var daemon *agent.Status
+			var daemon *status.Status
 			if c.runs {
-				daemon = &agent.Status{}
+				daemon = &status.Status{}
 			}
 			found(t, serviceFinding(unit, daemon), c.verdict, c.texts...)
 		})
@@ -125,30 +125,30 @@ func TestUnitsBesideTheService(t *testing.T) {
 // A daemon that runs may have bad news.
 func TestCheckDaemon(t *testing.T) {
 	t.Parallel()
-	for state, verdict := range map[agent.State]string{
-		agent.StateApplying: OK, agent.StateFailed: Warn, agent.StateHeld: OK,
-		agent.StateStale: Warn, agent.StateStaged: OK, agent.StateCurrent: OK,
-		agent.StateUnchecked: Warn,
+	for state, verdict := range map[status.State]string{
+		status.StateApplying: OK, status.StateFailed: Warn, status.StateHeld: OK,
+		status.StateStale: Warn, status.StateStaged: OK, status.StateCurrent: OK,
+		status.StateUnchecked: Warn,
 	} {
-		found(t, checkDaemon(agent.Status{State: state, Reason: "because"}, nil), verdict, string(state)+": because")
+		found(t, checkDaemon(status.Status{State: state, Reason: "because"}, nil), verdict, string(state)+": because")
 	}
-	soon := agent.Status{State: agent.StateUnchecked, Reason: "because", NextCheck: new(time.Now())}
+	soon := status.Status{State: status.StateUnchecked, Reason: "because", NextCheck: new(time.Now())}
 	found(t, checkDaemon(soon, nil), OK, "unchecked: because; next check ")
-	found(t, checkDaemon(agent.Status{State: agent.StateUnchecked, Reasons: []agent.Reason{{Kind: agent.KindStarting}}}, nil), OK)
+	found(t, checkDaemon(status.Status{State: status.StateUnchecked, Reasons: []status.Reason{{Kind: status.KindStarting}}}, nil), OK)
 }
 
 func TestCheckVersion(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, checkVersion(nil, "1.0"))
-	found(t, checkVersion(&agent.Status{Version: "1.0"}, "1.0")[0], OK, "1.0")
-	found(t, checkVersion(&agent.Status{Version: "0.0.1"}, "1.0")[0], Warn, "the daemon is 0.0.1", "restart")
+	found(t, checkVersion(&status.Status{Version: "1.0"}, "1.0")[0], OK, "1.0")
+	found(t, checkVersion(&status.Status{Version: "0.0.1"}, "1.0")[0], Warn, "the daemon is 0.0.1", "restart")
 }
 
 // A real bus, with and without what the package brings to it.
 func TestCheckBus(t *testing.T) {
 	t.Parallel()
 	s := newNode(t)
-	daemon := &agent.Status{}
+	daemon := &status.Status{}
 	one := func() Finding {
 		t.Helper()
 		all := s.checkBus(t.Context(), daemon)
@@ -164,7 +164,7 @@ func TestCheckBus(t *testing.T) {
 	all := s.checkBus(t.Context(), nil)
 	require.Len(t, all, 2, "a daemon that does not run needs no name")
 	found(t, all[1], Advice, "its actions are not installed")
-	daemon = &agent.Status{}
+	daemon = &status.Status{}
 	b.Serve(t, api.BusName, "/org/opensuse/ImageUpdateAgent1", "org.opensuse.ImageUpdateAgent1", map[string]any{
 		"Check": func() *dbus.Error { return nil },
 	})
@@ -190,7 +190,7 @@ func TestCheckServiceWithoutSystemd(t *testing.T) {
 
 func TestCheckPort(t *testing.T) {
 	t.Parallel()
-	s, daemon := newNode(t), &agent.Status{}
+	s, daemon := newNode(t), &status.Status{}
 	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), OK, "none")
 	answer := "image_update_agent_build_info 1\n"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))

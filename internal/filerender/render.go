@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -38,12 +38,12 @@ func (e UsageError) Unwrap() error { return e.error }
 
 // File is a rendered file, one line of `manifests render --output json`.
 type File struct {
-	File     string       `json:"file"`
-	Changes  []Change     `json:"changes"`
-	Left     []agent.Left `json:"left"`
-	To       string       `json:"to"`       // with Options.To: the file that was written
-	Diff     string       `json:"diff"`     // with Options.Diff
-	Rendered string       `json:"rendered"` // the whole file, without either
+	File     string        `json:"file"`
+	Changes  []Change      `json:"changes"`
+	Left     []status.Left `json:"left"`
+	To       string        `json:"to"`       // with Options.To: the file that was written
+	Diff     string        `json:"diff"`     // with Options.Diff
+	Rendered string        `json:"rendered"` // the whole file, without either
 
 	template, result []byte
 }
@@ -137,12 +137,12 @@ func (f *File) render(overrides manifests.Overrides) error {
 	if err != nil {
 		return err
 	}
-	f.result, f.Changes, f.Left = out.Data, []Change{}, []agent.Left{}
+	f.result, f.Changes, f.Left = out.Data, []Change{}, []status.Left{}
 	for _, c := range out.Changes {
 		f.Changes = append(f.Changes, Change(c))
 	}
 	for _, l := range out.Left {
-		f.Left = append(f.Left, agent.Left{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
+		f.Left = append(f.Left, status.Left{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
 	}
 	return nil
 }

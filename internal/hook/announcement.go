@@ -5,7 +5,8 @@ package hook
 import (
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -64,7 +65,7 @@ type Pod struct {
 }
 
 // announce is the announcement of a status.
-func announce(s agent.Status, last Announcement) Announcement {
+func announce(s status.Status, last Announcement) Announcement {
 	a := Announcement{
 		SchemaVersion: SchemaVersion, State: string(s.State), Reason: outside.Line(s.Reason, maxText),
 		Images: []Image{}, Pods: []Pod{},
@@ -85,29 +86,29 @@ func announce(s agent.Status, last Announcement) Announcement {
 
 // after keeps what is known of the node where it could not be observed.
 func (a Announcement) after(last Announcement) Announcement {
-	if a.State == string(agent.StateFailed) && len(a.Images)+len(a.Pods) == 0 && last.Images != nil {
+	if a.State == string(status.StateFailed) && len(a.Images)+len(a.Pods) == 0 && last.Images != nil {
 		a.Images, a.Pods = last.Images, last.Pods
 	}
 	return a
 }
 
-func imageOf(i agent.ImageStatus, state agent.State) Image {
+func imageOf(i status.ImageStatus, state status.State) Image {
 	out := Image{
 		Image: i.Image, Container: i.Container, PodManifest: i.PodManifest, Change: i.Change,
 		Running: named(i.Running), Offered: named(i.Offered), Staged: i.Staged, Adopted: i.Adopted, Failed: []Failed{},
 	}
 	for _, r := range i.Refused {
-		if r.Rule == agent.RuleFailed && len(out.Failed) < maxFailed {
+		if r.Rule == policy.RuleFailed && len(out.Failed) < maxFailed {
 			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: outside.Line(r.Reason, maxText)})
 		}
 	}
-	if state == agent.StateFailed { // that a registry is away is another state
+	if state == status.StateFailed { // that a registry is away is another state
 		out.Error = outside.Line(i.Error, maxText)
 	}
 	return out
 }
 
-func named(n *agent.Named) Named {
+func named(n *status.Named) Named {
 	if n == nil {
 		return Named{}
 	}

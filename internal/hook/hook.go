@@ -30,7 +30,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
@@ -65,17 +65,17 @@ func New(stateDir, runtimeDir string) *Outbox {
 
 // Announce writes the announcement of a status, and requests a run of the hook. Where
 // nothing has changed, it does neither.
-func (d *Outbox) Announce(ctx context.Context, s agent.Status) error {
+func (d *Outbox) Announce(ctx context.Context, s status.Status) error {
 	return d.write(ctx, s, d.due)
 }
 
 // Note writes the announcement and requests no run: for a node without hooks, which may
 // have some later.
-func (d *Outbox) Note(ctx context.Context, s agent.Status) error {
+func (d *Outbox) Note(ctx context.Context, s status.Status) error {
 	return d.write(ctx, s, func() error { return nil })
 }
 
-func (d *Outbox) write(ctx context.Context, s agent.Status, request func() error) error {
+func (d *Outbox) write(ctx context.Context, s status.Status, request func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -18,38 +18,39 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const velum = "registry.suse.com/caasp/v4/velum"
 
-func release(tag string) *agent.Named {
-	return &agent.Named{Tag: tag, Digest: digest.FromString(tag)}
+func release(tag string) *status.Named {
+	return &status.Named{Tag: tag, Digest: digest.FromString(tag)}
 }
 
 // running is a node that runs a release of velum, and is offered another one; "": no
 // such.
-func running(state agent.State, runs, offered string, staged bool) agent.Status {
-	i := agent.ImageStatus{Image: velum, Container: "velum", PodManifest: "velum.yaml", Staged: staged}
+func running(state status.State, runs, offered string, staged bool) status.Status {
+	i := status.ImageStatus{Image: velum, Container: "velum", PodManifest: "velum.yaml", Staged: staged}
 	if runs != "" {
 		i.Running = release(runs)
 	}
 	if offered != "" {
 		i.Offered, i.Change = release(offered), "rebuild"
 	}
-	return agent.Status{
-		SchemaVersion: agent.StatusSchemaVersion, State: state, Reason: "because " + string(state),
-		Images: []agent.ImageStatus{i}, PodManifests: []agent.PodStatus{{PodManifest: "velum.yaml"}},
+	return status.Status{
+		SchemaVersion: status.StatusSchemaVersion, State: state, Reason: "because " + string(state),
+		Images: []status.ImageStatus{i}, PodManifests: []status.PodStatus{{PodManifest: "velum.yaml"}},
 	}
 }
 
-func failing(s agent.Status, pod, image string, refused ...string) agent.Status {
-	s.State, s.PodManifests[0].Error, s.Images[0].Error = agent.StateFailed, pod, image
+func failing(s status.Status, pod, image string, refused ...string) status.Status {
+	s.State, s.PodManifests[0].Error, s.Images[0].Error = status.StateFailed, pod, image
 	for _, tag := range refused {
 		s.Images[0].Refused = append(s.Images[0].Refused,
-			agent.Refusal{Tag: "9", Rule: agent.RuleMax, Reason: "too high"}, agent.Refusal{Tag: tag, Rule: agent.RuleFailed, Reason: "not ready"})
+			policy.Refusal{Tag: "9", Rule: policy.RuleMax, Reason: "too high"}, policy.Refusal{Tag: tag, Rule: policy.RuleFailed, Reason: "not ready"})
 	}
 	return s
 }
@@ -72,14 +73,14 @@ func moved(from, to string) Item {
 }
 
 // away is a node whose registry does not answer.
-func away(s agent.Status) agent.Status {
+func away(s status.Status) status.Status {
 	s.Images[0].Error = "503 Service Unavailable"
 	return s
 }
 
 // changes are two statuses and what lies between them.
 var changes = map[string]struct {
-	before, now                               agent.Status
+	before, now                               status.Status
 	offered, staged, applied, failed, waiting []Item
 	empty                                     bool
 }{
@@ -115,7 +116,7 @@ var changes = map[string]struct {
 		before: running("current", "1", "", false), now: failing(running("failed", "1", "", false), "no such file", "gone"),
 		failed: []Item{item(func(i *Item) { i.Reason = "gone" }), {PodManifest: "velum.yaml", Reason: "no such file"}},
 	},
-	"the node cannot be looked at": {before: running("staged", "1", "2", true), now: agent.Status{State: agent.StateFailed, Reason: "cri"}, waiting: []Item{offer("1", "2")}},
+	"the node cannot be looked at": {before: running("staged", "1", "2", true), now: status.Status{State: status.StateFailed, Reason: "cri"}, waiting: []Item{offer("1", "2")}},
 }
 
 func TestWhatLiesBetweenTwoStatuses(t *testing.T) {
@@ -159,7 +160,7 @@ func TestApplyAcrossADownPodIsReported(t *testing.T) {
 	t.Parallel()
 	d := New(t.TempDir(), t.TempDir())
 	for _, step := range []struct {
-		status  agent.Status
+		status  status.Status
 		applied int
 	}{
 		{running("staged", "1", "2", true), 0},
@@ -212,7 +213,7 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 	require.NoError(t, delivered())
 	again := New(d.stateDir, d.runtimeDir)
 	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
-	require.NoError(t, again.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}), "unseen")
+	require.NoError(t, again.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}), "unseen")
 	assert.False(t, isDue(t, d))
 	require.NoError(t, again.Due(t.Context()))
 	assert.True(t, isDue(t, d))
@@ -267,7 +268,7 @@ func TestDeliveredAnnouncementSurvivesAFailedBoot(t *testing.T) {
 	change, _, err := d.Change()
 	require.NoError(t, err)
 	assert.True(t, change.Empty(), "the node was not observed yet")
-	require.NoError(t, d.Announce(t.Context(), agent.Status{State: agent.StateFailed, Reason: "cri"}))
+	require.NoError(t, d.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}))
 	change, delivered, err = d.Change()
 	require.NoError(t, err)
 	assert.Equal(t, "failed", change.State)
@@ -321,7 +322,7 @@ func TestPropertyNothingIsLeftOut(t *testing.T) {
 		dir, err := os.MkdirTemp(all, "") //nolint:usetesting // one for each case
 		require.NoError(t, err)
 		d := New(filepath.Join(dir, "state"), filepath.Join(dir, "run"))
-		var now agent.Status
+		var now status.Status
 		knows, staged := map[string]bool{}, map[string]bool{}
 		var wanted, wantedStaged []string
 		last := ""
@@ -405,7 +406,7 @@ func TestARunIsAskedForUntilItIs(t *testing.T) {
 			d := New(t.TempDir(), t.TempDir())
 			due := filepath.Join(d.runtimeDir, DueFile)
 			require.NoError(t, os.Mkdir(due, 0o755))
-			s := agent.Status{State: agent.StateStaged}
+			s := status.Status{State: status.StateStaged}
 			require.Error(t, d.Announce(t.Context(), s))
 			d = next(d)
 			require.Error(t, d.Announce(t.Context(), s))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images keeps the node's image store: it is agent.Images over
+// Package images keeps the node's image store: it is node.Images over
 // containerd's own API, for servers 1.6 to 2.x.
 //
 // # Words

@@ -11,7 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // fullDisk are the kernel's words for a disk, or a quota, that is full. Through
@@ -28,7 +28,7 @@ func (e *registryError) Unwrap() error { return e.error }
 
 // named gives an error of a pull the name that callers know.
 func named(err error) error {
-	if err == nil || errors.Is(err, agent.ErrNoSpace) {
+	if err == nil || errors.Is(err, release.ErrNoSpace) {
 		return err
 	}
 	if _, ok := errors.AsType[*registryError](err); ok {
@@ -36,7 +36,7 @@ func named(err error) error {
 	}
 	said := err.Error()
 	if slices.ContainsFunc(fullDisk, func(words string) bool { return strings.Contains(said, words) }) {
-		return fmt.Errorf("%w: %w", agent.ErrNoSpace, err)
+		return fmt.Errorf("%w: %w", release.ErrNoSpace, err)
 	}
 	return err
 }
@@ -46,7 +46,7 @@ func named(err error) error {
 // wrong (containerd: failed precondition), for then every attempt would begin
 // with the same wrong bytes.
 func resumable(err error) bool {
-	for _, end := range []error{agent.ErrNoSpace, agent.ErrPlatform, agent.ErrNotFound} {
+	for _, end := range []error{release.ErrNoSpace, release.ErrPlatform, release.ErrNotFound} {
 		if errors.Is(err, end) {
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // A full disk is the node's only where containerd says so.
@@ -25,13 +25,13 @@ func TestFullDisk(t *testing.T) {
 		"containerd, in a blob":      {fmt.Errorf("failed to send write: %w", full), true},
 		"containerd, in a snapshot":  {fmt.Errorf("unpack: failed to extract layer: %w: %w", full, errdefs.ErrUnknown), true},
 		"a quota":                    {errors.New("write /x: disk quota exceeded"), true},
-		"known already":              {fmt.Errorf("x: %w", agent.ErrNoSpace), true},
+		"known already":              {fmt.Errorf("x: %w", release.ErrNoSpace), true},
 		"the registry's, in an HTTP": {fmt.Errorf("failed to copy: %w", fromRegistry(full)), false},
 		"the registry's 404":         {fromRegistry(fmt.Errorf("%w: %w", errdefs.ErrNotFound, full)), false},
 		"something else":             {io.ErrUnexpectedEOF, false},
 	} {
 		got := named(is.err)
-		assert.Equal(t, is.want, errors.Is(got, agent.ErrNoSpace), name)
+		assert.Equal(t, is.want, errors.Is(got, release.ErrNoSpace), name)
 		assert.ErrorIs(t, got, is.err, name)
 	}
 	assert.NoError(t, named(nil))
@@ -48,7 +48,7 @@ func TestPassing(t *testing.T) {
 		"gone":                   {fmt.Errorf("%w: %w", errGone, io.EOF), true},
 		"left by a kill":         {fmt.Errorf("failed to prepare: %w", exists), true},
 		"the registry's message": {fromRegistry(exists), false},
-		"a full disk":            {agent.ErrNoSpace, false},
+		"a full disk":            {release.ErrNoSpace, false},
 	} {
 		assert.Equal(t, is.want, isPassing(is.err), name)
 	}

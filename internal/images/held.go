@@ -9,13 +9,13 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
 // Held lists the image records of the namespace, ours and everybody's. A
 // record whose content cannot be read has no Config and is not Complete.
-func (s *Store) Held(ctx context.Context) ([]agent.HeldImage, error) {
-	var held []agent.HeldImage
+func (s *Store) Held(ctx context.Context) ([]node.HeldImage, error) {
+	var held []node.HeldImage
 	err := s.with(ctx, func(ctx context.Context, c *session) (err error) {
 		held, err = c.held(ctx)
 		return err
@@ -23,7 +23,7 @@ func (s *Store) Held(ctx context.Context) ([]agent.HeldImage, error) {
 	return held, err
 }
 
-func (c *session) held(ctx context.Context) ([]agent.HeldImage, error) {
+func (c *session) held(ctx context.Context) ([]node.HeldImage, error) {
 	records, err := c.client.ImageService().List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
@@ -32,10 +32,10 @@ func (c *session) held(ctx context.Context) ([]agent.HeldImage, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := make([]agent.HeldImage, 0, len(records))
+	held := make([]node.HeldImage, 0, len(records))
 	for _, record := range records {
 		target := record.Target
-		image := agent.HeldImage{Name: record.Name, Digest: target.Digest}
+		image := node.HeldImage{Name: record.Name, Digest: target.Digest}
 		parts, err := c.anatomy(ctx, there, target)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", record.Name, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
 // calls are what containerd is asked, by name. What is not counted here is a
@@ -117,7 +117,7 @@ func TestHeldTellsWhatWasStaged(t *testing.T) {
 	write(t, store, "text/plain", []byte("not of these")) // the images' own content is lost
 	held, err := c.held(t.Context())
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []agent.HeldImage{
+	assert.ElementsMatch(t, []node.HeldImage{
 		{Name: long.Name, Digest: someDigest, Staged: true, Repository: "suse.com/a"},
 		{Name: pulled.Name, Digest: someDigest},
 		{Name: copied.Name, Digest: someDigest},
@@ -129,5 +129,5 @@ func TestHeldTellsWhatWasStaged(t *testing.T) {
 	records.records = map[string]images.Image{long.Name: long}
 	held, err = c.held(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []agent.HeldImage{{Name: long.Name, Digest: long.Target.Digest}}, held)
+	assert.Equal(t, []node.HeldImage{{Name: long.Name, Digest: long.Target.Digest}}, held)
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 const (
@@ -29,23 +31,23 @@ const (
 
 // job is one call of Stage: what outlives a connection to containerd.
 type job struct {
-	release agent.Release
+	release release.Release
 	ref     string // repository@digest
-	terms   agent.Terms
+	terms   node.StageOptions
 
 	granted bool                     // Room was asked, and there is
 	resumes bool                     // there were bytes of an earlier attempt
 	brought atomic.Int64             // bytes of layers
-	far     agent.Progress           // as told last
+	far     status.Progress          // as told last
 	before  map[string]*images.Image // how the records were; nil: none
 }
 
-func newJob(r agent.Release, t agent.Terms) *job {
+func newJob(r release.Release, t node.StageOptions) *job {
 	return &job{release: r, ref: digestName(r), terms: t}
 }
 
 // tell passes on how far it is. It is called from one goroutine at a time.
-func (j *job) tell(p agent.Progress) {
+func (j *job) tell(p status.Progress) {
 	j.far = p
 	if j.terms.Progress != nil {
 		j.terms.Progress(p)

@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 const (
@@ -67,7 +67,7 @@ func (c *session) endLeases(ctx context.Context, j *job, err error) {
 		return
 	}
 	var opts []leases.DeleteOpt
-	if errors.Is(err, agent.ErrNoSpace) {
+	if errors.Is(err, release.ErrNoSpace) {
 		// Whoever hears of a full disk shall find it as it was.
 		opts = append(opts, leases.SynchronousDelete)
 	}

@@ -13,14 +13,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // A second attempt goes on under the lease of the first, unless that would end
 // before the attempt may.
 func TestLeaseIsTakenUp(t *testing.T) {
 	t.Parallel()
-	r := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	r := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
 	at := func(d time.Duration) map[string]string {
 		return map[string]string{labelStage: digestName(r), labelExpire: time.Now().Add(d).UTC().Format(time.RFC3339)}
 	}
@@ -38,7 +39,7 @@ func TestLeaseIsTakenUp(t *testing.T) {
 		if is.labels != nil {
 			held.live["old"] = leases.Lease{ID: "old", Labels: is.labels}
 		}
-		j := newJob(r, agent.Terms{})
+		j := newJob(r, node.StageOptions{})
 		ctx, err := c.lease(t.Context(), j)
 		require.NoError(t, err, name)
 		id, _ := leases.FromContext(ctx)
@@ -49,7 +50,7 @@ func TestLeaseIsTakenUp(t *testing.T) {
 		j.bring(1)
 		c.endLeases(t.Context(), j, errors.New("broken"))
 		assert.Contains(t, held.live, id, "%s: what the next attempt needs", name)
-		again, err := c.lease(t.Context(), newJob(r, agent.Terms{}))
+		again, err := c.lease(t.Context(), newJob(r, node.StageOptions{}))
 		require.NoError(t, err, name)
 		second, _ := leases.FromContext(again)
 		assert.Equal(t, id, second, name)
@@ -61,9 +62,9 @@ func TestLeaseIsTakenUp(t *testing.T) {
 // What is of no use goes at once.
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
-	for _, end := range []error{nil, fmt.Errorf("x: %w", agent.ErrNoSpace), agent.ErrNotFound, agent.ErrPlatform} {
+	for _, end := range []error{nil, fmt.Errorf("x: %w", release.ErrNoSpace), release.ErrNotFound, release.ErrPlatform} {
 		c, _, held := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})
-		j := newJob(agent.Release{Repository: "suse.com/a", Digest: someDigest}, agent.Terms{})
+		j := newJob(release.Release{Repository: "suse.com/a", Digest: someDigest}, node.StageOptions{})
 		_, err := c.lease(t.Context(), j)
 		require.NoError(t, err)
 		j.bring(1)

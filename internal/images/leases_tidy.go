@@ -10,14 +10,14 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // tidyLeases deletes our leases that nothing will take up again. The lease of a
 // staging that broke off keeps the bytes that the next one resumes from; that
 // of a release which is not wanted any more only fills the disk. Leases that
 // are left out by mistake expire by themselves.
-func (c *session) tidyLeases(ctx context.Context, want []agent.Pin) error {
+func (c *session) tidyLeases(ctx context.Context, want []release.Pin) error {
 	service := c.client.LeasesService()
 	ours, err := service.List(ctx, "labels."+strconv.Quote(labelStage))
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *session) tidyLeases(ctx context.Context, want []agent.Pin) error {
 	}
 	wanted := make(map[string]bool, len(want))
 	for _, pin := range want {
-		wanted[digestName(agent.Release{Repository: pin.Repository, Digest: pin.Digest})] = true
+		wanted[digestName(release.Release{Repository: pin.Repository, Digest: pin.Digest})] = true
 	}
 	for _, lease := range ours {
 		ref := lease.Labels[labelStage]

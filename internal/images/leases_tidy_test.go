@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // leftLeases lists leases as containerd does, by the one filter that is used.
@@ -66,7 +66,7 @@ func leasing(t *testing.T, refs map[string]string) (*session, *leftLeases) {
 func (l *leftLeases) left() []string { return slices.Sorted(maps.Keys(l.live)) }
 
 func refOf(repository string, d digest.Digest) string {
-	return digestName(agent.Release{Repository: repository, Digest: d})
+	return digestName(release.Release{Repository: repository, Digest: d})
 }
 
 func TestTidyLeases(t *testing.T) {
@@ -79,7 +79,7 @@ func TestTidyLeases(t *testing.T) {
 		"of another repository": refOf("suse.com/b", someDigest), "odd": "what",
 	}
 	c, l := leasing(t, refs)
-	want := []agent.Pin{{Repository: "suse.com/a", Digest: someDigest}, {Repository: "suse.com/c", Digest: other}}
+	want := []release.Pin{{Repository: "suse.com/a", Digest: someDigest}, {Repository: "suse.com/c", Digest: other}}
 	require.True(t, c.claim(refs["being staged"]))
 	require.NoError(t, c.tidyLeases(t.Context(), want))
 	assert.Equal(t, []string{"being staged", "foreign", "wanted", "wanted again"}, l.left())

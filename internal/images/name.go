@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/platforms"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Name gives a digest that the node holds the name repository@digest. By it CRI
@@ -17,12 +17,12 @@ import (
 // and no registry is asked: CRI leaves the tag out where there is a digest. CRI
 // hears of the name by an event, a moment after Name has returned.
 //
-// agent.ErrNotFound where the digest is not complete, for the node's platform:
+// release.ErrNotFound where the digest is not complete, for the node's platform:
 // CRI would find the name, and a container would not start. The name is one
 // that staging gives, so it is pruned like one; a pull by CRI writes the same,
 // and then it is CRI's.
-func (s *Store) Name(ctx context.Context, p agent.Pin) error {
-	r := agent.Release{Repository: p.Repository, Digest: p.Digest}
+func (s *Store) Name(ctx context.Context, p release.Pin) error {
+	r := release.Release{Repository: p.Repository, Digest: p.Digest}
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
@@ -34,7 +34,7 @@ func (s *Store) Name(ctx context.Context, p agent.Pin) error {
 	})
 }
 
-func (c *session) nameDigest(ctx context.Context, r agent.Release) error {
+func (c *session) nameDigest(ctx context.Context, r release.Release) error {
 	target, ok, err := c.find(ctx, r)
 	if err != nil {
 		return err
@@ -55,11 +55,11 @@ func (c *session) nameDigest(ctx context.Context, r agent.Release) error {
 }
 
 func (c *session) incomplete() error {
-	return fmt.Errorf("%w: not complete for %s", agent.ErrNotFound, platforms.Format(c.platform))
+	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
 }
 
 // unname removes the name where it is ours.
-func (c *session) unname(ctx context.Context, r agent.Release) {
+func (c *session) unname(ctx context.Context, r release.Release) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	record, err := c.client.ImageService().Get(ctx, digestName(r))

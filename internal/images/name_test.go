@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // naming is a session, a store that holds an image by its pin, and the release of it.
-func naming(t *testing.T) (*session, *fakeRecords, content.Store, agent.Release) {
+func naming(t *testing.T) (*session, *fakeRecords, content.Store, release.Release) {
 	t.Helper()
 	records := &fakeRecords{records: map[string]images.Image{}}
 	c, store, _ := inMemory(t, records, unpackedAll{})
 	pin := pinRecord("suse.com/a", images.Image{Target: heldImage(t, store, c.platform)})
 	records.records[pin.Name] = pin
-	return c, records, store, agent.Release{Repository: "suse.com/a", Digest: pin.Target.Digest}
+	return c, records, store, release.Release{Repository: "suse.com/a", Digest: pin.Target.Digest}
 }
 
 func TestNameDigest(t *testing.T) {
@@ -92,7 +92,7 @@ func TestNameDigestIncomplete(t *testing.T) {
 		c, records, _, r := naming(t)
 		lose(c, records)
 		err := c.nameDigest(t.Context(), r)
-		require.ErrorIs(t, err, agent.ErrNotFound, name)
+		require.ErrorIs(t, err, release.ErrNotFound, name)
 		assert.EqualError(t, err, "not found: not complete for "+platforms.Format(c.platform), name)
 		assert.Empty(t, records.wrote, name)
 	}
@@ -124,7 +124,7 @@ func TestNameDigestCollected(t *testing.T) {
 				records.records[there.Name] = there
 			}
 		}}
-		require.ErrorIs(t, with(t, c, g, unpackedAll{}).nameDigest(t.Context(), r), agent.ErrNotFound, name)
+		require.ErrorIs(t, with(t, c, g, unpackedAll{}).nameDigest(t.Context(), r), release.ErrNotFound, name)
 		_, left := records.records[digestName(r)]
 		assert.Equal(t, labels != nil, left, "%s: a name that promises too much", name)
 	}
@@ -165,7 +165,7 @@ func TestNameCannot(t *testing.T) {
 	unlisted := with(t, c, unlistable{records}, unpackedAll{})
 	err = unlisted.nameDigest(t.Context(), r)
 	require.ErrorIs(t, err, errdefs.ErrUnavailable)
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 }
 
 type unlistable struct{ *fakeRecords }
@@ -181,6 +181,6 @@ func TestNameRefuses(t *testing.T) {
 		if r.Long != "" {
 			continue
 		}
-		assert.ErrorContains(t, store.Name(t.Context(), agent.Pin{Repository: r.Repository, Digest: r.Digest}), "name: ", name)
+		assert.ErrorContains(t, store.Name(t.Context(), release.Pin{Repository: r.Repository, Digest: r.Digest}), "name: ", name)
 	}
 }

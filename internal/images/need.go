@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 // How many bytes a layer has unpacked for each that it has compressed, by how it
@@ -32,14 +32,14 @@ const maxNeed = 1 << 58
 // askRoom asks whether there is room for what the pull would bring: once for
 // each staging, for what was granted is granted to its second attempt, too.
 func (g *guard) askRoom(ctx context.Context, blobs []ocispec.Descriptor) error {
-	if g.job.terms.Room == nil || g.job.granted {
+	if g.job.terms.CheckSpace == nil || g.job.granted {
 		return nil
 	}
 	need, err := g.need(ctx, blobs)
 	if err != nil {
 		return err
 	}
-	if err := g.job.terms.Room(ctx, need); err != nil {
+	if err := g.job.terms.CheckSpace(ctx, need); err != nil {
 		return &noRoomError{err}
 	}
 	g.job.granted = true
@@ -52,18 +52,18 @@ type noRoomError struct{ error }
 func (e *noRoomError) Unwrap() error { return e.error }
 
 // need is what a manifest's config and layers would bring that is not here yet.
-func (c *session) need(ctx context.Context, blobs []ocispec.Descriptor) (agent.Need, error) {
+func (c *session) need(ctx context.Context, blobs []ocispec.Descriptor) (policy.SpaceNeeded, error) {
 	there, err := c.stock(ctx)
 	if err != nil {
-		return agent.Need{}, err
+		return policy.SpaceNeeded{}, err
 	}
 	chain, err := c.chain(ctx, blobs)
 	if err != nil {
-		return agent.Need{}, err
+		return policy.SpaceNeeded{}, err
 	}
 	begun, err := c.begun(ctx)
 	if err != nil {
-		return agent.Need{}, err
+		return policy.SpaceNeeded{}, err
 	}
 	have, total := tally(blobs, func(blob ocispec.Descriptor) int64 {
 		if there.blobs[blob.Digest] {
@@ -71,7 +71,7 @@ func (c *session) need(ctx context.Context, blobs []ocispec.Descriptor) (agent.N
 		}
 		return begun[remotes.MakeRefKey(ctx, blob)]
 	})
-	return agent.Need{
+	return policy.SpaceNeeded{
 		Compressed: min(total-have, maxNeed),
 		Unpacked:   min(unpacked(ctx, blobs, chain, there), maxNeed),
 	}, nil

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 func TestInflated(t *testing.T) {
@@ -70,7 +71,7 @@ func TestNeedProperties(t *testing.T) {
 	there := append([]ocispec.Descriptor{manifest.Config}, manifest.Layers...)
 	none, err := c.need(t.Context(), there)
 	require.NoError(t, err)
-	assert.Equal(t, agent.Need{}, none, "all is there")
+	assert.Equal(t, policy.SpaceNeeded{}, none, "all is there")
 	ctx := t.Context()
 	rapid.Check(t, func(t *rapid.T) {
 		blobs := there
@@ -93,9 +94,9 @@ func TestRoomIsAskedOnce(t *testing.T) {
 	require.NoError(t, err)
 	blobs := append([]ocispec.Descriptor{manifest.Config}, append(manifest.Layers, blob("missing", 100))...)
 	asked, answer := 0, errors.New("no")
-	j := &job{terms: agent.Terms{Room: func(_ context.Context, n agent.Need) error {
+	j := &job{terms: node.StageOptions{CheckSpace: func(_ context.Context, n policy.SpaceNeeded) error {
 		asked++
-		assert.Equal(t, agent.Need{Compressed: 100, Unpacked: 300}, n)
+		assert.Equal(t, policy.SpaceNeeded{Compressed: 100, Unpacked: 300}, n)
 		return answer
 	}}}
 	g := &guard{session: c, job: j}

@@ -9,7 +9,7 @@ import (
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // pinHost is the registry that the names of pins pretend to be from. CRI lists
@@ -79,13 +79,13 @@ func pinRecord(repository string, target images.Image) images.Image {
 // pinOf reads a record. Only what has the name, the label and the target that
 // we would have given it is ours: everything else is somebody else's, whatever
 // it calls itself.
-func pinOf(record images.Image) (agent.Pin, bool) {
+func pinOf(record images.Image) (release.Pin, bool) {
 	repository, ok := record.Labels[labelRepository]
 	d := record.Target.Digest
 	if !ok || d.Validate() != nil || record.Name != pinName(repository, d) {
-		return agent.Pin{}, false
+		return release.Pin{}, false
 	}
-	return agent.Pin{Repository: repository, Digest: d}, true
+	return release.Pin{Repository: repository, Digest: d}, true
 }
 
 // stagedOf reads a record. Only what staging itself would call so, for the
@@ -95,7 +95,7 @@ func stagedOf(record images.Image) (repository string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	r := agent.Release{Repository: repository, Digest: record.Target.Digest}
+	r := release.Release{Repository: repository, Digest: record.Target.Digest}
 	if long, tagged := strings.CutPrefix(record.Name, repository+":"); tagged {
 		r.Long = long
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 var someDigest = digest.FromString("some image")
@@ -68,7 +68,7 @@ func repositories() *rapid.Generator[string] {
 		"registry.suse.com", "docker.io", "r:5000", "r:50", "a.b_50", "a.b:50", "localhost", "localhost:1", "[::1]:5000", "[::1]", "UP.per", "10.0.0.1:5000", "r-1:5", "r:1",
 	})
 	valid := func(repository string) bool {
-		name, err := agent.NormalizeRepository(repository)
+		name, err := release.NormalizeRepository(repository)
 		return err == nil && name == repository
 	}
 	return rapid.Custom(func(t *rapid.T) string {
@@ -85,7 +85,7 @@ func TestPinNameProperties(t *testing.T) {
 		assert.Equal(t, a == b, pinName(a, someDigest) == pinName(b, someDigest), "%s, %s", a, b)
 		pin, ours := pinOf(pinRecord(a, record("any", someDigest)))
 		assert.True(t, ours)
-		assert.Equal(t, agent.Pin{Repository: a, Digest: someDigest}, pin)
+		assert.Equal(t, release.Pin{Repository: a, Digest: someDigest}, pin)
 	})
 }
 
@@ -94,7 +94,7 @@ func FuzzPinName(f *testing.F) {
 		f.Add(repository)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if repository, err := agent.NormalizeRepository(text); err == nil {
+		if repository, err := release.NormalizeRepository(text); err == nil {
 			assertReference(t, pinName(repository, someDigest))
 		}
 	})
@@ -169,12 +169,12 @@ func TestStagedOf(t *testing.T) {
 func TestStagedOfProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		release := rapid.Custom(func(t *rapid.T) agent.Release {
-			return agent.Release{
+		release := rapid.Custom(func(t *rapid.T) release.Release {
+			return release.Release{
 				Repository: repositories().Draw(t, "repository"), Digest: someDigest,
 				Long: rapid.StringMatching(`([a-zA-Z0-9_][a-zA-Z0-9._-]{0,20})?`).Draw(t, "long"),
 			}
-		}).Filter(func(r agent.Release) bool { return checkRelease(r) == nil }).Draw(t, "release")
+		}).Filter(func(r release.Release) bool { return checkRelease(r) == nil }).Draw(t, "release")
 		r := record(release.StagedName(), someDigest)
 		r.Labels = map[string]string{labelStaged: release.Repository}
 		repository, ours := stagedOf(r)
@@ -193,26 +193,26 @@ func TestPlanPins(t *testing.T) {
 	unpinned, unmanaged := pin, pin
 	unpinned.Labels = map[string]string{labelRepository: "suse.com/a", labelManaged: managed}
 	unmanaged.Labels = map[string]string{labelRepository: "suse.com/a", labelPinned: pinned}
-	want := agent.Pin{Repository: "suse.com/a", Digest: someDigest}
+	want := release.Pin{Repository: "suse.com/a", Digest: someDigest}
 	for _, plan := range []struct {
 		name      string
 		records   []images.Image
-		want      []agent.Pin
+		want      []release.Pin
 		add, drop []images.Image
 	}{
 		{name: "nothing"},
 		{name: "held, not wanted", records: []images.Image{tag}},
-		{name: "held, wanted", records: []images.Image{tag}, want: []agent.Pin{want}, add: []images.Image{pin}},
-		{name: "wanted twice", records: []images.Image{tag}, want: []agent.Pin{want, want}, add: []images.Image{pin}},
-		{name: "not held", records: []images.Image{tag}, want: []agent.Pin{{Repository: "suse.com/a", Digest: other}}},
-		{name: "there already", records: []images.Image{tag, pin}, want: []agent.Pin{want}},
-		{name: "only the pin is left", records: []images.Image{pin}, want: []agent.Pin{want}},
+		{name: "held, wanted", records: []images.Image{tag}, want: []release.Pin{want}, add: []images.Image{pin}},
+		{name: "wanted twice", records: []images.Image{tag}, want: []release.Pin{want, want}, add: []images.Image{pin}},
+		{name: "not held", records: []images.Image{tag}, want: []release.Pin{{Repository: "suse.com/a", Digest: other}}},
+		{name: "there already", records: []images.Image{tag, pin}, want: []release.Pin{want}},
+		{name: "only the pin is left", records: []images.Image{pin}, want: []release.Pin{want}},
 		{name: "not wanted any more", records: []images.Image{tag, pin}, drop: []images.Image{pin}},
-		{name: "pinned no more", records: []images.Image{unpinned}, want: []agent.Pin{want}, add: []images.Image{pin}},
-		{name: "managed no more", records: []images.Image{unmanaged}, want: []agent.Pin{want}, add: []images.Image{pin}},
+		{name: "pinned no more", records: []images.Image{unpinned}, want: []release.Pin{want}, add: []images.Image{pin}},
+		{name: "managed no more", records: []images.Image{unmanaged}, want: []release.Pin{want}, add: []images.Image{pin}},
 		{
 			name: "same digest for another repository", records: []images.Image{pin},
-			want: []agent.Pin{{Repository: "suse.com/b", Digest: someDigest}},
+			want: []release.Pin{{Repository: "suse.com/b", Digest: someDigest}},
 			add:  []images.Image{pinRecord("suse.com/b", pin)}, drop: []images.Image{pin},
 		},
 	} {

@@ -10,14 +10,14 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Pins makes our pins those of want: it adds a pin for each digest that any
 // record holds, removes our other pins and leaves every other record alone. A
 // wanted digest that nothing holds is left out; it has to be staged. What broken
 // off stagings left of releases that are not wanted goes, too.
-func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
+func (s *Store) Pins(ctx context.Context, want []release.Pin) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error {
 		if err := c.pins(ctx, want); err != nil {
 			return err
@@ -29,7 +29,7 @@ func (s *Store) Pins(ctx context.Context, want []agent.Pin) error {
 	})
 }
 
-func (c *session) pins(ctx context.Context, want []agent.Pin) error {
+func (c *session) pins(ctx context.Context, want []release.Pin) error {
 	service := c.client.ImageService()
 	records, err := service.List(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *session) pins(ctx context.Context, want []agent.Pin) error {
 }
 
 // planPins compares the records that are there with the pins that should be.
-func planPins(records []images.Image, want []agent.Pin) (add, drop []images.Image) {
-	missing := map[agent.Pin]bool{}
+func planPins(records []images.Image, want []release.Pin) (add, drop []images.Image) {
+	missing := map[release.Pin]bool{}
 	for _, pin := range want {
 		missing[pin] = true
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // watchInterval is how often the content store is asked: often enough for a
@@ -31,18 +31,18 @@ type ingests interface {
 // that it has: bytes of an earlier attempt count.
 type watcher struct {
 	store  ingests
-	report func(agent.Progress)
-	last   agent.Progress
+	report func(status.Progress)
+	last   status.Progress
 	there  map[digest.Digest]bool // seen whole; not asked for again
 
 	mu    sync.Mutex
 	blobs []ocispec.Descriptor
 }
 
-func newWatcher(store ingests, reference string, report func(agent.Progress)) *watcher {
+func newWatcher(store ingests, reference string, report func(status.Progress)) *watcher {
 	return &watcher{
 		store: store, report: report, there: map[digest.Digest]bool{},
-		last: agent.Progress{Reference: reference, Phase: "resolving"},
+		last: status.Progress{Reference: reference, Phase: "resolving"},
 	}
 }
 

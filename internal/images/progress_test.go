@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func blob(text string, size int64) ocispec.Descriptor {
@@ -98,13 +98,13 @@ func TestWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, top := blob("base", 100), blob("top", 1000)
 		store := &fakeStore{offsets: map[string]int64{}, there: map[digest.Digest]bool{base.Digest: true}}
-		var seen []agent.Progress
-		at := func(phase string, done, total int64) agent.Progress {
-			return agent.Progress{Reference: "suse.com/a:1", Phase: phase, Done: done, Total: total}
+		var seen []status.Progress
+		at := func(phase string, done, total int64) status.Progress {
+			return status.Progress{Reference: "suse.com/a:1", Phase: phase, Done: done, Total: total}
 		}
-		w := newWatcher(store, "suse.com/a:1", func(p agent.Progress) { seen = append(seen, p) })
+		w := newWatcher(store, "suse.com/a:1", func(p status.Progress) { seen = append(seen, p) })
 		stop := w.start(t.Context())
-		tick := func(want ...agent.Progress) {
+		tick := func(want ...status.Progress) {
 			t.Helper()
 			<-time.After(watchInterval) // of the bubble's clock
 			synctest.Wait()
@@ -115,23 +115,23 @@ func TestWatcher(t *testing.T) {
 		assert.Zero(t, store.asked, "asked before there is anything to ask for")
 		w.expect([]ocispec.Descriptor{base, top})
 		tick(at("downloading", 100, 1100))
-		tick([]agent.Progress(nil)...)
+		tick([]status.Progress(nil)...)
 		store.set(func() { store.offsets["layer-"+top.Digest.String()] = 400 })
 		tick(at("downloading", 500, 1100))
 		store.set(func() { store.down = true })
-		tick([]agent.Progress(nil)...)
+		tick([]status.Progress(nil)...)
 		store.set(func() { store.down, store.offsets, store.there[top.Digest] = false, nil, true })
 		tick(at("unpacking", 1100, 1100))
 		stop()
 		store.set(func() { store.there[top.Digest] = false })
-		tick([]agent.Progress(nil)...)
+		tick([]status.Progress(nil)...)
 	})
 }
 
 // A containerd that hangs must not keep the end of a pull waiting.
 func TestWatcherStopsWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatcher(hungStore{}, "suse.com/a:1", func(agent.Progress) {})
+		w := newWatcher(hungStore{}, "suse.com/a:1", func(status.Progress) {})
 		w.expect([]ocispec.Descriptor{blob("base", 100)})
 		stop := w.start(t.Context())
 		<-time.After(watchInterval)
@@ -144,7 +144,7 @@ func TestWatcherStopsWhileAsking(t *testing.T) {
 func TestWatcherStopWaitsForTheReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWatcher(&fakeStore{}, "suse.com/a:1", func(p agent.Progress) {
+		w := newWatcher(&fakeStore{}, "suse.com/a:1", func(p status.Progress) {
 			if p.Phase != "resolving" {
 				<-gate
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
 // Prune removes image records, each only while it still names the digest that
@@ -20,11 +20,11 @@ import (
 // A container that runs from a pruned image goes on running, for it holds its
 // snapshots. Its name and its blobs are gone, though, so it is started anew only
 // where a registry answers: callers leave alone what any container uses.
-func (s *Store) Prune(ctx context.Context, gone []agent.HeldImage) error {
+func (s *Store) Prune(ctx context.Context, gone []node.HeldImage) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error { return c.prune(ctx, gone) })
 }
 
-func (c *session) prune(ctx context.Context, gone []agent.HeldImage) error {
+func (c *session) prune(ctx context.Context, gone []node.HeldImage) error {
 	still, err := c.still(ctx, gone)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (c *session) prune(ctx context.Context, gone []agent.HeldImage) error {
 }
 
 // still are the records that name what was seen.
-func (c *session) still(ctx context.Context, seen []agent.HeldImage) ([]images.Image, error) {
+func (c *session) still(ctx context.Context, seen []node.HeldImage) ([]images.Image, error) {
 	var still []images.Image
 	for _, h := range seen {
 		record, err := c.client.ImageService().Get(ctx, h.Name)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
 // deletions is an image store that notes how it is asked to delete.
@@ -66,9 +66,9 @@ func pruning(t *testing.T, records ...images.Image) (*session, *deletions) {
 
 func (d *deletions) left() []string { return slices.Sorted(maps.Keys(d.records)) }
 
-func seen(records ...images.Image) (all []agent.HeldImage) {
+func seen(records ...images.Image) (all []node.HeldImage) {
 	for _, r := range records {
-		all = append(all, agent.HeldImage{Name: r.Name, Digest: r.Target.Digest})
+		all = append(all, node.HeldImage{Name: r.Name, Digest: r.Target.Digest})
 	}
 	return all
 }

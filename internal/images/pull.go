@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
@@ -121,13 +121,13 @@ func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Des
 // noMatch names the reason when an index has nothing for us: containerd says
 // "not found" of that as it does of an index that is not there.
 func (g *guard) noMatch(ctx context.Context, index ocispec.Descriptor, err error) error {
-	if !errdefs.IsNotFound(err) || errors.Is(err, agent.ErrNotFound) {
+	if !errdefs.IsNotFound(err) || errors.Is(err, release.ErrNotFound) {
 		return err
 	}
 	if _, absent := g.client.ContentStore().Info(ctx, index.Digest); absent != nil {
 		return err
 	}
-	return fmt.Errorf("index: %w: want %s", agent.ErrPlatform, platforms.Format(g.platform))
+	return fmt.Errorf("index: %w: want %s", release.ErrPlatform, platforms.Format(g.platform))
 }
 
 // checkPlatform fetches the config before any layer and compares its platform:
@@ -148,10 +148,10 @@ func (g *guard) checkPlatform(ctx context.Context, next images.Handler, children
 			return fmt.Errorf("config %s: %w", config.Digest, err)
 		}
 		if !g.matcher.Match(platform) {
-			return fmt.Errorf("%w: %s, want %s", agent.ErrPlatform,
+			return fmt.Errorf("%w: %s, want %s", release.ErrPlatform,
 				platforms.Format(platform), platforms.Format(g.platform))
 		}
 		return nil
 	}
-	return fmt.Errorf("manifest: no image config: %w", agent.ErrPlatform)
+	return fmt.Errorf("manifest: no image config: %w", release.ErrPlatform)
 }

@@ -20,7 +20,8 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // fakeRecords is an image store in memory; writing what is in broken fails.
@@ -94,7 +95,7 @@ func TestRememberPutsBack(t *testing.T) {
 	c := sessionOn(t, f)
 	before := maps.Clone(f.records)
 	ctx := t.Context()
-	j := newJob(agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1", Digest: someDigest}, agent.Terms{})
+	j := newJob(release.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1", Digest: someDigest}, node.StageOptions{})
 	require.NoError(t, c.remember(ctx, j))
 
 	require.NoError(t, c.put(ctx, next))
@@ -118,7 +119,7 @@ func TestPinsAddBeforeTheyDrop(t *testing.T) {
 	moved := pinRecord("suse.com/b", pin)
 	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: moved.Name}
 	c := sessionOn(t, f)
-	err := c.pins(t.Context(), []agent.Pin{{Repository: "suse.com/b", Digest: someDigest}})
+	err := c.pins(t.Context(), []release.Pin{{Repository: "suse.com/b", Digest: someDigest}})
 	require.ErrorIs(t, err, errBroken)
 	assert.ErrorContains(t, err, moved.Name)
 	assert.Contains(t, f.records, pin.Name, "the digest was left without a pin")
@@ -165,14 +166,14 @@ func TestNotContainerd(t *testing.T) {
 	_, err = store.Held(t.Context())
 	assert.ErrorContains(t, err, place+"list images: unknown service")
 	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
-	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
-	assert.ErrorContains(t, store.Name(t.Context(), agent.Pin{Repository: "suse.com/a", Digest: someDigest}),
-		place+digestName(release)+": list images: unknown service")
-	assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), place+digestName(release)+": leases: unknown service")
+	rel := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	assert.ErrorContains(t, store.Name(t.Context(), release.Pin{Repository: "suse.com/a", Digest: someDigest}),
+		place+digestName(rel)+": list images: unknown service")
+	assert.ErrorContains(t, store.Stage(t.Context(), rel, node.StageOptions{}), place+digestName(rel)+": leases: unknown service")
 }
 
 // badReleases never reach containerd: their parts would become names.
-var badReleases = map[string]agent.Release{
+var badReleases = map[string]release.Release{
 	"no digest":        {Repository: "suse.com/a"},
 	"half a digest":    {Repository: "suse.com/a", Digest: "sha256:12"},
 	"not normalised":   {Repository: "sles12/velum", Digest: someDigest},
@@ -187,13 +188,13 @@ func TestStageRefuses(t *testing.T) {
 	t.Parallel()
 	store := sessionOn(t, &fakeRecords{})
 	for name, release := range badReleases {
-		assert.ErrorContains(t, store.Stage(t.Context(), release, agent.Terms{}), "stage: ", name)
+		assert.ErrorContains(t, store.Stage(t.Context(), release, node.StageOptions{}), "stage: ", name)
 	}
 }
 
 func TestStagedName(t *testing.T) {
 	t.Parallel()
-	release := agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: someDigest}
+	release := release.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: someDigest}
 	assert.Equal(t, "suse.com/a:1-rev1-build1", release.StagedName())
 	release.Tag = release.Long
 	assert.Equal(t, "suse.com/a@"+someDigest.String(), release.StagedName())

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -41,8 +42,8 @@ func TestStageWaitsForItsReturn(t *testing.T) {
 	store, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
 	store.patience = 3 * lookInterval
-	release := agent.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
-	err = store.Stage(t.Context(), release, agent.Terms{})
+	release := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	err = store.Stage(t.Context(), release, node.StageOptions{})
 	<-ended
 	require.ErrorIs(t, err, errAway)
 	assert.ErrorContains(t, err, "containerd "+socket+": "+digestName(release)+": went away in the middle of a pull")
@@ -106,11 +107,11 @@ func TestKeeps(t *testing.T) {
 		"broken before a layer":       {broken, 0, false, false},
 		"broken before the next byte": {broken, 0, true, true},
 		"cancelled":                   {context.Canceled, 1, false, true},
-		"disk full":                   {agent.ErrNoSpace, 1, true, false},
-		"vanished":                    {fromRegistry(agent.ErrNotFound), 1, true, false},
-		"for another platform":        {agent.ErrPlatform, 1, true, false},
-		"no room":                     {&noRoomError{agent.ErrHeld}, 0, false, false},
-		"no room for the rest of it":  {&noRoomError{agent.ErrHeld}, 0, true, true},
+		"disk full":                   {release.ErrNoSpace, 1, true, false},
+		"vanished":                    {fromRegistry(release.ErrNotFound), 1, true, false},
+		"for another platform":        {release.ErrPlatform, 1, true, false},
+		"no room":                     {&noRoomError{release.ErrHeld}, 0, false, false},
+		"no room for the rest of it":  {&noRoomError{release.ErrHeld}, 0, true, true},
 	} {
 		j := &job{resumes: is.resumes}
 		j.bring(is.brought)

@@ -14,11 +14,11 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Source brings what digests name in a repository. A digest that it does not have is
-// agent.ErrNotFound.
+// release.ErrNotFound.
 type Source interface {
 	// Locate describes a manifest or index: its media type and size.
 	Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error)
@@ -33,7 +33,7 @@ type Source interface {
 // some resolvers.
 type source struct {
 	from     Source
-	release  agent.Release
+	release  release.Release
 	throttle *throttle
 	brought  func(n int) // bytes of layers
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // breaking ends in an error after its text.
@@ -42,7 +42,7 @@ type from struct {
 func of(body io.ReadCloser) from { return from{func(ocispec.Descriptor) io.ReadCloser { return body }} }
 
 func (from) Locate(context.Context, string, digest.Digest) (ocispec.Descriptor, error) {
-	return ocispec.Descriptor{}, agent.ErrNotFound
+	return ocispec.Descriptor{}, release.ErrNotFound
 }
 
 func (f from) Fetch(_ context.Context, _ string, desc ocispec.Descriptor) (io.ReadCloser, error) {
@@ -121,10 +121,10 @@ func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
 // The record gets its name, and a digest that is not there is the registry's answer.
 func TestSourceIsAResolver(t *testing.T) {
 	t.Parallel()
-	s := &source{from: from{}, release: agent.Release{Repository: "r.io/app", Long: "1", Digest: digest.FromString("x")}}
+	s := &source{from: from{}, release: release.Release{Repository: "r.io/app", Long: "1", Digest: digest.FromString("x")}}
 	name, _, err := s.Resolve(t.Context(), "whatever")
 	assert.Equal(t, s.release.StagedName(), name)
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	_, isRegistry := errors.AsType[*registryError](err)
 	assert.True(t, isRegistry)
 	_, err = s.Pusher(t.Context(), "")

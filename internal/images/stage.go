@@ -12,7 +12,9 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // errStaging: the same release is being staged by another goroutine.
@@ -24,10 +26,10 @@ var errStaging = errors.New("is being staged already")
 // called from one goroutine at a time, a few times a second at most, and never
 // after Stage has returned.
 //
-// The error is agent.ErrPlatform for an image of another platform, which no
-// layer is fetched of, and agent.ErrNotFound where the registry has no such
+// The error is release.ErrPlatform for an image of another platform, which no
+// layer is fetched of, and release.ErrNotFound where the registry has no such
 // digest any more.
-func (s *Store) Stage(ctx context.Context, r agent.Release, t agent.Terms) error {
+func (s *Store) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
@@ -63,11 +65,11 @@ func (s *Store) release(ref string) {
 }
 
 // checkRelease guards what becomes a record's name.
-func checkRelease(r agent.Release) error {
+func checkRelease(r release.Release) error {
 	if err := r.Digest.Validate(); err != nil {
 		return fmt.Errorf("%s: digest %q: %w", r.Repository, r.Digest, err)
 	}
-	name, err := agent.NormalizeRepository(r.Repository)
+	name, err := release.NormalizeRepository(r.Repository)
 	if err != nil {
 		return err
 	}
@@ -77,14 +79,14 @@ func checkRelease(r agent.Release) error {
 	if r.Long == "" {
 		return nil
 	}
-	named, err := agent.ParseReference(r.Repository + ":" + r.Long)
+	named, err := release.ParseReference(r.Repository + ":" + r.Long)
 	if err == nil && named.Tag != r.Long {
 		err = fmt.Errorf("tag %q: not a tag", r.Long)
 	}
 	return err
 }
 
-func digestName(r agent.Release) string { return r.Repository + "@" + r.Digest.String() }
+func digestName(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
 
 // stage brings what is not there, and names it.
 func (c *session) stage(ctx context.Context, j *job) error {
@@ -102,14 +104,14 @@ func (c *session) stage(ctx context.Context, j *job) error {
 	}
 	size, err := c.size(ctx, target)
 	if err == nil {
-		j.tell(agent.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
+		j.tell(status.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }
 
 // find looks for the release under any name, complete: the pin of an earlier
 // staging, or what kubelet has pulled by itself.
-func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor, bool, error) {
+func (c *session) find(ctx context.Context, r release.Release) (ocispec.Descriptor, bool, error) {
 	records, err := c.client.ImageService().List(ctx, "target.digest=="+r.Digest.String())
 	if err != nil {
 		return ocispec.Descriptor{}, false, fmt.Errorf("list images: %w", err)
@@ -124,7 +126,7 @@ func (c *session) find(ctx context.Context, r agent.Release) (ocispec.Descriptor
 
 // name writes the records that are not there yet, the pin last, and believes
 // nothing: what is called staged has been seen complete with its pin in place.
-func (c *session) name(ctx context.Context, r agent.Release, target ocispec.Descriptor) error {
+func (c *session) name(ctx context.Context, r release.Release, target ocispec.Descriptor) error {
 	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
 	if err := c.record(ctx, named); err != nil {
 		return err
@@ -164,7 +166,7 @@ func (c *session) record(ctx context.Context, want images.Image) error {
 }
 
 // stagedLabels are those of the record under the release's name.
-func stagedLabels(r agent.Release) map[string]string {
+func stagedLabels(r release.Release) map[string]string {
 	return map[string]string{labelManaged: managed, labelStaged: r.Repository}
 }
 

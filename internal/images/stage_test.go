@@ -22,7 +22,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // fakeLeases counts the leases that live.
@@ -119,20 +121,20 @@ func TestStageUndoesOnAnError(t *testing.T) {
 	records := &fakeRecords{records: map[string]images.Image{}}
 	c, store, held := inMemory(t, records, unpackedAll{})
 	target := heldImage(t, store, c.platform)
-	release := agent.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: target.Digest}
+	release := release.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: target.Digest}
 	records.records["suse.com/a:1-rev1"] = images.Image{Name: "suse.com/a:1-rev1", Target: target}
 	before := maps.Clone(records.records)
 	records.broken = pinName(release.Repository, release.Digest)
 
-	var seen []agent.Progress
-	report := func(p agent.Progress) { seen = append(seen, p) }
-	require.ErrorIs(t, c.run(t.Context(), c, newJob(release, agent.Terms{Progress: report})), errBroken)
+	var seen []status.Progress
+	report := func(p status.Progress) { seen = append(seen, p) }
+	require.ErrorIs(t, c.run(t.Context(), c, newJob(release, node.StageOptions{Progress: report})), errBroken)
 	assert.Equal(t, before, records.records)
 	assert.Empty(t, held.live)
 	assert.Empty(t, seen, "not done")
 
 	records.broken, records.wrote = "", nil
-	require.NoError(t, c.run(t.Context(), c, newJob(release, agent.Terms{Progress: report})))
+	require.NoError(t, c.run(t.Context(), c, newJob(release, node.StageOptions{Progress: report})))
 	assert.Len(t, records.records, 3)
 	assert.Equal(t, []string{"suse.com/a:1-rev1-build1", pinName("suse.com/a", target.Digest)}, records.wrote, "the pin is last")
 	assert.Empty(t, held.live)
@@ -190,7 +192,7 @@ func TestHeldOddRecords(t *testing.T) {
 	require.NoError(t, err)
 	config, err := images.Config(t.Context(), store, target, c.matcher)
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []agent.HeldImage{
+	assert.ElementsMatch(t, []node.HeldImage{
 		{Name: "suse.com/lost:1", Digest: someDigest},
 		{Name: "suse.com/odd:1", Digest: odd.Digest},
 		{Name: pin.Name, Digest: target.Digest, Pin: true, Repository: "suse.com/a", Complete: true, Config: config.Digest},

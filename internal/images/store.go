@@ -17,7 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/keylock"
 )
 
@@ -97,7 +97,7 @@ type Store struct {
 	known   map[digest.Digest]parts
 }
 
-var _ agent.Images = (*Store)(nil)
+var _ node.Images = (*Store)(nil)
 
 // New checks the options. It does not connect: containerd may start later.
 func New(o Options) (*Store, error) {

@@ -10,27 +10,27 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Describe reads what a digest is, for the node's platform: the manifest (of an
 // index the one that fits) and the image config.
-func (l *Layout) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+func (l *Layout) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := ctx.Err(); err != nil {
-		return agent.Build{}, l.failed(repository, err)
+		return release.Build{}, l.failed(repository, err)
 	}
 	at, desc, err := l.find(repository, d)
 	if err != nil {
-		return agent.Build{}, l.failed(repository, err)
+		return release.Build{}, l.failed(repository, err)
 	}
 	build, err := l.describe(at, desc)
 	switch {
-	case errors.Is(err, agent.ErrPlatform):
-		return agent.Build{}, fmt.Errorf("layout: %s@%s: %w", repository, d, err) // an answer
+	case errors.Is(err, release.ErrPlatform):
+		return release.Build{}, fmt.Errorf("layout: %s@%s: %w", repository, d, err) // an answer
 	case err != nil:
-		return agent.Build{}, l.failed(repository, err)
+		return release.Build{}, l.failed(repository, err)
 	}
 	return build, nil
 }
@@ -42,10 +42,10 @@ func (l *Layout) find(repository string, d digest.Digest) (home, ocispec.Descrip
 			return at, desc, nil
 		}
 	}
-	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", outside.Text(d.String()), agent.ErrNotFound)
+	return home{}, ocispec.Descriptor{}, fmt.Errorf("%s: %w", outside.Text(d.String()), release.ErrNotFound)
 }
 
-func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error) {
+func (l *Layout) describe(at home, desc ocispec.Descriptor) (release.Build, error) {
 	from := ocimanifest.Content{
 		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return l.manifest(at, desc) },
 		Config: func(desc ocispec.Descriptor) ([]byte, error) {
@@ -58,7 +58,7 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (agent.Build, error)
 	}
 	build, err := from.Describe(desc, l.platform)
 	if errors.Is(err, ocimanifest.ErrPlatform) {
-		err = agent.ErrPlatform
+		err = release.ErrPlatform
 	}
-	return agent.Build(build), err
+	return release.Build(build), err
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package layout is the source of releases on a disk, for nodes that no
-// registry reaches: it implements agent.Source and images.Source over
+// registry reaches: it implements source.Source and images.Source over
 // OCI image layouts, in a directory or in a tar file.
 //
 // # Words
@@ -29,7 +29,7 @@
 //     against its size, and at its end against its digest, before containerd
 //     does the same. A file from a stick has no fast path.
 //   - A blob that is missing or torn is a damaged place, which has no answer. It
-//     is never agent.ErrNotFound: that says of a tag that it is gone.
+//     is never release.ErrNotFound: that says of a tag that it is gone.
 //   - A name that two digests claim has no answer, either; the others do. An
 //     ambiguous manifest (CVE-2021-41190) is refused.
 //   - Nothing is read outside of the directory, symbolic links or not, and

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -303,8 +303,8 @@ func noAnswer(t *testing.T, err error, said string) {
 	t.Helper()
 	require.ErrorContains(t, err, velum+": mirror oci:/")
 	require.ErrorContains(t, err, said)
-	require.NotErrorIs(t, err, agent.ErrNotFound)
-	require.NotErrorIs(t, err, agent.ErrPlatform)
+	require.NotErrorIs(t, err, release.ErrNotFound)
+	require.NotErrorIs(t, err, release.ErrPlatform)
 }
 
 // flip changes one bit and leaves the size.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -26,12 +26,12 @@ func ask(t *testing.T, path, repository string) {
 	defer func() { _ = l.Close() }()
 	list, err := l.Tags(t.Context(), repository)
 	if err != nil {
-		require.ErrorIs(t, err, agent.ErrNotFound)
+		require.ErrorIs(t, err, release.ErrNotFound)
 	}
 	for _, tag := range list {
-		ref, err := agent.ParseReference(repository + ":" + tag)
+		ref, err := release.ParseReference(repository + ":" + tag)
 		require.NoError(t, err)
-		require.Equal(t, agent.Reference{Repository: repository, Tag: tag}, ref)
+		require.Equal(t, release.Reference{Repository: repository, Tag: tag}, ref)
 		if r, err := l.Resolve(t.Context(), ref); err == nil {
 			_, _ = l.Describe(t.Context(), repository, r.Digest)
 		}

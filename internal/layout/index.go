@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -110,7 +110,7 @@ func (l *Layout) enter(dir string, index []ocispec.Descriptor) (unnamed int) {
 
 // claim gives a digest a name. Which of two is meant, nobody can tell: an index
 // has no order.
-func (l *Layout) claim(ref agent.Reference, d digest.Digest) {
+func (l *Layout) claim(ref release.Reference, d digest.Digest) {
 	n, taken := l.names[ref]
 	switch {
 	case !taken:
@@ -124,8 +124,8 @@ func (l *Layout) claim(ref agent.Reference, d digest.Digest) {
 
 // namesOf reads the names of an entry; own is the repository of bare tags,
 // empty where they have none.
-func namesOf(entry ocispec.Descriptor, own string) []agent.Reference {
-	var names []agent.Reference
+func namesOf(entry ocispec.Descriptor, own string) []release.Reference {
+	var names []release.Reference
 	for _, key := range []string{images.AnnotationImageName, ocispec.AnnotationRefName} {
 		if ref, ok := nameOf(entry.Annotations[key], own); ok {
 			names = append(names, ref)
@@ -136,11 +136,11 @@ func namesOf(entry ocispec.Descriptor, own string) []agent.Reference {
 
 // nameOf reads a whole name or a bare tag. A bare tag has neither of the
 // characters that a whole name cannot be without.
-func nameOf(text, own string) (agent.Reference, bool) {
+func nameOf(text, own string) (release.Reference, bool) {
 	if !strings.ContainsAny(text, ":/@") {
-		return agent.Reference{Repository: own, Tag: text}, own != "" && tags.Classify(text) != tags.ClassInvalid
+		return release.Reference{Repository: own, Tag: text}, own != "" && tags.Classify(text) != tags.ClassInvalid
 	}
-	ref, err := agent.ParseReference(text)
+	ref, err := release.ParseReference(text)
 	return ref, err == nil && ref.Tag != ""
 }
 
@@ -148,7 +148,7 @@ func nameOf(text, own string) (agent.Reference, bool) {
 // empty: only a path that is a normalised repository does, so that a directory
 // "images" is not taken for docker.io/library/images.
 func repositoryOf(dir string) string {
-	name, err := agent.NormalizeRepository(dir)
+	name, err := release.NormalizeRepository(dir)
 	if err != nil || name != dir {
 		return ""
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -30,7 +31,7 @@ type Layout struct {
 	host     string // "oci:PATH", where a registry has its host
 	place    place
 	platform platforms.MatchComparer
-	names    map[agent.Reference]named
+	names    map[release.Reference]named
 	tags     map[string][]string // by repository
 	homes    map[string][]home   // by repository: the layouts that name it
 }
@@ -41,7 +42,7 @@ type named struct {
 	contrary digest.Digest
 }
 
-var _ agent.Source = (*Layout)(nil)
+var _ source.Source = (*Layout)(nil)
 
 // Open reads the indexes of a directory or tar file: one layout, or a tree of
 // them. The error is fs.ErrNotExist, ErrNotLayout, ErrCompressed, ErrUnnamed, or
@@ -59,7 +60,7 @@ func Open(path string, o Options) (*Layout, error) {
 	}
 	l := &Layout{
 		host: "oci:" + path, place: p, platform: o.Platform,
-		names: map[agent.Reference]named{}, tags: map[string][]string{}, homes: map[string][]home{},
+		names: map[release.Reference]named{}, tags: map[string][]string{}, homes: map[string][]home{},
 	}
 	unnamed, err := l.load()
 	if err != nil {
@@ -81,19 +82,19 @@ func (l *Layout) Close() error {
 
 // Resolve says what a name named when the layout was opened, and proves that
 // the manifest behind it is there.
-func (l *Layout) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (l *Layout) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if err := ctx.Err(); err != nil {
-		return agent.Resolved{}, l.failed(ref.Repository, err)
+		return release.Resolved{}, l.failed(ref.Repository, err)
 	}
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
-		return agent.Resolved{}, fmt.Errorf("layout: %q: %w", ref, tags.ErrInvalid)
+		return release.Resolved{}, fmt.Errorf("layout: %q: %w", ref, tags.ErrInvalid)
 	}
 	n, ok := l.names[ref]
 	switch {
 	case !ok:
-		return agent.Resolved{}, l.failed(ref.Repository, fmt.Errorf("%s: %w", ref.Tag, agent.ErrNotFound))
+		return release.Resolved{}, l.failed(ref.Repository, fmt.Errorf("%s: %w", ref.Tag, release.ErrNotFound))
 	case n.contrary != "":
-		return agent.Resolved{}, l.failed(ref.Repository,
+		return release.Resolved{}, l.failed(ref.Repository,
 			fmt.Errorf("%s: ambiguous: names both %s and %s", ref.Tag, n.digest, n.contrary))
 	}
 	at, desc, err := l.find(ref.Repository, n.digest)
@@ -101,26 +102,26 @@ func (l *Layout) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolv
 		_, err = l.manifest(at, desc)
 	}
 	if err != nil {
-		return agent.Resolved{}, l.failed(ref.Repository, fmt.Errorf("%s: %w", ref.Tag, err))
+		return release.Resolved{}, l.failed(ref.Repository, fmt.Errorf("%s: %w", ref.Tag, err))
 	}
-	return agent.Resolved{Digest: n.digest, Host: l.host, Mirror: true}, nil
+	return release.Resolved{Digest: n.digest, Host: l.host, Mirror: true}, nil
 }
 
 // Tags lists the tags of a repository, sorted. A repository without any is
-// agent.ErrNotFound.
+// release.ErrNotFound.
 func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, l.failed(repository, err)
 	}
 	list := l.tags[repository]
 	if len(list) == 0 {
-		return nil, l.failed(repository, agent.ErrNotFound)
+		return nil, l.failed(repository, release.ErrNotFound)
 	}
 	return slices.Sorted(slices.Values(list)), nil
 }
 
 // failed says of which repository and place an error is. The other side of a
 // stick is always the registry, so it counts as a mirror.
-func (l *Layout) failed(repository string, err error) *agent.SourceError {
-	return &agent.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: outside.Error(err)}
+func (l *Layout) failed(repository string, err error) *release.SourceError {
+	return &release.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: outside.Error(err)}
 }

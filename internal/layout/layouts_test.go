@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -36,7 +36,7 @@ const velum = "registry.suse.com/caasp/v4/velum"
 // node is the platform of all tests, whatever machine runs them.
 var node = platforms.OnlyStrict(ocispec.Platform{OS: "linux", Architecture: "amd64"})
 
-func ref(tag string) agent.Reference { return agent.Reference{Repository: velum, Tag: tag} }
+func ref(tag string) release.Reference { return release.Reference{Repository: velum, Tag: tag} }
 
 // opened opens a path and closes it at the end.
 func opened(t *testing.T, path string) *layout.Layout {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -68,7 +68,7 @@ func TestLocateMisses(t *testing.T) {
 	l := opened(t, dir)
 	for repository, missing := range map[string]digest.Digest{velum: digest.FromString("nobody"), "a.io/b": d, "A B": d} {
 		_, err := l.Locate(t.Context(), repository, missing)
-		require.ErrorIs(t, err, agent.ErrNotFound, repository)
+		require.ErrorIs(t, err, release.ErrNotFound, repository)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestDamagedLayer(t *testing.T) {
 			for _, path := range []string{dir, packed(t, dir)} {
 				err := fetch(t.Context(), t, opened(t, path), layer)
 				noAnswer(t, err, c.said)
-				require.NotErrorIs(t, err, agent.ErrNotFound)
+				require.NotErrorIs(t, err, release.ErrNotFound)
 			}
 		})
 	}

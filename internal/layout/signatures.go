@@ -14,14 +14,14 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Manifest reads the manifest or index that a tag or digest names, whatever it is
 // of, with its media type. By digest, it need not stand in an index.json: the
-// children of an index do not. The error is agent.ErrNotFound for a tag that the
+// children of an index do not. The error is release.ErrNotFound for a tag that the
 // place does not name.
 func (l *Layout) Manifest(ctx context.Context, repository, tagOrDigest string) (string, []byte, error) {
 	if err := ctx.Err(); err != nil {
@@ -29,7 +29,7 @@ func (l *Layout) Manifest(ctx context.Context, repository, tagOrDigest string) (
 	}
 	d, err := digest.Parse(tagOrDigest)
 	if err != nil {
-		resolved, err := l.Resolve(ctx, agent.Reference{Repository: repository, Tag: tagOrDigest})
+		resolved, err := l.Resolve(ctx, release.Reference{Repository: repository, Tag: tagOrDigest})
 		if err != nil {
 			return "", nil, err
 		}
@@ -104,7 +104,7 @@ func (l *Layout) Blob(ctx context.Context, repository string, desc ocispec.Descr
 }
 
 // Referrers lists the entries that refer to a digest; they have an artifact type,
-// as oras writes them. The error is agent.ErrNotFound where there is none.
+// as oras writes them. The error is release.ErrNotFound where there is none.
 func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	var list []ocispec.Descriptor
 	for _, at := range l.homes[repository] {
@@ -125,7 +125,7 @@ func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Dige
 		}
 	}
 	if len(list) == 0 {
-		return nil, l.failed(repository, fmt.Errorf("referrers of %s: %w", outside.Text(d.String()), agent.ErrNotFound))
+		return nil, l.failed(repository, fmt.Errorf("referrers of %s: %w", outside.Text(d.String()), release.ErrNotFound))
 	}
 	slices.SortFunc(list, func(a, b ocispec.Descriptor) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
 	return list, nil

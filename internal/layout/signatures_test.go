@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
@@ -56,13 +56,13 @@ func TestManifestAndBlob(t *testing.T) {
 		assert.Equal(t, "payload", string(body))
 
 		_, _, err = l.Manifest(t.Context(), velum, "sha256-00.sig")
-		require.ErrorIs(t, err, agent.ErrNotFound)
+		require.ErrorIs(t, err, release.ErrNotFound)
 		_, _, err = l.Manifest(t.Context(), "registry.suse.com/other", sigTag)
-		require.ErrorIs(t, err, agent.ErrNotFound)
+		require.ErrorIs(t, err, release.ErrNotFound)
 		for _, gone := range []string{digest.FromString("gone").String(), "sha256:00"} {
 			_, _, err = l.Manifest(t.Context(), velum, gone)
 			require.Error(t, err)
-			require.NotErrorIs(t, err, agent.ErrNotFound, "what an index names must be there")
+			require.NotErrorIs(t, err, release.ErrNotFound, "what an index names must be there")
 		}
 		for cause, desc := range map[string]ocispec.Descriptor{
 			"blob is missing":    {Digest: digest.FromString("gone"), Size: 1},
@@ -72,7 +72,7 @@ func TestManifestAndBlob(t *testing.T) {
 		} {
 			_, err = l.Blob(t.Context(), velum, desc)
 			require.ErrorContains(t, err, cause)
-			require.NotErrorIs(t, err, agent.ErrNotFound)
+			require.NotErrorIs(t, err, release.ErrNotFound)
 		}
 		_, err = l.Blob(t.Context(), "registry.suse.com/other", blob)
 		require.Error(t, err, "a repository has its own blobs only")
@@ -135,14 +135,14 @@ func TestReferrers(t *testing.T) {
 	assert.IsIncreasing(t, got)
 	assert.NotContains(t, got, elsewhere.String())
 	_, err = l.Referrers(t.Context(), velum, digest.FromString("unsigned"))
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	_, err = l.Referrers(t.Context(), "registry.suse.com/other", image)
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 
 	require.NoError(t, os.WriteFile(blobPath(dir, first), []byte("torn"), 0o600))
 	_, err = opened(t, dir).Referrers(t.Context(), velum, image)
 	require.Error(t, err)
-	require.NotErrorIs(t, err, agent.ErrNotFound)
+	require.NotErrorIs(t, err, release.ErrNotFound)
 }
 
 func TestSignaturesEndWithTheContext(t *testing.T) {

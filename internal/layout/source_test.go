@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -32,7 +32,7 @@ func (a anew) open() *layout.Layout {
 	return l
 }
 
-func (a anew) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (a anew) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	l := a.open()
 	defer func() { _ = l.Close() }()
 	return l.Resolve(ctx, ref)
@@ -44,7 +44,7 @@ func (a anew) Tags(ctx context.Context, repository string) ([]string, error) {
 	return l.Tags(ctx, repository)
 }
 
-func (a anew) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+func (a anew) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	l := a.open()
 	defer func() { _ = l.Close() }()
 	return l.Describe(ctx, repository, d)
@@ -56,7 +56,7 @@ func TestLayoutIsASource(t *testing.T) {
 		t.Helper()
 		dir := filepath.Join(t.TempDir(), "layout")
 		add(t, dir, ocispec.AnnotationRefName, "registry.suse.com/caasp/v4/other:1.0", image(t, "linux/amd64", false))
-		publish := func(t *testing.T, platform string, tags []string) (digest.Digest, agent.Build) {
+		publish := func(t *testing.T, platform string, tags []string) (digest.Digest, release.Build) {
 			t.Helper()
 			img := image(t, platform, true)
 			for _, tag := range tags {
@@ -67,7 +67,7 @@ func TestLayoutIsASource(t *testing.T) {
 		}
 		return agenttest.SourceUnderTest{
 			Source: anew{t, dir}, Repository: velum,
-			Publish: func(t *testing.T, tags ...string) (digest.Digest, agent.Build) {
+			Publish: func(t *testing.T, tags ...string) (digest.Digest, release.Build) {
 				return publish(t, "linux/amd64", tags)
 			},
 			PublishForeign: func(t *testing.T, tags ...string) digest.Digest {
@@ -100,13 +100,13 @@ func digestOf(t *testing.T, img v1.Image) digest.Digest {
 }
 
 // build is what Describe must say of an image.
-func build(t *testing.T, img v1.Image) agent.Build {
+func build(t *testing.T, img v1.Image) release.Build {
 	t.Helper()
 	m, err := img.Manifest()
 	require.NoError(t, err)
 	config, err := img.ConfigFile()
 	require.NoError(t, err)
-	b := agent.Build{
+	b := release.Build{
 		Config: digest.Digest(m.Config.Digest.String()), Created: config.Created.Time, Size: m.Config.Size,
 		Version: "4.0.0 [2J", // the escape character is gone
 		Origin:  "caasp/v4/velum",
@@ -153,11 +153,11 @@ func TestNames(t *testing.T) {
 					continue
 				}
 				require.NoError(t, err, kind)
-				wanted, err := agent.ParseReference(c.ref)
+				wanted, err := release.ParseReference(c.ref)
 				require.NoError(t, err)
 				r, err := l.Resolve(t.Context(), wanted)
 				require.NoError(t, err, kind)
-				assert.Equal(t, agent.Resolved{Digest: want, Host: "oci:" + path, Mirror: true}, r)
+				assert.Equal(t, release.Resolved{Digest: want, Host: "oci:" + path, Mirror: true}, r)
 				tags, err := l.Tags(t.Context(), wanted.Repository)
 				require.NoError(t, err)
 				assert.Equal(t, []string{wanted.Tag}, tags)
@@ -187,7 +187,7 @@ func TestTree(t *testing.T) {
 			require.NoError(t, err)
 		}
 		_, err = l.Describe(t.Context(), "registry.suse.com/caasp/v4/other", rev1)
-		require.ErrorIs(t, err, agent.ErrNotFound, "a digest belongs to its repository")
+		require.ErrorIs(t, err, release.ErrNotFound, "a digest belongs to its repository")
 	}
 }
 
@@ -214,7 +214,7 @@ func TestPlatforms(t *testing.T) {
 			require.NoError(t, err)
 			got, err := l.Describe(t.Context(), velum, d)
 			if c.want == nil {
-				require.ErrorIs(t, err, agent.ErrPlatform)
+				require.ErrorIs(t, err, release.ErrPlatform)
 				return
 			}
 			require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestContraryNames(t *testing.T) {
 	l := opened(t, dir)
 	_, err := l.Resolve(t.Context(), ref("4.0.0-rev2"))
 	require.ErrorContains(t, err, "4.0.0-rev2: ambiguous: names both sha256:")
-	require.NotErrorIs(t, err, agent.ErrNotFound)
+	require.NotErrorIs(t, err, release.ErrNotFound)
 	_, err = l.Resolve(t.Context(), ref("4.0.0-rev1"))
 	require.NoError(t, err)
 }
@@ -250,7 +250,7 @@ func TestPlaceGoesAway(t *testing.T) {
 	for _, err := range []error{resolve, describe} {
 		require.ErrorContains(t, err, velum+": mirror oci:"+dir)
 		require.ErrorContains(t, err, "blob is missing")
-		require.NotErrorIs(t, err, agent.ErrNotFound)
+		require.NotErrorIs(t, err, release.ErrNotFound)
 	}
 	_, err := l.Resolve(t.Context(), ref("-"))
 	require.ErrorContains(t, err, "layout: ")

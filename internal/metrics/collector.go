@@ -7,7 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -58,16 +59,16 @@ func newCollector(r Readings) *collector {
 }
 
 // states are all states, in the order of their precedence.
-func states() []agent.State {
-	return []agent.State{
-		agent.StateApplying, agent.StateFailed, agent.StateHeld, agent.StateStale,
-		agent.StateUnchecked, agent.StateStaged, agent.StateCurrent,
+func states() []status.State {
+	return []status.State{
+		status.StateApplying, status.StateFailed, status.StateHeld, status.StateStale,
+		status.StateUnchecked, status.StateStaged, status.StateCurrent,
 	}
 }
 
 // changes are all that an offer can change.
 func changes() []string {
-	out := []string{agent.ChangeConvert, agent.ChangeRemove}
+	out := []string{plan.ChangeConvert, plan.ChangeRemove}
 	for c := tags.Rebuild; c <= tags.Major; c++ {
 		out = append(out, c.String())
 	}
@@ -123,7 +124,7 @@ func (c *collector) pace(gauge setGauge) {
 	}
 }
 
-func (c *collector) node(s agent.Status, gauge setGauge) {
+func (c *collector) node(s status.Status, gauge setGauge) {
 	for _, state := range states() {
 		gauge("state", number(s.State == state), string(state))
 	}
@@ -138,7 +139,7 @@ func (c *collector) node(s agent.Status, gauge setGauge) {
 	}
 }
 
-func (c *collector) sources(sources []agent.SourceStatus, gauge setGauge) {
+func (c *collector) sources(sources []status.SourceStatus, gauge setGauge) {
 	failures, successes := map[string]float64{}, map[string]float64{}
 	now, oldest, all := seconds(c.from.Now()), 0.0, len(sources) > 0
 	for _, source := range sources {
@@ -172,7 +173,7 @@ func age(now, then float64) float64 { return max(0, now-then) }
 
 // offers counts what is offered. Containers of one image count each; its bytes are
 // on the node once.
-func (c *collector) offers(s agent.Status, gauge setGauge) {
+func (c *collector) offers(s status.Status, gauge setGauge) {
 	offers, staged, bytes := map[string]float64{}, map[string]bool{}, int64(0)
 	for _, i := range s.Images {
 		if i.Offered == nil {
@@ -185,7 +186,7 @@ func (c *collector) offers(s agent.Status, gauge setGauge) {
 		}
 	}
 	for _, p := range s.PodManifests {
-		if p.Change == agent.ChangeRemove {
+		if p.Change == plan.ChangeRemove {
 			offers[p.Change]++ // there is no image to offer
 		}
 	}
@@ -195,12 +196,12 @@ func (c *collector) offers(s agent.Status, gauge setGauge) {
 	gauge("staged_bytes", float64(bytes))
 }
 
-func (c *collector) holds(s agent.Status, gauge setGauge) {
+func (c *collector) holds(s status.Status, gauge setGauge) {
 	holds := map[string]float64{}
 	for _, name := range c.from.Holds {
 		holds[name] = 0
 	}
-	count := func(held []agent.Hold) {
+	count := func(held []status.Hold) {
 		seen := map[string]bool{}
 		for _, h := range held {
 			if !seen[h.Name] {

@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // restartBuckets are where restarts differ (docs/dev/performance.md, Downtime): a
@@ -69,14 +72,14 @@ func NewCounts() *Counts {
 // begin makes the series that a node has from its start: of one that begins with
 // its first event, Prometheus would miss that.
 func (c *Counts) begin() {
-	for _, result := range []agent.Result{agent.ResultHeld, agent.ResultFailed} {
+	for _, result := range []status.Result{status.ResultHeld, status.ResultFailed} {
 		c.stages.WithLabelValues(string(result))
 	}
 	c.stages.WithLabelValues(staged)
-	for _, result := range []agent.Result{agent.ResultApplied, agent.ResultHeld, agent.ResultFailed} {
+	for _, result := range []status.Result{status.ResultApplied, status.ResultHeld, status.ResultFailed} {
 		c.applies.WithLabelValues(string(result))
 	}
-	for _, result := range []agent.Result{agent.ResultBack, agent.ResultHeld, agent.ResultFailed} {
+	for _, result := range []status.Result{status.ResultBack, status.ResultHeld, status.ResultFailed} {
 		for _, by := range []string{byItself, byPerson} {
 			c.rollbacks.WithLabelValues(string(result), by)
 		}
@@ -103,7 +106,7 @@ func (c *Counts) collectors() []prometheus.Collector {
 func (c *Counts) Turned() { c.turns.Inc() }
 
 // Failed counts a poll without an answer.
-func (c *Counts) Failed(host string, cause agent.Cause) {
+func (c *Counts) Failed(host string, cause release.Cause) {
 	c.failures.WithLabelValues(c.host(host), string(cause)).Inc()
 }
 
@@ -125,16 +128,16 @@ func (c *Counts) host(name string) string {
 // Staged counts a pull.
 func (c *Counts) Staged(err error) {
 	result := staged
-	if errors.Is(err, agent.ErrHeld) {
-		result = string(agent.ResultHeld)
+	if errors.Is(err, release.ErrHeld) {
+		result = string(status.ResultHeld)
 	} else if err != nil {
-		result = string(agent.ResultFailed)
+		result = string(status.ResultFailed)
 	}
 	c.stages.WithLabelValues(result).Inc()
 }
 
 // Restarted counts an apply or a rolling back.
-func (c *Counts) Restarted(r agent.Restart) {
+func (c *Counts) Restarted(r apply.Restart) {
 	of := ofApply
 	if r.Back {
 		of = ofRollback
@@ -145,7 +148,7 @@ func (c *Counts) Restarted(r agent.Restart) {
 		c.rollbacks.WithLabelValues(string(r.Result), by).Inc()
 	} else {
 		c.applies.WithLabelValues(string(r.Result)).Inc()
-		if r.Result != agent.ResultHeld {
+		if r.Result != status.ResultHeld {
 			c.took.Observe(r.Took.Seconds())
 		}
 	}

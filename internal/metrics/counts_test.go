@@ -13,7 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // value is the number in a line of what is served.
@@ -29,7 +32,7 @@ func value(t *testing.T, text, series string) string {
 
 func served(t *testing.T, c *Counts) string {
 	t.Helper()
-	return scrape(t, Handler(readings(func(*agent.Status, *agent.Pace) {}), c))
+	return scrape(t, Handler(readings(func(*status.Status, *record.Pace) {}), c))
 }
 
 // What has not happened is zero, and not missing: Prometheus does not see that a
@@ -54,18 +57,18 @@ func TestCounts(t *testing.T) {
 	for range 3 {
 		c.Turned()
 	}
-	c.Failed("m1:5000", agent.CauseTimeout)
-	c.Failed("m1:5000", agent.CauseTimeout)
-	c.Failed("m1:5000", agent.CauseTLS)
-	c.Failed("", agent.CauseUnasked)
+	c.Failed("m1:5000", release.CauseTimeout)
+	c.Failed("m1:5000", release.CauseTimeout)
+	c.Failed("m1:5000", release.CauseTLS)
+	c.Failed("", release.CauseUnasked)
 	c.Staged(nil)
-	c.Staged(fmt.Errorf("%w: no room", agent.ErrHeld))
+	c.Staged(fmt.Errorf("%w: no room", release.ErrHeld))
 	c.Staged(errors.New("reset by peer"))
-	c.Restarted(agent.Restart{Result: agent.ResultApplied, Took: 31 * time.Second, Up: time.Second})
-	c.Restarted(agent.Restart{Result: agent.ResultFailed, Took: 330 * time.Second})
-	c.Restarted(agent.Restart{Result: agent.ResultHeld, Took: time.Second})
-	c.Restarted(agent.Restart{Back: true, Result: agent.ResultBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
-	c.Restarted(agent.Restart{Back: true, ByHand: true, Result: agent.ResultFailed, Took: 32 * time.Second})
+	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: time.Second})
+	c.Restarted(apply.Restart{Result: status.ResultFailed, Took: 330 * time.Second})
+	c.Restarted(apply.Restart{Result: status.ResultHeld, Took: time.Second})
+	c.Restarted(apply.Restart{Back: true, Result: status.ResultBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
+	c.Restarted(apply.Restart{Back: true, ByHand: true, Result: status.ResultFailed, Took: 32 * time.Second})
 	text := served(t, c)
 	for series, want := range map[string]string{
 		"loop_turns_total": "3",
@@ -98,7 +101,7 @@ func TestHostsOfFailuresAreBounded(t *testing.T) {
 	c := NewCounts()
 	var all sync.WaitGroup
 	for i := range maxSeries + 10 {
-		all.Go(func() { c.Failed(fmt.Sprintf("h%04d:5000", i), agent.CauseRefused) })
+		all.Go(func() { c.Failed(fmt.Sprintf("h%04d:5000", i), release.CauseRefused) })
 	}
 	all.Wait()
 	text := served(t, c)
@@ -106,8 +109,8 @@ func TestHostsOfFailuresAreBounded(t *testing.T) {
 	assert.Equal(t, "10", value(t, text, `poll_failures_total{cause="refused",host="other"}`))
 
 	c = NewCounts()
-	c.Failed("a\"\n} 1\nevil 1", agent.CauseOther)
-	c.Failed("\xff"+strings.Repeat("x", 10*maxLabel), agent.CauseOther)
+	c.Failed("a\"\n} 1\nevil 1", release.CauseOther)
+	c.Failed("\xff"+strings.Repeat("x", 10*maxLabel), release.CauseOther)
 	text = served(t, c)
 	assert.NotContains(t, text, "\nevil")
 	for line := range strings.Lines(text) {
@@ -127,9 +130,9 @@ func TestTheOldestAnswerCounts(t *testing.T) {
 		"none is asked":  {nil, ""},
 		"the clock":      {[]time.Duration{-time.Hour}, "0"},
 	} {
-		r := readings(func(s *agent.Status, _ *agent.Pace) {
+		r := readings(func(s *status.Status, _ *record.Pace) {
 			for i, age := range c.ages {
-				source := agent.SourceStatus{Repository: fmt.Sprintf("r/%d", i)}
+				source := status.SourceStatus{Repository: fmt.Sprintf("r/%d", i)}
 				if at := noon.Add(-age); age != -1 {
 					source.LastSuccess = &at
 				}

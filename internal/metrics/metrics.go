@@ -33,7 +33,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Bounds of what may come from outside.
@@ -60,11 +61,11 @@ type Readings struct {
 	// Received counts the bytes that came from them.
 	Received func() uint64
 	// Pace is what hosts and budget leave for later.
-	Pace func() agent.Pace
+	Pace func() record.Pace
 	// PerHour is the budget of requests; 0: there is none, and no number of it.
 	PerHour func() int
 	// Status is the node as of the last cycle.
-	Status func() agent.Status
+	Status func() status.Status
 	// Holds are the names of all holds: each has its number, also where none stands.
 	Holds []string
 	// Now is the clock.

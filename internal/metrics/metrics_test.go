@@ -23,24 +23,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // readings are those of a node with nothing to tell; edit adds to it.
-func readings(edit func(*agent.Status, *agent.Pace)) Readings {
-	var s agent.Status
-	var p agent.Pace
-	s.State = agent.StateCurrent
+func readings(edit func(*status.Status, *record.Pace)) Readings {
+	var s status.Status
+	var p record.Pace
+	s.State = status.StateCurrent
 	edit(&s, &p)
 	return Readings{
 		Requests: func() map[string]uint64 { return map[string]uint64{"metadata": 12, "token": 3, "pull": 0} },
 		Received: func() uint64 { return 4711 },
-		Version:  "1.2.3", Holds: []string{agent.HoldDisk, agent.HoldWindow},
-		Pace:    func() agent.Pace { return p },
+		Version:  "1.2.3", Holds: []string{status.HoldDisk, status.HoldWindow},
+		Pace:    func() record.Pace { return p },
 		PerHour: func() int { return 0 },
-		Status:  func() agent.Status { return s },
+		Status:  func() status.Status { return s },
 		Now:     func() time.Time { return noon },
 	}
 }
@@ -48,33 +52,33 @@ func readings(edit func(*agent.Status, *agent.Pace)) Readings {
 func full() Readings {
 	check, next, success := noon.Add(-time.Hour), noon.Add(time.Hour), noon.Add(-90*time.Second)
 	older := noon.Add(-100 * time.Second)
-	r := readings(func(s *agent.Status, p *agent.Pace) {
-		s.State, s.Since, s.LastCheck, s.NextCheck = agent.StateStale, noon.Add(-time.Minute), &check, &next
-		s.Sources = []agent.SourceStatus{
+	r := readings(func(s *status.Status, p *record.Pace) {
+		s.State, s.Since, s.LastCheck, s.NextCheck = status.StateStale, noon.Add(-time.Minute), &check, &next
+		s.Sources = []status.SourceStatus{
 			{Repository: "registry.suse.com/caasp/v4/velum", LastSuccess: &success},
 			{Repository: "registry.suse.com/sles12/mariadb", LastSuccess: &older, Failures: 4},
 		}
-		offer := func(pod, container, tag, change string, size int64, staged bool) agent.ImageStatus {
-			return agent.ImageStatus{
+		offer := func(pod, container, tag, change string, size int64, staged bool) status.ImageStatus {
+			return status.ImageStatus{
 				PodManifest: pod, Container: container, Change: change, Size: size, Staged: staged,
-				Offered: &agent.Named{Tag: tag, Digest: digest.FromString(tag)},
+				Offered: &status.Named{Tag: tag, Digest: digest.FromString(tag)},
 			}
 		}
-		s.Images = []agent.ImageStatus{
+		s.Images = []status.ImageStatus{
 			offer("velum.yaml", "velum", "velum:2", "revision", 1000, true),
 			offer("velum.yaml", "worker", "velum:2", "revision", 1000, true), // the same image
 			offer("db.yaml", "db", "db:2", "rebuild", 500, true),
 			offer("dns.yaml", "dns", "dns:2", "minor", 70, false),
-			{PodManifest: "a.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}}}, // as its pod manifest
-			{Holds: []agent.Hold{{Name: agent.HoldDisk}}},
+			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}}, // as its pod manifest
+			{Holds: []status.Hold{{Name: status.HoldDisk}}},
 		}
-		s.PodManifests = []agent.PodStatus{
-			{PodManifest: "a.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}, {Name: agent.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
-			{PodManifest: "b.yaml", Holds: []agent.Hold{{Name: agent.HoldDisk}}},
-			{PodManifest: "gone.yaml", Change: agent.ChangeRemove},
+		s.PodManifests = []status.PodStatus{
+			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
+			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},
+			{PodManifest: "gone.yaml", Change: plan.ChangeRemove},
 		}
-		p.Budget = agent.Budget{PerHour: 60, Left: 7, At: noon}
-		p.Waits = map[string]agent.Wait{
+		p.Budget = record.Budget{PerHour: 60, Left: 7, At: noon}
+		p.Waits = map[string]record.Wait{
 			"registry.suse.com": {Until: noon.Add(90 * time.Second), Status: 429}, "mirror:5000": {Until: noon.Add(-time.Second), Status: 503},
 		}
 	})
@@ -86,10 +90,10 @@ func full() Readings {
 func busy() *Counts {
 	c := NewCounts()
 	c.Turned()
-	c.Failed("m1:5000", agent.CauseTimeout)
+	c.Failed("m1:5000", release.CauseTimeout)
 	c.Staged(nil)
-	c.Restarted(agent.Restart{Result: agent.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
-	c.Restarted(agent.Restart{Back: true, Result: agent.ResultBack, Took: 40 * time.Second, Up: 2 * time.Second})
+	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
+	c.Restarted(apply.Restart{Back: true, Result: status.ResultBack, Took: 40 * time.Second, Up: 2 * time.Second})
 	return c
 }
 
@@ -130,7 +134,7 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 // What there is nothing to say of is not there, instead of being zero.
 func TestNothingToSay(t *testing.T) {
 	t.Parallel()
-	c := newCollector(readings(func(*agent.Status, *agent.Pace) {}))
+	c := newCollector(readings(func(*status.Status, *record.Pace) {}))
 	assert.Equal(t, 3, testutil.CollectAndCount(c, "image_update_agent_registry_requests_total"))
 	assert.Equal(t, 7, testutil.CollectAndCount(c, "image_update_agent_state"))
 	for _, name := range []string{
@@ -145,7 +149,7 @@ func TestNothingToSay(t *testing.T) {
 
 func TestAFullBudget(t *testing.T) {
 	t.Parallel()
-	r := readings(func(*agent.Status, *agent.Pace) {})
+	r := readings(func(*status.Status, *record.Pace) {})
 	r.PerHour = func() int { return 100 }
 	require.NoError(t, testutil.CollectAndCompare(newCollector(r), strings.NewReader(`
 # HELP image_update_agent_registry_request_budget_left Requests that are left of the budget.
@@ -157,7 +161,7 @@ image_update_agent_registry_request_budget_left 100
 func TestEachStateIsOne(t *testing.T) {
 	t.Parallel()
 	for _, state := range states() {
-		r := readings(func(s *agent.Status, _ *agent.Pace) { s.State = state })
+		r := readings(func(s *status.Status, _ *record.Pace) { s.State = state })
 		assert.Contains(t, scrape(t, Handler(r, busy())), fmt.Sprintf("image_update_agent_state{state=%q} 1\n", state))
 	}
 }
@@ -165,13 +169,13 @@ func TestEachStateIsOne(t *testing.T) {
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{maxSeries - 1, maxSeries, maxSeries + 1, maxSeries + 10} {
-		c := newCollector(readings(func(s *agent.Status, p *agent.Pace) {
-			p.Waits = map[string]agent.Wait{}
+		c := newCollector(readings(func(s *status.Status, p *record.Pace) {
+			p.Waits = map[string]record.Wait{}
 			for i := range n {
 				at := noon.Add(time.Duration(i) * time.Second)
 				name := fmt.Sprintf("%04d.example.com", i)
-				p.Waits[name] = agent.Wait{Until: at}
-				s.Sources = append(s.Sources, agent.SourceStatus{Repository: name + "/app", Failures: i, LastSuccess: &at})
+				p.Waits[name] = record.Wait{Until: at}
+				s.Sources = append(s.Sources, status.SourceStatus{Repository: name + "/app", Failures: i, LastSuccess: &at})
 			}
 		}))
 		for name, values := range map[string]struct{ last, rest float64 }{
@@ -215,9 +219,9 @@ func seriesOf(t *testing.T, c prometheus.Collector, name string) map[string]floa
 func TestNamesFromOutside(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10*maxLabel)
-	r := readings(func(s *agent.Status, p *agent.Pace) {
-		s.Sources = []agent.SourceStatus{{Repository: "a\"\n} 1\nevil 1"}, {Repository: "\xff\xfe"}, {Repository: long}, {Repository: long + "y"}}
-		p.Waits = map[string]agent.Wait{"\xc3\x28": {Until: noon}, "": {Until: noon}}
+	r := readings(func(s *status.Status, p *record.Pace) {
+		s.Sources = []status.SourceStatus{{Repository: "a\"\n} 1\nevil 1"}, {Repository: "\xff\xfe"}, {Repository: long}, {Repository: long + "y"}}
+		p.Waits = map[string]record.Wait{"\xc3\x28": {Until: noon}, "": {Until: noon}}
 	})
 	text := scrape(t, Handler(r, busy()))
 	assert.NotContains(t, text, "\nevil")
@@ -244,11 +248,11 @@ func TestHandler(t *testing.T) {
 
 	// More than two at once are told to come again.
 	r, under, end := full(), make(chan struct{}, maxScrape), make(chan struct{})
-	status := r.Status
-	r.Status = func() agent.Status {
+	st := r.Status
+	r.Status = func() status.Status {
 		under <- struct{}{}
 		<-end
-		return status()
+		return st()
 	}
 	h := Handler(r, busy())
 	var group sync.WaitGroup
@@ -298,9 +302,9 @@ func TestDocumentation(t *testing.T) {
 			assert.True(t, names[name], name)
 		}
 	}
-	for _, cause := range []agent.Cause{
-		agent.CauseTimeout, agent.CauseDNS, agent.CauseRefused, agent.CauseTLS, agent.CauseAuth, agent.CauseNotFound,
-		agent.CauseRateLimited, agent.CauseServerError, agent.CauseUnasked, agent.CauseOther,
+	for _, cause := range []release.Cause{
+		release.CauseTimeout, release.CauseDNS, release.CauseRefused, release.CauseTLS, release.CauseAuth, release.CauseNotFound,
+		release.CauseRateLimited, release.CauseServerError, release.CauseUnasked, release.CauseOther,
 	} {
 		assert.Contains(t, string(data), "`"+string(cause)+"`")
 	}

@@ -30,7 +30,7 @@ const (
 const originLabel = "org.opensuse.reference"
 
 // Build is what an image is, as its manifest and config say. It has the fields of
-// agent.Build, and converts into it.
+// release.Build, and converts into it.
 type Build struct {
 	Config  digest.Digest
 	Created time.Time // UTC, of the years 1 to 9998; zero: not said

@@ -27,7 +27,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -262,9 +263,9 @@ func write(t *testing.T, name string, data []byte) {
 }
 
 // describers are all that describe an image, by what they read it from.
-func (s store) describers(t *testing.T, top ocispec.Descriptor, m platforms.MatchComparer) map[string]agent.Source {
+func (s store) describers(t *testing.T, top ocispec.Descriptor, m platforms.MatchComparer) map[string]source.Source {
 	t.Helper()
-	return map[string]agent.Source{"registry": s.registry(t, top, m), "layout": s.layout(t, top, m)}
+	return map[string]source.Source{"registry": s.registry(t, top, m), "layout": s.layout(t, top, m)}
 }
 
 // Registry, layout and containerd choose the same image from an index.
@@ -286,7 +287,7 @@ func TestPlatformIsChosenAsContainerdDoes(t *testing.T) {
 				got, err := from.Describe(t.Context(), velum, top.Digest)
 				assert.Equal(t, want, got.Manifest, name)
 				if want == "" {
-					require.ErrorIs(t, err, agent.ErrPlatform, name)
+					require.ErrorIs(t, err, release.ErrPlatform, name)
 					continue
 				}
 				require.NoError(t, err, name)
@@ -326,7 +327,7 @@ func TestPlainManifests(t *testing.T) {
 				got, err := from.Describe(t.Context(), velum, top.Digest)
 				assert.Empty(t, got.Manifest, "no index has led to it")
 				if !c.runs {
-					require.ErrorIs(t, err, agent.ErrPlatform, name)
+					require.ErrorIs(t, err, release.ErrPlatform, name)
 					continue
 				}
 				require.NoError(t, err, name)
@@ -350,8 +351,8 @@ func TestIndexesAreBounded(t *testing.T) {
 				continue
 			}
 			require.ErrorContains(t, err, top.Digest.String()+": over 4 indexes in one another", name)
-			require.NotErrorIs(t, err, agent.ErrPlatform, name)
-			require.ErrorAs(t, err, new(*agent.SourceError), name)
+			require.NotErrorIs(t, err, release.ErrPlatform, name)
+			require.ErrorAs(t, err, new(*release.SourceError), name)
 		}
 		entries = []child{{named: "-", in: entries}}
 	}

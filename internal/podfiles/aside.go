@@ -8,16 +8,17 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
 // SetAside takes a file out of kubelet's sight, which ends its pod, if it still
-// is what was read, else agent.ErrConflict: in the same directory it becomes
+// is what was read, else release.ErrConflict: in the same directory it becomes
 // `.NAME.image-update-agent-aside`, and kubelet passes over dot-names. Write
 // (was.Data nil) gives kubelet a new file in its place; PutBack ends it in any
 // case, also after an error.
-func (f *Files) SetAside(ctx context.Context, was agent.PodFile) error {
+func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not set aside: it was not read", was.Name)
 	}
@@ -52,7 +53,7 @@ func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 // for.
 func goneIsConflict(name string, err error) error {
 	if errors.Is(err, errGone) {
-		return fmt.Errorf("%s: %w: gone", name, agent.ErrConflict)
+		return fmt.Errorf("%s: %w: gone", name, release.ErrConflict)
 	}
 	return err
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
@@ -42,13 +43,13 @@ func TestAFileThatSomebodyIsWritingIsNotSetAside(t *testing.T) {
 	writer, err := os.OpenFile(filepath.Join(f.dirs.PodManifests, "a.yaml"), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer writer.Close()
-	require.ErrorIs(t, f.SetAside(t.Context(), data("a.yaml", "read")), agent.ErrConflict)
+	require.ErrorIs(t, f.SetAside(t.Context(), data("a.yaml", "read")), release.ErrConflict)
 }
 
 func TestWhatWasNotReadIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
-	for _, was := range []agent.PodFile{{Name: "a.yaml"}, {Name: "a.yaml", Data: []byte("x"), Err: atomicfile.ErrUnsafe}} {
+	for _, was := range []node.PodFile{{Name: "a.yaml"}, {Name: "a.yaml", Data: []byte("x"), Err: atomicfile.ErrUnsafe}} {
 		require.EqualError(t, f.SetAside(t.Context(), was), "podfiles: a.yaml: not set aside: it was not read")
 	}
 }
@@ -90,33 +91,33 @@ func TestSettingAsideNeedsTheDirectory(t *testing.T) {
 	require.Error(t, f.SetAside(t.Context(), data("a.yaml", "read")))
 }
 
-// node is a model of kubelet's directory: what it sees, and what is aside.
-type node struct {
+// host is a model of kubelet's directory: what it sees, and what is aside.
+type host struct {
 	files       *Files
 	seen, aside map[string]string
 	writes      int // contents given out so far
 	left        int // temporary files left so far
 }
 
-func (n *node) path(name string) string { return filepath.Join(n.files.dirs.PodManifests, name) }
+func (n *host) path(name string) string { return filepath.Join(n.files.dirs.PodManifests, name) }
 
-func (n *node) hidden(name string) string { return n.path("." + name + ".image-update-agent-aside") }
+func (n *host) hidden(name string) string { return n.path("." + name + ".image-update-agent-aside") }
 
 // next is a content that no file has had.
-func (n *node) next() string { n.writes++; return strconv.Itoa(n.writes) }
+func (n *host) next() string { n.writes++; return strconv.Itoa(n.writes) }
 
-func (n *node) was(name string) agent.PodFile {
+func (n *host) was(name string) node.PodFile {
 	if text, there := n.seen[name]; there {
 		return data(name, text)
 	}
-	return agent.PodFile{Name: name}
+	return node.PodFile{Name: name}
 }
 
-func (n *node) setAside(t *rapid.T, name string) {
+func (n *host) setAside(t *rapid.T, name string) {
 	text, there := n.seen[name]
 	err := n.files.SetAside(context.Background(), data(name, text))
 	if !there {
-		require.ErrorIs(t, err, agent.ErrConflict)
+		require.ErrorIs(t, err, release.ErrConflict)
 		return
 	}
 	require.NoError(t, err)
@@ -124,12 +125,12 @@ func (n *node) setAside(t *rapid.T, name string) {
 	n.aside[name] = text
 }
 
-func (n *node) setAsideLate(t *rapid.T, name string) {
+func (n *host) setAsideLate(t *rapid.T, name string) {
 	err := n.files.SetAside(context.Background(), data(name, "read before somebody's edit"))
-	require.ErrorIs(t, err, agent.ErrConflict)
+	require.ErrorIs(t, err, release.ErrConflict)
 }
 
-func (n *node) write(t *rapid.T, name string) {
+func (n *host) write(t *rapid.T, name string) {
 	text := n.next()
 	require.NoError(t, n.files.Write(context.Background(), n.was(name), []byte(text)))
 	n.seen[name] = text
@@ -137,13 +138,13 @@ func (n *node) write(t *rapid.T, name string) {
 
 // person saves a file as an editor does: as a new one, so that a second link to
 // the old one keeps its content.
-func (n *node) person(t *rapid.T, name string) {
+func (n *host) person(t *rapid.T, name string) {
 	n.seen[name] = n.next()
 	require.NoError(t, os.RemoveAll(n.path(name)))
 	require.NoError(t, os.WriteFile(n.path(name), []byte(n.seen[name]), 0o600))
 }
 
-func (n *node) personRemoves(t *rapid.T, name string) {
+func (n *host) personRemoves(t *rapid.T, name string) {
 	require.NoError(t, os.RemoveAll(n.path(name)))
 	delete(n.seen, name)
 }
@@ -151,7 +152,7 @@ func (n *node) personRemoves(t *rapid.T, name string) {
 // killed makes by hand one of the states in which a process dies: both names
 // link to the file, or a temporary file is left, each under a name of its own
 // (a rename onto another link to the same file does nothing).
-func (n *node) killed(t *rapid.T, name string) {
+func (n *host) killed(t *rapid.T, name string) {
 	_, seen := n.seen[name]
 	_, aside := n.aside[name]
 	switch {
@@ -169,7 +170,7 @@ func (n *node) killed(t *rapid.T, name string) {
 	}
 }
 
-func (n *node) putBack(t *rapid.T, _ string) {
+func (n *host) putBack(t *rapid.T, _ string) {
 	var want []string
 	for name, text := range n.aside {
 		if _, there := n.seen[name]; !there {
@@ -185,7 +186,7 @@ func (n *node) putBack(t *rapid.T, _ string) {
 }
 
 // check compares the directory with the model.
-func (n *node) check(t *rapid.T) {
+func (n *host) check(t *rapid.T) {
 	require.Equal(t, n.seen, listed(t, n.files))
 	for name, text := range n.aside {
 		got, err := os.ReadFile(n.hidden(name))
@@ -202,7 +203,7 @@ func TestNoSequenceLosesAFile(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		require.NoError(rt, os.RemoveAll(f.dirs.PodManifests))
 		require.NoError(rt, os.Mkdir(f.dirs.PodManifests, 0o755))
-		n := &node{files: f, seen: map[string]string{}, aside: map[string]string{}}
+		n := &host{files: f, seen: map[string]string{}, aside: map[string]string{}}
 		acts := map[string]func(*rapid.T, string){
 			"set aside": n.setAside, "set aside late": n.setAsideLate, "write": n.write, "person writes": n.person,
 			"person removes": n.personRemoves, "killed": n.killed, "put back": n.putBack,
@@ -222,7 +223,7 @@ func TestNoSequenceLosesAFile(t *testing.T) {
 	})
 }
 
-func listed(t require.TestingT, files agent.PodFiles) map[string]string {
+func listed(t require.TestingT, files node.PodFiles) map[string]string {
 	list, err := files.PodManifests(context.Background())
 	require.NoError(t, err)
 	out := map[string]string{}

@@ -13,7 +13,7 @@
 // owner than root, writable by group or others, larger than 1 MiB, with a
 // control character in its name) is listed with its error and without data, and
 // is never written over. A write replaces exactly what was read, else it is
-// agent.ErrConflict; a new file has mode 0600, as kubeadm's have, for pod
+// release.ErrConflict; a new file has mode 0600, as kubeadm's have, for pod
 // manifests carry secrets in their environment; an existing one keeps its own.
 package podfiles
 
@@ -28,7 +28,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
@@ -49,10 +50,10 @@ type Dirs struct {
 	Rendered     string // made when something is kept
 }
 
-// Files are the pod manifests of a node. It implements agent.PodFiles.
+// Files are the pod manifests of a node. It implements node.PodFiles.
 type Files struct{ dirs Dirs }
 
-var _ agent.PodFiles = (*Files)(nil)
+var _ node.PodFiles = (*Files)(nil)
 
 // New names the directories. Each is opened anew for each call, for it may be
 // replaced or mounted meanwhile.
@@ -81,7 +82,7 @@ func (f *Files) Sweep(ctx context.Context) error {
 }
 
 // Templates lists what the packages ship, sorted by name.
-func (f *Files) Templates(ctx context.Context) ([]agent.PodFile, error) {
+func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.Templates, func(name string) bool {
 		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 	})
@@ -91,7 +92,7 @@ func (f *Files) Templates(ctx context.Context) ([]agent.PodFile, error) {
 // PodManifests lists kubelet's directory, sorted by name. That it is missing is
 // an error (fs.ErrNotExist), not an empty list: a mount that is late must not
 // look as if nothing ran here.
-func (f *Files) PodManifests(ctx context.Context) ([]agent.PodFile, error) {
+func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.PodManifests, all)
 	if err != nil {
 		return nil, fmt.Errorf("podfiles: %w", err)
@@ -100,7 +101,7 @@ func (f *Files) PodManifests(ctx context.Context) ([]agent.PodFile, error) {
 }
 
 // Waiting lists the rendered files that wait for approval, sorted by name.
-func (f *Files) Waiting(ctx context.Context) ([]agent.PodFile, error) {
+func (f *Files) Waiting(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.Rendered, all)
 	return ifThere(files, err, "waiting")
 }
@@ -108,7 +109,7 @@ func (f *Files) Waiting(ctx context.Context) ([]agent.PodFile, error) {
 func all(string) bool { return true }
 
 // ifThere takes a missing directory for an empty one.
-func ifThere(files []agent.PodFile, err error, what string) ([]agent.PodFile, error) {
+func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -119,7 +120,7 @@ func ifThere(files []agent.PodFile, err error, what string) ([]agent.PodFile, er
 }
 
 // list reads the accepted files of a directory.
-func list(ctx context.Context, path string, accept func(name string) bool) ([]agent.PodFile, error) {
+func list(ctx context.Context, path string, accept func(name string) bool) ([]node.PodFile, error) {
 	dir, err := atomicfile.OpenDir(path)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func list(ctx context.Context, path string, accept func(name string) bool) ([]ag
 	if err != nil {
 		return nil, err
 	}
-	var files []agent.PodFile
+	var files []node.PodFile
 	left := int64(maxTotal)
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -149,25 +150,25 @@ func list(ctx context.Context, path string, accept func(name string) bool) ([]ag
 
 // readOne reads one file, of which there may be left bytes. It is not there if
 // it has gone since the directory was listed.
-func readOne(dir *atomicfile.Dir, name string, left int64) (agent.PodFile, bool) {
+func readOne(dir *atomicfile.Dir, name string, left int64) (node.PodFile, bool) {
 	file, err := dir.Read(name, min(maxFile, left))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return agent.PodFile{}, false
+		return node.PodFile{}, false
 	case errors.Is(err, atomicfile.ErrName):
 		// Only shown from here on: quoted, so that it breaks no line of a log.
-		return agent.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
+		return node.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
 	case errors.Is(err, atomicfile.ErrTooLarge) && left < maxFile:
-		return agent.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
+		return node.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
 	case err != nil:
-		return agent.PodFile{Name: name, Err: err}, true
+		return node.PodFile{Name: name, Err: err}, true
 	}
-	return agent.PodFile{Name: name, Data: file.Data}, true
+	return node.PodFile{Name: name, Data: file.Data}, true
 }
 
 // Write replaces a file of kubelet's directory if it still is what was read
-// (was.Data nil: it does not exist yet), else agent.ErrConflict.
-func (f *Files) Write(ctx context.Context, was agent.PodFile, data []byte) error {
+// (was.Data nil: it does not exist yet), else release.ErrConflict.
+func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	if err := writable(was, data); err != nil {
 		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
 	}
@@ -179,8 +180,8 @@ func (f *Files) Write(ctx context.Context, was agent.PodFile, data []byte) error
 }
 
 // Remove deletes a file of kubelet's directory if it still is what was read,
-// else agent.ErrConflict. One that is gone is what was asked for.
-func (f *Files) Remove(ctx context.Context, was agent.PodFile) error {
+// else release.ErrConflict. One that is gone is what was asked for.
+func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not removed: it was not read", was.Name)
 	}
@@ -194,7 +195,7 @@ func (f *Files) Remove(ctx context.Context, was agent.PodFile) error {
 }
 
 // writable refuses what could not be read again, and what was not read.
-func writable(was agent.PodFile, data []byte) error {
+func writable(was node.PodFile, data []byte) error {
 	switch {
 	case was.Err != nil:
 		return fmt.Errorf("not written over: %w", was.Err)
@@ -214,7 +215,7 @@ type change func(dir *atomicfile.Dir, expect *atomicfile.File) error
 
 // change acts on a file of kubelet's directory, with what is there now as the
 // expectation if its bytes are those that were read.
-func (f *Files) change(ctx context.Context, was agent.PodFile, act change) error {
+func (f *Files) change(ctx context.Context, was node.PodFile, act change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (f *Files) change(ctx context.Context, was agent.PodFile, act change) error
 	case err != nil:
 		return err
 	case !bytes.Equal(now.Data, was.Data):
-		return fmt.Errorf("%s: %w", was.Name, agent.ErrConflict)
+		return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
 	}
 	return act(dir, &now)
 }
@@ -244,7 +245,7 @@ func wrap(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, atomicfile.ErrConflict):
-		return fmt.Errorf("podfiles: %w: %w", agent.ErrConflict, err)
+		return fmt.Errorf("podfiles: %w: %w", release.ErrConflict, err)
 	}
 	return fmt.Errorf("podfiles: %w", err)
 }
@@ -257,7 +258,7 @@ func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
 	if data == nil {
 		return wrap(f.drop(name))
 	}
-	if err := writable(agent.PodFile{}, data); err != nil {
+	if err := writable(node.PodFile{}, data); err != nil {
 		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
 	}
 	// Closed to others, as the files are: also their names are nobody's business.

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
@@ -45,8 +46,8 @@ func content(t *testing.T, dir, name string) string {
 	return string(data)
 }
 
-func data(name, content string) agent.PodFile {
-	return agent.PodFile{Name: name, Data: []byte(content)}
+func data(name, content string) node.PodFile {
+	return node.PodFile{Name: name, Data: []byte(content)}
 }
 
 // unsafeThings are what may stand in place of a pod manifest, and the word of
@@ -89,7 +90,7 @@ func TestUnsafeThingsAreListedAndLeftAlone(t *testing.T) {
 			}
 			before, err := os.Lstat(filepath.Join(f.dirs.PodManifests, "bad.yaml"))
 			require.NoError(t, err)
-			for _, list := range []func(context.Context) ([]agent.PodFile, error){f.Templates, f.PodManifests} {
+			for _, list := range []func(context.Context) ([]node.PodFile, error){f.Templates, f.PodManifests} {
 				files, err := list(t.Context())
 				require.NoError(t, err, "one bad file hides no other")
 				require.Len(t, files, 2)
@@ -99,9 +100,9 @@ func TestUnsafeThingsAreListedAndLeftAlone(t *testing.T) {
 				assert.Equal(t, data("good.yaml", "good"), files[1])
 			}
 
-			listed := agent.PodFile{Name: "bad.yaml", Err: atomicfile.ErrUnsafe}
+			listed := node.PodFile{Name: "bad.yaml", Err: atomicfile.ErrUnsafe}
 			require.ErrorIs(t, f.Write(t.Context(), listed, []byte("new")), atomicfile.ErrUnsafe)
-			require.Error(t, f.Write(t.Context(), agent.PodFile{Name: "bad.yaml"}, []byte("new")))
+			require.Error(t, f.Write(t.Context(), node.PodFile{Name: "bad.yaml"}, []byte("new")))
 			require.Error(t, f.Write(t.Context(), data("bad.yaml", "old"), []byte("new")))
 			require.Error(t, f.Remove(t.Context(), data("bad.yaml", "old")))
 			require.Error(t, f.Remove(t.Context(), listed))
@@ -124,8 +125,8 @@ func TestKubeletsDirectoryIsReadAsKubeletReadsIt(t *testing.T) {
 	files, err := f.PodManifests(t.Context())
 	require.NoError(t, err)
 	require.Len(t, files, 6)
-	assert.Equal(t, []agent.PodFile{data("a.yaml", "a.yaml"), data("b.yaml.bak", "b.yaml.bak"), data("c", "c"), data("d~", "d~")}, files[:4])
-	assert.Equal(t, agent.PodFile{Name: "empty.yaml", Data: []byte{}}, files[4], "empty is not absent")
+	assert.Equal(t, []node.PodFile{data("a.yaml", "a.yaml"), data("b.yaml.bak", "b.yaml.bak"), data("c", "c"), data("d~", "d~")}, files[:4])
+	assert.Equal(t, node.PodFile{Name: "empty.yaml", Data: []byte{}}, files[4], "empty is not absent")
 	assert.Equal(t, `"x\nREADY=1"`, files[5].Name)
 	require.ErrorIs(t, files[5].Err, atomicfile.ErrName)
 }
@@ -138,7 +139,7 @@ func TestTemplatesAreTheManifestsAmongThePackagesFiles(t *testing.T) {
 	}
 	files, err := f.Templates(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []agent.PodFile{data("a.yaml", "a.yaml"), data("b.yml", "b.yml"), data("c.json", "c.json")}, files)
+	assert.Equal(t, []node.PodFile{data("a.yaml", "a.yaml"), data("b.yml", "b.yml"), data("c.json", "c.json")}, files)
 }
 
 func TestMissingDirectories(t *testing.T) {
@@ -155,7 +156,7 @@ func TestMissingDirectories(t *testing.T) {
 	_, err = f.PodManifests(t.Context())
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, f.dirs.PodManifests)
-	require.ErrorIs(t, f.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, []byte("x")), fs.ErrNotExist)
+	require.ErrorIs(t, f.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("x")), fs.ErrNotExist)
 	require.NoError(t, f.Sweep(t.Context()))
 }
 
@@ -168,7 +169,7 @@ func TestADirectoryOfOthersIsNotUsed(t *testing.T) {
 	_, templates := f.Templates(t.Context())
 	_, manifests := f.PodManifests(t.Context())
 	for _, err := range []error{
-		templates, manifests, f.Sweep(t.Context()), f.Write(t.Context(), agent.PodFile{Name: "a"}, []byte("x")),
+		templates, manifests, f.Sweep(t.Context()), f.Write(t.Context(), node.PodFile{Name: "a"}, []byte("x")),
 	} {
 		require.ErrorIs(t, err, atomicfile.ErrUnsafe)
 	}
@@ -195,7 +196,7 @@ func TestAWriteReplacesWhatWasRead(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	dir := f.dirs.PodManifests
-	require.NoError(t, f.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, []byte("one")))
+	require.NoError(t, f.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("one")))
 	info, err := os.Stat(filepath.Join(dir, "a.yaml"))
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o600), info.Mode())
@@ -214,7 +215,7 @@ func TestAWriteReplacesWhatWasRead(t *testing.T) {
 
 // foreignEdits are what somebody else may have done since the file was read.
 var foreignEdits = map[string]struct {
-	was  agent.PodFile
+	was  node.PodFile
 	edit func(t *testing.T, path string)
 	left string // "-": no file
 }{
@@ -222,7 +223,7 @@ var foreignEdits = map[string]struct {
 	"appended":             {data("a.yaml", "read"), func(t *testing.T, path string) { put(t, filepath.Dir(path), "a.yaml", "read\n") }, "read\n"},
 	"truncated":            {data("a.yaml", "read"), func(t *testing.T, path string) { put(t, filepath.Dir(path), "a.yaml", "") }, ""},
 	"removed":              {data("a.yaml", "read"), func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) }, "-"},
-	"created":              {agent.PodFile{Name: "a.yaml"}, func(*testing.T, string) {}, "read"},
+	"created":              {node.PodFile{Name: "a.yaml"}, func(*testing.T, string) {}, "read"},
 	"filled, empty before": {data("a.yaml", ""), func(*testing.T, string) {}, "read"},
 }
 
@@ -235,14 +236,14 @@ func TestAForeignEditIsRespected(t *testing.T) {
 			put(t, f.dirs.PodManifests, "a.yaml", "read")
 			foreign.edit(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
 			err := f.Write(t.Context(), foreign.was, []byte("ours"))
-			require.ErrorIs(t, err, agent.ErrConflict)
+			require.ErrorIs(t, err, release.ErrConflict)
 			if foreign.left == "-" {
 				assert.NoFileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
 				return
 			}
 			assert.Equal(t, foreign.left, content(t, f.dirs.PodManifests, "a.yaml"))
 			if foreign.was.Data != nil {
-				require.ErrorIs(t, f.Remove(t.Context(), foreign.was), agent.ErrConflict)
+				require.ErrorIs(t, f.Remove(t.Context(), foreign.was), release.ErrConflict)
 				assert.FileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
 			}
 		})
@@ -256,21 +257,21 @@ func TestAFileThatSomebodyIsWritingIsAConflict(t *testing.T) {
 	writer, err := os.OpenFile(filepath.Join(f.dirs.PodManifests, "a.yaml"), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer writer.Close()
-	require.ErrorIs(t, f.Write(t.Context(), data("a.yaml", "read"), []byte("ours")), agent.ErrConflict)
-	require.ErrorIs(t, f.Remove(t.Context(), data("a.yaml", "read")), agent.ErrConflict)
+	require.ErrorIs(t, f.Write(t.Context(), data("a.yaml", "read"), []byte("ours")), release.ErrConflict)
+	require.ErrorIs(t, f.Remove(t.Context(), data("a.yaml", "read")), release.ErrConflict)
 }
 
 func TestWhatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, bad := range [][]byte{nil, {}, make([]byte, maxFile+1)} {
-		require.ErrorContains(t, f.Write(t.Context(), agent.PodFile{Name: "a.yaml"}, bad), "podfiles: a.yaml: not written")
+		require.ErrorContains(t, f.Write(t.Context(), node.PodFile{Name: "a.yaml"}, bad), "podfiles: a.yaml: not written")
 		if bad != nil {
 			require.ErrorContains(t, f.Keep(t.Context(), "a.yaml", bad), "not written")
 		}
 	}
 	for _, name := range []string{"", ".a.yaml", "../a.yaml", "a/b.yaml", "a\x00", "..", strings.Repeat("a", 256)} {
-		require.ErrorIs(t, f.Write(t.Context(), agent.PodFile{Name: name}, []byte("x")), atomicfile.ErrName)
+		require.ErrorIs(t, f.Write(t.Context(), node.PodFile{Name: name}, []byte("x")), atomicfile.ErrName)
 		require.ErrorIs(t, f.Keep(t.Context(), name, []byte("x")), atomicfile.ErrName)
 	}
 	files, err := f.PodManifests(t.Context())
@@ -287,7 +288,7 @@ func TestKeptFilesWait(t *testing.T) {
 	require.NoError(t, f.Keep(t.Context(), "a.yaml", []byte("a2")))
 	waiting, err := f.Waiting(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []agent.PodFile{data("a.yaml", "a2"), data("b.yaml", "b")}, waiting)
+	assert.Equal(t, []node.PodFile{data("a.yaml", "a2"), data("b.yaml", "b")}, waiting)
 	for path, mode := range map[string]fs.FileMode{"": 0o700, "a.yaml": 0o600} {
 		info, err := os.Stat(filepath.Join(f.dirs.Rendered, path))
 		require.NoError(t, err)
@@ -297,7 +298,7 @@ func TestKeptFilesWait(t *testing.T) {
 	require.NoError(t, f.Keep(t.Context(), "a.yaml", nil))
 	waiting, err = f.Waiting(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []agent.PodFile{data("b.yaml", "b")}, waiting)
+	assert.Equal(t, []node.PodFile{data("b.yaml", "b")}, waiting)
 	manifests, err := f.PodManifests(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, manifests, "what waits is not kubelet's")
@@ -347,7 +348,7 @@ func TestOnlyWhatWasReadIsReplaced(t *testing.T) {
 		if there != "absent" {
 			put(t, f.dirs.PodManifests, "a.yaml", there)
 		}
-		was := agent.PodFile{Name: "a.yaml"}
+		was := node.PodFile{Name: "a.yaml"}
 		if read != "absent" {
 			was.Data = []byte(read)
 		}
@@ -357,7 +358,7 @@ func TestOnlyWhatWasReadIsReplaced(t *testing.T) {
 			require.Equal(rt, "new", content(t, f.dirs.PodManifests, "a.yaml"))
 			return
 		}
-		require.ErrorIs(rt, err, agent.ErrConflict)
+		require.ErrorIs(rt, err, release.ErrConflict)
 		if there == "absent" {
 			require.NoFileExists(rt, path)
 		} else {

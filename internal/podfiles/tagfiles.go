@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -188,7 +188,7 @@ func value(repository string, choice []string) (map[string]string, error) {
 	if len(repository) > maxRepository {
 		return nil, fmt.Errorf("repository %.64q: longer than %d bytes", repository, maxRepository)
 	}
-	if _, err := agent.NormalizeRepository(repository); err != nil {
+	if _, err := release.NormalizeRepository(repository); err != nil {
 		return nil, err
 	}
 	tag, err := choose(choice)
@@ -206,7 +206,7 @@ func choose(choice []string) (string, error) {
 	best, rank := "", -1
 	for _, text := range choice {
 		r := slices.Index(preference, tags.Classify(text))
-		if r < 0 || text == "latest" || agent.IsPlaceholder(text) {
+		if r < 0 || text == "latest" || release.IsPlaceholder(text) {
 			continue
 		}
 		if r > rank || r == rank && newer(best, text) {

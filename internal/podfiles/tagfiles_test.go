@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -167,10 +167,10 @@ func FuzzTagFiles(f *testing.F) {
 		metadata, _ := parseMetadata(data)
 		for _, found := range []map[string]string{native, metadata} {
 			for repository, tag := range found {
-				_, err := agent.NormalizeRepository(repository)
+				_, err := release.NormalizeRepository(repository)
 				require.NoError(t, err)
 				require.NotEqual(t, tags.ClassInvalid, tags.Classify(tag))
-				require.False(t, agent.IsPlaceholder(tag))
+				require.False(t, release.IsPlaceholder(tag))
 				require.NotEqual(t, "latest", tag)
 			}
 		}

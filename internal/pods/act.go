@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Lists reports whether CRI has an image of that name, and its image id.
@@ -129,9 +129,9 @@ func (c session) remove(ctx context.Context, containerID string) error {
 }
 
 // Pull lets the runtime pull a reference with its own hosts and credentials,
-// as it does for kubelet, and returns the image id. agent.ErrNotFound where the
+// as it does for kubelet, and returns the image id. release.ErrNotFound where the
 // registry has no such tag.
-func (r *Runtime) Pull(ctx context.Context, ref agent.Reference) (digest.Digest, error) {
+func (r *Runtime) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
 	var id digest.Digest
 	err := r.with(ctx, r.pull, func(ctx context.Context, c session) error {
 		answer, err := c.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref.String()}})

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -33,7 +33,7 @@ const (
 // that was changed has a new uid, and the dead containers of the old one are
 // listed beside it as long as kubelet keeps them. used are the image ids of all
 // containers, whatever made them.
-func (r *Runtime) Containers(ctx context.Context) (found []agent.Container, used []digest.Digest, err error) {
+func (r *Runtime) Containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
 		found, used, err = c.containers(ctx)
 		return err
@@ -41,7 +41,7 @@ func (r *Runtime) Containers(ctx context.Context) (found []agent.Container, used
 	return found, used, err
 }
 
-func (c session) containers(ctx context.Context) (found []agent.Container, used []digest.Digest, err error) {
+func (c session) containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
 	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list sandboxes: %w", said(err))
@@ -135,9 +135,9 @@ func repoDigests(images []*cri.Image) map[digest.Digest][]digest.Digest {
 	return known
 }
 
-func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Digest][]digest.Digest) agent.Container {
+func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Digest][]digest.Digest) node.Container {
 	labels := c.GetLabels()
-	found := agent.Container{
+	found := node.Container{
 		ID:        c.GetId(),
 		Sandbox:   c.GetPodSandboxId(),
 		Pod:       labels[labelPodName],

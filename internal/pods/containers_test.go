@@ -12,7 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
 var (
@@ -117,7 +117,7 @@ func TestDescribe(t *testing.T) {
 	c := container("id1", "uid", "velum", 3, 1)
 	c.ImageRef = config.String()
 	status := &cri.ContainerStatus{State: cri.ContainerState_CONTAINER_EXITED, StartedAt: 1_000_000_007, ExitCode: 137}
-	assert.Equal(t, agent.Container{
+	assert.Equal(t, node.Container{
 		ID: "id1", Sandbox: "sandbox-uid", Pod: "velum-node1", Namespace: "kube-system", Name: "velum",
 		StartedAt: time.Unix(1, 7), ExitCode: 137, Restarts: 3, Image: config, Digests: []digest.Digest{manifest, index},
 	}, describe(c, status, known))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pods looks at the node's containers the way kubelet does: it is
-// agent.Pods over CRI v1, the API between kubelet and the container runtime.
+// node.Pods over CRI v1, the API between kubelet and the container runtime.
 //
 // # Words
 //

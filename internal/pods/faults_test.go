@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -374,7 +374,7 @@ func TestPull(t *testing.T) {
 	t.Parallel()
 	f := &fakeRuntime{}
 	r, socket := serve(t, f)
-	ref := agent.Reference{Repository: "suse.com/velum", Tag: "1"}
+	ref := release.Reference{Repository: "suse.com/velum", Tag: "1"}
 	f.pull = func() (*cri.PullImageResponse, error) { return &cri.PullImageResponse{ImageRef: config.String()}, nil }
 	id, err := r.Pull(t.Context(), ref)
 	require.NoError(t, err)
@@ -382,7 +382,7 @@ func TestPull(t *testing.T) {
 
 	f.pull = func() (*cri.PullImageResponse, error) { return nil, status.Error(codes.NotFound, "no such tag") }
 	_, err = r.Pull(t.Context(), ref)
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	assert.EqualError(t, err, "cri "+socket+": pull suse.com/velum:1: not found: no such tag")
 
 	f.pull = func() (*cri.PullImageResponse, error) { return &cri.PullImageResponse{ImageRef: "velum"}, nil }
@@ -407,7 +407,7 @@ func TestWordsOfTheRuntimeAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x\n", 1<<15)
 	r, _ := serve(t, &fakeRuntime{pull: func() (*cri.PullImageResponse, error) { return nil, status.Error(codes.Unknown, long) }})
-	_, err := r.Pull(t.Context(), agent.Reference{Repository: "registry.suse.com/a", Tag: "1"})
+	_, err := r.Pull(t.Context(), release.Reference{Repository: "registry.suse.com/a", Tag: "1"})
 	require.Error(t, err)
 	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
 	found := describe(&cri.Container{}, &cri.ContainerStatus{

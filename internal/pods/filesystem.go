@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
 // snapshotterPrefix is how containerd names the directory of a snapshotter
@@ -22,17 +22,17 @@ const snapshotterPrefix = "io.containerd.snapshotter.v1."
 // Filesystem tells where the runtime unpacks its images, and how full it is
 // there. Free is what kubelet calls available: without the blocks that the file
 // system reserves for root.
-func (r *Runtime) Filesystem(ctx context.Context) (agent.Filesystem, error) {
+func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
-		return agent.Filesystem{}, err
+		return policy.Filesystem{}, err
 	}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
-		return agent.Filesystem{}, fmt.Errorf("cri %s: image filesystem %s: %w", r.socket, path, err)
+		return policy.Filesystem{}, fmt.Errorf("cri %s: image filesystem %s: %w", r.socket, path, err)
 	}
 	block := uint64(stat.Frsize)
-	return agent.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
+	return policy.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
 }
 
 // Snapshotter is the name of the snapshotter that the runtime unpacks with: the

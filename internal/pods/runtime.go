@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -49,7 +50,7 @@ type Runtime struct {
 	pull   time.Duration
 }
 
-var _ agent.Pods = (*Runtime)(nil)
+var _ node.Pods = (*Runtime)(nil)
 
 // New checks the options. It does not connect: the runtime may start later.
 func New(o Options) (*Runtime, error) {
@@ -127,7 +128,7 @@ func said(err error) error {
 	case codes.Canceled:
 		return fmt.Errorf("%w: %s", context.Canceled, s.Message())
 	case codes.NotFound:
-		return fmt.Errorf("%w: %s", agent.ErrNotFound, s.Message())
+		return fmt.Errorf("%w: %s", release.ErrNotFound, s.Message())
 	case codes.Unknown:
 		return errors.New(s.Message())
 	}

@@ -9,14 +9,14 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // SandboxReady reports whether a sandbox is up. One that the runtime does not
 // know is not, and that is no error: kubelet removes an old one when it likes.
 func (r *Runtime) SandboxReady(ctx context.Context, sandboxID string) (bool, error) {
 	status, err := r.sandbox(ctx, sandboxID)
-	if errors.Is(err, agent.ErrNotFound) {
+	if errors.Is(err, release.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil && status.GetState() == cri.PodSandboxState_SANDBOX_READY, err
@@ -25,7 +25,7 @@ func (r *Runtime) SandboxReady(ctx context.Context, sandboxID string) (bool, err
 // Address is the first IP address of a sandbox. It is empty where the sandbox
 // has none of its own: it is in the host's network, for which containerd gives
 // no address and other runtimes the host's, or its network is gone.
-// agent.ErrNotFound where there is no such sandbox.
+// release.ErrNotFound where there is no such sandbox.
 func (r *Runtime) Address(ctx context.Context, sandboxID string) (string, error) {
 	status, err := r.sandbox(ctx, sandboxID)
 	if err != nil || status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // sandboxIn is the status of a sandbox in a network.
@@ -69,7 +69,7 @@ func TestSandboxFaults(t *testing.T) {
 	assert.False(t, ready)
 	assert.Equal(t, "s1", asked)
 	_, err = r.Address(t.Context(), "s1")
-	require.ErrorIs(t, err, agent.ErrNotFound, "no address would pass for the host's")
+	require.ErrorIs(t, err, release.ErrNotFound, "no address would pass for the host's")
 	assert.EqualError(t, err, place+"not found: no such sandbox")
 
 	for cause, words := range map[error]string{

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -62,7 +62,7 @@ func (c *Checker) listed(ctx context.Context, namespace, name string) (map[strin
 
 // Waiting lists the containers that kubelet does not start, and why; none where
 // kubelet is not asked.
-func (c *Checker) Waiting(ctx context.Context) ([]agent.Waiting, error) {
+func (c *Checker) Waiting(ctx context.Context) ([]node.Waiting, error) {
 	if c.list == nil {
 		return nil, nil
 	}
@@ -70,11 +70,11 @@ func (c *Checker) Waiting(ctx context.Context) ([]agent.Waiting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shown(c.list), err)
 	}
-	var out []agent.Waiting
+	var out []node.Waiting
 	for _, pod := range list.Items {
 		for _, s := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
 			if w := s.State.Waiting; w != nil {
-				out = append(out, agent.Waiting{
+				out = append(out, node.Waiting{
 					Namespace: pod.Metadata.Namespace, Pod: pod.Metadata.Name, Container: s.Name,
 					Reason: outside.Text(w.Reason), Message: outside.Text(w.Message),
 				})

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -43,7 +44,7 @@ func checker(t *testing.T, o readiness.Options) *readiness.Checker {
 }
 
 // ask wants an answer.
-func ask(t *testing.T, c *readiness.Checker, pod agent.PodReadiness) agent.Verdict {
+func ask(t *testing.T, c *readiness.Checker, pod apply.PodReadiness) apply.Verdict {
 	t.Helper()
 	v, err := c.Unready(t.Context(), pod)
 	require.NoError(t, err)
@@ -92,8 +93,8 @@ var kubeletsWords = map[string]struct{ list, want string }{
 }
 
 // velumAndSide has a probe that nobody but kubelet can run.
-func velumAndSide() agent.PodReadiness {
-	return agent.PodReadiness{Namespace: "kube-system", Pod: "velum-node1", Containers: []agent.ContainerReadiness{
+func velumAndSide() apply.PodReadiness {
+	return apply.PodReadiness{Namespace: "kube-system", Pod: "velum-node1", Containers: []apply.ContainerReadiness{
 		{Name: "velum", ID: "aaa", Probe: &manifests.Probe{Kind: manifests.ProbeExec}},
 		{Name: "side", ID: "bbb"},
 	}}
@@ -112,7 +113,7 @@ func TestKubeletKnows(t *testing.T) {
 				assert.NoError(t, err)
 			})
 			v := ask(t, checker(t, readiness.Options{Pods: s.URL + "/pods"}), velumAndSide())
-			assert.Equal(t, agent.Verdict{Unready: tc.want}, v)
+			assert.Equal(t, apply.Verdict{Unready: tc.want}, v)
 		})
 	}
 }
@@ -187,7 +188,7 @@ func TestKubeletIsNotThere(t *testing.T) {
 	t.Parallel()
 	url := "http://" + deadAddress(t).String()
 	v := ask(t, checker(t, readiness.Options{Pods: url + "/pods?token=secret"}), velumAndSide())
-	assert.Equal(t, agent.Verdict{Unchecked: []string{
+	assert.Equal(t, apply.Verdict{Unchecked: []string{
 		"velum: exec probe, which only kubelet can run, and " + url + "/pods: connect: connection refused",
 	}}, v)
 }
@@ -230,7 +231,7 @@ func TestKubeletSaysWhatWaits(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, listJSON(pod, first)) })
 	got, err := checker(t, readiness.Options{Pods: s.URL + "/pods"}).Waiting(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []agent.Waiting{
+	assert.Equal(t, []node.Waiting{
 		{Namespace: "kube-system", Pod: "velum-node1", Container: "velum", Reason: "ImagePullBackOff", Message: "Back-off"},
 		{Namespace: "a", Pod: "b", Container: "init", Reason: outside.Text(long), Message: outside.Text(long)},
 	}, got)

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -36,12 +36,12 @@ func probeOf(t *testing.T, s *httptest.Server) manifests.Probe {
 	return manifests.Probe{Kind: manifests.ProbeHTTP, Port: port, Scheme: strings.ToUpper(u.Scheme), Path: "/", Timeout: time.Minute}
 }
 
-func containerOf(name string, p manifests.Probe) agent.ContainerReadiness {
-	return agent.ContainerReadiness{Name: name, ID: "id of " + name, Probe: &p}
+func containerOf(name string, p manifests.Probe) apply.ContainerReadiness {
+	return apply.ContainerReadiness{Name: name, ID: "id of " + name, Probe: &p}
 }
 
-func podOf(probes ...manifests.Probe) agent.PodReadiness {
-	pod := agent.PodReadiness{Namespace: "kube-system", Pod: "velum-node1"}
+func podOf(probes ...manifests.Probe) apply.PodReadiness {
+	pod := apply.PodReadiness{Namespace: "kube-system", Pod: "velum-node1"}
 	for _, p := range probes {
 		pod.Containers = append(pod.Containers, containerOf("velum", p))
 	}
@@ -101,7 +101,7 @@ func TestHTTPProbe(t *testing.T) {
 			if tc.want != "" {
 				tc.want = "velum is not ready: GET " + s.URL + "/: " + tc.want
 			}
-			assert.Equal(t, agent.Verdict{Unready: tc.want}, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))))
+			assert.Equal(t, apply.Verdict{Unready: tc.want}, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))))
 		})
 	}
 }
@@ -335,7 +335,7 @@ func TestWhatNobodyCanRunIsUnchecked(t *testing.T) {
 	s := serve(t, status(http.StatusServiceUnavailable))
 	for name, tc := range unrunnable {
 		pod := podOf(probeOf(t, s), tc.probe)
-		pod.Containers = append(pod.Containers, agent.ContainerReadiness{Name: "without probe"})
+		pod.Containers = append(pod.Containers, apply.ContainerReadiness{Name: "without probe"})
 		v := ask(t, checker(t, readiness.Options{}), pod)
 		assert.Equal(t, []string{tc.want}, v.Unchecked, name)
 		assert.NotEmpty(t, v.Unready, name)

@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -33,7 +33,7 @@ type Options struct {
 	Addresses func(ctx context.Context) []netip.Addr
 }
 
-// Checker is an agent.Readiness. It holds no state between two questions, and
+// Checker is an apply.Readiness. It holds no state between two questions, and
 // may be used by several goroutines.
 type Checker struct {
 	list      *url.URL // nil: kubelet is not asked
@@ -43,7 +43,7 @@ type Checker struct {
 	transport *http.Transport
 }
 
-var _ agent.Readiness = (*Checker)(nil)
+var _ apply.Readiness = (*Checker)(nil)
 
 // New checks the options. It asks nobody yet.
 func New(o Options) (*Checker, error) {
@@ -73,7 +73,7 @@ func New(o Options) (*Checker, error) {
 // Unready asks kubelet, and where it does not answer the containers themselves.
 // Its error is that of ctx: otherwise somebody can be asked, or what nobody can
 // tell is Unchecked.
-func (c *Checker) Unready(ctx context.Context, pod agent.PodReadiness) (agent.Verdict, error) {
+func (c *Checker) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {
 	var noList error
 	if c.list != nil {
 		var seen map[string]bool
@@ -83,30 +83,30 @@ func (c *Checker) Unready(ctx context.Context, pod agent.PodReadiness) (agent.Ve
 	}
 	verdict := c.byProbes(ctx, pod, noList)
 	if err := ctx.Err(); err != nil {
-		return agent.Verdict{}, fmt.Errorf("readiness of %s: %w", pod.Pod, context.Cause(ctx))
+		return apply.Verdict{}, fmt.Errorf("readiness of %s: %w", pod.Pod, context.Cause(ctx))
 	}
 	return verdict, nil
 }
 
 // fromKubelet compares by container ID: right after a start the list still has
 // the container before, or none.
-func fromKubelet(pod agent.PodReadiness, seen map[string]bool) agent.Verdict {
+func fromKubelet(pod apply.PodReadiness, seen map[string]bool) apply.Verdict {
 	for _, container := range pod.Containers {
 		ready, known := seen[container.ID]
 		switch {
 		case !known:
-			return agent.Verdict{Unready: container.Name + " is not ready yet: kubelet has not seen it"}
+			return apply.Verdict{Unready: container.Name + " is not ready yet: kubelet has not seen it"}
 		case !ready:
-			return agent.Verdict{Unready: container.Name + " is not ready, says kubelet"}
+			return apply.Verdict{Unready: container.Name + " is not ready, says kubelet"}
 		}
 	}
-	return agent.Verdict{}
+	return apply.Verdict{}
 }
 
 // byProbes runs the probes in order up to the first that fails. noList says why
 // kubelet was not to be had, nil: it was not to be asked.
-func (c *Checker) byProbes(ctx context.Context, pod agent.PodReadiness, noList error) agent.Verdict {
-	var v agent.Verdict
+func (c *Checker) byProbes(ctx context.Context, pod apply.PodReadiness, noList error) apply.Verdict {
+	var v apply.Verdict
 	var runnable []manifests.Probe
 	for _, container := range pod.Containers {
 		if container.Probe == nil {

@@ -22,7 +22,7 @@ func BenchmarkNothingThere(b *testing.B) {
 // A look at a node with rebootmgr 2.x and tukit.
 func BenchmarkOverDBus(b *testing.B) {
 	server := bustest.Start(b, "")
-	server.Serve(b, rebootMgr, "/org/opensuse/RebootMgr", rebootMgr, map[string]any{"Status": status(0)})
+	server.Serve(b, rebootMgr, "/org/opensuse/RebootMgr", rebootMgr, map[string]any{"Status": st(0)})
 	server.Serve(b, tukit, "/org/opensuse/tukit/Snapshot", tukit+".Snapshot", map[string]any{
 		"List": func(string) ([]map[string]string, *dbus.Error) {
 			return []map[string]string{{"number": "1", "default": "yes", "active": "yes"}}, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 	"github.com/kubic-project/image-update-agent/internal/reboot"
@@ -37,7 +37,7 @@ func serveRebootMgr(t *testing.T, b bustest.Bus, methods map[string]any) *dbus.C
 	return b.Serve(t, rebootMgr, "/org/opensuse/RebootMgr", rebootMgr, methods)
 }
 
-func status(s uint32) func() (uint32, *dbus.Error) {
+func st(s uint32) func() (uint32, *dbus.Error) {
 	return func() (uint32, *dbus.Error) { return s, nil }
 }
 
@@ -57,20 +57,20 @@ func TestRebootmgrOverDBus(t *testing.T) {
 		methods map[string]any
 		want    string // empty: no hold
 	}{
-		"none requested":    {map[string]any{"Status": status(0)}, ""},
-		"requested":         {map[string]any{"Status": status(1)}, "rebootmgr: a reboot was requested"},
-		"waiting for etcd":  {map[string]any{"Status": status(3)}, "rebootmgr: a reboot was requested"},
-		"a later version's": {map[string]any{"Status": status(9)}, "rebootmgr: a reboot was requested"},
+		"none requested":    {map[string]any{"Status": st(0)}, ""},
+		"requested":         {map[string]any{"Status": st(1)}, "rebootmgr: a reboot was requested"},
+		"waiting for etcd":  {map[string]any{"Status": st(3)}, "rebootmgr: a reboot was requested"},
+		"a later version's": {map[string]any{"Status": st(9)}, "rebootmgr: a reboot was requested"},
 		"waiting for its window": {
-			map[string]any{"Status": status(2), "GetMaintenanceWindow": window("Thu 03:30", "1h30m")},
+			map[string]any{"Status": st(2), "GetMaintenanceWindow": window("Thu 03:30", "1h30m")},
 			"rebootmgr: a reboot was requested and waits for its maintenance window (Thu 03:30, 1h30m long)",
 		},
 		"a window that nobody names": {
-			map[string]any{"Status": status(2)},
+			map[string]any{"Status": st(2)},
 			"rebootmgr: a reboot was requested and waits for its maintenance window",
 		},
 		"a window with control characters": {
-			map[string]any{"Status": status(2), "GetMaintenanceWindow": window("03:30\n\x1b[31m", strings.Repeat("h", 301))},
+			map[string]any{"Status": st(2), "GetMaintenanceWindow": window("03:30\n\x1b[31m", strings.Repeat("h", 301))},
 			"rebootmgr: a reboot was requested and waits for its maintenance window (03:30  [31m, " + strings.Repeat("h", 297) + "… long)",
 		},
 		"an error": {
@@ -83,7 +83,7 @@ func TestRebootmgrOverDBus(t *testing.T) {
 			map[string]any{"Status": func() (string, *dbus.Error) { return "none", nil }},
 			"org.opensuse.RebootMgr: dbus.Store: *",
 		},
-		"no such method": {map[string]any{"State": status(0)}, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.UnknownMethod*"},
+		"no such method": {map[string]any{"State": st(0)}, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.UnknownMethod*"},
 		"too much": {
 			map[string]any{"Status": func() (string, *dbus.Error) { return strings.Repeat("x", 300<<10), nil }},
 			"org.opensuse.RebootMgr: more than 256 KiB",
@@ -102,7 +102,7 @@ func TestRebootmgrOverDBus(t *testing.T) {
 
 // isHeld: there is one hold of that name and reason, or with what comes before
 // a star; want empty: there is none at all.
-func isHeld(t *testing.T, holds []agent.Hold, name, want string) {
+func isHeld(t *testing.T, holds []status.Hold, name, want string) {
 	t.Helper()
 	if want == "" {
 		assert.Empty(t, holds)
@@ -266,7 +266,7 @@ func TestAnInterruptedLook(t *testing.T) {
 func TestAllOfItAtOnce(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
-	serveRebootMgr(t, b, map[string]any{"Status": status(1)})
+	serveRebootMgr(t, b, map[string]any{"Status": st(1)})
 	b.Serve(t, tukit, "/org/opensuse/tukit/Snapshot", tukit+".Snapshot", map[string]any{
 		"List": func(string) ([]map[string]string, *dbus.Error) {
 			return []map[string]string{{"number": "1", "active": "yes"}, {"number": "2", "default": "yes"}}, nil
@@ -276,7 +276,7 @@ func TestAllOfItAtOnce(t *testing.T) {
 	write(t, root, "run/systemd/shutdown/scheduled", "USEC=1763695800000000\nMODE=kexec\n")
 	write(t, root, "run/reboot-required", "")
 	serveVarlink(t, root, answer(`{"parameters":{"RebootStatus":1,"RequestedMethod":2}}`))
-	assert.Equal(t, []agent.Hold{
+	assert.Equal(t, []status.Hold{
 		{
 			Name: "reboot", Reason: "kexec is scheduled at 2025-11-21T03:30:00Z",
 			Until: time.Date(2025, time.November, 21, 3, 30, 0, 0, time.UTC),

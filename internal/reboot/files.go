@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -32,7 +32,7 @@ const (
 var sentinels = []string{"/run/reboot-required", "/var/run/reboot-required"}
 
 // scheduled looks for systemd's scheduled shutdown, whatever is to follow it.
-func (n Node) scheduled(context.Context) []agent.Hold {
+func (n Node) scheduled(context.Context) []status.Hold {
 	path := filepath.Join("/", n.Root, scheduledFile)
 	info, err := os.Stat(path)
 	if isAbsent(err) {
@@ -52,7 +52,7 @@ func (n Node) scheduled(context.Context) []agent.Hold {
 		return hold(HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
 	}
 	reason, at := describe(text)
-	return []agent.Hold{{Name: HoldReboot, Reason: reason, Until: at}}
+	return []status.Hold{{Name: HoldReboot, Reason: reason, Until: at}}
 }
 
 // describe says what a file of a scheduled shutdown says, and when that is; zero: it does not say.
@@ -86,7 +86,7 @@ func head(path string) (string, error) {
 
 // sentinel looks for the file that has kured reboot the node when its turn
 // comes.
-func (n Node) sentinel(context.Context) []agent.Hold {
+func (n Node) sentinel(context.Context) []status.Hold {
 	for _, name := range sentinels {
 		_, err := os.Stat(filepath.Join("/", n.Root, name))
 		switch {

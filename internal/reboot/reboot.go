@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 )
 
@@ -42,11 +42,11 @@ type Node struct {
 
 // Holds lists what is about to happen to the node. All sources are read at the same
 // time.
-func (n Node) Holds(ctx context.Context) []agent.Hold {
-	sources := []func(context.Context) []agent.Hold{
+func (n Node) Holds(ctx context.Context) []status.Hold {
+	sources := []func(context.Context) []status.Hold{
 		n.scheduled, n.sentinel, n.rebootmgr3, n.rebootmgr2, n.snapshot,
 	}
-	found := make([][]agent.Hold, len(sources))
+	found := make([][]status.Hold, len(sources))
 	var all sync.WaitGroup
 	for i, source := range sources {
 		all.Go(func() { found[i] = source(ctx) })
@@ -73,4 +73,4 @@ func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into 
 	return err == nil, err
 }
 
-func hold(name, reason string) []agent.Hold { return []agent.Hold{{Name: name, Reason: reason}} }
+func hold(name, reason string) []status.Hold { return []status.Hold{{Name: name, Reason: reason}} }

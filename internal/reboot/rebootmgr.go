@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -28,7 +28,7 @@ type rebootStatus struct {
 
 // rebootmgr3 asks rebootmgr 3.x. A soft reboot holds as any other: it ends all
 // containers.
-func (n Node) rebootmgr3(ctx context.Context) []agent.Hold {
+func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var s rebootStatus
@@ -58,7 +58,7 @@ func (n Node) rebootmgr3(ctx context.Context) []agent.Hold {
 // rebootmgr2 asks rebootmgr 2.x: 0 none, 1 requested, 2 waiting for the window,
 // in old versions 3 waiting for its lock in etcd. It is not started for that:
 // while it does not run it reboots nothing.
-func (n Node) rebootmgr2(ctx context.Context) []agent.Hold {
+func (n Node) rebootmgr2(ctx context.Context) []status.Hold {
 	const service = "org.opensuse.RebootMgr"
 	var status uint32
 	ok, err := n.ask(ctx, patience,

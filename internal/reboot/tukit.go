@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -14,7 +14,7 @@ import (
 // snapshot asks tukit whether the next boot is into the snapshot that runs.
 // What is written into /etc until then is carried over file by file, and lost
 // where the new snapshot has its own.
-func (n Node) snapshot(ctx context.Context) []agent.Hold {
+func (n Node) snapshot(ctx context.Context) []status.Hold {
 	const service = "org.opensuse.tukit"
 	var list []map[string]string
 	ok, err := n.ask(ctx, slowPatience, bus.Question{

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -79,7 +79,7 @@ func TestAnonymousToken(t *testing.T) {
 	s := newTokenServer(t, f)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	poll := func() error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 		return err
 	}
 	require.NoError(t, poll())
@@ -104,7 +104,7 @@ func TestPollsAtOnceShareOneToken(t *testing.T) {
 	var polls errgroup.Group
 	for range 20 {
 		polls.Go(func() error {
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 			return err
 		})
 	}
@@ -123,7 +123,7 @@ func TestTokenServerFails(t *testing.T) {
 		wantText string
 	}{
 		{"500", 500, "", "token server: 500 Internal Server Error"},
-		{"404", 404, "", "token server: 404 Not Found"}, // and not agent.ErrNotFound, for the tag is there
+		{"404", 404, "", "token server: 404 Not Found"}, // and not release.ErrNotFound, for the tag is there
 		{"no JSON", 0, "<html>", "token response"},
 		{"at the limit", 0, tokenOfSize(maxToken), ""},
 		{"over the limit", 0, tokenOfSize(maxToken + 1), "too large"},
@@ -137,15 +137,15 @@ func TestTokenServerFails(t *testing.T) {
 			s.set(failure.status, 0, failure.body)
 			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 			poll := func() error {
-				_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+				_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 				return err
 			}
 			err := poll()
-			var source *agent.SourceError
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			require.ErrorContains(t, err, failure.wantText)
 			assert.Equal(t, f.host(), source.Host)
-			require.NotErrorIs(t, err, agent.ErrNotFound)
+			require.NotErrorIs(t, err, release.ErrNotFound)
 			if failure.wantText == "" {
 				assert.Equal(t, http.StatusUnauthorized, source.Status, "the token was read, and is wrong")
 			}
@@ -180,14 +180,14 @@ func TestBasicCredentials(t *testing.T) {
 	root := certsD(t, f.host(), f.tlsHost(t))
 	r, _ := newRegistry(t, root, withCredentials)
 	for range 2 {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 		require.NoError(t, err)
 	}
 	assert.Equal(t, uint64(3), r.Counts().Requests, "one 401 only")
 
 	r, _ = newRegistry(t, root)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-	var source *agent.SourceError
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
+	var source *release.SourceError
 	require.ErrorAs(t, err, &source)
 	assert.Equal(t, http.StatusUnauthorized, source.Status)
 	assert.Equal(t, uint64(1), r.Counts().Requests, "nothing to answer with")
@@ -203,8 +203,8 @@ func TestTokensThatAreNeverTaken(t *testing.T) {
 	_, err := r.Locate(t.Context(), f.repository(), testDigest)
 	require.ErrorContains(t, err, "credentials refused")
 	assert.Equal(t, Counts{Requests: 3, Tokens: 1}, onlyRequests(r.Counts()), "a pull: HEAD, token, HEAD")
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-	var source *agent.SourceError
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
+	var source *release.SourceError
 	require.ErrorAs(t, err, &source)
 	assert.Equal(t, http.StatusUnauthorized, source.Status)
 	assert.Equal(t, Counts{Requests: 6, Tokens: 2}, onlyRequests(r.Counts()), "a poll: the same")
@@ -217,7 +217,7 @@ func TestAuthorizerKnowsItsHost(t *testing.T) {
 	f.tag("1", f.image(t, "linux", "amd64", nil))
 	f.answer(basic)
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.NoError(t, err)
 	hosts, err := r.hosts.Of(f.host())
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestCredentialsStayHome(t *testing.T) {
 			r, _ := newRegistry(t, certsD(t, f.host(), file+"[header]\nx-api-key = \""+secret+"\"\n"), withCredentials, func(o *Options) {
 				o.Log = slog.New(slog.NewTextHandler(logged, nil))
 			})
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 			require.Error(t, err)
 			assert.NotContains(t, err.Error()+logged.String(), secret)
 			if h.plain {
@@ -300,7 +300,7 @@ func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
 			return hosts.Login{}, nil
 		}
 	})
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.NoError(t, err)
 	require.Len(t, s.asked, 1)
 	assert.Equal(t, http.MethodGet, s.asked[0].Method, "a POST would carry the password")
@@ -314,7 +314,7 @@ func TestFallbackToHTTPCarriesNoCredentials(t *testing.T) {
 	f := newFake(t)
 	f.answer(basic)
 	r, _ := newRegistry(t, t.TempDir(), withCredentials)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "credentials are not sent over plain http")
 	require.Len(t, f.log(), 1)
 	assert.NotContains(t, f.log()[0], "Basic")
@@ -331,6 +331,6 @@ func TestRedirectOnTheSameHostKeepsCredentials(t *testing.T) {
 		}
 	})
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), withCredentials)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "here"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "here"})
 	require.NoError(t, err)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 const polled = 20
@@ -46,7 +46,7 @@ func BenchmarkPoll20(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range polled {
-			_, err := r.Resolve(b.Context(), agent.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"})
+			_, err := r.Resolve(b.Context(), release.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"})
 			require.NoError(b, err)
 		}
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 func TestCausesOfAnswers(t *testing.T) {
 	t.Parallel()
-	for status, cause := range map[int]agent.Cause{
-		http.StatusUnauthorized:        agent.CauseAuth,
-		http.StatusForbidden:           agent.CauseAuth,
-		http.StatusNotFound:            agent.CauseNotFound,
-		http.StatusTooManyRequests:     agent.CauseRateLimited,
-		http.StatusInternalServerError: agent.CauseServerError,
-		http.StatusServiceUnavailable:  agent.CauseServerError,
-		http.StatusTeapot:              agent.CauseOther,
+	for status, cause := range map[int]release.Cause{
+		http.StatusUnauthorized:        release.CauseAuth,
+		http.StatusForbidden:           release.CauseAuth,
+		http.StatusNotFound:            release.CauseNotFound,
+		http.StatusTooManyRequests:     release.CauseRateLimited,
+		http.StatusInternalServerError: release.CauseServerError,
+		http.StatusServiceUnavailable:  release.CauseServerError,
+		http.StatusTeapot:              release.CauseOther,
 	} {
 		for _, retryAfter := range []string{"", "90"} {
 			f := newFake(t)
@@ -46,7 +46,7 @@ func TestCausesOfAnswers(t *testing.T) {
 // What goes wrong below an answer, as it really does.
 func TestCausesBelowAnAnswer(t *testing.T) {
 	t.Parallel()
-	poll := func(t *testing.T, f *fake, hosts string, dial transport.DialFunc) agent.Cause {
+	poll := func(t *testing.T, f *fake, hosts string, dial transport.DialFunc) release.Cause {
 		t.Helper()
 		r, _ := newRegistry(t, certsD(t, f.host(), hosts))
 		r.client.Dial = dial
@@ -57,27 +57,27 @@ func TestCausesBelowAnAnswer(t *testing.T) {
 	noNames := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("no name server")
 	}}
-	assert.Equal(t, agent.CauseDNS, poll(t, plain, plainHTTP(plain.host()),
+	assert.Equal(t, release.CauseDNS, poll(t, plain, plainHTTP(plain.host()),
 		func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{Resolver: noNames}).DialContext(ctx, network, "registry.example.com:80")
 		}))
-	assert.Equal(t, agent.CauseTLS, poll(t, tls, "server = \"https://"+tls.host()+"\"\n", nil), "an unknown authority")
-	assert.Equal(t, agent.CauseTLS, poll(t, plain, "server = \"https://"+plain.host()+"\"\n[host.\"https://"+plain.host()+
+	assert.Equal(t, release.CauseTLS, poll(t, tls, "server = \"https://"+tls.host()+"\"\n", nil), "an unknown authority")
+	assert.Equal(t, release.CauseTLS, poll(t, plain, "server = \"https://"+plain.host()+"\"\n[host.\"https://"+plain.host()+
 		"\"]\n  capabilities = [\"resolve\"]\n", func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, plain.host())
 	}), "no TLS at all")
-	assert.Equal(t, agent.CauseOther, poll(t, plain, plainHTTP(plain.host()),
+	assert.Equal(t, release.CauseOther, poll(t, plain, plainHTTP(plain.host()),
 		func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("odd") }))
 	plain.Close()
 	r, _ := newRegistry(t, certsD(t, plain.host(), plainHTTP(plain.host())))
-	var last *agent.SourceError
+	var last *release.SourceError
 	for range 10 { // until the host is left alone
 		if last = sourceError(t, plain.poll(t, r)); last.Unasked {
 			break
 		}
-		require.Equal(t, agent.CauseRefused, last.Cause)
+		require.Equal(t, release.CauseRefused, last.Cause)
 	}
-	assert.Equal(t, agent.CauseUnasked, last.Cause)
+	assert.Equal(t, release.CauseUnasked, last.Cause)
 }
 
 func TestCauseOfATimeout(t *testing.T) {
@@ -85,9 +85,9 @@ func TestCauseOfATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRegistry(t, certsD(t, "a.example.com", plainHTTP("a.example.com")))
 		r.client.Dial = noConnection
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: "a.example.com/app", Tag: "1"})
-		assert.Equal(t, agent.CauseTimeout, sourceError(t, err).Cause)
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: "a.example.com/app", Tag: "1"})
+		assert.Equal(t, release.CauseTimeout, sourceError(t, err).Cause)
 	})
-	assert.Equal(t, agent.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.Timeout("body"))))
-	assert.Equal(t, agent.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
+	assert.Equal(t, release.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.Timeout("body"))))
+	assert.Equal(t, release.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -53,7 +53,7 @@ func (c *cloud) wrap(http.RoundTripper) http.RoundTripper {
 	})
 }
 
-var suse = agent.Reference{Repository: "registry.suse.com/app", Tag: "1"}
+var suse = release.Reference{Repository: "registry.suse.com/app", Tag: "1"}
 
 func TestTokenIsUsedUntilItEnds(t *testing.T) {
 	t.Parallel()

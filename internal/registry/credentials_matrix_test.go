@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // witness is a host that remembers every byte it was sent.
@@ -263,7 +263,7 @@ func TestCredentialsStayAtHome(t *testing.T) {
 			var texts string
 			var err error
 			for range 2 {
-				_, err = r.Resolve(t.Context(), agent.Reference{Repository: s.home.repository(), Tag: "1"})
+				_, err = r.Resolve(t.Context(), release.Reference{Repository: s.home.repository(), Tag: "1"})
 				if err != nil {
 					texts += err.Error()
 				}

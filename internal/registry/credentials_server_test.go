@@ -30,7 +30,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -77,7 +77,7 @@ func TestPasswordsOfARealRegistry(t *testing.T) {
 	logged := new(bytes.Buffer)
 	r, rec := newRegistry(t, certsD(t, host, "server = \"https://"+host+"\"\nca = \""+ca+"\"\n"), fileLogins(t, root, logged))
 	poll := func(repository string) error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/" + repository, Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/" + repository, Tag: "1"})
 		return err
 	}
 	require.NoError(t, poll("app"), "the longer key")
@@ -85,7 +85,7 @@ func TestPasswordsOfARealRegistry(t *testing.T) {
 	assert.Equal(t, uint64(3), r.Counts().Requests, "one 401 only")
 	for range 3 {
 		before := rec.authorized()
-		var source *agent.SourceError
+		var source *release.SourceError
 		err := poll("other")
 		require.ErrorAs(t, err, &source, "the shorter key")
 		assert.Equal(t, http.StatusUnauthorized, source.Status)
@@ -246,14 +246,14 @@ func TestTokensOfARealRegistry(t *testing.T) {
 		listed := func(o *Options) { o.TokenServers = map[string]string{host: server.Host} }
 		r, _ := newRegistry(t, hosts, fileLogins(t, root, logged), listed)
 		poll := func(r *guarded) error {
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "1"})
 			return err
 		}
 		for range 3 {
 			require.NoError(t, poll(r), f.title)
 		}
 		assert.Equal(t, f.want, s.log(), "%s: the token is used again", f.title)
-		named, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+		named, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "1"})
 		require.NoError(t, err)
 		_, err = r.Locate(t.Context(), host+"/app", named.Digest)
 		require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
@@ -19,16 +19,16 @@ import (
 
 // Describe fetches what a digest is, for the node's platform: the manifest (of
 // an index the one that fits) and the image config, two or three requests.
-func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := d.Validate(); err != nil {
-		return agent.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
+		return release.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
 	}
-	return each(ctx, r, repository, mayPull, func(e endpoint) (agent.Build, error) {
+	return each(ctx, r, repository, mayPull, func(e endpoint) (release.Build, error) {
 		return e.describe(ctx, d, r.platform)
 	})
 }
 
-func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.MatchComparer) (agent.Build, error) {
+func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.MatchComparer) (release.Build, error) {
 	from := ocimanifest.Content{
 		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return e.document(ctx, desc) },
 		Config: func(desc ocispec.Descriptor) ([]byte, error) {
@@ -37,14 +37,14 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 		},
 	}
 	build, err := from.Describe(ocispec.Descriptor{Digest: d, Size: -1}, on)
-	var noAnswer *agent.SourceError
+	var noAnswer *release.SourceError
 	switch {
 	case errors.Is(err, ocimanifest.ErrPlatform):
-		return agent.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, agent.ErrPlatform)
+		return release.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, release.ErrPlatform)
 	case err != nil && !errors.As(err, &noAnswer):
-		return agent.Build{}, e.failed(err)
+		return release.Build{}, e.failed(err)
 	}
-	return agent.Build(build), err
+	return release.Build(build), err
 }
 
 // document fetches a manifest or index by digest. What an index leads to is of the

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
@@ -159,9 +159,9 @@ func TestDescribeRefuses(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.want)
 			assert.Zero(t, got)
-			var source *agent.SourceError
+			var source *release.SourceError
 			if strings.Contains(c.want, "platform") {
-				assert.ErrorIs(t, err, agent.ErrPlatform)
+				assert.ErrorIs(t, err, release.ErrPlatform)
 				assert.NotErrorAs(t, err, &source)
 				if c.title == "index for others" {
 					assert.Len(t, f.log(), 1, "the index is enough")
@@ -189,7 +189,7 @@ func TestDescribeReadsTheConfig(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	got, err := r.Describe(t.Context(), f.repository(), desc.Digest)
 	require.NoError(t, err)
-	assert.Equal(t, agent.Build{
+	assert.Equal(t, release.Build{
 		Config:  config.Digest,
 		Created: time.Date(2020, 9, 1, 12, 0, 0, 0, time.UTC),
 		Size:    config.Size + 1000,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package registry is the source of releases over the network: it implements
-// agent.Source on containerd's registry hosts, so that the agent polls the same
+// source.Source on containerd's registry hosts, so that the agent polls the same
 // hosts in the same order as kubelet pulls from. Package hosts reads which ones
 // these are, package transport sends the requests.
 //
@@ -21,10 +21,10 @@
 //   - Hosts are asked in the order of hosts.toml. Whatever is no answer (network
 //     error, any status but 200, a wrong digest, a body over its limit) hands
 //     over to the next host, 404 too, as in containerd. Only where every host
-//     said 404 the error is agent.ErrNotFound. A request is never repeated on
+//     said 404 the error is release.ErrNotFound. A request is never repeated on
 //     the same host, but for one 401 that credentials may answer; nor in a pull,
 //     where a layer that was torn off goes on where it was. What was not sent is
-//     reported as such (agent.SourceError.Unasked).
+//     reported as such (release.SourceError.Unasked).
 //   - Tag lists come from hosts with resolve, as tags are names, too.
 //   - All that is read is bounded in size, count and time (limits.go here and in
 //     transport), digests are computed over the bytes that came, and an ambiguous

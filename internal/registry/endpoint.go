@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
@@ -77,6 +77,6 @@ func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answ
 
 // hasStatus reports whether a host answered with one of the statuses.
 func hasStatus(err error, statuses ...int) bool {
-	source, ok := errors.AsType[*agent.SourceError](err)
+	source, ok := errors.AsType[*release.SourceError](err)
 	return ok && slices.Contains(statuses, source.Status)
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -22,7 +22,7 @@ import (
 // one that is not a 404, because "not found" is only true where every host
 // says so. The other hosts stand in its text. It may be asked again when the
 // first of them may.
-func weightiest(failed []*agent.SourceError) error {
+func weightiest(failed []*release.SourceError) error {
 	pick := len(failed) - 1
 	for i, f := range failed {
 		if f.Status != http.StatusNotFound {
@@ -49,8 +49,8 @@ func weightiest(failed []*agent.SourceError) error {
 // failed is an endpoint's way of giving no answer, or of not being asked for
 // one. A host that is not the endpoint's (a token server, where a redirect led
 // to) is named.
-func (e endpoint) failed(err error) *agent.SourceError {
-	f := &agent.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err)}
+func (e endpoint) failed(err error) *release.SourceError {
+	f := &release.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err)}
 	if errors.Is(err, io.EOF) {
 		err = errors.New(err.Error()) // else a reader would take it for the end
 	}
@@ -68,7 +68,7 @@ func (e endpoint) failed(err error) *agent.SourceError {
 	case errors.As(err, &refused):
 		f.Status, f.RetryAt = refused.Status, refused.RetryAt
 		if refused.Status == http.StatusNotFound {
-			err = fmt.Errorf("%d: %w", refused.Status, agent.ErrNotFound)
+			err = fmt.Errorf("%d: %w", refused.Status, release.ErrNotFound)
 		}
 	}
 	f.Err = outside.Error(err)
@@ -76,18 +76,18 @@ func (e endpoint) failed(err error) *agent.SourceError {
 }
 
 // notThere is an endpoint's answer that it has no such thing: as good as a 404.
-func (e endpoint) notThere(what string, cause error) *agent.SourceError {
-	f := e.failed(fmt.Errorf("%s: %w: %w", what, agent.ErrNotFound, cause))
+func (e endpoint) notThere(what string, cause error) *release.SourceError {
+	f := e.failed(fmt.Errorf("%s: %w: %w", what, release.ErrNotFound, cause))
 	f.Status = http.StatusNotFound
 	return f
 }
 
 // causeOf puts what went wrong into one word. A name server that takes too long is
 // its own cause: it is not the registry that is slow.
-func causeOf(err error) agent.Cause {
+func causeOf(err error) release.Cause {
 	if held, ok := errors.AsType[*transport.Held](err); ok {
 		if held.Unsent {
-			return agent.CauseUnasked
+			return release.CauseUnasked
 		}
 		return causeOfStatus(held.Status)
 	}
@@ -95,23 +95,23 @@ func causeOf(err error) agent.Cause {
 		return causeOfStatus(refused.Status)
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return agent.CauseDNS
+		return release.CauseDNS
 	}
 	if isTLS(err) {
-		return agent.CauseTLS
+		return release.CauseTLS
 	}
 	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
-		return agent.CauseTimeout
+		return release.CauseTimeout
 	}
 	for _, number := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, number) {
-			return agent.CauseRefused
+			return release.CauseRefused
 		}
 	}
 	if errors.Is(err, transport.ErrPlainCredentials) {
-		return agent.CauseAuth
+		return release.CauseAuth
 	}
-	return agent.CauseOther
+	return release.CauseOther
 }
 
 // isTLS reports that no connection came about that proves who the host is.
@@ -124,17 +124,17 @@ func isTLS(err error) bool {
 		errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &authority) || errors.As(err, &name)
 }
 
-func causeOfStatus(status int) agent.Cause {
+func causeOfStatus(status int) release.Cause {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return agent.CauseAuth
+		return release.CauseAuth
 	case status == http.StatusNotFound:
-		return agent.CauseNotFound
+		return release.CauseNotFound
 	case status == http.StatusTooManyRequests:
-		return agent.CauseRateLimited
+		return release.CauseRateLimited
 	case status >= http.StatusInternalServerError:
-		return agent.CauseServerError
+		return release.CauseServerError
 	default:
-		return agent.CauseOther
+		return release.CauseOther
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // For an http host with settings for TLS, and for localhost, containerd falls
@@ -65,7 +65,7 @@ func TestNoLoginWhenTLSBreaks(t *testing.T) {
 				}
 				return (&net.Dialer{}).DialContext(ctx, network, to)
 			}
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 			require.ErrorContains(t, err, "credentials are not sent over plain http")
 			assert.False(t, secretIn(seen.String()), seen.String())
 		})
@@ -89,7 +89,7 @@ func TestTokenWithoutLoginAfterFallback(t *testing.T) {
 	r.client.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, plain.host())
 	}
-	got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+	got, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 	require.NoError(t, err)
 	assert.True(t, got.Insecure)
 	for _, req := range plain.asked {

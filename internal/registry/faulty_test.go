@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // raw answers HEAD and GET with bytes of one's own, and ends the connection.
@@ -119,21 +119,21 @@ func TestFaultyHosts(t *testing.T) {
 			faulty.answer(raw(h.head, h.get))
 			sound.answer(raw(with(kind, "", said+testDigest), ""))
 			alone, _ := newRegistry(t, certsD(t, faulty.host(), plainHTTP(faulty.host())))
-			got, err := alone.Resolve(t.Context(), agent.Reference{Repository: faulty.repository(), Tag: "1"})
+			got, err := alone.Resolve(t.Context(), release.Reference{Repository: faulty.repository(), Tag: "1"})
 			both, _ := newRegistry(t, certsD(t, sound.host(), plainHTTP(sound.host())+"[host.\""+faulty.URL+"\"]\n"))
-			next, errBoth := both.Resolve(t.Context(), agent.Reference{Repository: sound.repository(), Tag: "1"})
+			next, errBoth := both.Resolve(t.Context(), release.Reference{Repository: sound.repository(), Tag: "1"})
 			require.NoError(t, errBoth)
 			if h.want == "" {
 				require.NoError(t, err)
 				assert.Equal(t, good, got.Digest.String())
-				assert.Equal(t, agent.Resolved{Digest: got.Digest, Host: faulty.host(), Mirror: true, Insecure: true}, next)
+				assert.Equal(t, release.Resolved{Digest: got.Digest, Host: faulty.host(), Mirror: true, Insecure: true}, next)
 				return
 			}
-			assert.Equal(t, agent.Resolved{Digest: testDigest, Host: sound.host(), Insecure: true}, next)
-			var source *agent.SourceError
+			assert.Equal(t, release.Resolved{Digest: testDigest, Host: sound.host(), Insecure: true}, next)
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			require.ErrorContains(t, err, h.want)
-			require.NotErrorIs(t, err, agent.ErrNotFound)
+			require.NotErrorIs(t, err, release.ErrNotFound)
 			assert.Zero(t, got)
 			assert.Equal(t, h.status, source.Status)
 			assert.NotContains(t, err.Error(), "\n")
@@ -192,7 +192,7 @@ func TestRetryAfterOfEveryQuestion(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	questions := map[string]func(*guarded, string) error{
 		"tag": func(r *guarded, repository string) error {
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: repository, Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: "1"})
 			return err
 		},
 		"list": func(r *guarded, repository string) error {
@@ -225,7 +225,7 @@ func TestRetryAfterOfEveryQuestion(t *testing.T) {
 					r, _ := newRegistry(t, certsD(t, "reg.example.com", "server = \""+f.URL+"\"\n"), func(o *Options) {
 						o.Now = func() time.Time { return now }
 					})
-					var source *agent.SourceError
+					var source *release.SourceError
 					require.ErrorAs(t, ask(r, "reg.example.com/app"), &source)
 					assert.Equal(t, code, source.Status)
 					assert.Equal(t, want, source.RetryAt)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -91,7 +91,7 @@ func FuzzChallenge(f *testing.F) {
 		r, _ := newRegistry(t, certs, withCredentials, func(o *Options) { o.Wrap = rt })
 		_, err := r.Resolve(t.Context(), suse)
 		if err != nil {
-			require.ErrorAs(t, err, new(*agent.SourceError))
+			require.ErrorAs(t, err, new(*release.SourceError))
 			assert.LessOrEqual(t, r.Counts().Requests, uint64(4))
 		}
 	})

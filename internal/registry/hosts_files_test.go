@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -164,7 +164,7 @@ func TestHostsFile(t *testing.T) {
 			t.Parallel()
 			net := &internet{status: f.status}
 			r, _ := newRegistry(t, certsD(t, suse, f.toml+"\n"), func(o *Options) { o.Wrap = net.wrap })
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: suse + "/caasp/v4/velum", Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: suse + "/caasp/v4/velum", Tag: "1"})
 			assert.Equal(t, f.asked, net.asked())
 			if f.failed == 0 {
 				require.NoError(t, err)
@@ -172,13 +172,13 @@ func TestHostsFile(t *testing.T) {
 				assert.Equal(t, f.mirror, got.Mirror)
 				return
 			}
-			var source *agent.SourceError
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			assert.Equal(t, []any{f.host, f.mirror, f.failed}, []any{source.Host, source.Mirror, source.Status})
 			if f.failed == http.StatusNotFound {
-				require.ErrorIs(t, err, agent.ErrNotFound)
+				require.ErrorIs(t, err, release.ErrNotFound)
 			} else {
-				require.NotErrorIs(t, err, agent.ErrNotFound)
+				require.NotErrorIs(t, err, release.ErrNotFound)
 			}
 			side := map[bool]string{true: "mirror ", false: "upstream "}
 			assert.ErrorContains(t, err, side[f.mirror]+f.host)
@@ -215,7 +215,7 @@ func TestDirectoryOfANamespace(t *testing.T) {
 				o.Wrap = net.wrap
 				o.CertsDirs = []string{filepath.Join(root, "0"), filepath.Join(root, "1"), filepath.Join(root, "2")}
 			})
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: p.namespace + "/app", Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: p.namespace + "/app", Tag: "1"})
 			require.NoError(t, err)
 			want := p.namespace
 			for i, dir := range p.dirs {
@@ -243,7 +243,7 @@ func TestUpstreamOfANamespace(t *testing.T) {
 	for _, n := range names {
 		net := &internet{}
 		r, _ := newRegistry(t, t.TempDir(), func(o *Options) { o.Wrap = net.wrap })
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: n.repository, Tag: "1"})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: n.repository, Tag: "1"})
 		require.NoError(t, err)
 		assert.Equal(t, []string{n.asked}, net.asked())
 		assert.Equal(t, n.host, got.Host)
@@ -262,7 +262,7 @@ x-api-key = "`+secret+`"
 x-many = ["first-of-many", "second-of-many"]
 user-agent = "another agent"
 `), func(o *Options) { o.Wrap = net.wrap })
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: "registry.suse.com/app", Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: "registry.suse.com/app", Tag: "1"})
 	require.NoError(t, err)
 	require.Len(t, net.sent, 2)
 	assert.Equal(t, http.Header{
@@ -282,10 +282,10 @@ func TestAuthorizationOfHostsFileIsNotSentOverPlainHTTP(t *testing.T) {
 	root := certsD(t, f.host(), plainHTTP(f.host())+header)
 	addNamespace(t, root, secure.host(), secure.tlsHost(t)+header)
 	r, _ := newRegistry(t, root)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "credentials are not sent over plain http")
 	assert.Empty(t, f.log())
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: secure.repository(), Tag: "1"})
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: secure.repository(), Tag: "1"})
 	require.NoError(t, err)
 	assert.Len(t, secure.log(), 1)
 }
@@ -323,7 +323,7 @@ func TestChangedHostsFiles(t *testing.T) {
 	}
 	for _, s := range steps {
 		require.NoError(t, s.change(), s.title)
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: "reg.example.com/app", Tag: "1"})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: "reg.example.com/app", Tag: "1"})
 		require.NoError(t, err, s.title)
 		assert.Equal(t, s.want, got.Host, s.title)
 	}
@@ -338,7 +338,7 @@ func TestFilesOfHostsAreLookedAtOnceASecond(t *testing.T) {
 		r, _ := newRegistry(t, root, func(o *Options) { o.Wrap = net.wrap })
 		r.hosts.CheckEvery = hosts.CheckEvery
 		answers := func() string {
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: "reg.example.com/app", Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: "reg.example.com/app", Tag: "1"})
 			require.NoError(t, err)
 			return got.Host
 		}
@@ -364,7 +364,7 @@ func server(root, namespace, host string) error {
 func TestHostsFilesThatCannotBeReadEndPollsAndPulls(t *testing.T) {
 	t.Parallel()
 	r, _ := newRegistry(t, certsD(t, publicHost, "ca = \"/dev/zero\"\n"))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: publicHost + "/app", Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: publicHost + "/app", Tag: "1"})
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")
 	_, err = r.Locate(t.Context(), publicHost+"/app", testDigest)
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")

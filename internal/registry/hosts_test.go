@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // deadHost is a host:port where nobody listens. It is held for the test: nobody else is given it meanwhile, and only
@@ -59,7 +59,7 @@ func TestMirrorsInFileOrder(t *testing.T) {
 		{"only-upstream", upstream, false},
 	}
 	for _, poll := range polls {
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: upstream + "/app", Tag: poll.tag})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: upstream + "/app", Tag: poll.tag})
 		require.NoError(t, err)
 		assert.Equal(t, poll.host, got.Host, poll.tag)
 		assert.Equal(t, poll.mirror, got.Mirror, poll.tag)
@@ -87,9 +87,9 @@ func TestPullOnlyMirrorNeverAnswersAPoll(t *testing.T) {
 	r, rec := newRegistry(t, certsD(t, upstream.host(), fmt.Sprintf(
 		"server = \"%s\"\n[host.\"%s\"]\ncapabilities = [\"pull\"]\n", upstream.URL, mirror.URL)))
 
-	got, err := r.Resolve(t.Context(), agent.Reference{Repository: upstream.repository(), Tag: "1"})
+	got, err := r.Resolve(t.Context(), release.Reference{Repository: upstream.repository(), Tag: "1"})
 	require.NoError(t, err)
-	assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: upstream.host(), Insecure: true}, got)
+	assert.Equal(t, release.Resolved{Digest: desc.Digest, Host: upstream.host(), Insecure: true}, got)
 	_, err = r.Tags(t.Context(), upstream.repository())
 	require.NoError(t, err)
 	assert.Empty(t, mirror.log(), "neither polls nor lists")
@@ -104,9 +104,9 @@ func TestNoHostMayResolve(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), "server = \""+f.URL+"\"\ncapabilities = [\"pull\"]\n"))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "no host has the capability")
-	assert.NotErrorIs(t, err, agent.ErrNotFound)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
 	assert.Empty(t, f.log())
 }
 
@@ -153,14 +153,14 @@ func TestNoAnswer(t *testing.T) {
 			upstream.answer(a.upstream)
 			mirror.answer(a.mirror)
 			r, _ := newRegistry(t, certsD(t, upstream.host(), fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)))
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: upstream.repository(), Tag: "1"})
-			var source *agent.SourceError
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: upstream.repository(), Tag: "1"})
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			hosts := map[bool]string{true: "mirror", false: "upstream"}
 			assert.Equal(t, a.wantHost, hosts[source.Mirror])
 			assert.Equal(t, map[string]string{"mirror": mirror.host(), "upstream": upstream.host()}[a.wantHost], source.Host)
 			assert.Equal(t, a.wantStatus, source.Status)
-			assert.Equal(t, a.notFound, errors.Is(err, agent.ErrNotFound))
+			assert.Equal(t, a.notFound, errors.Is(err, release.ErrNotFound))
 			assert.ErrorContains(t, err, a.wantText)
 			assert.Equal(t, upstream.repository(), source.Repository)
 		})
@@ -178,8 +178,8 @@ func TestRetryAfterIsHandedOn(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) {
 		o.Now = func() time.Time { return now }
 	})
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
-	var source *agent.SourceError
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
+	var source *release.SourceError
 	require.ErrorAs(t, err, &source)
 	assert.Equal(t, now.Add(90*time.Second), source.RetryAt)
 	assert.Len(t, f.log(), 1, "nothing is asked again")
@@ -193,7 +193,7 @@ func TestHostsFileIsReadAgain(t *testing.T) {
 	}
 	root := certsD(t, "registry.example.com", "server = \""+first.URL+"\"\n")
 	r, _ := newRegistry(t, root)
-	ref := agent.Reference{Repository: "registry.example.com/app", Tag: "1"}
+	ref := release.Reference{Repository: "registry.example.com/app", Tag: "1"}
 	got, err := r.Resolve(t.Context(), ref)
 	require.NoError(t, err)
 	assert.Equal(t, first.host(), got.Host)
@@ -213,7 +213,7 @@ func TestHostDirectories(t *testing.T) {
 	addNamespace(t, second, "_default", "server = \""+f.URL+"/prefix\"\n")
 	r, rec := newRegistry(t, first, func(o *Options) { o.CertsDirs = []string{first, second} })
 	for _, repository := range []string{"registry.example.com:5000/app", "docker.io/sles12/velum"} {
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: repository, Tag: "1"})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: "1"})
 		require.NoError(t, err)
 		assert.True(t, got.Mirror)
 	}
@@ -235,7 +235,7 @@ func TestNamespacesShareConnections(t *testing.T) {
 	}
 	r, _ := newRegistry(t, root)
 	for _, namespace := range []string{"a.example.com", "b.example.com", "c.example.com"} {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 		require.NoError(t, err)
 	}
 	assertKept(t, r, 1)
@@ -260,7 +260,7 @@ func TestNamespacesDoNotShareTrust(t *testing.T) {
 	}
 	r, _ := newRegistry(t, root)
 	poll := func(namespace string) error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 		return err
 	}
 	for _, namespace := range []string{"skip.example.com", "good.example.com", "mine.example.com"} {
@@ -277,7 +277,7 @@ func TestRequestHeaders(t *testing.T) {
 	f := newFake(t)
 	f.tag("1", f.image(t, "linux", "amd64", nil))
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())+"[header]\nx-site = \"nuremberg\"\n"))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.NoError(t, err)
 	sent := f.asked[0].Header
 	assert.Equal(t, "image-update-agent/1.2.3", sent.Get("User-Agent"))
@@ -291,26 +291,26 @@ func TestBadHostFiles(t *testing.T) {
 	dir := filepath.Join(root, "registry.example.com")
 	require.NoError(t, os.WriteFile(dir, nil, 0o600))
 	r, _ := newRegistry(t, root)
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: "registry.example.com/app", Tag: "1"})
-	var source *agent.SourceError
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: "registry.example.com/app", Tag: "1"})
+	var source *release.SourceError
 	require.ErrorAs(t, err, &source)
 	assert.ErrorContains(t, err, "certs.d: ")
 
 	fifo := filepath.Join(root, "fifo.example.com", "hosts.toml")
 	require.NoError(t, os.Mkdir(filepath.Dir(fifo), 0o755))
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: "fifo.example.com/app", Tag: "1"})
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: "fifo.example.com/app", Tag: "1"})
 	require.ErrorContains(t, err, fifo+": not a regular file")
 
 	addNamespace(t, root, "ca.example.com", "server = \"https://ca.example.com\"\nca = \"none.crt\"\n")
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: "ca.example.com/app", Tag: "1"})
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: "ca.example.com/app", Tag: "1"})
 	assert.ErrorContains(t, err, "none.crt")
 }
 
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	r, rec := newRegistry(t, t.TempDir())
-	for _, ref := range []agent.Reference{
+	for _, ref := range []release.Reference{
 		{Repository: "a.example.com/app", Tag: ""},
 		{Repository: "a.example.com/app", Tag: "../../x"},
 		{Repository: "a.example.com/app", Tag: "1?x"},

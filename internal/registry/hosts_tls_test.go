@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
@@ -108,14 +108,14 @@ func TestClientCertificates(t *testing.T) {
 			}
 			r, _ := newRegistry(t, root)
 			r.client.Dial = f.dials
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 			if form.want != "" {
 				require.ErrorContains(t, err, form.want)
 				assert.Empty(t, f.log())
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, agent.Resolved{Digest: got.Digest, Host: ownName}, got, "upstream, and secure")
+			assert.Equal(t, release.Resolved{Digest: got.Digest, Host: ownName}, got, "upstream, and secure")
 			require.Len(t, f.asked, 1)
 			want, err := tls.X509KeyPair([]byte(certificatePEM), []byte(keyPEM))
 			require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestAuthorityOfAHost(t *testing.T) {
 			}
 			r, _ := newRegistry(t, root)
 			r.client.Dial = f.dials
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 			if form.want != "" {
 				require.ErrorContains(t, err, form.want)
 				return
@@ -194,7 +194,7 @@ func TestAuthorityOfAHostIsReadAgain(t *testing.T) {
 		{text(t, other) + "\n\n", "unknown authority"},
 	} {
 		put(t, root, file, step.ca)
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 		if step.want == "" {
 			require.NoError(t, err)
 		} else {
@@ -202,7 +202,7 @@ func TestAuthorityOfAHostIsReadAgain(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.Remove(filepath.Join(root, file)))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 	require.ErrorContains(t, err, "own.pem")
 }
 
@@ -241,14 +241,14 @@ func TestCertificatesThatAreWrong(t *testing.T) {
 				}, edit...)
 				r, _ := newRegistry(t, certsD(t, ownName, fmt.Sprintf("ca = %q\nskip_verify = %v\n", f.ca, skip)))
 				r.client.Dial = f.dials
-				got, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+				got, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 				want := e.want
 				if skip {
 					want = e.skip
 				}
 				if want != "" {
 					require.ErrorContains(t, err, want)
-					var source *agent.SourceError
+					var source *release.SourceError
 					require.ErrorAs(t, err, &source)
 					assert.Zero(t, source.Status)
 					return
@@ -268,7 +268,7 @@ func TestHostWithHTTP2(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, ownName, "ca = \""+f.ca+"\"\n"))
 	r.client.Dial = f.dials
 	for range 3 {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 		require.NoError(t, err)
 	}
 	assert.Equal(t, "HTTP/1.1", f.asked[0].Proto)
@@ -294,8 +294,8 @@ func TestHTTPHostWithTLSSettings(t *testing.T) {
 	} {
 		r, _ := newRegistry(t, certsD(t, ownName, plainHTTP(ownName)+"ca = \""+secure.ca+"\"\n"), withCredentials)
 		r.client.Dial = h.dial
-		poll := func() (agent.Resolved, error) {
-			return r.Resolve(t.Context(), agent.Reference{Repository: ownName + "/app", Tag: "1"})
+		poll := func() (release.Resolved, error) {
+			return r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
 		}
 		got, err := poll()
 		require.NoError(t, err)

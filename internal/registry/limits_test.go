@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -40,7 +40,7 @@ func (f *fake) ofImage(t *testing.T, size int) ocispec.Descriptor {
 
 func (f *fake) resolve(t *testing.T) ask {
 	return func(r *guarded) error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 		return err
 	}
 }
@@ -229,7 +229,7 @@ func TestLimitsThatCut(t *testing.T) {
 				w.Header().Set("Retry-After", value)
 				w.WriteHeader(http.StatusServiceUnavailable)
 			})
-			var source *agent.SourceError
+			var source *release.SourceError
 			require.ErrorAs(t, f.resolve(t)(r), &source)
 			assert.Equal(t, now.Add(min(time.Duration(seconds)*time.Second, maxRetryAfter)), source.RetryAt, value)
 		}

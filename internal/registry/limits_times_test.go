@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
@@ -156,7 +156,7 @@ func TestLimitsOfTime(t *testing.T) {
 						assert.Equal(t, l.limit+off, time.Since(start))
 						return
 					}
-					var source *agent.SourceError
+					var source *release.SourceError
 					require.ErrorAs(t, err, &source)
 					require.ErrorContains(t, err, l.want)
 					assert.Equal(t, namespace, source.Host)
@@ -191,7 +191,7 @@ func TestLimitOfTimeWithAToken(t *testing.T) {
 				return registry(ctx, network, address)
 			}
 			start := time.Now()
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 			if off < 0 {
 				require.NoError(t, err)
 				return
@@ -240,7 +240,7 @@ func TestDialTimeoutOfAHost(t *testing.T) {
 	addNamespace(t, root, "patient.example.com", plainHTTP(f.host())+"dial_timeout = \"1h\"\n")
 	r, _ := newRegistry(t, root)
 	poll := func(namespace string) error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 		return err
 	}
 	require.ErrorContains(t, poll("hasty.example.com"), "i/o timeout")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -51,7 +51,7 @@ func TestErrorsQuoteNoMoreThanALine(t *testing.T) {
 				w.Header().Set("Content-Type", "text/"+digits[:1<<14])
 				w.Header().Set(digestHeader, digits[:1<<14])
 			})
-			_, err = r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			_, err = r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 			assertLine(t, err)
 		})
 	}
@@ -70,7 +70,7 @@ func assertLine(t *testing.T, err error) {
 func TestErrorsOfAHostAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))
-	for _, f := range []*agent.SourceError{
+	for _, f := range []*release.SourceError{
 		endpoint{}.failed(long), endpoint{}.failed(&transport.Refused{Status: http.StatusUnauthorized, Err: long}),
 		endpoint{}.failed(fmt.Errorf("%w: %w", &transport.Held{Host: "elsewhere", Led: true}, long)),
 	} {

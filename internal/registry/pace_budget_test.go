@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 func budgetOf(perHour int) func(*Options) { return func(o *Options) { o.RequestsPerHour = perHour } }
@@ -26,11 +27,11 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	for i := range 60 {
 		require.NoError(t, f.poll(t, r), i)
 	}
-	assert.Equal(t, agent.Budget{PerHour: 60, Left: 0, At: start}, r.Pace().Budget)
+	assert.Equal(t, record.Budget{PerHour: 60, Left: 0, At: start}, r.Pace().Budget)
 	source := sourceError(t, f.poll(t, r))
-	assert.Equal(t, &agent.SourceError{
+	assert.Equal(t, &release.SourceError{
 		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true,
-		Cause: agent.CauseUnasked, Err: source.Err,
+		Cause: release.CauseUnasked, Err: source.Err,
 	}, source)
 	assert.EqualError(t, source, f.repository()+": budget of 60 requests an hour is spent until 2026-11-21T12:01:00Z")
 
@@ -41,7 +42,7 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	require.NoError(t, f.poll(t, r))
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
 	c.advance(30 * time.Minute)
-	assert.Equal(t, agent.Budget{PerHour: 60, Left: 30, At: c.now()}, r.Pace().Budget, "refilled evenly")
+	assert.Equal(t, record.Budget{PerHour: 60, Left: 30, At: c.now()}, r.Pace().Budget, "refilled evenly")
 	c.advance(30*time.Minute - time.Second)
 	assert.NotZero(t, r.Pace().Budget)
 	c.advance(time.Second)
@@ -60,7 +61,7 @@ func TestBudgetEndsTheRoundOfHosts(t *testing.T) {
 		upstream.repository(), mirror.host()))
 	source := sourceError(t, upstream.poll(t, r))
 	assert.EqualError(t, source, upstream.repository()+": budget of 1 requests an hour is spent until 2026-11-21T13:00:00Z")
-	assert.NotErrorIs(t, source, agent.ErrNotFound)
+	assert.NotErrorIs(t, source, release.ErrNotFound)
 }
 
 // A question that has begun is brought to its end: it would have been for
@@ -140,26 +141,26 @@ func TestBudgetAsItWasKept(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	for title, kept := range map[string]struct {
-		budget agent.Budget
-		want   agent.Budget
+		budget record.Budget
+		want   record.Budget
 	}{
-		"none":            {agent.Budget{}, agent.Budget{}},
-		"just now":        {agent.Budget{PerHour: 60, Left: 7, At: c.now()}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"half an hour":    {agent.Budget{PerHour: 60, Left: 7, At: c.now().Add(-30 * time.Minute)}, agent.Budget{PerHour: 60, Left: 37, At: c.now()}},
-		"a day":           {agent.Budget{PerHour: 60, At: c.now().Add(-24 * time.Hour)}, agent.Budget{}},
-		"the clock was":   {agent.Budget{PerHour: 60, Left: 7, At: c.now().Add(time.Hour)}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"it was less":     {agent.Budget{PerHour: 10, Left: 7, At: c.now()}, agent.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"it was more":     {agent.Budget{PerHour: 600, Left: 70, At: c.now()}, agent.Budget{}},
-		"less than none":  {agent.Budget{PerHour: 60, Left: -7, At: c.now()}, agent.Budget{PerHour: 60, At: c.now()}},
-		"without a limit": {agent.Budget{PerHour: 0, Left: 7, At: c.now()}, agent.Budget{}},
+		"none":            {record.Budget{}, record.Budget{}},
+		"just now":        {record.Budget{PerHour: 60, Left: 7, At: c.now()}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"half an hour":    {record.Budget{PerHour: 60, Left: 7, At: c.now().Add(-30 * time.Minute)}, record.Budget{PerHour: 60, Left: 37, At: c.now()}},
+		"a day":           {record.Budget{PerHour: 60, At: c.now().Add(-24 * time.Hour)}, record.Budget{}},
+		"the clock was":   {record.Budget{PerHour: 60, Left: 7, At: c.now().Add(time.Hour)}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"it was less":     {record.Budget{PerHour: 10, Left: 7, At: c.now()}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
+		"it was more":     {record.Budget{PerHour: 600, Left: 70, At: c.now()}, record.Budget{}},
+		"less than none":  {record.Budget{PerHour: 60, Left: -7, At: c.now()}, record.Budget{PerHour: 60, At: c.now()}},
+		"without a limit": {record.Budget{PerHour: 0, Left: 7, At: c.now()}, record.Budget{}},
 	} {
 		r, _ := newRegistry(t, t.TempDir(), c.option, budgetOf(60))
-		r.Resume(agent.Pace{Budget: kept.budget})
+		r.Resume(record.Pace{Budget: kept.budget})
 		assert.Equal(t, kept.want, r.Pace().Budget, title)
-		r.Resume(agent.Pace{Budget: agent.Budget{PerHour: 60, Left: 59, At: c.now()}})
+		r.Resume(record.Pace{Budget: record.Budget{PerHour: 60, Left: 59, At: c.now()}})
 		assert.LessOrEqual(t, r.Pace().Budget.Left, 59, "%s: the lesser counts", title)
 	}
 	r, _ := newRegistry(t, t.TempDir(), c.option)
-	r.Resume(agent.Pace{Budget: agent.Budget{PerHour: 60, At: c.now()}})
+	r.Resume(record.Pace{Budget: record.Budget{PerHour: 60, At: c.now()}})
 	assert.Zero(t, r.Pace().Budget, "there is none any more")
 }

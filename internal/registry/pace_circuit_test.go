@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
@@ -142,7 +143,7 @@ func TestADeadHostIsNotDialledForEachImage(t *testing.T) {
 		}
 		start := time.Now()
 		ask := func(i int) error {
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: fmt.Sprintf("%s/app%d", namespace, i), Tag: "1"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: fmt.Sprintf("%s/app%d", namespace, i), Tag: "1"})
 			return err
 		}
 		var group sync.WaitGroup
@@ -170,7 +171,7 @@ func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
 		r.client.Dial = noConnection
 		for range 2 * openAfter {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := r.Resolve(ctx, agent.Reference{Repository: namespace + "/app", Tag: "1"})
+			_, err := r.Resolve(ctx, release.Reference{Repository: namespace + "/app", Tag: "1"})
 			cancel()
 			assert.False(t, sourceError(t, err).Unasked)
 		}
@@ -223,7 +224,7 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 		var group errgroup.Group
 		for range 30 {
 			group.Go(func() error {
-				_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+				_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 				return err
 			})
 		}
@@ -258,7 +259,7 @@ func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
 		var group sync.WaitGroup
 		for range 50 {
 			group.Go(func() {
-				_, err := r.Resolve(t.Context(), agent.Reference{Repository: namespace + "/app", Tag: "1"})
+				_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
 				assert.Error(t, err)
 			})
 		}
@@ -284,7 +285,7 @@ func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	r.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		r.Resume(agent.Pace{Waits: map[string]agent.Wait{f.host(): {Until: time.Now().Add(time.Minute), Status: http.StatusTooManyRequests}}})
+		r.Resume(record.Pace{Waits: map[string]record.Wait{f.host(): {Until: time.Now().Add(time.Minute), Status: http.StatusTooManyRequests}}})
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	source := sourceError(t, f.poll(t, r))

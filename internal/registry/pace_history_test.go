@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // patient is a host that writes down who comes too early, by the clock that the
@@ -139,7 +139,7 @@ func TestNoRequestIsEverEarly(t *testing.T) {
 func askAny(t testing.TB, rt *rapid.T, r *guarded, upstream *patient, way string) {
 	before := r.Counts().Requests
 	err := upstream.ways(t, r)[way]()
-	source, ok := errors.AsType[*agent.SourceError](err)
+	source, ok := errors.AsType[*release.SourceError](err)
 	sent := r.Counts().Requests - before
 	if ok && source.Unasked != (sent == 0) {
 		rt.Fatalf("%d requests, and %v", sent, err)

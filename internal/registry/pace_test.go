@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // clock is a fake one that tests move.
@@ -52,9 +53,9 @@ func busy(status int, retryAfter string) http.HandlerFunc {
 	}
 }
 
-func sourceError(t testing.TB, err error) *agent.SourceError {
+func sourceError(t testing.TB, err error) *release.SourceError {
 	t.Helper()
-	var source *agent.SourceError
+	var source *release.SourceError
 	require.ErrorAs(t, err, &source)
 	return source
 }
@@ -81,7 +82,7 @@ func (f *fake) ways(t testing.TB, r *guarded) map[string]func() error {
 
 func (f *fake) poll(t testing.TB, r *guarded) error {
 	t.Helper()
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	return err
 }
 
@@ -110,7 +111,7 @@ func TestRetryAfterIsObeyedToTheSecond(t *testing.T) {
 					until := c.now().Add(wait)
 
 					source := sourceError(t, f.ways(t, r)[first]())
-					assert.Equal(t, &agent.SourceError{
+					assert.Equal(t, &release.SourceError{
 						Repository: f.repository(), Host: f.host(), Status: status, RetryAt: until,
 						Cause: causeOfStatus(status), Err: source.Err,
 					}, source)
@@ -140,11 +141,11 @@ func TestRetryAfterIsObeyedToTheSecond(t *testing.T) {
 }
 
 // restart gives what a daemon would keep to one that comes after it.
-func restart(t testing.TB, before *guarded, after *guarded) agent.Pace {
+func restart(t testing.TB, before *guarded, after *guarded) record.Pace {
 	t.Helper()
 	data, err := json.Marshal(before.Pace())
 	require.NoError(t, err)
-	var kept agent.Pace
+	var kept record.Pace
 	require.NoError(t, json.Unmarshal(data, &kept))
 	after.Resume(kept)
 	return kept
@@ -165,7 +166,7 @@ func TestAWaitSurvivesARestart(t *testing.T) {
 	after, _ := newRegistry(t, dir, c.option)
 	kept := restart(t, before, after)
 	until := newClock().now().Add(time.Hour)
-	assert.Equal(t, map[string]agent.Wait{f.host(): {Until: until, Status: http.StatusTooManyRequests}}, kept.Waits)
+	assert.Equal(t, map[string]record.Wait{f.host(): {Until: until, Status: http.StatusTooManyRequests}}, kept.Waits)
 	source := sourceError(t, f.poll(t, after))
 	assert.True(t, source.Unasked)
 	assert.Equal(t, until, source.RetryAt)
@@ -180,17 +181,17 @@ func TestResume(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	r, _ := newRegistry(t, t.TempDir(), c.option)
-	at := func(d time.Duration) agent.Wait {
-		return agent.Wait{Until: c.now().Add(d), Status: http.StatusTooManyRequests}
+	at := func(d time.Duration) record.Wait {
+		return record.Wait{Until: c.now().Add(d), Status: http.StatusTooManyRequests}
 	}
-	r.Resume(agent.Pace{Waits: map[string]agent.Wait{
+	r.Resume(record.Pace{Waits: map[string]record.Wait{
 		"over.example.com": at(0), "now.example.com": at(time.Second), "most.example.com": at(maxRetryAfter),
 		"clock.example.com": at(maxRetryAfter + time.Second), "later.example.com": at(time.Minute), "sooner.example.com": at(time.Minute),
 	}})
-	r.Resume(agent.Pace{Waits: map[string]agent.Wait{
+	r.Resume(record.Pace{Waits: map[string]record.Wait{
 		"later.example.com": at(time.Hour), "sooner.example.com": at(time.Second),
 	}})
-	assert.Equal(t, agent.Pace{Waits: map[string]agent.Wait{
+	assert.Equal(t, record.Pace{Waits: map[string]record.Wait{
 		"now.example.com": at(time.Second), "most.example.com": at(maxRetryAfter),
 		"later.example.com": at(time.Hour), "sooner.example.com": at(time.Minute),
 	}}, r.Pace())
@@ -203,15 +204,15 @@ func TestWaitsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	r, _ := newRegistry(t, t.TempDir(), c.option)
-	many := agent.Pace{Waits: map[string]agent.Wait{}}
+	many := record.Pace{Waits: map[string]record.Wait{}}
 	for i := range maxPaced + 10 {
-		many.Waits[strconv.Itoa(i)+".example.com"] = agent.Wait{Until: c.now().Add(time.Minute), Status: http.StatusTooManyRequests}
+		many.Waits[strconv.Itoa(i)+".example.com"] = record.Wait{Until: c.now().Add(time.Minute), Status: http.StatusTooManyRequests}
 	}
 	r.Resume(many)
 	assert.Len(t, r.Pace().Waits, maxPaced)
 	c.advance(time.Minute)
-	next := map[string]agent.Wait{"next.example.com": {Until: c.now().Add(time.Minute), Status: http.StatusServiceUnavailable}}
-	r.Resume(agent.Pace{Waits: next})
+	next := map[string]record.Wait{"next.example.com": {Until: c.now().Add(time.Minute), Status: http.StatusServiceUnavailable}}
+	r.Resume(record.Pace{Waits: next})
 	assert.Equal(t, next, r.Pace().Waits)
 }
 
@@ -222,7 +223,7 @@ func TestTheOtherHostsAreAsked(t *testing.T) {
 	mirror.answer(busy(http.StatusServiceUnavailable, "60"))
 	r, _ := newRegistry(t, certsD(t, upstream.host(), plainHTTP(upstream.host())+fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())), c.option)
 	for range 2 {
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: upstream.repository(), Tag: "1"})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: upstream.repository(), Tag: "1"})
 		require.NoError(t, err)
 		assert.Equal(t, upstream.host(), got.Host)
 	}

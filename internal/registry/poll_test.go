@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 func TestPollOf20ImagesIs20Heads(t *testing.T) {
 	t.Parallel()
 	host := startDistribution(t)
-	var refs []agent.Reference
-	want := map[agent.Reference]digest.Digest{}
+	var refs []release.Reference
+	want := map[release.Reference]digest.Digest{}
 	for i := range 20 {
-		ref := agent.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"}
+		ref := release.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"}
 		img := testImage(t, "linux/amd64")
 		push(t, ref.String(), img)
 		d, err := img.Digest()
@@ -36,7 +36,7 @@ func TestPollOf20ImagesIs20Heads(t *testing.T) {
 		for _, ref := range refs {
 			got, err := r.Resolve(t.Context(), ref)
 			require.NoError(t, err)
-			assert.Equal(t, agent.Resolved{Digest: want[ref], Host: host, Insecure: true}, got)
+			assert.Equal(t, release.Resolved{Digest: want[ref], Host: host, Insecure: true}, got)
 		}
 		assert.Equal(t, uint64(20*(cycle+1)), r.Counts().Requests)
 	}
@@ -64,7 +64,7 @@ func TestRealRegistry(t *testing.T) {
 	push(t, repository+":empty", empty.Index)
 	r, _ := newRegistry(t, certsD(t, host, plainHTTP(host)))
 	resolve := func(tag string) digest.Digest {
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: repository, Tag: tag})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: tag})
 		require.NoError(t, err)
 		return got.Digest
 	}
@@ -81,7 +81,7 @@ func TestRealRegistry(t *testing.T) {
 
 	for _, tag := range []string{"arm", "empty"} {
 		_, err = r.Describe(t.Context(), repository, resolve(tag))
-		assert.ErrorIs(t, err, agent.ErrPlatform, tag)
+		assert.ErrorIs(t, err, release.ErrPlatform, tag)
 	}
 	names, err := r.Tags(t.Context(), repository)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestRealRegistry(t *testing.T) {
 }
 
 // build is what Describe must say of an image made by testImage.
-func build(t testing.TB, img v1.Image) agent.Build {
+func build(t testing.TB, img v1.Image) release.Build {
 	t.Helper()
 	config, err := img.ConfigFile()
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func build(t testing.TB, img v1.Image) agent.Build {
 	for _, layer := range manifest.Layers {
 		size += layer.Size
 	}
-	return agent.Build{
+	return release.Build{
 		Config:  digest.Digest(manifest.Config.Digest.String()),
 		Created: config.Created.Time,
 		Size:    size,
@@ -115,7 +115,7 @@ func TestRealRegistryHasNot(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, host, plainHTTP(host)))
 	asks := map[string]func() error{
 		"tag": func() error {
-			_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "2"})
+			_, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "2"})
 			return err
 		},
 		"repository": func() error {
@@ -129,8 +129,8 @@ func TestRealRegistryHasNot(t *testing.T) {
 	}
 	for what, ask := range asks {
 		err := ask()
-		require.ErrorIs(t, err, agent.ErrNotFound, what)
-		var source *agent.SourceError
+		require.ErrorIs(t, err, release.ErrNotFound, what)
+		var source *release.SourceError
 		require.ErrorAs(t, err, &source, what)
 		assert.Equal(t, http.StatusNotFound, source.Status, what)
 		assert.Equal(t, host, source.Host, what)
@@ -154,7 +154,7 @@ func TestTLSWithOwnCA(t *testing.T) {
 	}
 	for title, file := range hostsFiles {
 		r, _ := newRegistry(t, certsD(t, host, file.toml))
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "1"})
 		assert.ErrorContains(t, err, file.wantErr, title)
 	}
 }
@@ -169,7 +169,7 @@ func TestInsecureIsSaid(t *testing.T) {
 	}
 	for toml, insecure := range hostsFiles {
 		r, _ := newRegistry(t, certsD(t, f.host(), toml))
-		got, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+		got, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 		require.NoError(t, err)
 		assert.Equal(t, insecure, got.Insecure, toml)
 	}

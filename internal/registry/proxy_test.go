@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -102,10 +102,10 @@ func TestARealProxy(t *testing.T) {
 	errors := ""
 	poll := func(want string) {
 		t.Helper()
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: secure + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: secure + "/app", Tag: "1"})
 		require.ErrorContains(t, err, want)
 		errors += err.Error()
-		_, err = r.Resolve(t.Context(), agent.Reference{Repository: plainHost + "/app", Tag: "1"})
+		_, err = r.Resolve(t.Context(), release.Reference{Repository: plainHost + "/app", Tag: "1"})
 		if want == "404" {
 			require.NoError(t, err)
 			return

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // cutting ends a layer after some bytes, as often as it has cuts.
@@ -146,7 +146,7 @@ func TestAPullResolvesWhatIsThere(t *testing.T) {
 		got, err := r.Locate(t.Context(), f.repository(), c.d)
 		if c.want != "" {
 			require.ErrorContains(t, err, c.want, title)
-			assert.Equal(t, c.want == "404", errors.Is(err, agent.ErrNotFound), title)
+			assert.Equal(t, c.want == "404", errors.Is(err, release.ErrNotFound), title)
 			continue
 		}
 		require.NoError(t, err, title)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 func layerOf(text string) ocispec.Descriptor {
@@ -127,12 +127,12 @@ func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
 			r, _ := newRegistry(t, certsD(t, upstream.host(), toml))
 			ways := upstream.ways(t, r)
 			for _, way := range []string{"pull locates", "pull fetches"} {
-				require.ErrorIs(t, ways[way](), agent.ErrNotFound, way)
+				require.ErrorIs(t, ways[way](), release.ErrNotFound, way)
 			}
 			upstream.answer(answer)
 			for _, way := range []string{"pull locates", "pull fetches"} {
 				err := ways[way]()
-				assert.NotErrorIs(t, err, agent.ErrNotFound, way)
+				assert.NotErrorIs(t, err, release.ErrNotFound, way)
 				assert.Equal(t, upstream.host(), sourceError(t, err).Host, way)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Blob stores sign the URLs that registries lead to: no error has them; the
@@ -60,7 +60,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 				require.NoError(t, body.Close())
 			}
 			require.ErrorContains(t, err, s.want)
-			assert.Equal(t, s.notFound, errors.Is(err, agent.ErrNotFound))
+			assert.Equal(t, s.notFound, errors.Is(err, release.ErrNotFound))
 			require.NotEmpty(t, store.log())
 			assert.Contains(t, store.log()[0], secret, "the store itself must see it")
 		})
@@ -87,7 +87,7 @@ func TestWhereARequestEnded(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, f.URL+"/v2/app/manifests/there", resp.Request.URL.String())
 
-	got, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "here"})
+	got, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "here"})
 	require.NoError(t, err)
 	assert.Equal(t, f.host(), got.Host)
 	assert.False(t, got.Insecure, "both hops count")
@@ -105,9 +105,9 @@ func TestRedirectsThatAreInsecure(t *testing.T) {
 	// containerd gives http hosts with a ca the scheme https first; without one, the
 	// target cannot be proven.
 	r, _ := newRegistry(t, certsD(t, open.host(), plainHTTP(open.host())), func(o *Options) { o.Roots = secure.pool })
-	got, err := r.Resolve(t.Context(), agent.Reference{Repository: open.repository(), Tag: "1"})
+	got, err := r.Resolve(t.Context(), release.Reference{Repository: open.repository(), Tag: "1"})
 	require.NoError(t, err)
-	assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: open.host(), Insecure: true}, got)
+	assert.Equal(t, release.Resolved{Digest: desc.Digest, Host: open.host(), Insecure: true}, got)
 }
 
 // Where a redirect leads, with each code, for a poll and for a config: who is
@@ -180,7 +180,7 @@ func TestRedirectMatrix(t *testing.T) {
 					}
 				})
 				r, _ := newRegistry(t, certsD(t, s.home.host(), s.home.tlsHost(t)+"[header]\nx-api-key = \""+secret+"\"\n"), withCredentials)
-				got, errTag := r.Resolve(t.Context(), agent.Reference{Repository: s.home.repository(), Tag: "1"})
+				got, errTag := r.Resolve(t.Context(), release.Reference{Repository: s.home.repository(), Tag: "1"})
 				_, errDigest := r.Describe(t.Context(), s.home.repository(), desc.Digest)
 				for _, err := range []error{errTag, errDigest} {
 					if target.want == followed {
@@ -190,7 +190,7 @@ func TestRedirectMatrix(t *testing.T) {
 					}
 				}
 				if target.want == followed {
-					assert.Equal(t, agent.Resolved{Digest: desc.Digest, Host: s.home.host()}, got, "the host that was asked")
+					assert.Equal(t, release.Resolved{Digest: desc.Digest, Host: s.home.host()}, got, "the host that was asked")
 				}
 				seen := strings.ReplaceAll(s.foreign.sent(), "X-Signature="+secret, "X-Signature=its-own")
 				assert.False(t, secretIn(seen), seen)

@@ -12,7 +12,9 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -43,8 +45,8 @@ type Registry struct {
 }
 
 var (
-	_ agent.Source = (*Registry)(nil)
-	_ agent.Pacer  = (*Registry)(nil)
+	_ source.Source = (*Registry)(nil)
+	_ record.Pacer  = (*Registry)(nil)
 )
 
 // New makes a registry source; nothing is read or asked yet.
@@ -72,21 +74,21 @@ func (r *Registry) Counts() Counts { return r.client.Counts() }
 func (r *Registry) Close() { r.client.Close() }
 
 // Pace is what hosts asked for and what is left of the budget.
-func (r *Registry) Pace() agent.Pace {
+func (r *Registry) Pace() record.Pace {
 	kept := r.client.Pace()
-	pace := agent.Pace{Budget: agent.Budget(kept.Budget)}
+	pace := record.Pace{Budget: record.Budget(kept.Budget)}
 	for host, w := range kept.Waits {
 		if pace.Waits == nil {
-			pace.Waits = map[string]agent.Wait{}
+			pace.Waits = map[string]record.Wait{}
 		}
-		pace.Waits[host] = agent.Wait(w)
+		pace.Waits[host] = record.Wait(w)
 	}
 	return pace
 }
 
 // Resume takes up what was kept. What the hosts asked for since, and what was
 // spent since, stays.
-func (r *Registry) Resume(kept agent.Pace) {
+func (r *Registry) Resume(kept record.Pace) {
 	pace := transport.Pace{Waits: map[string]transport.Wait{}, Budget: transport.Budget(kept.Budget)}
 	for host, w := range kept.Waits {
 		pace.Waits[host] = transport.Wait(w)
@@ -115,15 +117,15 @@ func each[T any](
 	}
 	all, err := r.hosts.Of(reference.Domain(named))
 	if err != nil {
-		return answer, &agent.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
+		return answer, &release.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
 	}
-	var failed []*agent.SourceError
+	var failed []*release.SourceError
 	for _, host := range all {
 		if !host.Capabilities.Has(need) {
 			continue
 		}
 		answer, err := ask(r.endpoint(named, host))
-		noAnswer, ok := errors.AsType[*agent.SourceError](err)
+		noAnswer, ok := errors.AsType[*release.SourceError](err)
 		if !ok {
 			return answer, err
 		}
@@ -133,7 +135,7 @@ func each[T any](
 		}
 	}
 	if len(failed) == 0 {
-		return answer, &agent.SourceError{Repository: repository, Err: errors.New("no host has the capability")}
+		return answer, &release.SourceError{Repository: repository, Err: errors.New("no host has the capability")}
 	}
 	return answer, weightiest(failed)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -21,16 +21,16 @@ const digestHeader = "Docker-Content-Digest"
 
 // Resolve asks what a tag names now: one HEAD request to the first host that
 // may resolve.
-func (r *Registry) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
-		return agent.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
+		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
-	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (agent.Resolved, error) {
+	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (release.Resolved, error) {
 		found, err := e.locate(ctx, ref.Tag, "", hasDigest)
 		if err != nil {
-			return agent.Resolved{}, err
+			return release.Resolved{}, err
 		}
-		return agent.Resolved{
+		return release.Resolved{
 			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
 		}, nil
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 func TestDigestWithoutAHeader(t *testing.T) {
@@ -56,7 +56,7 @@ func TestDigestWithoutAHeader(t *testing.T) {
 				_, _ = w.Write(body.body)
 			})
 			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-			got, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+			got, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 			var methods []string
 			for _, line := range f.log() {
 				method, _, _ := strings.Cut(line, " ")
@@ -82,7 +82,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	f.StartTLS()
 	t.Cleanup(f.Close)
 	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: f.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "protocol version")
 }
 
@@ -95,7 +95,7 @@ func TestPullsAskTheSameHosts(t *testing.T) {
 	want, err := img.Digest()
 	require.NoError(t, err)
 	r, rec := newRegistry(t, certsD(t, upstream, plainHTTP(upstream)+"[host.\"http://"+mirror+"\"]\n"))
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: upstream + "/app", Tag: "1"})
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: upstream + "/app", Tag: "1"})
 	require.NoError(t, err)
 
 	desc, err := r.Locate(t.Context(), upstream+"/app", digest.Digest(want.String()))

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
@@ -67,7 +67,7 @@ func (f *fake) behindProxy(t *testing.T) func(*Options) {
 
 func resolvePublic(t *testing.T, r *guarded) error {
 	t.Helper()
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: publicHost + "/app", Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: publicHost + "/app", Tag: "1"})
 	return err
 }
 
@@ -116,7 +116,7 @@ func TestNothingLeadsInward(t *testing.T) {
 			addNamespace(t, dir, to, plainHTTP(to))
 			r, _ := newRegistry(t, dir, f.behindProxy(t))
 			if c.open {
-				_, err := r.Resolve(t.Context(), agent.Reference{Repository: to + "/app", Tag: "1"})
+				_, err := r.Resolve(t.Context(), release.Reference{Repository: to + "/app", Tag: "1"})
 				require.NoError(t, err)
 			}
 			connections, requests := in.connections.Load(), in.requests.Load()
@@ -131,7 +131,7 @@ func TestNothingLeadsInward(t *testing.T) {
 			assert.Equal(t, connections, in.connections.Load())
 			assert.Equal(t, requests, in.requests.Load())
 			if c.open {
-				_, err := r.Resolve(t.Context(), agent.Reference{Repository: to + "/app", Tag: "1"})
+				_, err := r.Resolve(t.Context(), release.Reference{Repository: to + "/app", Tag: "1"})
 				require.NoError(t, err, "it is asked as ever")
 			}
 		})

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
@@ -30,7 +30,7 @@ type guarded struct {
 	guard *registrytest.Guard
 }
 
-func (g *guarded) Resolve(ctx context.Context, ref agent.Reference) (agent.Resolved, error) {
+func (g *guarded) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	got, err := g.Registry.Resolve(ctx, ref)
 	g.guard.Answered(got, err)
 	return got, err
@@ -42,7 +42,7 @@ func (g *guarded) Tags(ctx context.Context, repository string) ([]string, error)
 	return got, err
 }
 
-func (g *guarded) Describe(ctx context.Context, repository string, d digest.Digest) (agent.Build, error) {
+func (g *guarded) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	got, err := g.Registry.Describe(ctx, repository, d)
 	g.guard.Answered(got, err)
 	return got, err

@@ -27,7 +27,7 @@ const (
 
 // Manifest fetches the manifest or index that a tag or digest names, whatever it
 // is of, with its media type. A tag is asked of hosts with resolve. The error is
-// agent.ErrNotFound where every host said 404.
+// release.ErrNotFound where every host said 404.
 func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string) (string, []byte, error) {
 	d, err := digest.Parse(tagOrDigest)
 	need := mayPull
@@ -67,7 +67,7 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 // Referrers lists the manifests that refer to a digest, from a host with resolve,
 // for the list can change. A host that has no such API, or names none, hands over
 // to the next one, as it does with a tag that it does not have: a mirror often
-// lacks the signatures. The error is agent.ErrNotFound where no host names any.
+// lacks the signatures. The error is release.ErrNotFound where no host names any.
 func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -32,7 +32,7 @@ func TestManifestByTagAndDigest(t *testing.T) {
 	}
 	assert.Len(t, rec.sent, 2)
 	_, _, err := r.Manifest(t.Context(), f.repository(), "sha256-01.sig")
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	for _, name := range []string{"", "../x", "a b", "sha256:00"} {
 		_, _, err := r.Manifest(t.Context(), f.repository(), name)
 		require.ErrorIs(t, err, tags.ErrInvalid, name)
@@ -57,8 +57,8 @@ func TestManifestRefuses(t *testing.T) {
 	} {
 		_, _, err := r.Manifest(t.Context(), f.repository(), name)
 		require.ErrorContains(t, err, cause, name)
-		require.NotErrorIs(t, err, agent.ErrNotFound, name)
-		var noAnswer *agent.SourceError
+		require.NotErrorIs(t, err, release.ErrNotFound, name)
+		var noAnswer *release.SourceError
 		require.ErrorAs(t, err, &noAnswer, name)
 	}
 }
@@ -121,7 +121,7 @@ func TestReferrers(t *testing.T) {
 	assert.Len(t, rec.sent, 1)
 	referrersOf(t, f, image)
 	_, err = r.Referrers(t.Context(), f.repository(), image)
-	require.ErrorIs(t, err, agent.ErrNotFound, "none is as good as 404")
+	require.ErrorIs(t, err, release.ErrNotFound, "none is as good as 404")
 }
 
 // What a registry without the API says, and what is no answer to the question.
@@ -133,14 +133,14 @@ func TestReferrersOfRegistriesWithoutThem(t *testing.T) {
 	for _, status := range []int{400, 404, 405, 406, 501} {
 		f.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 		_, err := r.Referrers(t.Context(), f.repository(), image)
-		require.ErrorIs(t, err, agent.ErrNotFound, status)
+		require.ErrorIs(t, err, release.ErrNotFound, status)
 	}
 	f.answer(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte("<html>"))
 	})
 	_, err := r.Referrers(t.Context(), f.repository(), image)
-	require.ErrorIs(t, err, agent.ErrNotFound)
+	require.ErrorIs(t, err, release.ErrNotFound)
 	for _, body := range []string{"", "{}", `{"schemaVersion":2,"manifests":[{"digest":"x"}]}`, `{"schemaVersion":2,"layers":[]}`} {
 		f.answer(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
@@ -148,7 +148,7 @@ func TestReferrersOfRegistriesWithoutThem(t *testing.T) {
 		})
 		_, err := r.Referrers(t.Context(), f.repository(), image)
 		require.ErrorContains(t, err, "referrers: manifest", body)
-		require.NotErrorIs(t, err, agent.ErrNotFound, body)
+		require.NotErrorIs(t, err, release.ErrNotFound, body)
 	}
 	f.answer(nil)
 	for _, status := range []int{403, 500, 503} {
@@ -157,7 +157,7 @@ func TestReferrersOfRegistriesWithoutThem(t *testing.T) {
 		r, _ := newRegistry(t, certsD(t, other.host(), plainHTTP(other.host())))
 		_, err := r.Referrers(t.Context(), other.repository(), image)
 		require.Error(t, err)
-		require.NotErrorIs(t, err, agent.ErrNotFound, status)
+		require.NotErrorIs(t, err, release.ErrNotFound, status)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestReferrersOfAHostThatIsAway(t *testing.T) {
 		without.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) })
 		_, err := r.Referrers(t.Context(), "registry.example.com/app", image)
 		require.ErrorContains(t, err, "connection refused")
-		require.NotErrorIs(t, err, agent.ErrNotFound)
+		require.NotErrorIs(t, err, release.ErrNotFound)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
@@ -120,10 +120,10 @@ func TestHostsWithAGreatestPage(t *testing.T) {
 				assert.Equal(t, []string{"t0", "t1", "t2"}, names)
 				return
 			}
-			var source *agent.SourceError
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			assert.Equal(t, h.status, source.Status)
-			assert.Equal(t, h.status == 404, errors.Is(err, agent.ErrNotFound))
+			assert.Equal(t, h.status == 404, errors.Is(err, release.ErrNotFound))
 		})
 	}
 }
@@ -209,7 +209,7 @@ func TestPagesThatAreRefused(t *testing.T) {
 			f.answer(list.answer)
 			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 			names, err := r.Tags(t.Context(), f.repository())
-			var source *agent.SourceError
+			var source *release.SourceError
 			require.ErrorAs(t, err, &source)
 			assert.ErrorContains(t, err, list.want)
 			assert.Empty(t, names)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -150,9 +150,9 @@ func TestStalledLayer(t *testing.T) {
 					require.NoError(t, err)
 				} else {
 					require.EqualError(t, err, namespace+"/app: upstream "+namespace+": "+layer.want.Error())
-					told, ok := errors.AsType[*agent.SourceError](err)
+					told, ok := errors.AsType[*release.SourceError](err)
 					require.True(t, ok)
-					assert.Equal(t, agent.CauseTimeout, told.Cause)
+					assert.Equal(t, release.CauseTimeout, told.Cause)
 				}
 				assert.Equal(t, layer.want == nil, len(data) == size)
 				assert.Equal(t, layer.after, time.Since(start))
@@ -169,7 +169,7 @@ func TestCancelled(t *testing.T) {
 		r.client.Dial = noConnection
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := r.Resolve(ctx, agent.Reference{Repository: "a.example.com/app", Tag: "1"})
+		_, err := r.Resolve(ctx, release.Reference{Repository: "a.example.com/app", Tag: "1"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, []string{"HEAD m.example.com /v2/app/manifests/1"}, rec.lines())
 	})

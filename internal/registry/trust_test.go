@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -31,7 +31,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	trust := hosts.NewTrust(root, environ(), slog.New(slog.NewTextHandler(logged, nil)))
 	r, _ := newRegistry(t, certsD(t, host, "server = \"https://"+host+"\"\n"), func(o *Options) { o.Roots = trust.Roots })
 	poll := func() error {
-		_, err := r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "1"})
 		return err
 	}
 	trusted := func(err error) bool { return strings.Contains(err.Error(), "404") }
@@ -73,9 +73,9 @@ func TestAuthorityOfAHostStaysWithIt(t *testing.T) {
 	certs := certsD(t, b.host(), "server = \"https://"+host+"\"\nca = \""+ca+"\"\n[host.\"https://"+host+"\"]\n")
 	addNamespace(t, certs, host, "server = \"https://"+host+"\"\n")
 	r, _ := newRegistry(t, certs, func(o *Options) { o.Roots = trust.Roots })
-	_, err := r.Resolve(t.Context(), agent.Reference{Repository: b.repository(), Tag: "1"})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: b.repository(), Tag: "1"})
 	require.ErrorContains(t, err, "404", "with its ca")
 	require.ErrorContains(t, err, "unknown authority", "the same host without")
-	_, err = r.Resolve(t.Context(), agent.Reference{Repository: host + "/app", Tag: "1"})
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: host + "/app", Tag: "1"})
 	require.ErrorContains(t, err, "unknown authority")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package runtimeevents hears from containerd when containers start and end: it
-// is agent.RuntimeEvents over containerd's events service, which containerd 1.6
+// is watch.RuntimeEvents over containerd's events service, which containerd 1.6
 // and later have.
 //
 // # Words
@@ -32,7 +32,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // The topics of containerd (core/runtime/events.go).
@@ -60,7 +60,7 @@ type Options struct {
 // Events is containerd behind one socket. It holds nothing.
 type Events struct{ Options }
 
-var _ agent.RuntimeEvents = (*Events)(nil)
+var _ watch.RuntimeEvents = (*Events)(nil)
 
 // New checks the options. It does not connect: containerd may start later.
 func New(o Options) (*Events, error) {
@@ -71,7 +71,7 @@ func New(o Options) (*Events, error) {
 }
 
 // Watch passes on what happens until ctx ends.
-func (e *Events) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
+func (e *Events) Watch(ctx context.Context, hear func(watch.RuntimeEvent)) {
 	pause := firstPause
 	for {
 		began := time.Now()
@@ -83,7 +83,7 @@ func (e *Events) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
 			pause = firstPause
 		}
 		if stood {
-			hear(agent.RuntimeEvent{}) // containerd may be gone
+			hear(watch.RuntimeEvent{}) // containerd may be gone
 		}
 		e.Log.Debug("no events from containerd", "socket", e.Socket, "err", err, "again", pause)
 		timer := time.NewTimer(pause)
@@ -97,7 +97,7 @@ func (e *Events) Watch(ctx context.Context, hear func(agent.RuntimeEvent)) {
 }
 
 // subscribe hears one stream of events to its end; stood: there was a containerd.
-func (e *Events) subscribe(ctx context.Context, hear func(agent.RuntimeEvent)) (stood bool, err error) {
+func (e *Events) subscribe(ctx context.Context, hear func(watch.RuntimeEvent)) (stood bool, err error) {
 	conn, err := grpc.NewClient("passthrough:containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -117,7 +117,7 @@ func (e *Events) subscribe(ctx context.Context, hear func(agent.RuntimeEvent)) (
 	// containerd sends no header before the first event, so nothing tells that the
 	// subscription stands. What happened before it did is seen by an observation a
 	// moment after it was asked for.
-	hear(agent.RuntimeEvent{})
+	hear(watch.RuntimeEvent{})
 	for {
 		envelope, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -137,20 +137,20 @@ func (e *Events) filter(topic string) string {
 }
 
 // read takes an event apart; false: it is none of a container's own process.
-func read(topic string, data []byte) (agent.RuntimeEvent, bool) {
+func read(topic string, data []byte) (watch.RuntimeEvent, bool) {
 	switch topic {
 	case topicStart:
 		var start events.TaskStart
 		err := proto.Unmarshal(data, &start)
-		return agent.RuntimeEvent{ContainerID: start.GetContainerID()}, err == nil && start.GetContainerID() != ""
+		return watch.RuntimeEvent{ContainerID: start.GetContainerID()}, err == nil && start.GetContainerID() != ""
 	case topicExit:
 		var exit events.TaskExit
 		err := proto.Unmarshal(data, &exit)
 		// Another id is that of a process that was executed in the container.
 		own := exit.GetID() == exit.GetContainerID() || exit.GetID() == ""
-		return agent.RuntimeEvent{ContainerID: exit.GetContainerID(), Ended: true},
+		return watch.RuntimeEvent{ContainerID: exit.GetContainerID(), Ended: true},
 			err == nil && own && exit.GetContainerID() != ""
 	default:
-		return agent.RuntimeEvent{}, false
+		return watch.RuntimeEvent{}, false
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,16 +69,16 @@ func envelope(t *testing.T, topic string, m proto.Message) *types.Envelope {
 	return &types.Envelope{Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{Value: data}}
 }
 
-// watch hears what a containerd tells.
-func watch(t *testing.T, socket string) <-chan agent.RuntimeEvent {
+// w hears what a containerd tells.
+func w(t *testing.T, socket string) <-chan watch.RuntimeEvent {
 	t.Helper()
 	e, err := New(Options{Socket: socket, Namespace: "k8s.io", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	heard, ended := make(chan agent.RuntimeEvent, 16), make(chan struct{})
+	heard, ended := make(chan watch.RuntimeEvent, 16), make(chan struct{})
 	go func() {
 		defer close(ended)
-		e.Watch(ctx, func(e agent.RuntimeEvent) { heard <- e })
+		e.Watch(ctx, func(e watch.RuntimeEvent) { heard <- e })
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	return heard
@@ -88,17 +88,17 @@ func TestStartsAndEndsOfContainersAreHeard(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, _ := serve(t, socket)
-	heard := watch(t, socket)
+	heard := w(t, socket)
 	assert.Equal(t, []string{`namespace=="k8s.io",topic=="/tasks/start"`, `namespace=="k8s.io",topic=="/tasks/exit"`}, <-s.filters)
 	assert.Zero(t, <-heard, "something may have been missed before")
 	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "a", Pid: 7})
-	assert.Equal(t, agent.RuntimeEvent{ContainerID: "a"}, <-heard)
+	assert.Equal(t, watch.RuntimeEvent{ContainerID: "a"}, <-heard)
 	s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: "a", ID: "probe"}) // of an exec
 	s.send <- envelope(t, "/tasks/oom", &events.TaskOOM{ContainerID: "a"})
 	s.send <- &types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: []byte("no message")}}
 	s.send <- &types.Envelope{Topic: topicExit}
 	s.send <- envelope(t, topicExit, &events.TaskExit{ContainerID: "a", ID: "a", ExitStatus: 137})
-	assert.Equal(t, agent.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
+	assert.Equal(t, watch.RuntimeEvent{ContainerID: "a", Ended: true}, <-heard)
 }
 
 func TestContainerdConformsAsRuntimeEvents(t *testing.T) {
@@ -136,7 +136,7 @@ func TestContainerdThatGoesAwayIsHeardAgain(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, g := serve(t, socket)
-	heard := watch(t, socket)
+	heard := w(t, socket)
 	<-s.filters
 	assert.Zero(t, <-heard)
 	g.Stop()
@@ -145,7 +145,7 @@ func TestContainerdThatGoesAwayIsHeardAgain(t *testing.T) {
 	<-s.filters
 	assert.Zero(t, <-heard, "it is back")
 	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "b"})
-	assert.Equal(t, agent.RuntimeEvent{ContainerID: "b"}, <-heard)
+	assert.Equal(t, watch.RuntimeEvent{ContainerID: "b"}, <-heard)
 }
 
 // What is no event of containers ends the subscription, and another one is made.
@@ -153,7 +153,7 @@ func TestAnEventThatIsTooLargeIsNotRead(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, _ := serve(t, socket)
-	heard := watch(t, socket)
+	heard := w(t, socket)
 	<-s.filters
 	assert.Zero(t, <-heard)
 	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: strings.Repeat("x", maxMessage)})
@@ -190,7 +190,7 @@ func TestPausesGrow(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go e.Watch(ctx, func(agent.RuntimeEvent) {})
+		go e.Watch(ctx, func(watch.RuntimeEvent) {})
 		for want := firstPause; want < longestPause; want *= 2 {
 			assert.Equal(t, want, <-heard)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -43,7 +43,7 @@ func (o owner) identifies(identity string, d digest.Digest) error {
 // the same rewrites, in the same order, so that none is read backwards.
 func (o owner) rewrittenFrom(named reference.Named) bool {
 	for _, name := range spellings(named) {
-		to, err := agent.NormalizeRepository(manifests.Rewritten(name, o.rewrites))
+		to, err := release.NormalizeRepository(manifests.Rewritten(name, o.rewrites))
 		if err == nil && to == o.repository {
 			return true
 		}

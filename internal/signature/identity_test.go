@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -101,21 +101,21 @@ func TestIdentitiesAreWhatRenderingRewrites(t *testing.T) {
 		host := rapid.SampledFrom([]string{"r.a/", "r.b/", "m:5000/"})
 		identity := host.Draw(t, "host") + name.Filter(valid).Draw(t, "name")
 		other := host.Draw(t, "other host") + name.Filter(valid).Draw(t, "other name")
-		repository, err := agent.NormalizeRepository(manifests.Rewritten(identity, list))
+		repository, err := release.NormalizeRepository(manifests.Rewritten(identity, list))
 		if err != nil {
 			return // m:5000 in the middle
 		}
 		o, d := owner{repository, list}, digest.FromString("image")
 		require.NoError(t, o.identifies(identity, d), "%s for %s", identity, repository)
 		require.NoError(t, o.identifies(repository, d))
-		made, err := agent.NormalizeRepository(manifests.Rewritten(other, list))
+		made, err := release.NormalizeRepository(manifests.Rewritten(other, list))
 		allowed := other == repository || err == nil && made == repository
 		require.Equal(t, allowed, o.identifies(other, d) == nil, "%s for %s", other, repository)
 	})
 }
 
 func valid(name string) bool {
-	_, err := agent.NormalizeRepository("r.a/" + name)
+	_, err := release.NormalizeRepository("r.a/" + name)
 	return err == nil
 }
 

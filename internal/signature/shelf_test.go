@@ -16,7 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // shelf is a source with one repository, as fixtures are written down. Whoever
@@ -71,7 +71,7 @@ func (s *shelf) Manifest(ctx context.Context, repository, name string) (string, 
 	}
 	m, ok := s.Manifests[d]
 	if !ok || repository != s.Repository {
-		return "", nil, &agent.SourceError{Repository: repository, Err: agent.ErrNotFound}
+		return "", nil, &release.SourceError{Repository: repository, Err: release.ErrNotFound}
 	}
 	return m.MediaType, []byte(m.Body), nil
 }
@@ -82,7 +82,7 @@ func (s *shelf) Blob(ctx context.Context, _ string, desc ocispec.Descriptor) ([]
 	}
 	b, ok := s.Blobs[desc.Digest]
 	if !ok {
-		return nil, agent.ErrNotFound
+		return nil, release.ErrNotFound
 	}
 	return []byte(b), nil
 }
@@ -93,7 +93,7 @@ func (s *shelf) Referrers(ctx context.Context, _ string, d digest.Digest) ([]oci
 	}
 	var index ocispec.Index
 	if err := json.Unmarshal([]byte(s.References[d]), &index); err != nil {
-		return nil, agent.ErrNotFound // as by default, there is none
+		return nil, release.ErrNotFound // as by default, there is none
 	}
 	return index.Manifests, nil
 }

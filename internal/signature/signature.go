@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -27,10 +27,10 @@ const DefaultDir = "/usr/share/pki/containers"
 var (
 	// ErrUnsigned: there is no signature. It may still come: build services sign
 	// after they have published the tags.
-	ErrUnsigned = agent.ErrUnsigned
+	ErrUnsigned = release.ErrUnsigned
 	// ErrWrong: there are signatures, and none of them is valid for this digest,
 	// this repository and these keys.
-	ErrWrong = agent.ErrForged
+	ErrWrong = release.ErrForged
 	// ErrNoKeys: there is no usable key.
 	ErrNoKeys = errors.New("no usable public key")
 )
@@ -42,7 +42,7 @@ const (
 )
 
 // Fetcher is the source of signatures: the one of the image. An error is
-// agent.ErrNotFound only where the thing is not there; an error of any other kind
+// release.ErrNotFound only where the thing is not there; an error of any other kind
 // is no answer.
 type Fetcher interface {
 	// Manifest gives the manifest or index that a tag or digest names, with its
@@ -51,7 +51,7 @@ type Fetcher interface {
 	// Blob gives a blob, which was compared with size and digest.
 	Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error)
 	// Referrers lists the manifests that refer to a digest. A source that keeps no
-	// such list has agent.ErrNotFound.
+	// such list has release.ErrNotFound.
 	Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error)
 }
 
@@ -136,7 +136,7 @@ func (v *Verifier) verify(
 	if err != nil {
 		return Verdict{}, err
 	}
-	name, err := agent.NormalizeRepository(repository)
+	name, err := release.NormalizeRepository(repository)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -185,7 +185,7 @@ func (s *search) over(ctx context.Context, d digest.Digest) (Verdict, bool) {
 
 // absent tells whether a thing is not there; another error is kept.
 func (s *search) absent(what string, err error) bool {
-	if err != nil && !errors.Is(err, agent.ErrNotFound) {
+	if err != nil && !errors.Is(err, release.ErrNotFound) {
 		s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))
 	}
 	return err != nil
@@ -194,7 +194,7 @@ func (s *search) absent(what string, err error) bool {
 // torn keeps the error for a part of a signature. One that is not there is not
 // the absence of a signature, nor of the image.
 func (s *search) torn(what string, err error) {
-	if errors.Is(err, agent.ErrNotFound) {
+	if errors.Is(err, release.ErrNotFound) {
 		err = errors.New("is missing")
 	}
 	s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -334,7 +334,7 @@ func TestNoAnswer(t *testing.T) {
 		s := signed(t, c.good)
 		s.away = func(what string) error {
 			if strings.HasPrefix(what, c.prefix) {
-				return &agent.SourceError{Repository: s.Repository, Host: "host", Err: errAway}
+				return &release.SourceError{Repository: s.Repository, Host: "host", Err: errAway}
 			}
 			return nil
 		}
@@ -345,7 +345,7 @@ func TestNoAnswer(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errAway, name)
 		require.ErrorContains(t, err, c.cause, name)
-		source, ok := errors.AsType[*agent.SourceError](err)
+		source, ok := errors.AsType[*release.SourceError](err)
 		require.True(t, ok, name)
 		assert.Equal(t, "host", source.Host)
 		require.NotErrorIs(t, err, ErrWrong, name)
@@ -355,7 +355,7 @@ func TestNoAnswer(t *testing.T) {
 	s.Blobs = nil
 	_, err := s.verify(t, v)
 	require.ErrorContains(t, err, "is missing")
-	for _, not := range []error{agent.ErrNotFound, ErrWrong, ErrUnsigned} {
+	for _, not := range []error{release.ErrNotFound, ErrWrong, ErrUnsigned} {
 		require.NotErrorIs(t, err, not, "a registry that is not whole is not one without the image")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

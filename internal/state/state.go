@@ -32,7 +32,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
@@ -42,20 +43,20 @@ const (
 )
 
 // maxSize bounds each file, in bytes.
-const maxSize = agent.MaxRecord
+const maxSize = status.MaxRecord
 
 // Store is the agent's files in their two directories. It implements
-// agent.Recorder.
+// record.Recorder.
 type Store struct {
 	stateDir, runtimeDir string
 	log                  *slog.Logger
 
 	mu     sync.Mutex
-	copied *agent.Status // the last copy, without what changes all the time
-	at     time.Time     // when it was written
+	copied *status.Status // the last copy, without what changes all the time
+	at     time.Time      // when it was written
 }
 
-var _ agent.Recorder = (*Store)(nil)
+var _ record.Recorder = (*Store)(nil)
 
 // New names the directories, which are made when something is written.
 func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
@@ -64,26 +65,26 @@ func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
 
 // Load reads the record. One that cannot be used is set aside and is an empty
 // one; an error is left for a directory or disk that does not answer.
-func (s *Store) Load(ctx context.Context) (agent.Record, error) {
+func (s *Store) Load(ctx context.Context) (record.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return agent.Record{}, err
+		return record.Record{}, err
 	}
 	data, err := read(s.stateDir, recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return agent.Record{}, nil
+		return record.Record{}, nil
 	}
-	var record agent.Record
+	var rec record.Record
 	if err == nil {
-		record, err = decodeRecord(data)
+		rec, err = decodeRecord(data)
 	}
 	if why, is := errors.AsType[*unusable](err); is {
 		s.setAside(why)
-		return agent.Record{}, nil
+		return record.Record{}, nil
 	}
 	if err != nil {
-		return agent.Record{}, fmt.Errorf("state: %w", err)
+		return record.Record{}, fmt.Errorf("state: %w", err)
 	}
-	return record, nil
+	return rec, nil
 }
 
 // unusable is why a file is set aside: a word for its name, and the cause.
@@ -109,23 +110,23 @@ func read(dir, name string) ([]byte, error) {
 	return file.Data, err
 }
 
-func decodeRecord(data []byte) (agent.Record, error) {
+func decodeRecord(data []byte) (record.Record, error) {
 	var form struct{ Version int }
 	if err := json.Unmarshal(data, &form); err != nil {
-		return agent.Record{}, &unusable{"unreadable", err}
+		return record.Record{}, &unusable{"unreadable", err}
 	}
-	if form.Version < 1 || form.Version > agent.RecordVersion {
-		err := fmt.Errorf("version %d, this agent knows 1 to %d", form.Version, agent.RecordVersion)
-		return agent.Record{}, &unusable{strconv.Itoa(form.Version), err}
+	if form.Version < 1 || form.Version > record.RecordVersion {
+		err := fmt.Errorf("version %d, this agent knows 1 to %d", form.Version, record.RecordVersion)
+		return record.Record{}, &unusable{strconv.Itoa(form.Version), err}
 	}
-	var record agent.Record
-	if err := json.Unmarshal(data, &record); err != nil {
-		return agent.Record{}, &unusable{"unreadable", err}
+	var rec record.Record
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return record.Record{}, &unusable{"unreadable", err}
 	}
-	if err := checkDigests(record); err != nil {
-		return agent.Record{}, &unusable{"unreadable", err}
+	if err := checkDigests(rec); err != nil {
+		return record.Record{}, &unusable{"unreadable", err}
 	}
-	return record, nil
+	return rec, nil
 }
 
 // setAside renames the record, whatever it is. If that fails the record stays,
@@ -138,12 +139,12 @@ func (s *Store) setAside(why *unusable) {
 }
 
 // Save writes the record, for root alone. Equal content is not written.
-func (s *Store) Save(ctx context.Context, record agent.Record) error {
+func (s *Store) Save(ctx context.Context, rec record.Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	record.Version = agent.RecordVersion
-	if err := write(s.stateDir, recordFile, record, 0o600, agent.MaxRecord); err != nil {
+	rec.Version = record.RecordVersion
+	if err := write(s.stateDir, recordFile, rec, 0o600, status.MaxRecord); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	return nil
@@ -156,12 +157,12 @@ const copyEvery = 24 * time.Hour
 // in the state directory, which is on a disk, is written when more has changed
 // than what every poll moves (times, the budget) and a pull's progress, and once
 // a day.
-func (s *Store) Publish(ctx context.Context, status agent.Status) error {
+func (s *Store) Publish(ctx context.Context, st status.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := write(s.runtimeDir, statusFile, status, 0o644, agent.MaxStatus)
-	if copyErr := s.publishCopy(status); copyErr != nil {
+	err := write(s.runtimeDir, statusFile, st, 0o644, status.MaxStatus)
+	if copyErr := s.publishCopy(st); copyErr != nil {
 		err = errors.Join(err, copyErr)
 	}
 	if err != nil {
@@ -170,22 +171,22 @@ func (s *Store) Publish(ctx context.Context, status agent.Status) error {
 	return nil
 }
 
-func (s *Store) publishCopy(status agent.Status) error {
+func (s *Store) publishCopy(st status.Status) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lasting := lasting(status)
-	if age := status.Written.Sub(s.at); age >= 0 && age < copyEvery && reflect.DeepEqual(&lasting, s.copied) {
+	lasting := lasting(st)
+	if age := st.Written.Sub(s.at); age >= 0 && age < copyEvery && reflect.DeepEqual(&lasting, s.copied) {
 		return nil
 	}
-	if err := write(s.stateDir, statusFile, status, 0o644, agent.MaxStatus); err != nil {
+	if err := write(s.stateDir, statusFile, st, 0o644, status.MaxStatus); err != nil {
 		return err
 	}
-	s.copied, s.at = &lasting, status.Written
+	s.copied, s.at = &lasting, st.Written
 	return nil
 }
 
 // lasting is a status without what moves when nothing happens.
-func lasting(status agent.Status) agent.Status {
+func lasting(status status.Status) status.Status {
 	status.Written, status.Progress, status.Budget = time.Time{}, nil, nil
 	status.LastCheck, status.NextCheck = nil, nil
 	status.Sources = slices.Clone(status.Sources)
@@ -227,7 +228,7 @@ func makeDir(dir string) (*atomicfile.Dir, error) {
 // ReadStatus reads the last status that was published: from the runtime
 // directory, else the copy of the time before the last boot. Its Written says
 // how old it is. fs.ErrNotExist: no agent has published any.
-func ReadStatus(runtimeDir, stateDir string) (agent.Status, error) {
+func ReadStatus(runtimeDir, stateDir string) (status.Status, error) {
 	var bad, absent error
 	for _, dir := range []string{runtimeDir, stateDir} {
 		switch status, err := readStatus(dir); {
@@ -239,24 +240,24 @@ func ReadStatus(runtimeDir, stateDir string) (agent.Status, error) {
 			bad = errors.Join(bad, err)
 		}
 	}
-	return agent.Status{}, fmt.Errorf("state: %w", cmp.Or(bad, absent))
+	return status.Status{}, fmt.Errorf("state: %w", cmp.Or(bad, absent))
 }
 
-func readStatus(dir string) (agent.Status, error) {
+func readStatus(dir string) (status.Status, error) {
 	data, err := read(dir, statusFile)
 	if err != nil {
-		return agent.Status{}, err
+		return status.Status{}, err
 	}
-	var status agent.Status
-	err = json.Unmarshal(data, &status)
-	if err == nil && status.SchemaVersion != agent.StatusSchemaVersion {
-		err = fmt.Errorf("schema version %d, this agent knows %d", status.SchemaVersion, agent.StatusSchemaVersion)
+	var st status.Status
+	err = json.Unmarshal(data, &st)
+	if err == nil && st.SchemaVersion != status.StatusSchemaVersion {
+		err = fmt.Errorf("schema version %d, this agent knows %d", st.SchemaVersion, status.StatusSchemaVersion)
 	}
 	if err == nil {
-		err = checkDigests(status)
+		err = checkDigests(st)
 	}
 	if err != nil {
-		return agent.Status{}, fmt.Errorf("%s: %w", filepath.Join(dir, statusFile), err)
+		return status.Status{}, fmt.Errorf("%s: %w", filepath.Join(dir, statusFile), err)
 	}
-	return status, nil
+	return st, nil
 }

@@ -20,7 +20,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 func newStore(t *testing.T) (*Store, *bytes.Buffer) {
@@ -46,25 +48,25 @@ func content(t *testing.T, dir, name string) string {
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-func record() agent.Record {
+func rec() record.Record {
 	d := digest.FromString("a")
-	return agent.Record{
-		Version: agent.RecordVersion, State: agent.StateStaged, Since: noon, LastCheck: noon,
-		Releases: map[string]agent.Release{"r@" + d.String(): {Repository: "r", Tag: "1", Digest: d, Build: agent.Build{Config: d, Size: 7}}},
-		Lists:    map[string]agent.TagList{"r": {At: noon, Tags: []string{"1", "1-rev1"}}},
+	return record.Record{
+		Version: record.RecordVersion, State: status.StateStaged, Since: noon, LastCheck: noon,
+		Releases: map[string]release.Release{"r@" + d.String(): {Repository: "r", Tag: "1", Digest: d, Build: release.Build{Config: d, Size: 7}}},
+		Lists:    map[string]record.TagList{"r": {At: noon, Tags: []string{"1", "1-rev1"}}},
 		Wrote:    map[string]digest.Digest{"velum.yaml": d},
-		Good:     map[string]agent.Good{"velum.yaml/velum": {Repository: "r", Running: d, Before: []agent.Pin{{Repository: "r", Digest: d}}}},
-		Approved: map[string]agent.Approval{"velum.yaml": {At: noon, Offer: "x"}},
+		Good:     map[string]record.Good{"velum.yaml/velum": {Repository: "r", Running: d, Before: []release.Pin{{Repository: "r", Digest: d}}}},
+		Approved: map[string]record.Approval{"velum.yaml": {At: noon, Offer: "x"}},
 	}
 }
 
 func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)
-	require.NoError(t, s.Save(t.Context(), record()))
+	require.NoError(t, s.Save(t.Context(), rec()))
 	got, err := s.Load(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, record(), got)
+	assert.Equal(t, rec(), got)
 	assert.Empty(t, log.String())
 
 	info, err := os.Stat(filepath.Join(s.stateDir, recordFile))
@@ -78,19 +80,19 @@ func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
 func TestEveryRecordHasAVersion(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	require.NoError(t, s.Save(t.Context(), agent.Record{}))
+	require.NoError(t, s.Save(t.Context(), record.Record{}))
 	got, err := s.Load(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, agent.Record{Version: agent.RecordVersion}, got)
+	assert.Equal(t, record.Record{Version: record.RecordVersion}, got)
 }
 
 func TestAnEqualRecordIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	require.NoError(t, s.Save(t.Context(), record()))
+	require.NoError(t, s.Save(t.Context(), rec()))
 	before, err := os.Stat(filepath.Join(s.stateDir, recordFile))
 	require.NoError(t, err)
-	require.NoError(t, s.Save(t.Context(), record()))
+	require.NoError(t, s.Save(t.Context(), rec()))
 	after, err := os.Stat(filepath.Join(s.stateDir, recordFile))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(before, after))
@@ -126,8 +128,8 @@ var strangeRecords = map[string]struct {
 		put(t, s, recordFile, `{"version": 1, "wrote": {"a.yaml": "sha256:12"}}`)
 	}, "unreadable"},
 	"newer": {func(t *testing.T, s *Store) {
-		put(t, s, recordFile, fmt.Sprintf(`{"version": %d, "lists": 7}`, agent.RecordVersion+1))
-	}, fmt.Sprint(agent.RecordVersion + 1)},
+		put(t, s, recordFile, fmt.Sprintf(`{"version": %d, "lists": 7}`, record.RecordVersion+1))
+	}, fmt.Sprint(record.RecordVersion + 1)},
 	"without version": {func(t *testing.T, s *Store) { put(t, s, recordFile, "{}") }, "0"},
 	"too large": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1}`+strings.Repeat(" ", maxSize))
@@ -169,10 +171,10 @@ func TestAStrangeRecordIsSetAside(t *testing.T) {
 			assert.True(t, os.SameFile(before, after), "set aside as it was")
 			assert.Equal(t, 1, strings.Count(log.String(), "record set aside"), log.String())
 
-			require.NoError(t, s.Save(t.Context(), record()))
+			require.NoError(t, s.Save(t.Context(), rec()))
 			got, err := s.Load(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, record(), got)
+			assert.Equal(t, rec(), got)
 		})
 	}
 }
@@ -205,8 +207,8 @@ func TestADirectoryThatIsNoneIsAnError(t *testing.T) {
 	require.NoError(t, os.WriteFile(s.stateDir, nil, 0o600))
 	_, err := s.Load(t.Context())
 	require.ErrorContains(t, err, s.stateDir+": not a directory")
-	require.ErrorContains(t, s.Save(t.Context(), record()), "state: mkdir "+s.stateDir)
-	require.Error(t, s.Publish(t.Context(), agent.Status{}))
+	require.ErrorContains(t, s.Save(t.Context(), rec()), "state: mkdir "+s.stateDir)
+	require.Error(t, s.Publish(t.Context(), status.Status{}))
 	_, err = s.Lock(t.Context())
 	require.Error(t, err)
 }
@@ -214,23 +216,23 @@ func TestADirectoryThatIsNoneIsAnError(t *testing.T) {
 func TestARecordThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	require.NoError(t, s.Save(t.Context(), record()))
-	huge := record()
-	huge.Lists = map[string]agent.TagList{"r": {Tags: []string{strings.Repeat("x", maxSize)}}}
+	require.NoError(t, s.Save(t.Context(), rec()))
+	huge := rec()
+	huge.Lists = map[string]record.TagList{"r": {Tags: []string{strings.Repeat("x", maxSize)}}}
 	require.ErrorContains(t, s.Save(t.Context(), huge), "too large")
 	got, err := s.Load(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, record(), got)
+	assert.Equal(t, rec(), got)
 }
 
 // Who reads a status takes so much and no more. The last one that could be read stays, in both places.
 func TestAStatusThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	good := status(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
+	good := st(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
 	require.NoError(t, s.Publish(t.Context(), good))
 	huge := good
-	huge.Written, huge.Reason = good.Written.Add(time.Hour), strings.Repeat("x", agent.MaxStatus)
+	huge.Written, huge.Reason = good.Written.Add(time.Hour), strings.Repeat("x", status.MaxStatus)
 	err := s.Publish(t.Context(), huge)
 	for _, dir := range []string{s.runtimeDir, s.stateDir} {
 		require.ErrorContains(t, err, filepath.Join(dir, statusFile)+": too large")
@@ -247,24 +249,24 @@ func TestAnEndedContextDoesNothing(t *testing.T) {
 	cancel()
 	_, loadErr := s.Load(ctx)
 	_, lockErr := s.Lock(ctx)
-	for _, err := range []error{loadErr, lockErr, s.Save(ctx, record()), s.Publish(ctx, agent.Status{})} {
+	for _, err := range []error{loadErr, lockErr, s.Save(ctx, rec()), s.Publish(ctx, status.Status{})} {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	assert.NoDirExists(t, s.stateDir)
 }
 
-func status(written time.Time) agent.Status {
-	return agent.Status{
-		SchemaVersion: agent.StatusSchemaVersion, State: agent.StateCurrent, Reason: "nothing to do",
+func st(written time.Time) status.Status {
+	return status.Status{
+		SchemaVersion: status.StatusSchemaVersion, State: status.StateCurrent, Reason: "nothing to do",
 		Since: noon, Written: written,
-		Sources: []agent.SourceStatus{}, Images: []agent.ImageStatus{}, PodManifests: []agent.PodStatus{},
+		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 	}
 }
 
 func TestTheStatusIsForEverybody(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	require.NoError(t, s.Publish(t.Context(), st(noon)))
 	for _, dir := range []string{s.runtimeDir, s.stateDir} {
 		info, err := os.Stat(filepath.Join(dir, statusFile))
 		require.NoError(t, err)
@@ -275,35 +277,35 @@ func TestTheStatusIsForEverybody(t *testing.T) {
 	}
 	got, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.NoError(t, err)
-	assert.Equal(t, status(noon), got)
+	assert.Equal(t, st(noon), got)
 }
 
 func TestTheCopyIsWrittenWhenSomethingLastingChanges(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	written := func(dir string) time.Time {
-		var status agent.Status
+		var status status.Status
 		require.NoError(t, json.Unmarshal([]byte(content(t, dir, statusFile)), &status))
 		return status.Written
 	}
-	require.NoError(t, s.Publish(t.Context(), status(noon)))
-	later := status(noon.Add(time.Second))
-	later.Progress = &agent.Progress{Reference: "r:1", Done: 5}
+	require.NoError(t, s.Publish(t.Context(), st(noon)))
+	later := st(noon.Add(time.Second))
+	later.Progress = &status.Progress{Reference: "r:1", Done: 5}
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.runtimeDir))
 	assert.Equal(t, noon, written(s.stateDir), "the disk is spared")
-	later.LastCheck, later.NextCheck, later.Budget = &later.Written, &later.Written, &agent.BudgetStatus{Left: 1}
-	later.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &later.Written}}
+	later.LastCheck, later.NextCheck, later.Budget = &later.Written, &later.Written, &status.BudgetStatus{Left: 1}
+	later.Sources = []status.SourceStatus{{Repository: "r", LastSuccess: &later.Written}}
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.stateDir), "a source is new")
 	polled := later
 	polled.Written = later.Written.Add(time.Second)
 	polled.LastCheck, polled.NextCheck, polled.Budget = &polled.Written, &polled.Written, nil
-	polled.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &polled.Written}}
+	polled.Sources = []status.SourceStatus{{Repository: "r", LastSuccess: &polled.Written}}
 	require.NoError(t, s.Publish(t.Context(), polled))
 	assert.Equal(t, later.Written, written(s.stateDir), "a poll that finds nothing spares it, too")
 	assert.Equal(t, &polled.Written, polled.Sources[0].LastSuccess, "the status is the caller's")
-	polled.Sources = []agent.SourceStatus{{Repository: "r", LastSuccess: &polled.Written, Failures: 1}}
+	polled.Sources = []status.SourceStatus{{Repository: "r", LastSuccess: &polled.Written, Failures: 1}}
 	require.NoError(t, s.Publish(t.Context(), polled))
 	assert.Equal(t, polled.Written, written(s.stateDir), "a failure does not")
 	polled.Written = polled.Written.Add(copyEvery)
@@ -321,11 +323,11 @@ func TestACopyThatFailedIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, statusFile), 0o755))
-	require.ErrorContains(t, s.Publish(t.Context(), status(noon)), "unsafe")
+	require.ErrorContains(t, s.Publish(t.Context(), st(noon)), "unsafe")
 	_, err := readStatus(s.runtimeDir)
 	require.NoError(t, err, "one of them is better than none")
 	require.NoError(t, os.Remove(filepath.Join(s.stateDir, statusFile)))
-	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	require.NoError(t, s.Publish(t.Context(), st(noon)))
 	_, err = readStatus(s.stateDir)
 	require.NoError(t, err)
 }
@@ -335,7 +337,7 @@ func TestAfterABootTheCopyIsRead(t *testing.T) {
 	s, _ := newStore(t)
 	_, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, s.Publish(t.Context(), status(noon)))
+	require.NoError(t, s.Publish(t.Context(), st(noon)))
 	require.NoError(t, os.RemoveAll(s.runtimeDir))
 	got, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.NoError(t, err)
@@ -349,7 +351,7 @@ func TestABadStatusIsNotShown(t *testing.T) {
 		"bad digest": `{"schemaVersion": 1, "images": [{"running": {"tag": "1", "digest": "short"}}]}`,
 	} {
 		s, _ := newStore(t)
-		require.NoError(t, s.Publish(t.Context(), status(noon)))
+		require.NoError(t, s.Publish(t.Context(), st(noon)))
 		require.NoError(t, os.WriteFile(filepath.Join(s.runtimeDir, statusFile), []byte(text), 0o644))
 		got, err := ReadStatus(s.runtimeDir, s.stateDir)
 		require.NoError(t, err, name)
@@ -368,7 +370,7 @@ func TestABadStatusIsNotShown(t *testing.T) {
 // FuzzRecord: what is in the file is refused as unusable, or it is a record
 // whose digests can be used and which is loaded again as it is saved.
 func FuzzRecord(f *testing.F) {
-	good, err := json.Marshal(record())
+	good, err := json.Marshal(rec())
 	require.NoError(f, err)
 	for _, seed := range []string{string(good), "", "{}", `{"version":2}`, `{"version":1,"wrote":{"a":"sha256:1"}}`, `{"Version":1,"since":"x"}`} {
 		f.Add([]byte(seed))

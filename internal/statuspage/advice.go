@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -14,7 +14,7 @@ import (
 // not whole.
 func (p *page) reason() (text string, whole bool) {
 	s := p.s
-	held, awaits := holdBacks(s), s.Is(agent.KindAwait)
+	held, awaits := holdBacks(s), s.Is(status.KindAwait)
 	switch {
 	case len(held) == 0 && awaits:
 		return "something newer is there, and is only waited for, see below", false
@@ -22,7 +22,7 @@ func (p *page) reason() (text string, whole bool) {
 		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")", false
 	case len(held) > 1:
 		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below", false
-	case s.Is(agent.KindSource):
+	case s.Is(status.KindSource):
 		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
 			terminal.Plural(len(s.Reasons), "repository")), false
 	default:
@@ -36,25 +36,25 @@ func (p *page) advice() string {
 	switch {
 	case p.away:
 		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
-	case s.State == agent.StateApplying && s.Is(agent.KindDown):
+	case s.State == status.StateApplying && s.Is(status.KindDown):
 		return "wait: kubelet starts what is new, which may take a pull; else journalctl -u kubelet"
-	case s.State == agent.StateFailed && s.Is(agent.KindDown):
+	case s.State == status.StateFailed && s.Is(status.KindDown):
 		return "kubelet tries again by itself; crictl ps -a and crictl logs, or journalctl -u kubelet, say what is wrong"
-	case s.State == agent.StateApplying:
+	case s.State == status.StateApplying:
 		return "wait: it ends by itself, with a proof or with a rollback"
-	case s.State == agent.StateFailed:
+	case s.State == status.StateFailed:
 		return failedAdvice(s)
-	case s.State == agent.StateHeld:
+	case s.State == status.StateHeld:
 		return p.heldAdvice()
-	case s.State == agent.StateStale:
+	case s.State == status.StateStale:
 		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
-	case s.State == agent.StateStaged:
+	case s.State == status.StateStaged:
 		return "image-update-agent apply, when the pods may restart for some seconds"
-	case s.Is(agent.KindStarting):
+	case s.Is(status.KindStarting):
 		return "wait a moment: the node is being looked at"
-	case s.State == agent.StateUnchecked && s.NextCheck == nil:
+	case s.State == status.StateUnchecked && s.NextCheck == nil:
 		return "image-update-agent check: polling is off, so nothing is asked before"
-	case s.State == agent.StateUnchecked:
+	case s.State == status.StateUnchecked:
 		return "wait for the first poll, at " + p.Next(*s.NextCheck) + "; or now: image-update-agent check"
 	default:
 		return "nothing"
@@ -63,14 +63,14 @@ func (p *page) advice() string {
 
 // failedAdvice is for a node where something did not work. Only where all of it was
 // rolled back there is no hurry.
-func failedAdvice(s agent.Status) string {
+func failedAdvice(s status.Status) string {
 	var back []string
 	for _, r := range s.Reasons {
 		switch r.Kind {
-		case agent.KindNotUp:
+		case status.KindNotUp:
 			return "the pod may be down: crictl ps -a, and crictl logs; when the cause is gone, " +
 				"image-update-agent apply --retry " + r.PodManifest
-		case agent.KindRolledBack:
+		case status.KindRolledBack:
 			back = append(back, r.PodManifest)
 		default:
 		}
@@ -85,7 +85,7 @@ func failedAdvice(s agent.Status) string {
 func (p *page) heldAdvice() string {
 	switch held := holdBacks(p.s); len(held) {
 	case 0:
-		if p.s.Is(agent.KindAwait) {
+		if p.s.Is(status.KindAwait) {
 			return "see the remedy of what is waited for, below"
 		}
 		// The apply itself was held.

@@ -13,6 +13,11 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -26,61 +31,63 @@ type velumNode struct {
 func newVelumNode(t *testing.T) *velumNode {
 	t.Helper()
 	r := &velumNode{World: agenttest.NewWorld(), t: t}
-	r.Policy.Rule = func(string) agent.Rule { return agent.Rule{Updates: tags.Revision} }
+	r.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	r.Registry.Release(caasp+"velum", "4.0.0", 1, "1.1")
 	r.Node.PutTemplate("velum.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: velum\nspec:\n"+
 		"  containers:\n  - name: velum\n    image: "+caasp+"velum:__TAG__\n"))
 	r.agent = r.Agent()
-	require.Equal(t, agent.StateCurrent, r.cycle().State)
+	require.Equal(t, status.StateCurrent, r.cycle().State)
 	return r
 }
 
-func (r *velumNode) cycle() agent.Status {
+func (r *velumNode) cycle() status.Status {
 	r.t.Helper()
-	s, err := r.agent.Cycle(r.t.Context(), agent.PollAll)
+	s, err := r.agent.Cycle(r.t.Context(), source.PollAll)
 	require.NoError(r.t, err)
 	return s
 }
 
 // offer publishes a revision.
-func (r *velumNode) offer() agent.Release {
+func (r *velumNode) offer() release.Release {
 	return r.Registry.Release(caasp+"velum", "4.0.0", 2, "1.2")
 }
 
 type unsigned struct{}
 
-func (unsigned) Verify(context.Context, agent.Release) (string, error) { return "", agent.ErrUnsigned }
-func (unsigned) Keys(context.Context) ([]string, error)                { return []string{"k"}, nil }
+func (unsigned) Verify(context.Context, release.Release) (string, error) {
+	return "", release.ErrUnsigned
+}
+func (unsigned) Keys(context.Context) ([]string, error) { return []string{"k"}, nil }
 
 // Pages of what an agent has found, not of what a test has written: both have to mean the same by a kind.
 func TestPagesOfAnAgent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		status func(r *velumNode) agent.Status
+		status func(r *velumNode) status.Status
 		want   []string
 	}{
 		"offered": {
-			func(r *velumNode) agent.Status { r.offer(); return r.cycle() },
+			func(r *velumNode) status.Status { r.offer(); return r.cycle() },
 			[]string{"What to do:  image-update-agent apply, when"},
 		},
 		"held": {
-			func(r *velumNode) agent.Status {
+			func(r *velumNode) status.Status {
 				r.offer()
 				r.cycle()
-				_, s, err := r.agent.Hold(r.t.Context(), nil, true, agent.PersonHold{})
+				_, s, err := r.agent.Hold(r.t.Context(), nil, true, record.PersonHold{})
 				require.NoError(r.t, err)
 				return s
 			},
 			[]string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent unhold --all\n"},
 		},
 		"busy": {
-			func(r *velumNode) agent.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
+			func(r *velumNode) status.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
 			[]string{"busy: the grain update_in_progress is true (velum.yaml)\n", "salt-call --local grains.delkey update_in_progress\n"},
 		},
 		"registry away": {
-			func(r *velumNode) agent.Status {
-				r.Registry.Down(&agent.SourceError{
-					Repository: caasp + "velum", Host: "m1:5000", Cause: agent.CauseRefused, Err: errors.New("connection refused"),
+			func(r *velumNode) status.Status {
+				r.Registry.Down(&release.SourceError{
+					Repository: caasp + "velum", Host: "m1:5000", Cause: release.CauseRefused, Err: errors.New("connection refused"),
 				})
 				return r.cycle()
 			},
@@ -90,9 +97,9 @@ func TestPagesOfAnAgent(t *testing.T) {
 			},
 		},
 		"not signed": {
-			func(r *velumNode) agent.Status {
-				r.Policy.Rule = func(string) agent.Rule {
-					return agent.Rule{Updates: tags.Revision, Signatures: agent.SignaturesRequire}
+			func(r *velumNode) status.Status {
+				r.Policy.Rule = func(string) policy.Rule {
+					return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire}
 				}
 				r.Verifier = unsigned{}
 				r.agent = r.Agent()
@@ -102,7 +109,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 			[]string{"something newer is there, and is only waited for", "Waited for:\n  signature: velum 4.0.0-rev2-build1.2: not signed"},
 		},
 		"rolled back": {
-			func(r *velumNode) agent.Status {
+			func(r *velumNode) status.Status {
 				r.Node.Crash(r.offer().Digest, true)
 				r.cycle()
 				_, s, err := r.agent.Apply(r.t.Context(), nil, false)

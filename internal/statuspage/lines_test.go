@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // lineOf are the lines of a status for people that begin so.
-func lineOf(t *testing.T, s agent.Status, begin string) []string {
+func lineOf(t *testing.T, s status.Status, begin string) []string {
 	t.Helper()
 	var found []string
 	for line := range strings.Lines(pageOf(t, s, 0, time.Unix(0, 0), false)) {
@@ -27,7 +27,7 @@ func lineOf(t *testing.T, s agent.Status, begin string) []string {
 
 func TestStatusSaysWhoAnswered(t *testing.T) {
 	t.Parallel()
-	s := agent.Status{Images: []agent.ImageStatus{
+	s := status.Status{Images: []status.ImageStatus{
 		{Image: "a", Host: "m1:5000", Mirror: true},
 		{Image: "a", Host: "m1:5000", Mirror: true, Container: "second"},
 		{Image: "b", Host: "m1:5000", Mirror: true},
@@ -35,7 +35,7 @@ func TestStatusSaysWhoAnswered(t *testing.T) {
 		{Image: "d"},
 	}}
 	assert.Equal(t, []string{"mirror m1:5000 (2 images), upstream registry.suse.com (1 image)"}, lineOf(t, s, "Answered by:"))
-	assert.Empty(t, lineOf(t, agent.Status{Images: []agent.ImageStatus{{Image: "d"}}}, "Answered by:"))
+	assert.Empty(t, lineOf(t, status.Status{Images: []status.ImageStatus{{Image: "d"}}}, "Answered by:"))
 }
 
 // budgets are what is left of 100 requests, and whether a person is told.
@@ -44,17 +44,17 @@ var budgets = map[int]bool{100: false, 10: false, 9: true, 0: true}
 func TestStatusShowsABudgetThatIsNearlySpent(t *testing.T) {
 	t.Parallel()
 	for left, told := range budgets {
-		got := lineOf(t, agent.Status{Budget: &agent.BudgetStatus{PerHour: 100, Left: left}}, "Requests:")
+		got := lineOf(t, status.Status{Budget: &status.BudgetStatus{PerHour: 100, Left: left}}, "Requests:")
 		assert.Equal(t, told, len(got) == 1, "%d left: %v", left, got)
 	}
-	s := agent.Status{Budget: &agent.BudgetStatus{PerHour: 3600, Left: 12}}
+	s := status.Status{Budget: &status.BudgetStatus{PerHour: 3600, Left: 12}}
 	assert.Equal(t, []string{"12 of 3600 left in this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
 }
 
 func TestStatusHasEachNoteOnce(t *testing.T) {
 	t.Parallel()
 	both := []string{"x is newer by name than y", "its label says\x07 z"}
-	s := agent.Status{Images: []agent.ImageStatus{
+	s := status.Status{Images: []status.ImageStatus{
 		{PodManifest: "a.yaml", Notes: both, Error: "away"},
 		{PodManifest: "a.yaml", Container: "second", Notes: both[:1]},
 		{PodManifest: "b.yaml", Notes: both[:1]},
@@ -82,8 +82,8 @@ func TestEveryPageHasItsTimesInOneZone(t *testing.T) {
 		assertOneZone(t, pageOf(t, s, 0, noon.In(kolkata()), false), name)
 	}
 	s := pages()["held"]
-	s.PodManifests[1].Holds[0] = agent.Hold{Name: agent.HoldRefused, Reason: "x"}
-	s.Reasons[1].Hold = agent.HoldRefused
+	s.PodManifests[1].Holds[0] = status.Hold{Name: status.HoldRefused, Reason: "x"}
+	s.Reasons[1].Hold = status.HoldRefused
 	s.Images[1].Notes = []string{"staging begins at 2026-11-21T13:00:00Z"}
 	s.Images[1].Error = "x509: certificate has expired: current time 2026-11-21T11:00:00Z is after 2026-11-20T23:59:59Z"
 	text := pageOf(t, s, 0, noon.In(kolkata()), false)

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"path"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // once calls f for each image of a status; containers of one pod often have the same.
-func once(s agent.Status, f func(i agent.ImageStatus)) {
+func once(s status.Status, f func(i status.ImageStatus)) {
 	seen := map[string]bool{}
 	for _, i := range s.Images {
 		key := i.PodManifest + " " + i.Image + " " + i.Follow + fmt.Sprint(i.Refused, i.NotAllowed)
@@ -22,13 +23,13 @@ func once(s agent.Status, f func(i agent.ImageStatus)) {
 }
 
 // remedyForWaiting is what ends the wait for something newer, by its rule.
-func remedyForWaiting(no agent.Refusal) string {
+func remedyForWaiting(no policy.Refusal) string {
 	switch no.Rule {
-	case agent.RuleSignature:
+	case policy.RuleSignature:
 		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check looks at once"
-	case agent.RuleOlder:
+	case policy.RuleOlder:
 		return "none is needed where the release was withdrawn; " + no.Key + " follows the tag"
-	case agent.RulePublishing:
+	case policy.RulePublishing:
 		return "wait: its floating tag follows, or it was withdrawn"
 	}
 	return ""
@@ -37,7 +38,7 @@ func remedyForWaiting(no agent.Refusal) string {
 // waitedFor lists what is newer and is not offered yet.
 func (p *page) waitedFor() {
 	begin := p.Section("Waited for:")
-	once(p.s, func(i agent.ImageStatus) {
+	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.Refused {
 			if no.Holds {
 				begin()
@@ -52,7 +53,7 @@ func (p *page) waitedFor() {
 // only watched for rebuilds, with what would change it.
 func (p *page) notAllowed() {
 	begin := p.Section("Newer, not allowed:")
-	once(p.s, func(i agent.ImageStatus) {
+	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.NotAllowed {
 			begin()
 			p.Item("  "+path.Base(i.Image)+" "+no.Tag+": ", no.Rule+": "+no.Reason)
@@ -60,7 +61,7 @@ func (p *page) notAllowed() {
 		}
 	})
 	begin = p.Section("Rebuilds only:")
-	once(p.s, func(i agent.ImageStatus) {
+	once(p.s, func(i status.ImageStatus) {
 		if i.RebuildsOnly != nil {
 			begin()
 			p.Item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag is not understood, so nothing is newer than it")
@@ -70,20 +71,20 @@ func (p *page) notAllowed() {
 }
 
 // allowing is what to write under the image's `match`.
-func allowing(no agent.Refusal) string {
+func allowing(no policy.Refusal) string {
 	switch no.Rule {
-	case agent.RuleDeny:
+	case policy.RuleDeny:
 		return "take the pattern out of its `deny`"
-	case agent.RuleKubeadm:
+	case policy.RuleKubeadm:
 		return "kubeadm upgrade; or add " + no.Tag + " to its `allow`"
-	case agent.RuleAllow:
+	case policy.RuleAllow:
 		return "add " + no.Tag + " to its `allow`"
 	default:
 		return no.Key
 	}
 }
 
-func understood(r agent.RebuildsOnly) string {
+func understood(r status.RebuildsOnly) string {
 	switch {
 	case r.Dialect != "":
 		return "dialect: " + r.Dialect

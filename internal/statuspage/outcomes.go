@@ -10,18 +10,18 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // Outcome is one of the list that `apply` and `rollback` print.
 type Outcome struct {
-	agent.Outcome
+	status.Outcome
 	Diff string `json:"diff"` // with --diff
 }
 
 // Outcomes adds the differences, by pod manifest.
-func Outcomes(out []agent.Outcome, diffs map[string]string) []Outcome {
+func Outcomes(out []status.Outcome, diffs map[string]string) []Outcome {
 	views := make([]Outcome, 0, len(out))
 	for _, o := range out {
 		views = append(views, Outcome{o, diffs[o.PodManifest]})
@@ -34,7 +34,7 @@ func Outcomes(out []agent.Outcome, diffs map[string]string) []Outcome {
 func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, o := range out {
-		if o.Result != agent.ResultNothing {
+		if o.Result != status.ResultNothing {
 			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, cmp.Or(o.Change, "-"), o.Result)
 			if o.Reason != "" {
 				line += "\t" + terminal.OneLine(terminal.InZone(o.Reason, zone))
@@ -42,18 +42,20 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 			fmt.Fprintln(table, line)
 		}
 	}
-	if Worst(out) == agent.ResultNothing {
+	if Worst(out) == status.ResultNothing {
 		fmt.Fprintln(table, none)
 	}
 	return table.Flush()
 }
 
 // Worst is the result of all: a failure, a hold, then success; nothing only where there was nothing at all.
-func Worst(out []Outcome) agent.Result {
-	for _, result := range []agent.Result{agent.ResultFailed, agent.ResultHeld, agent.ResultApplied, agent.ResultBack} {
+func Worst(out []Outcome) status.Result {
+	for _, result := range []status.Result{
+		status.ResultFailed, status.ResultHeld, status.ResultApplied, status.ResultBack,
+	} {
 		if slices.ContainsFunc(out, func(o Outcome) bool { return o.Result == result }) {
 			return result
 		}
 	}
-	return agent.ResultNothing
+	return status.ResultNothing
 }

@@ -11,7 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -24,38 +26,38 @@ type PlanView struct {
 
 // PodView is a pod manifest of a plan.
 type PodView struct {
-	PodManifest string          `json:"podManifest"`
-	Change      string          `json:"change"`
-	Ready       bool            `json:"ready"`
-	Edits       []agent.Edit    `json:"edits"` // what an apply changes
-	Images      []ImageView     `json:"images"`
-	Left        []agent.Left    `json:"left"`
-	Holds       []agent.Hold    `json:"holds"`
-	Error       string          `json:"error"`
-	ErrorKind   agent.ErrorKind `json:"errorKind"`
-	Diff        string          `json:"diff"` // with --diff
+	PodManifest string           `json:"podManifest"`
+	Change      string           `json:"change"`
+	Ready       bool             `json:"ready"`
+	Edits       []status.Edit    `json:"edits"` // what an apply changes
+	Images      []ImageView      `json:"images"`
+	Left        []status.Left    `json:"left"`
+	Holds       []status.Hold    `json:"holds"`
+	Error       string           `json:"error"`
+	ErrorKind   status.ErrorKind `json:"errorKind"`
+	Diff        string           `json:"diff"` // with --diff
 
-	standing agent.Standing
+	standing plan.Standing
 }
 
 // ImageView is an image of a plan.
 type ImageView struct {
-	Image     string          `json:"image"`
-	Host      string          `json:"host"` // that answered
-	Mirror    bool            `json:"mirror"`
-	From      string          `json:"from"`
-	To        string          `json:"to"`
-	Digest    string          `json:"digest"`
-	Change    string          `json:"change"`
-	Staged    bool            `json:"staged"`
-	Refused   []agent.Refusal `json:"refused"`
-	Notes     []string        `json:"notes"`
-	Error     string          `json:"error"`
-	ErrorKind agent.ErrorKind `json:"errorKind"`
+	Image     string           `json:"image"`
+	Host      string           `json:"host"` // that answered
+	Mirror    bool             `json:"mirror"`
+	From      string           `json:"from"`
+	To        string           `json:"to"`
+	Digest    string           `json:"digest"`
+	Change    string           `json:"change"`
+	Staged    bool             `json:"staged"`
+	Refused   []policy.Refusal `json:"refused"`
+	Notes     []string         `json:"notes"`
+	Error     string           `json:"error"`
+	ErrorKind status.ErrorKind `json:"errorKind"`
 }
 
 // ViewOf is what a plan shows.
-func ViewOf(p agent.Plan) PlanView {
+func ViewOf(p plan.Plan) PlanView {
 	v := PlanView{Steps: []string{}, Pods: []PodView{}, Images: []ImageView{}}
 	for _, s := range p.Steps {
 		v.Steps = append(v.Steps, s.String())
@@ -63,9 +65,9 @@ func ViewOf(p agent.Plan) PlanView {
 	for _, pod := range p.Pods {
 		pv := PodView{
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []ImageView{},
-			Edits: append([]agent.Edit{}, pod.Edits...), standing: pod.Standing(),
-			Left: append([]agent.Left{}, pod.Left...), Error: text(pod.Err), ErrorKind: agent.ErrorKindOf(pod.Err),
-			Holds: slices.Concat([]agent.Hold{}, pod.Holds, pod.Waits),
+			Edits: append([]status.Edit{}, pod.Edits...), standing: pod.Standing(),
+			Left: append([]status.Left{}, pod.Left...), Error: text(pod.Err), ErrorKind: status.ErrorKindOf(pod.Err),
+			Holds: slices.Concat([]status.Hold{}, pod.Holds, pod.Waits),
 		}
 		for _, i := range pod.Images {
 			if i.Want.Ask.Repository != "" {
@@ -80,12 +82,12 @@ func ViewOf(p agent.Plan) PlanView {
 	return v
 }
 
-func imageViewOf(repository string, i agent.ImagePlan) ImageView {
+func imageViewOf(repository string, i plan.ImagePlan) ImageView {
 	return ImageView{
 		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
 		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
-		Refused: append([]agent.Refusal{}, i.Offer.Refused...),
-		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err), ErrorKind: agent.ErrorKindOf(i.Offer.Err),
+		Refused: append([]policy.Refusal{}, i.Offer.Refused...),
+		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err), ErrorKind: status.ErrorKindOf(i.Offer.Err),
 	}
 }
 
@@ -147,8 +149,8 @@ func (v PlanView) writeSteps(w io.Writer) {
 func (v PlanView) obstructed() bool {
 	failed := func(i ImageView) bool { return i.Error != "" }
 	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p PodView) bool {
-		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == agent.ResultHeld ||
-			slices.ContainsFunc(p.Holds, func(h agent.Hold) bool { return h.Name != agent.HoldUnmanaged })
+		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == status.ResultHeld ||
+			slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name != status.HoldUnmanaged })
 	})
 }
 
@@ -162,7 +164,7 @@ func (p PodView) write(w io.Writer) {
 		i.write(w)
 	}
 	for _, e := range p.Edits {
-		if e.Field == agent.EditPullPolicy { // the images stand above
+		if e.Field == status.EditPullPolicy { // the images stand above
 			fmt.Fprintf(w, "  changes\t%s\n", editText(e))
 		}
 	}

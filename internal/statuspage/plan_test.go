@@ -14,43 +14,48 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 const caasp = "registry.suse.com/caasp/v4/"
 
 // planned is a plan with an offer, refusals, notes and an image of the
 // configuration.
-func planned() agent.Plan {
-	release := func(name, tag string) agent.Release {
-		return agent.Release{Repository: caasp + name, Tag: tag, Long: tag + "-build1.1", Digest: digest.FromString(name + tag)}
+func planned() plan.Plan {
+	rel := func(name, tag string) release.Release {
+		return release.Release{Repository: caasp + name, Tag: tag, Long: tag + "-build1.1", Digest: digest.FromString(name + tag)}
 	}
-	ask := func(name, tag string) agent.Want {
-		return agent.Want{Ask: agent.Question{Repository: caasp + name, Tag: tag}}
+	ask := func(name, tag string) follow.Want {
+		return follow.Want{Ask: release.Question{Repository: caasp + name, Tag: tag}}
 	}
-	return agent.Plan{
-		Pods: []agent.PodPlan{
-			{File: "velum.yaml", Change: "revision", Images: []agent.ImagePlan{
+	return plan.Plan{
+		Pods: []plan.PodPlan{
+			{File: "velum.yaml", Change: "revision", Images: []plan.ImagePlan{
 				{
-					Want: ask("velum", "4.0.0-rev1"), Target: release("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
-					Change: "revision", Offer: agent.Offer{
-						Host: "m1:5000", Mirror: true, Refused: []agent.Refusal{
-							{Tag: "4.1.0-rev1", Rule: agent.RuleUpdates, Reason: "minor is more than revision"},
-							{Tag: "4.0.0-rev3-build1.1", Rule: agent.RuleDeny, Reason: "matches *-rev3*"},
+					Want: ask("velum", "4.0.0-rev1"), Target: rel("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
+					Change: "revision", Offer: source.Offer{
+						Host: "m1:5000", Mirror: true, Refused: []policy.Refusal{
+							{Tag: "4.1.0-rev1", Rule: policy.RuleUpdates, Reason: "minor is more than revision"},
+							{Tag: "4.0.0-rev3-build1.1", Rule: policy.RuleDeny, Reason: "matches *-rev3*"},
 						},
 					},
 				},
 				{},
 			}},
-			{File: "etcd.yaml", Images: []agent.ImagePlan{{
-				Want: ask("etcd", "3.4"), Target: release("etcd", "3.4"), Staged: true,
-				Offer: agent.Offer{Host: "registry.suse.com", Notes: []string{"its label says \x1b[2J"}, Err: errors.New("remembered")},
+			{File: "etcd.yaml", Images: []plan.ImagePlan{{
+				Want: ask("etcd", "3.4"), Target: rel("etcd", "3.4"), Staged: true,
+				Offer: source.Offer{Host: "registry.suse.com", Notes: []string{"its label says \x1b[2J"}, Err: errors.New("remembered")},
 			}}},
 		},
-		Tracked: []agent.ImagePlan{{
-			Offer: agent.Offer{Question: agent.Question{Repository: caasp + "pause"}}, Target: release("pause", "3.2"),
+		Tracked: []plan.ImagePlan{{
+			Offer: source.Offer{Question: release.Question{Repository: caasp + "pause"}}, Target: rel("pause", "3.2"),
 		}},
-		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
+		Steps: []plan.Step{{Do: plan.StepKeep, File: "velum.yaml"}},
 	}
 }
 
@@ -77,24 +82,24 @@ func TestPlanForPeople(t *testing.T) {
 }
 
 // lastLines are what a plan ends with, by what it knows.
-var lastLines = map[string]agent.Plan{
-	"\nNo steps: the node is as it should be.\n": {Pods: []agent.PodPlan{{File: "etcd.yaml", Holds: []agent.Hold{
-		{Name: agent.HoldUnmanaged, Reason: "not listed"},
+var lastLines = map[string]plan.Plan{
+	"\nNo steps: the node is as it should be.\n": {Pods: []plan.PodPlan{{File: "etcd.yaml", Holds: []status.Hold{
+		{Name: status.HoldUnmanaged, Reason: "not listed"},
 	}}}},
-	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{
-		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "not listed"}},
+	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{{
+		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []status.Hold{{Name: status.HoldUnmanaged, Reason: "not listed"}},
 	}}},
-	"\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{{File: "velum.yaml", Holds: []agent.Hold{
-		{Name: agent.HoldWithheld, Reason: "not asked yet"},
+	"\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{{File: "velum.yaml", Holds: []status.Hold{
+		{Name: status.HoldWithheld, Reason: "not asked yet"},
 	}}}},
-	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []agent.PodPlan{
+	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []plan.PodPlan{
 		{File: "etcd.yaml", Change: "rebuild", Ready: true}, {File: "velum.yaml", Change: "revision", Ready: true},
 	}},
 	"\nSteps:\n  1. keep velum.yaml\nWaiting for `image-update-agent apply`: velum.yaml\n": {
-		Pods:  []agent.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
-		Steps: []agent.Step{{Do: agent.StepKeep, File: "velum.yaml"}},
+		Pods:  []plan.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
+		Steps: []plan.Step{{Do: plan.StepKeep, File: "velum.yaml"}},
 	},
-	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []agent.PodPlan{
+	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{
 		{File: "velum.yaml", Err: errors.New("line 7")},
 	}},
 }
@@ -128,7 +133,7 @@ func TestPlanForPrograms(t *testing.T) {
 	assert.Equal(t, []any{}, etcd[0]["refused"], "none is an empty list")
 	require.Len(t, got.Images, 1)
 	assert.Equal(t, caasp+"pause", got.Images[0]["image"])
-	none, err := json.Marshal(ViewOf(agent.Plan{}))
+	none, err := json.Marshal(ViewOf(plan.Plan{}))
 	require.NoError(t, err)
 	assert.Contains(t, string(none), `"images":[]`)
 }

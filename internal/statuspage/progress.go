@@ -9,7 +9,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -20,7 +20,7 @@ type Progress struct {
 	w          *outside.Writer
 	isTerminal bool
 	shown      bool
-	pulls      []agent.Progress  // under way
+	pulls      []status.Progress // under way
 	said       map[string]string // the last phase, by reference
 }
 
@@ -33,7 +33,7 @@ func NewProgress(w io.Writer) *Progress {
 }
 
 // Show takes an event.
-func (p *Progress) Show(e agent.Progress) {
+func (p *Progress) Show(e status.Progress) {
 	if len(e.Edits) > 0 { // said for good, and once
 		if text := editsLine(e.Edits); p.said[e.Reference] != text {
 			p.End()
@@ -42,7 +42,7 @@ func (p *Progress) Show(e agent.Progress) {
 		}
 		return
 	}
-	p.pulls = agent.Pulling(p.pulls, e)
+	p.pulls = status.Pulling(p.pulls, e)
 	if p.isTerminal {
 		line := progressLine(e)
 		if len(p.pulls) > 1 {
@@ -67,7 +67,7 @@ func (p *Progress) End() {
 }
 
 // editsLine is what changes of a pod manifest.
-func editsLine(edits []agent.Edit) string {
+func editsLine(edits []status.Edit) string {
 	var out []string
 	for _, e := range edits {
 		out = append(out, editText(e))
@@ -75,15 +75,15 @@ func editsLine(edits []agent.Edit) string {
 	return strings.Join(out, "; ")
 }
 
-func editText(e agent.Edit) string {
+func editText(e status.Edit) string {
 	text := fmt.Sprintf("%s %s -> %s", e.Container, cmp.Or(e.From, "-"), e.To)
-	if e.Field == agent.EditPullPolicy {
+	if e.Field == status.EditPullPolicy {
 		text = fmt.Sprintf("pull policy of %s %s -> %s", e.Container, cmp.Or(e.From, "not written"), e.To)
 	}
 	return terminal.OneLine(text)
 }
 
-func progressLine(e agent.Progress) string {
+func progressLine(e status.Progress) string {
 	line := fmt.Sprintf("%-11s %s", e.Phase, e.Reference)
 	if e.Total <= 0 {
 		return line
@@ -93,7 +93,7 @@ func progressLine(e agent.Progress) string {
 
 // pullsLine is several pulls in one line: what is missing of all of them, and
 // how far each is, by the last part of its name.
-func pullsLine(pulls []agent.Progress) string {
+func pullsLine(pulls []status.Progress) string {
 	var done, total int64
 	var each []string
 	for _, e := range pulls {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-var twoPulls = []agent.Progress{
+var twoPulls = []status.Progress{
 	{Reference: "r/velum:1-rev1-build1.1", Phase: "resolving"},
 	{Reference: "r/db@sha256:abc", Phase: "downloading", Done: 1e6, Total: 4e6},
 	{Reference: "r/velum:1-rev1-build1.1", Phase: "downloading", Done: 2e6, Total: 2e6},

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -26,13 +26,13 @@ func labelled(text string) string { return text + margin[len(text):] }
 type page struct {
 	*terminal.Page
 
-	s    agent.Status
+	s    status.Status
 	away bool // no daemon answers: the status is the last that one has written
 }
 
 // Status writes what the node is, since when, why, what to do, then image by image, and what stands in the way, each
 // once and with what ends it. away: no daemon answers.
-func Status(to *terminal.Page, s agent.Status, away bool) error {
+func Status(to *terminal.Page, s status.Status, away bool) error {
 	p := &page{to, s, away}
 	p.head()
 	p.images()
@@ -86,11 +86,11 @@ func (p *page) head() {
 	}
 }
 
-func colourOf(s agent.State) terminal.Colour {
+func colourOf(s status.State) terminal.Colour {
 	switch s {
-	case agent.StateFailed:
+	case status.StateFailed:
 		return terminal.Red
-	case agent.StateCurrent:
+	case status.StateCurrent:
 		return terminal.Green
 	default:
 		return terminal.Yellow
@@ -101,7 +101,7 @@ func (p *page) nextCheck() string {
 	switch {
 	case p.away:
 		return "not without the daemon"
-	case p.s.Is(agent.KindStarting):
+	case p.s.Is(status.KindStarting):
 		return "not known yet"
 	case p.s.NextCheck == nil:
 		return "polling is off"
@@ -112,7 +112,7 @@ func (p *page) nextCheck() string {
 
 // hostsOf counts the images for which each host answered, in the order of their
 // names.
-func hostsOf(images []agent.ImageStatus) string {
+func hostsOf(images []status.ImageStatus) string {
 	answers := map[string]map[string]bool{}
 	for _, i := range images {
 		if i.Host == "" {
@@ -143,7 +143,7 @@ func hostName(host string, mirror bool) string {
 func (p *page) images() {
 	switch {
 	case len(p.s.Images) > 0:
-	case p.s.State == agent.StateFailed, p.s.Is(agent.KindStarting):
+	case p.s.State == status.StateFailed, p.s.Is(status.KindStarting):
 		return // nobody has seen them
 	default:
 		p.Line("\nNo pod manifest uses an image that can be followed.")
@@ -167,7 +167,7 @@ func (p *page) images() {
 }
 
 // fileOf is the pod manifest of an image; one beside them is of the configuration.
-func fileOf(i agent.ImageStatus) string { return cmp.Or(i.PodManifest, "(configuration)") }
+func fileOf(i status.ImageStatus) string { return cmp.Or(i.PodManifest, "(configuration)") }
 
 // stacked has what runs and what is offered one below the other.
 func (p *page) stacked(rows [][]string) {
@@ -185,7 +185,7 @@ func (p *page) stacked(rows [][]string) {
 
 // imageName is the container's name, and the image's, as `apply` and `hold` take
 // it, where that is another.
-func imageName(i agent.ImageStatus) string {
+func imageName(i status.ImageStatus) string {
 	image := path.Base(i.Image)
 	if i.Container == "" || i.Container == image {
 		return image
@@ -193,7 +193,7 @@ func imageName(i agent.ImageStatus) string {
 	return i.Container + " (" + image + ")"
 }
 
-func runs(i agent.ImageStatus) string {
+func runs(i status.ImageStatus) string {
 	switch {
 	case i.Running == nil && i.PodManifest != "":
 		return "nothing (follows " + cmp.Or(i.Follow, "-") + ")"
@@ -205,7 +205,7 @@ func runs(i agent.ImageStatus) string {
 }
 
 // name is a digest's tag, else its first digits; the full one is in the JSON.
-func name(n *agent.Named) string {
+func name(n *status.Named) string {
 	switch {
 	case n == nil:
 		return "-"
@@ -216,7 +216,7 @@ func name(n *agent.Named) string {
 	}
 }
 
-func changeText(i agent.ImageStatus) string {
+func changeText(i status.ImageStatus) string {
 	change := cmp.Or(i.Change, "-")
 	if i.Offered != nil && !i.Staged {
 		change += " (not staged)"

@@ -18,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -25,7 +28,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
 // pageOf is the status for people on a terminal of that many columns; 0: on none.
-func pageOf(t *testing.T, s agent.Status, width int, now time.Time, away bool) string {
+func pageOf(t *testing.T, s status.Status, width int, now time.Time, away bool) string {
 	t.Helper()
 	var out bytes.Buffer
 	p := terminal.NewPage(&out, now)
@@ -40,16 +43,16 @@ var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.FixedZone("CET",
 func before(d time.Duration) *time.Time { at := noon.Add(-d); return &at }
 
 // node is one whose pods run well, with an offer for velum; edit makes it another.
-func node(state agent.State, reason string, edit func(*agent.Status)) agent.Status {
-	named := func(tag string) *agent.Named { return &agent.Named{Tag: tag, Digest: digest.FromString(tag)} }
-	s := agent.Status{
+func node(state status.State, reason string, edit func(*status.Status)) status.Status {
+	named := func(tag string) *status.Named { return &status.Named{Tag: tag, Digest: digest.FromString(tag)} }
+	s := status.Status{
 		State: state, Reason: reason, Since: noon.Add(-3 * time.Hour), Written: noon.Add(-time.Minute),
 		LastCheck: before(3 * time.Hour), NextCheck: before(-9 * time.Hour),
-		Sources: []agent.SourceStatus{
+		Sources: []status.SourceStatus{
 			{Repository: caasp + "velum", Host: "m1.example.com:5000", Mirror: true, LastSuccess: before(3 * time.Hour)},
 			{Repository: caasp + "etcd", Host: "m1.example.com:5000", Mirror: true, LastSuccess: before(3 * time.Hour)},
 		},
-		Images: []agent.ImageStatus{
+		Images: []status.ImageStatus{
 			{
 				Image: caasp + "etcd", Container: "etcd", PodManifest: "etcd.yaml", Follow: "3.4.3-rev2", Host: "m1.example.com:5000",
 				Mirror: true, Running: named("3.4.3-rev2-build1.7"),
@@ -65,7 +68,7 @@ func node(state agent.State, reason string, edit func(*agent.Status)) agent.Stat
 				Offered: named("4.0.0-rev2-build2.1"), Change: "revision", Staged: true, Size: 120e6,
 			},
 		},
-		PodManifests: []agent.PodStatus{
+		PodManifests: []status.PodStatus{
 			{PodManifest: "etcd.yaml", Pod: "etcd"}, {PodManifest: "velum.yaml", Pod: "velum", Change: "revision", Waiting: true},
 		},
 	}
@@ -75,7 +78,7 @@ func node(state agent.State, reason string, edit func(*agent.Status)) agent.Stat
 	return s
 }
 
-func nothingOffered(s *agent.Status) {
+func nothingOffered(s *status.Status) {
 	for n := range s.Images {
 		s.Images[n].Offered, s.Images[n].Change, s.Images[n].Staged = nil, "", false
 	}
@@ -83,7 +86,7 @@ func nothingOffered(s *agent.Status) {
 }
 
 // neverAsked makes it a node where the agent was installed just now, and polling is off.
-func neverAsked(s *agent.Status) {
+func neverAsked(s *status.Status) {
 	nothingOffered(s)
 	s.LastCheck, s.NextCheck, s.Sources = nil, nil, nil
 	for n := range s.Images {
@@ -92,7 +95,7 @@ func neverAsked(s *agent.Status) {
 }
 
 // pages are nodes that a tired admin looks at.
-func pages() map[string]agent.Status {
+func pages() map[string]status.Status {
 	const unlisted = "etcd.yaml has no template and is not listed under manage"
 	const window = "the next maintenance window opens at 2026-11-22T01:00:00Z"
 	year := time.Date(2027, time.January, 7, 0, 0, 0, 0, time.UTC)
@@ -100,157 +103,157 @@ func pages() map[string]agent.Status {
 		"203.0.113.5:443: connect: connection refused)"
 	const slow = "stage: " + caasp + "velum: mirror m1.example.com:5000: body: less than 1024 bytes a second over 1m0s " +
 		"(staging.leastSpeed)"
-	all := map[string]agent.Status{
-		"current": node(agent.StateCurrent, "every followed image is the newest that policy allows", nothingOffered),
-		"staged":  node(agent.StateStaged, "waiting for approval: velum.yaml (revision)", nil),
-		"held": node(agent.StateHeld, "velum.yaml: window: "+window, func(s *agent.Status) {
-			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
-			s.PodManifests[1].Holds = []agent.Hold{
-				{Name: agent.HoldWindow, Reason: window},
-				{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z", Until: year, Image: caasp + "velum"},
+	all := map[string]status.Status{
+		"current": node(status.StateCurrent, "every followed image is the newest that policy allows", nothingOffered),
+		"staged":  node(status.StateStaged, "waiting for approval: velum.yaml (revision)", nil),
+		"held": node(status.StateHeld, "velum.yaml: window: "+window, func(s *status.Status) {
+			s.PodManifests[0].Holds = []status.Hold{{Name: status.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
+			s.PodManifests[1].Holds = []status.Hold{
+				{Name: status.HoldWindow, Reason: window},
+				{Name: status.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z", Until: year, Image: caasp + "velum"},
 			}
 		}),
-		"held-unmanaged": node(agent.StateHeld, "etcd.yaml: unmanaged: "+unlisted, func(s *agent.Status) {
+		"held-unmanaged": node(status.StateHeld, "etcd.yaml: unmanaged: "+unlisted, func(s *status.Status) {
 			nothingOffered(s)
 			s.Images[0].Offered, s.Images[0].Change, s.Images[0].Staged = s.Images[0].Running, "patch", true
 			s.PodManifests[0].Change = "patch"
-			s.PodManifests[0].Holds = []agent.Hold{{Name: agent.HoldUnmanaged, Reason: unlisted}}
+			s.PodManifests[0].Holds = []status.Hold{{Name: status.HoldUnmanaged, Reason: unlisted}}
 		}),
-		"rolled-back": node(agent.StateCurrent, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.3 and "+
-			"4.0.0-rev2-build2.1 is denied, until apply --retry velum.yaml or a newer release", func(s *agent.Status) {
+		"rolled-back": node(status.StateCurrent, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.3 and "+
+			"4.0.0-rev2-build2.1 is denied, until apply --retry velum.yaml or a newer release", func(s *status.Status) {
 			nothingOffered(s)
-			s.PodManifests[1].RolledBack = &agent.RolledBack{
+			s.PodManifests[1].RolledBack = &status.RolledBack{
 				At: noon.Add(-time.Hour), ByHand: true, Left: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
 			}
 		}),
-		"staged-pull-policy": node(agent.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *agent.Status) {
-			s.PodManifests[1].Edits = []agent.Edit{
-				{Container: "velum", Field: agent.EditImage, From: "4.0.0-rev1-build1.3", To: "4.0.0-rev2-build2.1"},
-				{Container: "velum", Field: agent.EditPullPolicy, From: "IfNotPresent", To: "Always"},
+		"staged-pull-policy": node(status.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *status.Status) {
+			s.PodManifests[1].Edits = []status.Edit{
+				{Container: "velum", Field: status.EditImage, From: "4.0.0-rev1-build1.3", To: "4.0.0-rev2-build2.1"},
+				{Container: "velum", Field: status.EditPullPolicy, From: "IfNotPresent", To: "Always"},
 			}
 		}),
-		"stale": node(agent.StateStale, "a long list", func(s *agent.Status) {
+		"stale": node(status.StateStale, "a long list", func(s *status.Status) {
 			nothingOffered(s)
 			for n := range s.Sources {
 				r := &s.Sources[n]
 				r.Failures, r.Reason, r.RetryAt = 4+n, away, before(-20*time.Minute)
-				r.Cause = agent.CauseServerError
+				r.Cause = release.CauseServerError
 				r.LastSuccess = before(26 * time.Hour)
 			}
-			s.Sources[1].Cause, s.Sources[1].Reason = agent.CauseUnasked, "left alone until 2026-11-21T12:01:00Z: "+away
+			s.Sources[1].Cause, s.Sources[1].Reason = release.CauseUnasked, "left alone until 2026-11-21T12:01:00Z: "+away
 			for n := range s.Images {
-				s.Images[n].Error, s.Images[n].ErrorKind = s.Images[n].Image+": "+away, agent.ErrorSource
+				s.Images[n].Error, s.Images[n].ErrorKind = s.Images[n].Image+": "+away, status.ErrorSource
 			}
 		}),
-		"failed": node(agent.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
+		"failed": node(status.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
 			"velum does not run (exit code 1)", nothingOffered),
-		"failed-step": node(agent.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *agent.Status) {
+		"failed-step": node(status.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *status.Status) {
 			s.PodManifests[0].Error = "apply: pod etcd: cri: connection refused"
 			s.PodManifests[1].Error = "line 7: not valid YAML"
 		}),
-		"failed-slow": node(agent.StateFailed, caasp+"velum@sha256:4711: "+slow, func(s *agent.Status) {
+		"failed-slow": node(status.StateFailed, caasp+"velum@sha256:4711: "+slow, func(s *status.Status) {
 			for n := 1; n < 3; n++ { // of one pod manifest: told once
 				s.Images[n].Staged, s.Images[n].RetryAt = false, before(-9*time.Minute)
-				s.Images[n].Error, s.Images[n].ErrorKind = slow, agent.ErrorSource
+				s.Images[n].Error, s.Images[n].ErrorKind = slow, status.ErrorSource
 			}
-			s.Images = append(s.Images, agent.ImageStatus{Image: caasp + "pause", RetryAt: before(time.Second)})
+			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", RetryAt: before(time.Second)})
 		}),
-		"applying": node(agent.StateApplying, "applying what was approved", func(s *agent.Status) {
+		"applying": node(status.StateApplying, "applying what was approved", func(s *status.Status) {
 			s.Since = noon.Add(-12 * time.Second)
-			s.Progress = &agent.Progress{Reference: "velum", Phase: "proving"}
-			s.Interrupted = &agent.Interruption{Work: "staging", For: "apply", At: noon.Add(-12 * time.Second)}
+			s.Progress = &status.Progress{Reference: "velum", Phase: "proving"}
+			s.Interrupted = &status.Interruption{Work: "staging", For: "apply", At: noon.Add(-12 * time.Second)}
 		}),
-		"unchecked": node(agent.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", func(s *agent.Status) {
+		"unchecked": node(status.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", func(s *status.Status) {
 			neverAsked(s)
 			s.NextCheck = before(-7 * time.Minute)
 		}),
-		"unchecked-off": node(agent.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", neverAsked),
-		"pulling": node(agent.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *agent.Status) {
+		"unchecked-off": node(status.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", neverAsked),
+		"pulling": node(status.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *status.Status) {
 			s.LastCheck, s.NextCheck = nil, before(-7*time.Minute)
 			s.Images[1].Staged, s.Images[2].Staged = false, false
-			s.Pulls = []agent.Progress{
+			s.Pulls = []status.Progress{
 				{Reference: caasp + "velum:4.0.0-rev2-build2.1", Phase: "downloading", Done: 30e6, Total: 120e6},
 				{Reference: caasp + "etcd:3.4.3-rev2-build1.8", Phase: "resolving"},
 			}
-			s.Budget = &agent.BudgetStatus{PerHour: 3600, Left: 12}
+			s.Budget = &status.BudgetStatus{PerHour: 3600, Left: 12}
 		}),
-		"nothing-runs": node(agent.StateCurrent, "every followed image is the newest that policy allows", func(s *agent.Status) {
+		"nothing-runs": node(status.StateCurrent, "every followed image is the newest that policy allows", func(s *status.Status) {
 			nothingOffered(s)
 			s.NextCheck = nil
 			s.Images[0].Running = nil
-			s.Images[1].Running = &agent.Named{Digest: digest.FromString("x")}
+			s.Images[1].Running = &status.Named{Digest: digest.FromString("x")}
 			s.Images[2].Adopted = true
-			s.Images = append(s.Images, agent.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
-			s.PodManifests[1].Left = []agent.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
+			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
+			s.PodManifests[1].Left = []status.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
 			s.Sources[0].Insecure = true
 		}),
-		"failed-down": node(agent.StateFailed, "velum.yaml: velum does not run (exit code 137): CrashLoopBackOff: back-off 40s", func(s *agent.Status) {
+		"failed-down": node(status.StateFailed, "velum.yaml: velum does not run (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {
 			nothingOffered(s)
 			s.Images[2].LastGood = s.Images[2].Running
-			s.Images[2].Running, s.Images[2].Down = nil, &agent.Down{
+			s.Images[2].Running, s.Images[2].Down = nil, &status.Down{
 				Since: *before(5 * time.Minute), ExitCode: 137, Reason: "CrashLoopBackOff", Message: "back-off 40s",
 			}
 		}),
-		"starting-pod": node(agent.StateApplying, "velum.yaml: velum is not started yet: ContainerCreating", func(s *agent.Status) {
+		"starting-pod": node(status.StateApplying, "velum.yaml: velum is not started yet: ContainerCreating", func(s *status.Status) {
 			nothingOffered(s)
-			s.Images[2].Running, s.Images[2].Down = nil, &agent.Down{Since: *before(time.Minute), Starting: true, Reason: "ContainerCreating"}
+			s.Images[2].Running, s.Images[2].Down = nil, &status.Down{Since: *before(time.Minute), Starting: true, Reason: "ContainerCreating"}
 		}),
-		"failed-now": node(agent.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
-			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *agent.Status) {
+		"failed-now": node(status.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
+			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *status.Status) {
 			nothingOffered(s)
 			s.PodManifests[1].Error = "apply: pod velum: not running after 5m0s: velum does not run (exit code 1); " +
 				"rolled back to 4.0.0-rev1-build1.3"
 		}),
-		"failed-two": node(agent.StateFailed, "etcd.yaml: 3.4.3-rev2-build1.8 was rolled back: pod etcd: not ready after 5m0s; "+
+		"failed-two": node(status.StateFailed, "etcd.yaml: 3.4.3-rev2-build1.8 was rolled back: pod etcd: not ready after 5m0s; "+
 			"record: /var/lib: no space left on device", nothingOffered),
-		"failed-stays": node(agent.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run; "+
+		"failed-stays": node(status.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run; "+
 			"it stays as it is: what ran before did not run well either", nothingOffered),
 		"failed-blind": {
-			State: agent.StateFailed, Since: noon, Reason: "containerd /run/containerd/containerd.sock: connect: no such file",
+			State: status.StateFailed, Since: noon, Reason: "containerd /run/containerd/containerd.sock: connect: no such file",
 		},
-		"held-one": node(agent.StateHeld, "", func(s *agent.Status) {
-			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: caasp + "velum: no changes before the holidays", Image: caasp + "velum"}}
+		"held-one": node(status.StateHeld, "", func(s *status.Status) {
+			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldAsked, Reason: caasp + "velum: no changes before the holidays", Image: caasp + "velum"}}
 		}),
-		"held-everything": node(agent.StateHeld, "", func(s *agent.Status) {
+		"held-everything": node(status.StateHeld, "", func(s *status.Status) {
 			for n := range s.PodManifests {
-				s.PodManifests[n].Holds = []agent.Hold{{
-					Name: agent.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: agent.All,
+				s.PodManifests[n].Holds = []status.Hold{{
+					Name: status.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: agent.All,
 				}}
 			}
 		}),
-		"held-configured": node(agent.StateHeld, "", func(s *agent.Status) {
+		"held-configured": node(status.StateHeld, "", func(s *status.Status) {
 			const reason = caasp + "velum: tested until Thursday (configuration), until 2026-12-24T00:00:00Z"
-			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldAsked, Reason: reason, By: agent.ByConfiguration}}
+			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldAsked, Reason: reason, By: status.ByConfiguration}}
 		}),
-		"held-grains": node(agent.StateHeld, "", func(s *agent.Status) {
-			s.PodManifests[1].Holds = []agent.Hold{{Name: agent.HoldBusy, Reason: "grains: /etc/salt/grains: not edited: line 1"}}
+		"held-grains": node(status.StateHeld, "", func(s *status.Status) {
+			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldBusy, Reason: "grains: /etc/salt/grains: not edited: line 1"}}
 		}),
-		"held-busy": node(agent.StateHeld, "", func(s *agent.Status) {
-			s.PodManifests[0].Holds = []agent.Hold{{
-				Name: agent.HoldBusy, Reason: "the grain update_in_progress is true", Grain: "update_in_progress",
+		"held-busy": node(status.StateHeld, "", func(s *status.Status) {
+			s.PodManifests[0].Holds = []status.Hold{{
+				Name: status.HoldBusy, Reason: "the grain update_in_progress is true", Grain: "update_in_progress",
 			}}
 		}),
-		"held-apply": node(agent.StateHeld, "velum.yaml: apply: held: registry away: "+away, func(s *agent.Status) {
+		"held-apply": node(status.StateHeld, "velum.yaml: apply: held: registry away: "+away, func(s *status.Status) {
 			s.PodManifests[1].Error = "apply: held: registry away: " + away
 		}),
-		"starting": {State: agent.StateUnchecked, Reason: "starting", Since: noon},
-		"current-newer": node(agent.StateCurrent, "nothing to apply; newer, not allowed: velum 4.1.0-rev1 (updates); "+
-			"rebuilds only: etcd 3.6.4-0", func(s *agent.Status) {
+		"starting": {State: status.StateUnchecked, Reason: "starting", Since: noon},
+		"current-newer": node(status.StateCurrent, "nothing to apply; newer, not allowed: velum 4.1.0-rev1 (updates); "+
+			"rebuilds only: etcd 3.6.4-0", func(s *status.Status) {
 			nothingOffered(s)
-			s.Images[0].RebuildsOnly = &agent.RebuildsOnly{Tag: "3.6.4-0", Dialect: "hyphen"}
+			s.Images[0].RebuildsOnly = &status.RebuildsOnly{Tag: "3.6.4-0", Dialect: "hyphen"}
 			for n := 1; n < 3; n++ {
-				s.Images[n].NotAllowed = []agent.Refusal{
-					{Tag: "4.1.0-rev1", Rule: agent.RuleUpdates, Reason: "minor is more than revision", Key: "updates: minor"},
-					{Tag: "4.0.0-rev3", Rule: agent.RuleDeny, Reason: "matches *-rev3", Key: "deny"},
+				s.Images[n].NotAllowed = []policy.Refusal{
+					{Tag: "4.1.0-rev1", Rule: policy.RuleUpdates, Reason: "minor is more than revision", Key: "updates: minor"},
+					{Tag: "4.0.0-rev3", Rule: policy.RuleDeny, Reason: "matches *-rev3", Key: "deny"},
 				}
 			}
 		}),
-		"held-newer": node(agent.StateHeld, "velum.yaml: signature: "+caasp+"velum:4.0.0-rev3: not signed", func(s *agent.Status) {
-			s.Images[1].Refused = []agent.Refusal{
-				{Tag: "4.0.0-rev3", Rule: agent.RuleSignature, Reason: "not signed; looked for again at 2026-11-21T13:00:00Z", Holds: true},
+		"held-newer": node(status.StateHeld, "velum.yaml: signature: "+caasp+"velum:4.0.0-rev3: not signed", func(s *status.Status) {
+			s.Images[1].Refused = []policy.Refusal{
+				{Tag: "4.0.0-rev3", Rule: policy.RuleSignature, Reason: "not signed; looked for again at 2026-11-21T13:00:00Z", Holds: true},
 			}
 		}),
-		"no-pods": {State: agent.StateCurrent, Reason: "no image is followed", Since: noon},
+		"no-pods": {State: status.StateCurrent, Reason: "no image is followed", Since: noon},
 	}
 	for name, reasons := range reasonsOf() {
 		s, known := all[name]
@@ -264,35 +267,35 @@ func pages() map[string]agent.Status {
 }
 
 // reasonsOf are the reasons of pages that go by them.
-func reasonsOf() map[string][]agent.Reason {
-	of := func(kind agent.Kind, file string) agent.Reason { return agent.Reason{Kind: kind, PodManifest: file} }
-	hold := func(file, name string) agent.Reason {
-		return agent.Reason{Kind: agent.KindHold, PodManifest: file, Hold: name}
+func reasonsOf() map[string][]status.Reason {
+	of := func(kind status.Kind, file string) status.Reason { return status.Reason{Kind: kind, PodManifest: file} }
+	hold := func(file, name string) status.Reason {
+		return status.Reason{Kind: status.KindHold, PodManifest: file, Hold: name}
 	}
-	step := agent.Reason{Kind: agent.KindStep, PodManifest: "etcd.yaml", ErrorKind: agent.ErrorOther}
-	waits := agent.Reason{Kind: agent.KindStep, PodManifest: "velum.yaml", ErrorKind: agent.ErrorSource}
-	slow := agent.Reason{Kind: agent.KindStep, Image: caasp + "velum", ErrorKind: agent.ErrorSource}
-	now := agent.Reason{Kind: agent.KindRolledBack, PodManifest: "velum.yaml", ErrorKind: agent.ErrorNotUp}
-	return map[string][]agent.Reason{
-		"stale":           {{Kind: agent.KindSource, Image: caasp + "etcd"}, {Kind: agent.KindSource, Image: caasp + "velum"}},
-		"failed":          {of(agent.KindRolledBack, "velum.yaml")},
+	step := status.Reason{Kind: status.KindStep, PodManifest: "etcd.yaml", ErrorKind: status.ErrorOther}
+	waits := status.Reason{Kind: status.KindStep, PodManifest: "velum.yaml", ErrorKind: status.ErrorSource}
+	slow := status.Reason{Kind: status.KindStep, Image: caasp + "velum", ErrorKind: status.ErrorSource}
+	now := status.Reason{Kind: status.KindRolledBack, PodManifest: "velum.yaml", ErrorKind: status.ErrorNotUp}
+	return map[string][]status.Reason{
+		"stale":           {{Kind: status.KindSource, Image: caasp + "etcd"}, {Kind: status.KindSource, Image: caasp + "velum"}},
+		"failed":          {of(status.KindRolledBack, "velum.yaml")},
 		"failed-now":      {now},
-		"failed-two":      {of(agent.KindRolledBack, "etcd.yaml"), {Kind: agent.KindRecord}},
-		"failed-stays":    {of(agent.KindNotUp, "velum.yaml")},
+		"failed-two":      {of(status.KindRolledBack, "etcd.yaml"), {Kind: status.KindRecord}},
+		"failed-stays":    {of(status.KindNotUp, "velum.yaml")},
 		"failed-step":     {step},
 		"failed-slow":     {slow},
-		"failed-down":     {of(agent.KindDown, "velum.yaml")},
-		"starting-pod":    {of(agent.KindDown, "velum.yaml")},
-		"starting":        {{Kind: agent.KindStarting}},
-		"held":            {hold("velum.yaml", agent.HoldAsked), hold("velum.yaml", agent.HoldWindow)},
-		"held-unmanaged":  {hold("etcd.yaml", agent.HoldUnmanaged)},
-		"held-one":        {hold("velum.yaml", agent.HoldAsked)},
-		"held-everything": {hold("etcd.yaml", agent.HoldAsked), hold("velum.yaml", agent.HoldAsked)},
-		"held-configured": {hold("velum.yaml", agent.HoldAsked)},
-		"held-grains":     {hold("velum.yaml", agent.HoldBusy)},
-		"held-busy":       {hold("etcd.yaml", agent.HoldBusy)},
+		"failed-down":     {of(status.KindDown, "velum.yaml")},
+		"starting-pod":    {of(status.KindDown, "velum.yaml")},
+		"starting":        {{Kind: status.KindStarting}},
+		"held":            {hold("velum.yaml", status.HoldAsked), hold("velum.yaml", status.HoldWindow)},
+		"held-unmanaged":  {hold("etcd.yaml", status.HoldUnmanaged)},
+		"held-one":        {hold("velum.yaml", status.HoldAsked)},
+		"held-everything": {hold("etcd.yaml", status.HoldAsked), hold("velum.yaml", status.HoldAsked)},
+		"held-configured": {hold("velum.yaml", status.HoldAsked)},
+		"held-grains":     {hold("velum.yaml", status.HoldBusy)},
+		"held-busy":       {hold("etcd.yaml", status.HoldBusy)},
 		"held-apply":      {waits},
-		"held-newer":      {{Kind: agent.KindAwait, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: agent.RuleSignature}},
+		"held-newer":      {{Kind: status.KindAwait, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: policy.RuleSignature}},
 	}
 }
 
@@ -355,14 +358,14 @@ func TestNothingIsFoldedWithoutATerminal(t *testing.T) {
 
 func TestColoursOfStates(t *testing.T) {
 	t.Parallel()
-	for state, colour := range map[agent.State]string{
-		agent.StateCurrent: "32", agent.StateFailed: "31", agent.StateHeld: "33", agent.StateStale: "33",
-		agent.StateStaged: "33", agent.StateApplying: "33", agent.StateUnchecked: "33",
+	for state, colour := range map[status.State]string{
+		status.StateCurrent: "32", status.StateFailed: "31", status.StateHeld: "33", status.StateStale: "33",
+		status.StateStaged: "33", status.StateApplying: "33", status.StateUnchecked: "33",
 	} {
 		var out bytes.Buffer
 		p := terminal.NewPage(&out, noon)
 		p.Colour = true
-		require.NoError(t, Status(p, agent.Status{State: state}, true))
+		require.NoError(t, Status(p, status.Status{State: state}, true))
 		assert.Contains(t, out.String(), "State:       \x1b[1;"+colour+"m"+string(state)+"\x1b[0m since ")
 	}
 }
@@ -370,18 +373,18 @@ func TestColoursOfStates(t *testing.T) {
 // Many repositories behind one host are one outage.
 func TestOneOutageIsShownOnce(t *testing.T) {
 	t.Parallel()
-	var s agent.Status
+	var s status.Status
 	for n := range 30 {
 		repository := fmt.Sprintf("r/app%02d", n)
-		s.Sources = append(s.Sources, agent.SourceStatus{
+		s.Sources = append(s.Sources, status.SourceStatus{
 			Repository: repository, Host: "r", Failures: n + 1, Reason: "upstream r: 503", LastSuccess: before(time.Duration(n) * time.Hour),
 			RetryAt: before(-time.Duration(30-n) * time.Minute),
 		})
 	}
-	s.Sources[0].Cause, s.Sources[0].Reason = agent.CauseUnasked, "upstream r: left alone for a minute: 503"
+	s.Sources[0].Cause, s.Sources[0].Reason = release.CauseUnasked, "upstream r: left alone for a minute: 503"
 	s.Sources[7].Reason = "upstream r: 401"
-	s.State, s.Reasons = agent.StateStale, make([]agent.Reason, 30)
-	s.Reasons[0].Kind = agent.KindSource
+	s.State, s.Reasons = status.StateStale, make([]status.Reason, 30)
+	s.Reasons[0].Kind = status.KindSource
 	text := pageOf(t, s, 0, noon, false)
 	assert.Equal(t, 1, strings.Count(text, "upstream r: 503"))
 	assert.Contains(t, text, "r/app01, r/app02, r/app03 and 26 more", "with that which was not asked, as its host had failed")

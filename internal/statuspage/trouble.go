@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -18,7 +19,7 @@ import (
 func (p *page) errors() {
 	begin := p.Section("Did not work:")
 	for _, pod := range p.s.PodManifests {
-		isSaid := p.says(func(r agent.Reason) bool { return r.PodManifest == pod.PodManifest && r.ErrorKind != "" })
+		isSaid := p.says(func(r status.Reason) bool { return r.PodManifest == pod.PodManifest && r.ErrorKind != "" })
 		if pod.Error != "" && !isSaid {
 			begin()
 			p.Item("  "+pod.PodManifest+": ", pod.Error)
@@ -27,7 +28,7 @@ func (p *page) errors() {
 }
 
 // says reports whether the head says such a reason.
-func (p *page) says(is func(agent.Reason) bool) bool {
+func (p *page) says(is func(status.Reason) bool) bool {
 	_, whole := p.reason()
 	return whole && slices.ContainsFunc(p.s.Reasons, is)
 }
@@ -35,7 +36,7 @@ func (p *page) says(is func(agent.Reason) bool) bool {
 // unstaged lists what could not be staged, and when that is tried again.
 func (p *page) unstaged() {
 	begin := p.Section("Not staged:")
-	once(p.s, func(i agent.ImageStatus) {
+	once(p.s, func(i status.ImageStatus) {
 		if i.RetryAt == nil || p.away {
 			return
 		}
@@ -82,15 +83,15 @@ func (p *page) rolledBack() {
 
 // held is a hold with what it holds.
 type held struct {
-	agent.Hold
+	status.Hold
 	of []string
 }
 
 // holdsOf are all holds, those of one reason together. What is nobody's to change
 // comes last: that is so on every node with a control plane.
-func holdsOf(s agent.Status) []held {
+func holdsOf(s status.Status) []held {
 	var all []held
-	add := func(of string, holds []agent.Hold) {
+	add := func(of string, holds []status.Hold) {
 		for _, h := range holds {
 			n := slices.IndexFunc(all, func(o held) bool { return o.Hold == h })
 			if n < 0 {
@@ -111,7 +112,7 @@ func holdsOf(s agent.Status) []held {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y held) int {
-		return cmp.Compare(rank(x.Name == agent.HoldUnmanaged), rank(y.Name == agent.HoldUnmanaged))
+		return cmp.Compare(rank(x.Name == status.HoldUnmanaged), rank(y.Name == status.HoldUnmanaged))
 	})
 	return all
 }
@@ -124,9 +125,9 @@ func rank(last bool) int {
 }
 
 // holdBacks are the holds that the node is held by.
-func holdBacks(s agent.Status) []held {
+func holdBacks(s status.Status) []held {
 	return slices.DeleteFunc(holdsOf(s), func(h held) bool {
-		return !slices.ContainsFunc(s.Reasons, func(r agent.Reason) bool {
+		return !slices.ContainsFunc(s.Reasons, func(r status.Reason) bool {
 			return r.Hold == h.Name && slices.Contains(h.of, cmp.Or(r.PodManifest, r.Image))
 		})
 	})
@@ -159,15 +160,15 @@ type outage struct {
 
 // outages groups the sources that fail: by what their host said, and those that were not asked, as it had failed
 // others, with these.
-func outages(all []agent.SourceStatus) []outage {
-	all = slices.DeleteFunc(slices.Clone(all), func(r agent.SourceStatus) bool { return r.Failures == 0 })
-	slices.SortStableFunc(all, func(x, y agent.SourceStatus) int {
-		return cmp.Compare(rank(x.Cause == agent.CauseUnasked), rank(y.Cause == agent.CauseUnasked))
+func outages(all []status.SourceStatus) []outage {
+	all = slices.DeleteFunc(slices.Clone(all), func(r status.SourceStatus) bool { return r.Failures == 0 })
+	slices.SortStableFunc(all, func(x, y status.SourceStatus) int {
+		return cmp.Compare(rank(x.Cause == release.CauseUnasked), rank(y.Cause == release.CauseUnasked))
 	})
 	var out []outage
 	for _, r := range all {
 		n := slices.IndexFunc(out, func(o outage) bool {
-			return o.reason == r.Reason || r.Cause == agent.CauseUnasked && r.Host != "" && o.host == r.Host
+			return o.reason == r.Reason || r.Cause == release.CauseUnasked && r.Host != "" && o.host == r.Host
 		})
 		if n < 0 {
 			n = len(out)
@@ -224,7 +225,7 @@ func (p *page) notes() {
 	}
 	for _, pod := range p.s.PodManifests {
 		for _, e := range pod.Edits {
-			if e.Field == agent.EditPullPolicy {
+			if e.Field == status.EditPullPolicy {
 				write(pod.PodManifest, "an apply changes the "+editText(e))
 			}
 		}
@@ -243,9 +244,9 @@ func (p *page) notes() {
 }
 
 // saysError reports whether an image's error stands on the page as a source's, or in the head.
-func (p *page) saysError(i agent.ImageStatus) bool {
-	return p.says(func(r agent.Reason) bool { return r.Image == i.Image && r.ErrorKind == i.ErrorKind }) ||
-		i.ErrorKind == agent.ErrorSource && slices.ContainsFunc(p.s.Sources, func(r agent.SourceStatus) bool {
+func (p *page) saysError(i status.ImageStatus) bool {
+	return p.says(func(r status.Reason) bool { return r.Image == i.Image && r.ErrorKind == i.ErrorKind }) ||
+		i.ErrorKind == status.ErrorSource && slices.ContainsFunc(p.s.Sources, func(r status.SourceStatus) bool {
 			return r.Failures > 0 && r.Repository == i.Image
 		})
 }

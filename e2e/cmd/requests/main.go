@@ -14,7 +14,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	defer r.Close()
 	for range rounds {
 		for _, text := range args[2:] {
-			ref, err := agent.ParseReference(text)
+			ref, err := release.ParseReference(text)
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // A guard that hears nothing guards nothing.
@@ -26,9 +26,9 @@ func TestGuard(t *testing.T) {
 		{"log", func(g *Guard) { g.Log.Info("x", "y", Secret) }, "was said"},
 		{"debug log", func(g *Guard) { g.Log.Debug("x", "y", SecretToken) }, "was said"},
 		{"error", func(g *Guard) {
-			g.Answered(nil, &agent.SourceError{Err: fmt.Errorf("at %s", EncodedAuth("u", Secret))})
+			g.Answered(nil, &release.SourceError{Err: fmt.Errorf("at %s", EncodedAuth("u", Secret))})
 		}, "was said"},
-		{"answer", func(g *Guard) { g.Answered(agent.Resolved{Host: Secret}, nil) }, "was said"},
+		{"answer", func(g *Guard) { g.Answered(release.Resolved{Host: Secret}, nil) }, "was said"},
 		{"header", func(g *Guard) {
 			g.learnRequest(&http.Request{URL: &url.URL{}, Header: http.Header{"X-Key": {"value of key"}}})
 			g.Hear("a value+of+key there")

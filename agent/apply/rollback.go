@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// failed records that a pod was seen not to come up, and what it is rolled back to, if
+// there is something. What it did not come up with is denied from then on.
+func (r *restart) failed(ctx context.Context, cause error) RestartResult {
+	s, rec := r.step, &r.Records.Record
+	r.Log.Warn("pod did not come up", "file", s.File, "err", cause)
+	now, err := r.currentManifest(ctx)
+	if err != nil {
+		return r.ended(errors.Join(err, r.Records.Save(ctx)))
+	}
+	back := s.Apply.Back
+	if back == nil && s.Apply.NoBack != "" {
+		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
+	}
+	rec.Failed.Set(s.File, record.Failure{
+		At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: cause.Error(),
+	})
+	if back == nil {
+		return r.ended(errors.Join(cause, r.Records.Save(ctx)))
+	}
+	o := *back
+	o.From = digest.FromBytes(now)
+	o.Reason = "rolled back from " + strings.Join(r.deny(o, cause), ", ") + ": " + cause.Error()
+	rec.Overrides.Set(s.File, o)
+	err = r.Records.Save(ctx)
+	r.result.RollBack = err == nil
+	return r.ended(errors.Join(cause, err))
+}
+
+// currentManifest is the pod manifest as the step has left it; ErrConflict where
+// somebody has written another one since.
+func (r *restart) currentManifest(ctx context.Context) ([]byte, error) {
+	files, err := r.Files.PodManifests(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("pod manifests: %w", err)
+	}
+	wrote := r.step.Data
+	if wrote == nil {
+		wrote = r.step.Was.Data
+	}
+	file := r.step.File
+	now := node.Find(files, file)
+	if now == nil || string(now.Data) != string(wrote) && string(now.Data) != r.Records.Record.Overrides[file].Data {
+		return nil, fmt.Errorf("%s: %w while it was proved", file, release.ErrConflict)
+	}
+	return now.Data, nil
+}
+
+// deny denies what a pod did not come up with, and names it for people.
+func (r *restart) deny(o record.Override, cause error) []string {
+	rec := &r.Records.Record
+	var names []string
+	for _, e := range r.step.Apply.Expect {
+		if at, ok := plan.PinnedFor(o, e); ok && at.Digest != e.Digest {
+			key := release.Key(e.Ref.Repository, e.Digest)
+			r.result.FailedReleases = append(r.result.FailedReleases, key)
+			rec.Denied.Set(key, record.Denial{
+				At: r.Now().UTC(), Name: e.Name, Created: rec.Releases[key].Created,
+				PodManifest: r.step.File, Reason: cause.Error(),
+			})
+			names = append(names, e.Container+" "+e.Name)
+		}
+	}
+	return names
+}
+
+// RollBack makes a pod run the digests that its override names, and proves that it
+// does. One that cannot be done now stays to be done, but not one whose digests
+// are nowhere any more.
+func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
+	x, rec := r.begin(s), &r.Records.Record
+	o := rec.Overrides[s.File]
+	err := x.provideAll(ctx, o)
+	if err != nil && !errors.Is(err, release.ErrNotFound) {
+		return x.ended(err)
+	}
+	if err == nil && s.Apply.Aside {
+		err = x.act(ctx, s)
+	}
+	if err == nil {
+		err = x.prove(ctx, nil)
+	}
+	x.count(ctx, Restart{Back: true, ByHand: o.ByHand}, err)
+	switch {
+	case err != nil && ctx.Err() != nil, release.IsUnseen(err):
+		return x.ended(err) // the next start, or the next cycle, goes on
+	case errors.Is(err, release.ErrConflict), errors.Is(err, release.ErrNotFound):
+		rec.Overrides.Delete(s.File)
+	case err == nil || release.IsDown(err):
+		o.Pending = false
+		rec.Overrides.Set(s.File, o)
+	}
+	if err == nil {
+		rec.NoteProof(s.File, s.Proved(), false, r.Policy.Prune.Keep)
+	}
+	return x.ended(errors.Join(x.finishRollback(o, err), r.Records.Save(ctx)))
+}
+
+// finishRollback records how a rollback ended. Where the digests are nowhere any more
+// the pod goes on running what it has failed with.
+func (r *restart) finishRollback(o record.Override, err error) error {
+	s, failed := r.step, &r.Records.Record.Failed
+	f := (*failed)[s.File]
+	switch {
+	case err == nil && f.Runs != "":
+		failed.Delete(s.File)
+	case errors.Is(err, release.ErrNotFound):
+		f.At, f.Reason = r.Now().UTC(), o.Reason+"; "+err.Error()
+		failed.Set(s.File, f)
+	case err != nil && !release.IsWaiting(err):
+		err = fmt.Errorf("%s does not come up either: %w", o.Releases(), err)
+		failed.Set(s.File, record.Failure{
+			At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: o.Reason + "; " + err.Error(),
+		})
+	}
+	return err
+}
+
+// provideAll makes sure that kubelet finds all that an override names on the node.
+func (r *restart) provideAll(ctx context.Context, o record.Override) error {
+	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
+		if err := r.provide(ctx, o.Images[place]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provide makes sure that kubelet finds a digest on the node.
+func (r *restart) provide(ctx context.Context, o record.PinnedImage) error {
+	name := release.Key(o.Repository, o.Digest)
+	err := r.Images.Name(ctx, o.Pin)
+	if errors.Is(err, release.ErrNotFound) { // lost, as on a containerd that knows no pins
+		rel, known := r.Records.Record.Releases[name]
+		if !known {
+			rel = release.Release{Repository: o.Repository, Tag: o.Follow, Digest: o.Digest}
+		}
+		if err = r.Stager.Stage(ctx, rel); err == nil {
+			err = r.Images.Name(ctx, o.Pin)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, err = r.Stager.AwaitListed(ctx, name)
+	return err
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// foundOverride is the override that a pod manifest tells of itself: it names digests where
+// its template names tags, and the record does not say why, as it was lost, or as a
+// person has written them. What they stand for follows a tag all the same.
+func (v *PodView) foundOverride(p policy.Policy) record.Override {
+	if v.Template == nil || v.Disk == nil || len(v.Override.Images) > 0 {
+		return v.Override
+	}
+	template, err := v.Template.Parse()
+	if err != nil {
+		return v.Override
+	}
+	disk, err := v.Disk.Parse()
+	if err != nil {
+		return v.Override
+	}
+	follows := map[string]bool{}
+	for _, img := range template.Images {
+		follows[node.PlaceOf(img)] = node.IsContainer(img) && node.Pulled(img)
+	}
+	o := record.Override{Reason: "the record does not say why", Images: map[string]record.PinnedImage{}}
+	for _, img := range disk.Images {
+		ref := manifests.SplitReference(img.Reference)
+		repository, err := release.NormalizeRepository(ref.Name)
+		if err == nil && img.Document == 0 && ref.Digest != "" && follows[node.PlaceOf(img)] {
+			o.Images[node.PlaceOf(img)] = record.PinnedImage{
+				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
+				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Dialect),
+			}
+		}
+	}
+	if len(o.Images) == 0 {
+		return v.Override
+	}
+	return o
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Observer observes the node. It either sees everything or errs: a plan made from half
+// an observation could take a running pod for an absent one.
+type Observer struct {
+	Files    PodFileReader
+	Pods     ContainerLister
+	Images   ImageRecords
+	Busy     func(context.Context) (grain string, err error) // the grain by which another operation owns the node
+	NodeName string
+	State    *NodeState
+}
+
+// NodeState is what one observation leaves to the next.
+type NodeState struct {
+	Missing map[string]time.Time // since when containers are missed, by "file/container"
+	Parsed  parsedPods
+}
+
+// ObserveFiles reads the directories of pod manifests.
+func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
+	inv := Inventory{NodeName: o.NodeName}
+	var err error
+	if inv.Templates, err = o.Files.Templates(ctx); err != nil {
+		return inv, fmt.Errorf("templates: %w", err)
+	}
+	if inv.PodManifests, err = o.Files.PodManifests(ctx); err != nil {
+		return inv, fmt.Errorf("pod manifests: %w", err)
+	}
+	if inv.Waiting, err = o.Files.Waiting(ctx); err != nil {
+		return inv, fmt.Errorf("rendered pod manifests: %w", err)
+	}
+	if inv.BusyGrain, err = o.Busy(ctx); err != nil {
+		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
+	} else if inv.BusyGrain != "" {
+		inv.Busy = "the grain " + inv.BusyGrain + " is true"
+	}
+	inv.Missing = o.State.Missing
+	o.State.Parsed = inv.parse(o.State.Parsed)
+	return inv, nil
+}
+
+// ObserveRuntime adds the containers and the images of the node.
+func (o Observer) ObserveRuntime(ctx context.Context, inv *Inventory) error {
+	var err error
+	if inv.Containers, inv.Used, err = o.Pods.Containers(ctx); err != nil {
+		return fmt.Errorf("containers: %w", err)
+	}
+	if inv.Held, err = o.Images.Held(ctx); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	return nil
+}

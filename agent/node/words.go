@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Container is a container of a static pod as CRI shows it.
+type Container struct {
+	ID        string // CRI's id, for Stop
+	Sandbox   string // CRI's pod sandbox id
+	Pod       string // pod name with the node's suffix: velum-node1
+	Namespace string
+	Name      string // container name in the pod manifest
+	Running   bool   // false: created or exited, kept by kubelet for its log
+	StartedAt time.Time
+	// FinishedAt, ExitCode, Reason and Message are of one that has ended: Reason is a
+	// word of the runtime's (Completed, Error, OOMKilled, StartError, Unknown).
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string
+	Restarts   uint32          // the attempt number: 0 is the first start
+	Image      digest.Digest   // config digest of the image that runs
+	Digests    []digest.Digest // digests of index or manifest that CRI knows for that image
+}
+
+// HeldImage is one image record of containerd.
+type HeldImage struct {
+	Name   string        // repository:tag, repository@digest, or one of our pins
+	Digest digest.Digest // the record's target
+	Pin    bool          // a pin record of ours
+	Staged bool          // the name that staging gave; somebody else's pull of that name makes it theirs
+	// Repository is what a pin or a staged name is for; empty for others.
+	Repository string
+	// Complete: all blobs for the node's platform are there and unpacked. Only
+	// set for pins: it is what "staged" means.
+	Complete bool
+	Config   digest.Digest // of the node's platform; empty where the content is not there
+}
+
+// Waiting is a container that kubelet does not start, and why.
+type Waiting struct {
+	Namespace string
+	Pod       string // with the node's suffix, as CRI has it: velum-node1
+	Container string
+	Reason    string // ContainerCreating, ErrImagePull, CrashLoopBackOff ...
+	Message   string
+}

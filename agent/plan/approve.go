@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// ErrUnknownImage: a name given by a person fits no tracked image.
+var ErrUnknownImage = errors.New("no pod manifest uses it")
+
+// IsUnstaged reports whether a pod's offer lacks nothing but its images.
+func IsUnstaged(p PodPlan) bool {
+	at := p.Standing()
+	return at.Result == status.ResultHeld && !at.Staged
+}
+
+// Pick finds the pods that use the named images.
+func Pick(plan Plan, names []string) ([]PodPlan, error) {
+	if len(names) == 0 {
+		return plan.Pods, nil
+	}
+	hit := map[string]bool{}
+	for _, name := range names {
+		found := false
+		for _, p := range plan.Pods {
+			if p.File == name || slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return IsNamed(i, name) }) {
+				hit[p.File], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s: %w", name, ErrUnknownImage)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
+}
+
+func IsNamed(i ImagePlan, name string) bool {
+	return i.Want.Ask.Repository != "" && IsRepository(i.Want.Ask.Repository, name)
+}
+
+// IsRepository compares with what a person gives: a repository, or the end of one.
+func IsRepository(repository, name string) bool {
+	return repository == name || strings.HasSuffix(repository, "/"+name)
+}
+
+// Approval is an approval of exactly the pod's offer.
+func (p *PodPlan) Approval(now time.Time) record.Approval {
+	return record.Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
+	})}
+}
+
+// Releases are those that a pod runs or is offered.
+func (p *PodPlan) Releases() []string {
+	var out []string
+	for _, i := range p.Images {
+		for _, rel := range i.Offer.Known() {
+			out = append(out, release.Key(i.Want.Ask.Repository, rel.Digest))
+		}
+		out = append(out, release.Key(i.Want.Ask.Repository, i.Running.Digest))
+	}
+	return out
+}

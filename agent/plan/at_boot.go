@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// BootStep is what becomes of a pod manifest whose template says something else,
+// before kubelet starts.
+type BootStep struct {
+	Step       // Do is empty where it stays as it is
+	Reason     string
+	Err        error    // why the step could not be done
+	Ends       []string // places of its override that a template has moved on
+	IsRendered bool     // Was is to the byte what the agent writes, whatever it wrote last
+}
+
+// AtBoot decides what Boot does. It is pure, as Decide is.
+func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Time) []BootStep {
+	d, views := NewDecider(inv, nil, rec, p, now)
+	var steps []BootStep
+	for _, v := range views {
+		s := BootStep{Step: Step{File: v.File, Was: node.PodFile{Name: v.File}}}
+		if v.Disk != nil {
+			s.Was = *v.Disk
+		}
+		d.atBoot(v, &s)
+		switch {
+		case s.Do == "" && s.Reason == "" && !s.IsRendered:
+			continue
+		case s.Do != "" && inv.Busy != "":
+			s.stays("%s", inv.Busy)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+func (s *BootStep) stays(format string, args ...any) {
+	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
+}
+
+// atBoot plans one pod manifest.
+func (d *decider) atBoot(v follow.PodView, s *BootStep) {
+	p := PodPlan{File: v.File, Pod: v.Pod.Name}
+	switch {
+	case v.Err != nil:
+		s.stays("%v", v.Err)
+	case v.Override.Pending:
+		if string(s.Was.Data) != v.Override.Data {
+			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.Override.Data), v.Template != nil, v.Override.Reason
+		}
+	case d.orphan(v, &p):
+		s.Do, s.Reason = StepRemove, "its template is gone"
+		d.heldAtBoot(v, p, s)
+	case v.Template == nil || !v.Managed:
+		// Not ours.
+	default:
+		d.toTemplate(v, &p, s)
+	}
+}
+
+// heldAtBoot has a pod manifest stay that anybody holds: also one whose image the
+// template takes away, or takes from elsewhere.
+func (d *decider) heldAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
+	for _, img := range v.Was.Images {
+		if ref, err := release.ParseReference(img.Reference); err == nil {
+			p.Images = append(p.Images, ImagePlan{Want: follow.Want{Ask: release.Question{Repository: ref.Repository}}})
+		}
+	}
+	d.holds(&p)
+	d.waitsFor(&p)
+	if len(p.Holds) > 0 {
+		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
+	}
+}
+
+// toTemplate renders a pod manifest with the tags of its template, and with what is
+// on disk where that is higher.
+func (d *decider) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
+	why := ""
+	for _, w := range v.Wants {
+		i := ImagePlan{Want: w}
+		var moves bool
+		i.Target, moves = d.bootTarget(w)
+		at, named := v.Overridden(w.Image)
+		switch {
+		case named && !moves:
+			i.Target.Digest = at.Digest
+		case named && i.Target.Digest != at.Digest:
+			s.Ends = append(s.Ends, node.PlaceOf(w.Image))
+		}
+		if moves && why == "" {
+			why = d.speaksAgainst(v, i.Target, w)
+		}
+		p.Images = append(p.Images, i)
+	}
+	d.render(v, p)
+	switch {
+	case p.Err != nil:
+		s.stays("%v", p.Err)
+	case v.Disk != nil && !p.Waiting:
+		_, once := d.rec.Wrote[v.File]
+		s.IsRendered = once && !d.unedited(*v.Disk) && p.same(v.Disk)
+	case v.Disk != nil && !d.unedited(*v.Disk):
+		s.stays("it is not what the agent wrote last")
+	case v.Disk != nil && d.isConfigured(v, *p):
+		s.stays("only its pull policy is another")
+	case why != "":
+		s.stays("%s", why)
+	case v.Disk == nil:
+		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
+	default:
+		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
+		d.heldAtBoot(v, *p, s)
+	}
+}
+
+// isConfigured reports whether nothing is another but the pull policy, which the
+// configuration names, and no system.
+func (d *decider) isConfigured(v follow.PodView, p PodPlan) bool {
+	other := *d
+	other.policy.PullPolicy = manifests.PullAlways
+	if d.policy.PullPolicy == manifests.PullAlways {
+		other.policy.PullPolicy = manifests.PullIfNotPresent
+	}
+	other.render(v, &p)
+	return p.Err == nil && !p.Waiting
+}
+
+// unedited reports whether a pod manifest is what the agent wrote last.
+func (d *decider) unedited(disk node.PodFile) bool {
+	return d.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
+}
+
+// BootErrors joins what went wrong.
+func BootErrors(steps []BootStep) error {
+	var all []error
+	for _, s := range steps {
+		if s.Err != nil {
+			all = append(all, fmt.Errorf("%s: %w", s.File, s.Err))
+		}
+	}
+	return errors.Join(all...)
+}

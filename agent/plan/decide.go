@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// Decide makes the plan of one cycle. It is pure: the same arguments give the
+// same plan, and it changes none of them.
+func Decide(
+	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
+) Plan {
+	d, views := NewDecider(inv, offers, rec, p, now)
+	return d.plan(views)
+}
+
+func NewDecider(
+	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
+) (*decider, []follow.PodView) {
+	views := follow.ReadPods(inv, rec.Overrides, p)
+	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
+	for _, v := range views {
+		if v.Err == nil {
+			d.names = append(d.names, v.Pod.Name)
+			if v.Disk != nil && v.Was.Name != v.Pod.Name {
+				d.names = append(d.names, v.Was.Name)
+			}
+		}
+	}
+	for n := range views {
+		views[n].Override.Pending = views[n].Override.Pending || d.needsRestore(&views[n])
+	}
+	return &d, views
+}
+
+func (d *decider) plan(views []follow.PodView) Plan {
+	plan := Plan{Names: d.names}
+	for _, v := range views {
+		plan.Pods = append(plan.Pods, d.pod(v))
+	}
+	d.skew(plan.Pods)
+	for _, r := range d.policy.Images {
+		plan.Tracked = append(plan.Tracked, d.tracked(d.offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
+	}
+	plan.Steps = d.steps(views, plan)
+	return plan
+}
+
+// tracked plans an image that no pod manifest names: nothing runs that its rules
+// could compare it with.
+func (d *decider) tracked(o source.Offer) ImagePlan {
+	i := ImagePlan{Offer: o}
+	if !o.Unresolved() {
+		d.target(follow.Want{}, &i, d.policy.RuleFor(o.Repository), "")
+	}
+	i.Staged = d.isStaged(i.Target)
+	one := []ImagePlan{i}
+	one[0].Holds = d.diskHolds(one)
+	return one[0]
+}
+
+// decider is Decide's arguments, and what all pods together tell.
+type decider struct {
+	inv    node.Inventory
+	offers map[release.Question]source.Offer
+	rec    record.Record
+	policy policy.Policy
+	now    time.Time
+	names  []string
+	urgent map[string]bool // releases (repository@digest) that no pod waits for
+}
+
+// pod plans one pod manifest.
+func (d *decider) pod(v follow.PodView) PodPlan {
+	p := PodPlan{File: v.File, Pod: v.Pod.Name, Err: v.Err}
+	if v.Err != nil {
+		return p
+	}
+	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
+	for _, w := range v.Wants {
+		p.Images = append(p.Images, d.image(v, w, containers))
+		if w.Left != "" {
+			p.Left = append(p.Left, left([]manifests.Image{w.Image})...)
+		}
+	}
+	switch {
+	case v.Override.Pending:
+		// It is brought to that first.
+		p.offerNothing()
+		if d.inv.Busy != "" {
+			p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
+		}
+		return p
+	case d.orphan(v, &p):
+		// Its template is gone: nothing of it is offered any more.
+	case d.withheld(&p):
+		// Rule 2: one unresolved image withholds the whole pod.
+		p.offerNothing()
+	case !v.Managed:
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldUnmanaged, Reason: v.Unmanaged()})
+	default:
+		d.render(v, &p)
+	}
+	d.sum(v, &p)
+	return p
+}
+
+// withheld holds a pod back whose images are not all known.
+func (d *decider) withheld(p *PodPlan) bool {
+	for _, i := range p.Images {
+		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
+			p.Holds = append(p.Holds, status.Hold{
+				Name: status.HoldWithheld, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
+			})
+		}
+	}
+	return len(p.Holds) > 0
+}
+
+// orphan plans a pod manifest of ours whose template is gone. Without any
+// template at all nothing is concluded: the package may just not be there.
+func (d *decider) orphan(v follow.PodView, p *PodPlan) bool {
+	_, ours := d.rec.Wrote[v.File]
+	if v.Template != nil || !ours || d.policy.Manage[v.File] || len(d.inv.Templates) == 0 {
+		return false
+	}
+	if !d.unedited(*v.Disk) {
+		p.Holds = append(p.Holds, status.Hold{
+			Name: status.HoldEdited, Reason: "its template is gone, but the file was edited since we wrote it",
+		})
+		p.offerNothing()
+		return true
+	}
+	p.offerNothing()
+	p.Change = ChangeRemove
+	return true
+}
+
+// offerNothing takes back what the images alone would offer.
+func (p *PodPlan) offerNothing() {
+	for n := range p.Images {
+		p.Images[n].Change = ""
+	}
+}
+
+// render makes the wanted pod manifest and compares it with the one on disk.
+func (d *decider) render(v follow.PodView, p *PodPlan) {
+	var tags []tagAt
+	for _, i := range p.Images {
+		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
+			tags = append(tags, tagAt{i.Want.Image.Path, i.Target.Tag})
+		}
+	}
+	w := renderInput{
+		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: v.PullPolicy(d.policy)},
+		tags:      tags,
+	}
+	places, all := unreplacedPlaces(&v, p)
+	if all && v.Template != nil && isStillWanted(v.Override, p) {
+		w.text = v.Override.Data
+	} else {
+		w.pins = v.Override.Pins(places)
+	}
+	out, err := render(v.Source().Data, v.Disk, w)
+	if out.wanted != nil {
+		p.Wanted, p.Left = out.wanted, out.left
+	}
+	p.Waiting, p.Err = out.waiting, err
+}
+
+// sum draws the pod's change, its offer's identity and its readiness.
+func (d *decider) sum(v follow.PodView, p *PodPlan) {
+	if p.Err != nil || p.Withheld() {
+		return
+	}
+	staged := true
+	for _, i := range p.Images {
+		if changeRank[i.Change] > changeRank[p.Change] {
+			p.Change = i.Change
+		}
+		staged = staged && (i.Target.Digest == "" || i.Staged)
+	}
+	d.convert(p)
+	p.ID = p.identity()
+	if d.wantsStaged(*p) {
+		p.Holds = append(p.Holds, d.diskHolds(p.Images)...)
+	}
+	writes := p.Wanted != nil && !p.same(node.Find(d.inv.PodManifests, p.File))
+	if d.inv.Busy != "" && (p.Change != "" || writes) {
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
+	}
+	if p.Change != "" {
+		if p.Change != ChangeRemove {
+			p.Edits = d.edits(v, *p)
+		}
+		p.Holds = append(p.Holds, d.inv.Against...)
+		d.holds(p)
+		d.waitsFor(p)
+		d.pullHazardHolds(v, p)
+		p.Offer = p.ID
+		p.Ready = staged || p.Change == ChangeRemove
+	}
+}
+
+// convert offers what changes the pod manifest alone, unless the restart that it
+// needs would start what a rule refuses.
+func (d *decider) convert(p *PodPlan) {
+	if p.Change == "" && p.Waiting {
+		p.Change = ChangeConvert
+	}
+	if p.Change != ChangeConvert {
+		return
+	}
+	refused := false
+	for n := range p.Images {
+		rel := p.Images[n].Target
+		if no, is := d.rec.Refuses(rel, d.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
+			p.Images[n].refuse(no)
+			refused = true
+		}
+	}
+	if refused {
+		p.offerNothing()
+		p.Change, p.Wanted, p.Waiting = "", nil, false
+	}
+}
+
+// identity names what the pod is to be, and nothing of what it is: it does not
+// change while an apply is under way.
+func (p *PodPlan) identity() string {
+	id := sha256.New()
+	fmt.Fprintf(id, "%s\n", p.File)
+	if p.Change == ChangeRemove {
+		fmt.Fprintln(id, ChangeRemove)
+		return hex.EncodeToString(id.Sum(nil))
+	}
+	for _, i := range p.Images {
+		if i.Target.Digest != "" {
+			fmt.Fprintf(id, "%s %s %s\n", i.Want.Image.Path, i.Target.Tag, i.Target.Digest)
+		}
+	}
+	id.Write(p.Wanted)
+	return hex.EncodeToString(id.Sum(nil))
+}
+
+func (p *PodPlan) Withheld() bool {
+	return p.isHeld(status.HoldWithheld) || p.isHeld(status.HoldEdited)
+}
+
+func (p *PodPlan) isHeld(name string) bool {
+	return slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name == name })
+}
+
+// same reports whether the rendered file is the one on disk to the byte.
+func (p *PodPlan) same(disk *node.PodFile) bool {
+	return disk != nil && bytes.Equal(disk.Data, p.Wanted)
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// restart is what happens to the running pod: it is brought to its override, to
+// what was approved, or what it runs is proved.
+func (d *decider) restart(v follow.PodView, p PodPlan) (Step, bool) {
+	if s, ok := d.rollBack(v); ok || v.Override.Pending {
+		return s, ok
+	}
+	if s, ok := d.apply(v, p); ok {
+		return s, true
+	}
+	return d.prove(v, p)
+}
+
+// apply makes the step that a standing approval asks for, or mode auto, if nothing
+// holds it.
+func (d *decider) apply(v follow.PodView, p PodPlan) (Step, bool) {
+	if p.Offer == "" || len(p.Holds) > 0 {
+		return Step{}, false
+	}
+	yes, approved := d.rec.Approved[v.File]
+	approved = approved && yes.Offer == p.Offer && yes.Stands(d.now)
+	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == ChangeRemove) {
+		return Step{}, false
+	}
+	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
+	s.Apply = about(v.Was, v.Pod, d.inv, d.names)
+	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
+	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
+	if p.Change == ChangeRemove {
+		s.Needs, s.Apply.Remove = nil, true
+		return s, true
+	}
+	if p.Waiting {
+		s.Data = p.Wanted
+	} else if pod, err := v.Disk.Parse(); err == nil {
+		s.Apply.asRuns(pod)
+	}
+	d.expect(v, p, &s)
+	if broken := d.notRunningBefore(v, p); broken != "" {
+		s.Apply.NoBack = broken + " did not run before either"
+	} else {
+		d.rollbackTarget(v, &s)
+	}
+	s.Apply.Ahead = wantedDigests(p)
+	return s, true
+}
+
+// wantedDigests are the digests that the containers of a pod are to run, those that keep
+// what they run included.
+func wantedDigests(p PodPlan) map[string]record.PinnedImage {
+	out := map[string]record.PinnedImage{}
+	for _, i := range p.Images {
+		to := i.targetImage()
+		if i.Change == "" && i.Running.Digest != "" {
+			to = i.runningImage()
+		}
+		if node.IsContainer(i.Want.Image) && to.Digest != "" {
+			out[node.PlaceOf(i.Want.Image)] = to
+		}
+	}
+	return out
+}
+
+// runningImage and targetImage are what an image runs and what it is to run.
+func (i ImagePlan) runningImage() record.PinnedImage {
+	return record.PinnedImage{
+		Pin: release.Pin{
+			Repository: i.Want.Ask.Repository, Digest: i.Running.Digest,
+		}, Config: i.Config, Tag: i.Running.Tag, Follow: i.Want.OnDisk.Tag,
+	}
+}
+
+func (i ImagePlan) targetImage() record.PinnedImage {
+	return record.PinnedImage{
+		Pin: release.Pin{
+			Repository: i.Target.Repository, Digest: i.Target.Digest,
+		}, Config: i.Target.Config, Tag: i.Target.Name(), Follow: i.Target.Tag,
+	}
+}
+
+// expectation is that a container runs an image. containers are the pod's of now.
+func expectation(o record.PinnedImage, kind manifests.Kind, name string, containers []node.Container) Expectation {
+	e := Expectation{
+		Container: name, Init: kind == manifests.KindInit, Ref: release.Reference{Repository: o.Repository, Tag: o.Follow},
+		Name: o.Tag, Digest: o.Digest, Config: o.Config,
+	}
+	if c := node.FindContainer(containers, name); c != nil {
+		e.Old = c.ID
+	}
+	return e
+}
+
+// asRuns takes what is to be known of a pod from the one that runs: its template may
+// be another by now.
+func (p *Apply) asRuns(pod manifests.Pod) {
+	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
+}
+
+// about is what all steps that restart a pod, or observe it, have to know of it. was is
+// the pod on disk, pod what it is to be.
+func about(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
+	return Apply{
+		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(names), pod.Name),
+		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
+		Sandboxes: sandboxes(inv.PodContainers(was.Namespace, was.Name, names)),
+	}
+}
+
+// expect lists what each container that starts anew must run in the end, and what
+// to stop for it where the pod manifest itself does not change: the containers
+// that do. The whole pod goes where an init container changes, and where one that
+// does is not running.
+func (d *decider) expect(v follow.PodView, p PodPlan, s *Step) {
+	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
+	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		c := node.FindContainer(containers, i.Want.Image.Container)
+		return i.Change != "" && node.IsContainer(i.Want.Image) && (c == nil || !c.Running)
+	})
+	for _, i := range p.Images {
+		img := i.Want.Image
+		if i.Target.Digest == "" || !node.IsContainer(img) || (!s.Apply.Aside && i.Change == "") {
+			continue
+		}
+		e := expectation(i.targetImage(), img.Kind, img.Container, containers)
+		e.OnNode, e.Anew = d.isOnNode(i) || d.isPinned(v, i), s.Apply.Aside
+		s.Apply.Expect = append(s.Apply.Expect, e)
+		if c := node.FindContainer(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {
+			s.Apply.Stop = append(s.Apply.Stop, c.ID)
+		}
+	}
+}
+
+// isPinned reports whether an image is named by its digest in what is wanted.
+func (d *decider) isPinned(v follow.PodView, i ImagePlan) bool {
+	at, ok := v.Overridden(i.Want.Image)
+	return ok && at.Digest == i.Target.Digest
+}
+
+// restarts reports whether all containers of the pod start anew with its offer:
+// the pod manifest changes, or an init container does.
+func (p *PodPlan) restarts() bool {
+	return p.Waiting || slices.ContainsFunc(p.Images, changesInit)
+}
+
+// pullHazardHolds holds a pod back whose restart would pull what a rule refuses: one of its
+// images keeps what runs, but the tag that kubelet will pull names something else.
+func (d *decider) pullHazardHolds(v follow.PodView, p *PodPlan) {
+	if !p.restarts() {
+		return
+	}
+	for _, i := range p.Images {
+		is, rule := i.Offer.Follow, d.policy.RuleFor(i.Target.Repository)
+		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreTwins(i.Target.Tag, is.Tag, rule))
+		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) && !d.isPinned(v, i) {
+			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
+			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
+		}
+	}
+}
+
+// isOnNode reports whether kubelet starts what an image keeps running from the
+// node alone, whatever its tag names by now.
+func (d *decider) isOnNode(i ImagePlan) bool {
+	name := release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}.String()
+	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
+		slices.ContainsFunc(d.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
+}
+
+// startsFromTheNode reports whether kubelet asks no registry for a container's image.
+func startsFromTheNode(i ImagePlan) bool {
+	return i.Target.Digest != "" && node.IsContainer(i.Want.Image) && i.Want.PullPolicy != manifests.PullAlways
+}
+
+func changesInit(i ImagePlan) bool {
+	return i.Change != "" && i.Want.Image.Kind == manifests.KindInit
+}
+
+// sandboxes are those that containers are in, each once.
+func sandboxes(containers []node.Container) []string {
+	var out []string
+	for _, c := range containers {
+		out = append(out, c.Sandbox)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

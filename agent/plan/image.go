@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// flapTime is how long a container that was restarted has to run until nobody has to
+// think that it will end again.
+const flapTime = time.Minute
+
+func (d *decider) flaps(c node.Container) bool {
+	age := d.now.Sub(c.StartedAt)
+	return c.Restarts > 0 && age >= 0 && age < flapTime
+}
+
+// image plans one image of a pod.
+func (d *decider) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
+	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
+	var c *node.Container
+	if node.IsContainer(w.Image) {
+		c = node.FindContainer(containers, w.Image.Container)
+	}
+	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
+	if e, is := d.expects(v, w); is {
+		i.Expected = &e
+		i.Down = e.Down(d.inv, d.names, d.now)
+	}
+	if c != nil {
+		i.Flaps = d.flaps(*c)
+		i.Running.Digest, i.Config = node.DigestOf(c, d.inv.Held), c.Image
+	}
+	if w.Ask.Repository == "" || i.Offer.Unresolved() {
+		return i
+	}
+	rule := d.policy.RuleForQuestion(w.Ask)
+	good := d.rec.Good[record.GoodKey(v.File, w.Image.Container)]
+	running := d.running(w, c, good)
+	if at, ok := v.Overridden(w.Image); ok {
+		running = at.Digest // whatever runs: that is what is to run
+		i.note(v.Override.Note())
+	}
+	d.target(w, &i, rule, running)
+	if i.Offer.Unresolved() {
+		return i
+	}
+	var same bool
+	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
+	known := c != nil && c.Image != ""
+	if !known && node.IsContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
+		known, same = true, d.sameImage(good, i.Target)
+	}
+	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
+	if at, ok := v.Overridden(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
+		i.Change = "" // kubelet does what it can
+	}
+	i.Running.Tag = d.nameOf(w, i.Running.Digest)
+	i.From = i.Running.Tag
+	// What runs is not asked for its signature any more: it would only keep the
+	// other images of its pod.
+	i.Staged = d.isStaged(i.Target) || same && d.inv.Staged(i.Target)
+	if i.Change != "" && d.waits(i) {
+		i.StageFrom = i.Offer.StageFrom.UTC()
+		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
+	}
+	return i
+}
+
+// running is the digest that a container runs, or ran last.
+func (d *decider) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
+	switch {
+	case !node.IsContainer(w.Image):
+		return ""
+	case c != nil && c.Image != "":
+		return node.DigestOf(c, d.inv.Held)
+	case good.Repository == w.Ask.Repository:
+		return good.Running
+	default:
+		return ""
+	}
+}
+
+// sameImage compares what last ran with the target, where CRI shows nothing.
+func (d *decider) sameImage(good record.Good, target release.Release) bool {
+	config := d.rec.Releases[release.Key(good.Repository, good.Running)].Config
+	return good.Running == target.Digest || (config != "" && config == target.Config)
+}
+
+// nameOf is the best name for what runs: the long tag its digest had when it
+// was learnt, else the tag in the pod manifest.
+func (d *decider) nameOf(w follow.Want, running digest.Digest) string {
+	if r, ok := d.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
+		return r.Name()
+	}
+	return w.OnDisk.Tag
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// waitsFor adds what an apply without a person's yes waits for.
+func (d *decider) waitsFor(p *PodPlan) {
+	if d.now.Before(d.policy.Freeze) {
+		until := d.policy.Freeze.UTC()
+		p.Holds = append(p.Holds, status.Hold{
+			Name: status.HoldFreeze, Reason: "nothing is applied before " + until.Format(time.RFC3339), Until: until,
+		})
+	}
+	if !d.policy.Auto || p.isHeld(status.HoldUnmanaged) {
+		return
+	}
+	if open, change := d.policy.Open(d.now); !open {
+		opens := change.UTC()
+		p.Waits = append(p.Waits, status.Hold{
+			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
+		})
+	}
+	if follow.IsControlPlane(p.Pod) {
+		p.Waits = append(
+			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"},
+		)
+	}
+	if f, failed := d.rec.Failed[p.File]; failed && f.Offer == p.ID {
+		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: f.Reason})
+	}
+}
+
+// skew has a client of the API server wait that would be newer than that is by a minor
+// version: its apply without a person's yes, for a person may apply both, in their order.
+func (d *decider) skew(pods []PodPlan) {
+	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == follow.PodAPIServer })
+	if at < 0 || !d.policy.Auto {
+		return
+	}
+	for n := range pods {
+		client := &pods[n]
+		if IsClient(client.Pod) && client.Change != "" && d.isAhead(client, &pods[at]) {
+			client.Waits = append(client.Waits, status.Hold{
+				Name:   status.HoldControlPlane,
+				Reason: client.Pod + " must not be newer than " + follow.PodAPIServer + ", which is applied first",
+			})
+		}
+	}
+}
+
+// isAhead reports whether a client is to be of a higher minor version than the API server
+// is of.
+func (d *decider) isAhead(client, server *PodPlan) bool {
+	to, from := client.component(), server.component()
+	if to == nil || from == nil {
+		return false
+	}
+	is, errIs := d.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
+	next, errNext := d.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
+	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
+}
+
+// component is the image that a pod of the control plane is named after; nil: none is.
+func (p *PodPlan) component() *ImagePlan {
+	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
+		return i.Want.Image.Container == p.Pod || status.LastPart(i.Want.Ask.Repository) == p.Pod
+	})
+	if n < 0 {
+		return nil
+	}
+	return &p.Images[n]
+}
+
+func IsClient(pod string) bool {
+	return pod == follow.PodControllerManager || pod == follow.PodScheduler
+}
+
+// IsMinor reports whether a change is a minor version's at least.
+func IsMinor(change string) bool { return changeRank[change] >= changeRank[tags.Minor.String()] }
+
+// inOrder sorts applies: first what the configuration lists, in its order, then
+// the others by name, and at last what the cluster cannot do without. Only where
+// kube-apiserver gets another version, its clients wait for it: they may be older, and
+// must not be newer (Kubernetes' version skew policy).
+func inOrder(p policy.Policy, applies []Step) {
+	skews := slices.ContainsFunc(applies, func(s Step) bool {
+		return s.Apply.Pod == follow.PodAPIServer && IsMinor(s.Apply.Change)
+	})
+	rank := func(s Step) int {
+		switch pod := s.Apply.Pod; {
+		case pod == follow.PodAPIServer:
+			return len(p.Order) + 1
+		case IsClient(pod) && skews:
+			return len(p.Order) + 2
+		case pod == follow.PodEtcd:
+			return len(p.Order) + 3
+		}
+		at := slices.IndexFunc(p.Order, func(pattern string) bool {
+			ok, err := path.Match(pattern, s.File)
+			return ok && err == nil // the configuration has checked the patterns
+		})
+		if at < 0 {
+			at = len(p.Order)
+		}
+		return at
+	}
+	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepProve: 2} // what runs anyway can wait to be proved
+	slices.SortStableFunc(applies, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(urgency[a.Do], urgency[b.Do]), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
+	})
+}

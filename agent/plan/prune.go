@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// prune lists the image records of old releases: those that staging brought, and
+// with Prune.Foreign all SUSE builds of followed repositories. What a pin will
+// hold, what any container uses, and everything of a repository that is not
+// settled stays. While anything is unclear nothing goes.
+func (d *decider) prune(plan Plan, pins []release.Pin) []node.HeldImage {
+	settled, known := d.settled(plan)
+	if !known {
+		return nil
+	}
+	need := map[digest.Digest]bool{}
+	for _, p := range pins {
+		need[p.Digest] = true
+	}
+	var gone []node.HeldImage
+	shadows := map[node.HeldImage]bool{}
+	for _, h := range d.inv.Held {
+		repository, old := d.old(h, settled)
+		if !old || need[h.Digest] || slices.Contains(d.inv.Used, h.Config) {
+			continue
+		}
+		if well, followed := settled[repository]; followed && !well {
+			continue
+		}
+		gone = append(gone, h)
+		shadows[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
+		shadows[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
+	}
+	gone = append(gone, d.orphanedAliases(gone, shadows)...)
+	slices.SortFunc(gone, func(a, b node.HeldImage) int { return strings.Compare(a.Name, b.Name) })
+	return gone
+}
+
+// settled are the followed repositories, and whether all of each is as it should
+// be: it runs well, and what is to be there is. Nobody tells what a volume has
+// mounted, so the repository of one never is. known: every pod and image is.
+func (d *decider) settled(plan Plan) (settled map[string]bool, known bool) {
+	settled = map[string]bool{}
+	add := func(repository string, well bool) {
+		before, seen := settled[repository]
+		settled[repository] = (before || !seen) && well
+	}
+	for _, p := range plan.Pods {
+		if p.Err != nil || p.Withheld() {
+			return nil, false
+		}
+		for _, i := range p.Images {
+			if name := i.Want.Ask.Repository; name != "" {
+				add(name, p.isWell(i))
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		if i.Target.Digest == "" {
+			return nil, false
+		}
+		add(i.Target.Repository, i.Staged)
+	}
+	return settled, true
+}
+
+// isWell reports whether an image's container runs as it should. An init
+// container that kubelet has removed has ended well if others of its pod run.
+func (p *PodPlan) isWell(i ImagePlan) bool {
+	return i.Well || i.Want.Image.Kind == manifests.KindInit && slices.ContainsFunc(p.Images, func(other ImagePlan) bool {
+		return other.Well && other.Want.Image.Kind == manifests.KindContainer
+	})
+}
+
+// old reports whether a record may be an old release, and of which repository.
+func (d *decider) old(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
+	if h.Pin {
+		return "", false
+	}
+	if h.Staged || !d.policy.Prune.Foreign {
+		return h.Repository, h.Staged
+	}
+	ref, err := release.ParseReference(h.Name)
+	if err != nil {
+		return "", false
+	}
+	_, ours := followed[ref.Repository]
+	_, foreign := d.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
+	return ref.Repository, ours && foreign == nil
+}
+
+// orphanedAliases are the records that CRI made beside a pull of an image that goes,
+// repository@digest and the bare image id. They go with it, unless somebody else
+// has a name for the digest, too.
+func (d *decider) orphanedAliases(gone []node.HeldImage, shadows map[node.HeldImage]bool) []node.HeldImage {
+	named := map[digest.Digest]bool{}
+	var out []node.HeldImage
+	for _, h := range d.inv.Held {
+		switch {
+		case h.Pin, slices.Contains(gone, h):
+		case shadows[node.HeldImage{Name: h.Name, Digest: h.Digest}]:
+			out = append(out, h)
+		default:
+			named[h.Digest] = true
+		}
+	}
+	return slices.DeleteFunc(out, func(h node.HeldImage) bool { return named[h.Digest] })
+}

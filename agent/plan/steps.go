@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// steps turns the plans of all pods into things to do, in an order in which
+// each may rely on those before it: images first, files next, pins when it is
+// clear what is needed, and at last what restarts something.
+func (d *decider) steps(views []follow.PodView, plan Plan) []Step {
+	d.urgent = d.needed(plan)
+	steps := d.stage(plan)
+	var applies []Step
+	for n, v := range views {
+		p := plan.Pods[n]
+		steps = append(steps, d.files(v, p)...)
+		if s, ok := d.restart(v, p); ok {
+			applies = append(applies, s)
+		}
+	}
+	inOrder(d.policy, applies)
+	for _, w := range d.inv.Waiting {
+		if !slices.Contains(follow.FileNames(d.inv), w.Name) {
+			steps = append(steps, Step{Do: StepDrop, File: w.Name})
+		}
+	}
+	pins, differ := d.pins(plan)
+	if differ {
+		steps = append(steps, Step{Do: StepPin, Pins: pins})
+	}
+	if gone := d.prune(plan, pins); len(gone) > 0 {
+		steps = append(steps, Step{Do: StepPrune, Gone: gone})
+	}
+	return append(steps, applies...)
+}
+
+// stage lists what must be pulled: the releases of every offer, of every pod
+// manifest that is to be written, and of the configuration's own images.
+func (d *decider) stage(plan Plan) []Step {
+	seen := map[string]bool{}
+	var steps []Step
+	add := func(i ImagePlan) {
+		key := release.Key(i.Target.Repository, i.Target.Digest)
+		if i.Target.Digest == "" || i.Staged || seen[key] || d.isShort(i) {
+			return
+		}
+		seen[key] = true
+		steps = append(steps, Step{Do: StepStage, Release: i.Target})
+	}
+	for _, p := range plan.Pods {
+		if d.wantsStaged(p) && !d.isLater(p) {
+			for _, i := range p.Images {
+				if !d.isRunning(i) {
+					add(i)
+				}
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		if !d.waits(i) {
+			add(i)
+		}
+	}
+	return steps
+}
+
+// isRunning reports whether an image is what it is to be: its pin is enough, and
+// comes with the pins.
+func (d *decider) isRunning(i ImagePlan) bool {
+	return i.Change == "" && i.Running.Digest == i.Target.Digest && d.inv.Has(i.Target.Digest)
+}
+
+// isLater reports whether the pod's pulls wait for this node's moment. A new pod
+// does not wait: kubelet will pull for it as soon as it is written.
+func (d *decider) isLater(p PodPlan) bool {
+	if p.Ready || node.Find(d.inv.PodManifests, p.File) == nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Images, d.waits)
+}
+
+// waits reports whether an image's pull waits for this node's moment. One that
+// lies beyond the whole spread was kept under a wrong clock. What kubelet has
+// pulled already waits for nothing.
+func (d *decider) waits(i ImagePlan) bool {
+	wait := i.Offer.StageFrom.Sub(d.now)
+	return i.Target.Digest != "" && !d.inv.Has(i.Target.Digest) && wait > 0 && wait <= d.policy.StageDelay &&
+		!d.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
+}
+
+// needed are the releases that are pulled now, so that nobody waits for them: for
+// a new pod, or because their moment has come by another question.
+func (d *decider) needed(plan Plan) map[string]bool {
+	out := map[string]bool{}
+	add := func(i ImagePlan, isNew bool) {
+		if isNew || !d.waits(i) {
+			out[release.Key(i.Target.Repository, i.Target.Digest)] = true
+		}
+	}
+	for _, p := range plan.Pods {
+		for _, i := range p.Images {
+			if d.wantsStaged(p) {
+				add(i, node.Find(d.inv.PodManifests, p.File) == nil)
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		add(i, false)
+	}
+	return out
+}
+
+// wantsStaged reports whether the pod's targets have to be on the node: they are
+// offered, or the pod is new or about to start.
+func (d *decider) wantsStaged(p PodPlan) bool {
+	isNew := p.Wanted != nil && node.Find(d.inv.PodManifests, p.File) == nil
+	return p.Err == nil && p.Change != ChangeRemove &&
+		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
+}
+
+// isAboutToStart reports that nothing is known to run, so that kubelet will take
+// what the tag names now as soon as it can.
+func isAboutToStart(i ImagePlan) bool {
+	return node.IsContainer(i.Want.Image) && i.Running.Digest == "" && !i.Well && i.Change == "" &&
+		i.Want.OnDisk == (release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag})
+}
+
+// files lists what happens to the pod's files now: rule 3 lets through what
+// restarts nothing, and keeps the rest until it is approved.
+func (d *decider) files(v follow.PodView, p PodPlan) []Step {
+	if v.Override.Pending {
+		return nil
+	}
+	if p.Err != nil || p.Withheld() {
+		if v.Waiting != nil && !v.Managed {
+			return []Step{{Do: StepDrop, File: v.File}} // nobody renders it any more
+		}
+		return nil
+	}
+	busy := d.inv.Busy != ""
+	if p.isHeld(status.HoldDisk) && v.Disk == nil {
+		return nil // a new pod would have kubelet pull
+	}
+	was := node.PodFile{Name: v.File}
+	if v.Disk != nil {
+		was = *v.Disk
+	}
+	var steps []Step
+	switch {
+	case p.Change == ChangeRemove && !d.alive(v) && !busy:
+		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
+	case p.Waiting && (d.isLater(p) || p.isHeld(status.HoldDisk)):
+		// Nothing is kept for approval before its images are on their way.
+	case p.Waiting && (v.Waiting == nil || !bytes.Equal(v.Waiting.Data, p.Wanted)):
+		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
+	case p.Wanted != nil && !p.Waiting && !p.same(v.Disk) && !busy:
+		steps = append(steps, Step{
+			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: p.needsIfNew(v),
+		})
+	}
+	if v.Waiting != nil && !p.Waiting {
+		steps = append(steps, Step{Do: StepDrop, File: v.File})
+	}
+	return steps
+}
+
+// alive reports whether kubelet has the pod. One whose containers have all ended
+// may be between two attempts.
+func (d *decider) alive(v follow.PodView) bool {
+	return len(d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)) > 0
+}
+
+// Needs are the releases without which the pod's offer is none.
+func (p *PodPlan) Needs() []string {
+	var out []string
+	for _, i := range p.Images {
+		if i.Target.Digest != "" && !i.IsThere() {
+			out = append(out, release.Key(i.Target.Repository, i.Target.Digest))
+		}
+	}
+	return out
+}
+
+// IsThere reports whether an image runs what it is to run, and the node has it: whether
+// it may be staged for another pod does not matter.
+func (i ImagePlan) IsThere() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
+
+// needsIfNew: a new pod starts as soon as it is written, so its images come
+// first; rewriting a comment needs none.
+func (p *PodPlan) needsIfNew(v follow.PodView) []string {
+	if v.Disk != nil {
+		return nil
+	}
+	return p.Needs()
+}
+
+// pins lists what must not be collected: what runs, what is staged, what ran
+// well and what ran well before it.
+func (d *decider) pins(plan Plan) (want []release.Pin, differ bool) {
+	held, have := d.inv.Digests()
+	need := map[release.Pin]bool{}
+	add := func(repository string, dg digest.Digest, coming bool) {
+		if repository != "" && dg != "" && (held[dg] || coming) {
+			need[release.Pin{Repository: repository, Digest: dg}] = true
+		}
+	}
+	for _, p := range plan.Pods {
+		for _, i := range p.Images {
+			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p) && !d.isShort(i))
+			add(i.Want.Ask.Repository, i.Running.Digest, false)
+			// What the pod manifest on disk follows: kubelet starts it at any time.
+			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
+		}
+	}
+	for _, i := range plan.Tracked {
+		add(i.Target.Repository, i.Target.Digest, !d.waits(i) && !d.isShort(i))
+	}
+	for _, g := range d.rec.Good {
+		add(g.Repository, g.Running, false)
+		for _, p := range g.Before {
+			add(p.Repository, p.Digest, false)
+		}
+	}
+	for p := range have {
+		if plan.keeps(p) {
+			need[p] = true
+		}
+		differ = differ || !need[p]
+	}
+	for p := range need {
+		differ = differ || !have[p]
+		want = append(want, p)
+	}
+	slices.SortFunc(want, func(a, b release.Pin) int {
+		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
+	})
+	return want, differ
+}
+
+// keeps reports whether a pin must not go yet: while anything is unclear, and
+// where a new release of what is tracked is not there.
+func (p Plan) keeps(pin release.Pin) bool {
+	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.Withheld() }) ||
+		slices.ContainsFunc(p.Tracked, func(i ImagePlan) bool {
+			return i.Target.Digest == "" || !i.Staged && i.Target.Repository == pin.Repository
+		})
+}
+
+// isStaged reports that a release is on the node, and signed where that is
+// required: what was staged before it was is looked at once more.
+func (d *decider) isStaged(rel release.Release) bool {
+	signed := d.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
+		d.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""
+	return signed && d.inv.Staged(rel)
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// target chooses what an image is to run: the newest release that no rule
+// refuses, or what runs. It is judged here, by what runs now and the rules of
+// now, and not when the source was asked.
+func (d *decider) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
+	o := i.Offer
+	is := release.Release{}
+	against := func(rel release.Release) (policy.Refusal, bool) { return d.rec.Refuses(rel, rule) }
+	if running != "" && w.OnDisk.Repository == o.Repository && !release.IsPlaceholder(w.OnDisk.Tag) {
+		is = d.rec.Releases[release.Key(o.Repository, running)]
+		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
+		against = func(rel release.Release) (policy.Refusal, bool) { return d.against(w, i, is, rel, rule) }
+	}
+	c := o.Choose(rule, d.now, against)
+	if i.Target = c.Newest; c.Newest.Tag == o.Follow.Tag {
+		if no, refused := against(o.Follow); refused {
+			c.Refused, i.Target = append(c.Refused, no), is
+			if o.Follow.Digest == is.Digest {
+				c.Runs = no
+			}
+		}
+	}
+	d.explain(i, c, rule)
+	if i.Target.Digest == "" {
+		// Nothing is known to run, and what it would start with is refused: it waits.
+		no := c.Refused[len(c.Refused)-1]
+		i.Offer.Follow, i.Offer.Newest, i.Target = release.Release{}, release.Release{}, release.Release{}
+		i.Offer.Err = errors.New(no.String())
+	}
+}
+
+// explain says what the choice passed over. It never writes into what the offer
+// shares with the record.
+func (d *decider) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
+	var newer []policy.Refusal
+	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
+	facts := i.Offer.Refused
+	i.Offer.Newest, i.Offer.Refused = c.Newest, nil
+	for _, no := range append(c.Refused, facts...) {
+		if t, err := rule.Dialect.Parse(no.Tag); err == nil && no.Rule == policy.RulePublishing {
+			if by, refused := rule.RefusesTag(t, tags.Rebuild); refused {
+				no = by // it is not waited for
+			}
+		}
+		if no != c.Runs {
+			newer = append(newer, no)
+		}
+		no.Holds = no.IsAwaited(d.now)
+		if len(i.Offer.Refused) < source.MaxRefused && !slices.Contains(i.Offer.Refused, no) {
+			i.Offer.Refused = append(i.Offer.Refused, no)
+		}
+	}
+	i.NotAllowed = notAllowed(newer)
+	for _, text := range c.Notes {
+		i.note(text)
+	}
+	if c.Unasked >= 0 {
+		i.note(i.Offer.Newer[c.Unasked].ListedTag() + " may be newer, and is asked for at the next check")
+	}
+}
+
+// against tells by which rule rel must not take the place of what runs. What
+// disagrees without being a reason is noted.
+func (d *decider) against(
+	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
+) (policy.Refusal, bool) {
+	same := rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config
+	if same && rel.Tag == w.OnDisk.Tag {
+		return policy.Refusal{}, false
+	}
+	if no, refused := d.rec.Refuses(rel, rule); refused || same {
+		return no, refused
+	}
+	if no, refused := policy.ForeignOrigin(was, rel); refused {
+		return no, true
+	}
+	change := policy.Risen(was, rel, rule)
+	if no, refused := rule.RefusesUpgrade(change, rel.Name(), rel.Tag); refused {
+		return no, true
+	}
+	if change > rule.Updates && bySource(w, rule) {
+		return rule.TooMuch(rel.Name(), change), true
+	}
+	reason := ""
+	switch {
+	case rel.Tag == w.OnDisk.Tag, policy.AreTwins(was.Long, rel.Tag, rule),
+		rel.Tag == i.Offer.Follow.Tag && policy.AreTwins(w.OnDisk.Tag, rel.Tag, rule):
+		older, warning := policy.IsOlder(was, rel, rule.Dialect, d.now)
+		if warning != "" {
+			i.note(warning)
+		}
+		if older {
+			reason = rel.Tag + " went back: what runs is newer"
+		}
+	case rule.Follow == "" && policy.IsLower(rel.Tag, was.Long, rule.Dialect):
+		reason = was.Long + " runs, and is newer" // as after a rollback to more than is followed
+	}
+	return policy.Refusal{
+		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
+	}, reason != "" && !rule.Older
+}
+
+// bySource reports that the pod manifest already has what is asked for: what
+// differs now is the source's doing, and no word of a template or a person.
+func bySource(w follow.Want, rule policy.Rule) bool {
+	return w.Ask.Tag == w.OnDisk.Tag || policy.AreTwins(w.Ask.Tag, w.OnDisk.Tag, rule)
+}
+
+// refuse and note never write into what the offer shares with the record.
+func (i *ImagePlan) refuse(no policy.Refusal) {
+	if !slices.Contains(i.Offer.Refused, no) {
+		i.Offer.Refused = append([]policy.Refusal{no}, i.Offer.Refused...)
+	}
+}
+
+func (i *ImagePlan) note(text string) {
+	if !slices.Contains(i.Offer.Notes, text) {
+		i.Offer.Notes = append(slices.Clone(i.Offer.Notes), text)
+	}
+}

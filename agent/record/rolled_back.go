@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// ByHand is why a release that a person rolled back is denied.
+const ByHand = "rolled back by hand"
+
+// RolledBack is what a pod was brought back from; nil: it runs what it follows.
+func (r *Record) RolledBack(file string) *status.RolledBack {
+	o, ok := r.Overrides[file]
+	if !ok || o.Pending {
+		return nil
+	}
+	back := status.RolledBack{At: o.At, Reason: o.Reason, ByHand: o.ByHand, Runs: o.tags()}
+	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
+		if d := r.Denied[key]; d.PodManifest == file {
+			back.Left = append(back.Left, d.Name)
+			back.ByHand = back.ByHand || d.ByHand
+		}
+	}
+	if len(back.Left) == 0 {
+		return nil // it is only for as long as the registry is away
+	}
+	return &back
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// listPatience is how long CRI may take to list what was staged: it hears of an
+// image by an event, and on a busy node that comes late.
+const listPatience = 10 * time.Second
+
+// listInterval is how often CRI is asked for it.
+const listInterval = 500 * time.Millisecond
+
+// Stager stages releases: it verifies, pulls and checks that kubelet will find them.
+type Stager struct {
+	Images     node.ImageStore
+	CRI        node.ImageService
+	Signatures *SignatureChecker
+	Space      *Space
+	Meter      StagingMeter // nil: nobody counts
+	Policy     policy.Policy
+	Log        *slog.Logger
+	Progress   *status.Reporter
+}
+
+// StageAll stages releases, several at a time, and returns how each has ended. Their
+// signatures are looked for before, one after another: it costs little, and is kept in
+// the record.
+func (s *Stager) StageAll(ctx context.Context, releases []release.Release) []error {
+	var pulls errgroup.Group
+	pulls.SetLimit(max(1, s.Policy.Together))
+	ended := make([]error, len(releases))
+	for n, r := range releases {
+		if ended[n] = ctx.Err(); ended[n] != nil {
+			continue
+		}
+		if ended[n] = s.Signatures.Verify(ctx, r); ended[n] != nil {
+			continue
+		}
+		pulls.Go(func() error {
+			ended[n] = s.Stage(ctx, r)
+			return nil
+		})
+	}
+	_ = pulls.Wait() // each has its own error
+	for n, r := range releases {
+		if errors.Is(ended[n], errCrowded) {
+			ended[n] = s.Stage(ctx, r)
+		}
+	}
+	return ended
+}
+
+// Stage pulls a release and checks that kubelet will find it.
+func (s *Stager) Stage(ctx context.Context, r release.Release) error {
+	if err := s.pull(ctx, r); err != nil {
+		phase := "failed"
+		if ctx.Err() != nil {
+			phase = "interrupted"
+		}
+		s.Progress.Report(status.Progress{Reference: r.StagedName(), Phase: phase})
+		return err
+	}
+	id, err := s.AwaitListed(ctx, r.StagedName())
+	if err == nil && r.Config != "" && id != r.Config {
+		err = fmt.Errorf("%s: cri lists image id %s instead of %s", r.StagedName(), id, r.Config)
+	}
+	return err
+}
+
+// pull pulls a release while there is space for it.
+func (s *Stager) pull(ctx context.Context, r release.Release) error {
+	key := release.Key(r.Repository, r.Digest)
+	stop := s.Progress.Heartbeat()
+	err := s.Images.Stage(ctx, r, node.StageOptions{
+		Progress: s.Progress.Report,
+		CheckSpace: func(ctx context.Context, n policy.SpaceNeeded) error {
+			return s.Space.reserve(key, n, FilesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve)
+		},
+	})
+	stop()
+	if errors.Is(err, release.ErrNoSpace) {
+		err = s.Space.overflowed(key, FilesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve, err)
+	}
+	s.Space.release(key, err)
+	// One that found no space beside another is pulled again when that has ended.
+	if s.Meter != nil && ctx.Err() == nil && !errors.Is(err, errCrowded) {
+		s.Meter.Staged(err)
+	}
+	return err
+}
+
+// AwaitListed asks CRI for an image until it lists it, or its patience ends, and returns
+// the image id.
+func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, error) {
+	end := time.NewTimer(listPatience)
+	defer end.Stop()
+	tick := time.NewTicker(listInterval)
+	defer tick.Stop()
+	for {
+		id, listed, err := s.CRI.Lists(ctx, name)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%s: cri: %w", name, err)
+		case listed:
+			return id, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%s: cri: %w", name, ctx.Err())
+		case <-end.C:
+			return "", fmt.Errorf("%s: staged, but cri does not list it after %s", name, listPatience)
+		case <-tick.C:
+		}
+	}
+}
+
+// StagingMeter counts pulls.
+type StagingMeter interface {
+	// Staged: a pull has ended. An error that is ErrHeld says not now.
+	Staged(err error)
+}

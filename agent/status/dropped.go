@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Bounds of the record and of the status as indented JSON, in bytes. A node has some
+// kilobytes for each repository. What is larger would not be read again.
+const (
+	MaxRecord = 16 << 20
+	MaxStatus = 4 << 20
+)
+
+// Dropped is an entry of the record or the status that could not be written, and was
+// left out so that the rest could.
+type Dropped struct {
+	Entry  string `json:"entry"` // as in "record: releases registry.suse.com/caasp/v4/velum@sha256:..."
+	Reason string `json:"reason"`
+}
+
+// entry is one element of a map or list among the fields of a document.
+type entry struct {
+	name  string
+	size  int
+	spare bool // it is learnt again
+	err   error
+	drop  func()
+}
+
+// Drop does the same for a status.
+func (s *Status) Drop(limit int) []Dropped {
+	return DropFrom(s, "status", limit, nil)
+}
+
+func DropFrom(document any, name string, limit int, spare []string) []Dropped {
+	var out []Dropped
+	v := reflect.ValueOf(document).Elem()
+	leave := func(e entry, why string) {
+		out = append(out, Dropped{outside.Text(name + ": " + e.name), outside.Text(why)})
+		e.drop()
+	}
+	var whole []entry
+	for _, e := range entriesOf(v, spare) {
+		if e.err != nil {
+			leave(e, e.err.Error())
+		} else {
+			whole = append(whole, e)
+		}
+	}
+	compact(v)
+	text, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return out // what is wrong is no entry
+	}
+	slices.SortStableFunc(whole, func(a, b entry) int {
+		if a.spare != b.spare {
+			return cmp.Compare(rankOf(a.spare), rankOf(b.spare))
+		}
+		return cmp.Compare(b.size, a.size)
+	})
+	for total := len(text); total > limit && len(whole) > 0; whole = whole[1:] {
+		leave(whole[0], fmt.Sprintf("of %d bytes, in a %s of %d, at most %d", whole[0].size, name, total, limit))
+		total -= whole[0].size
+	}
+	compact(v)
+	return out
+}
+
+func rankOf(spare bool) int {
+	if spare {
+		return 0
+	}
+	return 1
+}
+
+// entriesOf lists the elements of the maps and lists of a struct, in a fixed order.
+func entriesOf(v reflect.Value, spare []string) []entry {
+	var out []entry
+	for field, values := range v.Fields() {
+		kind := values.Kind()
+		if kind != reflect.Map && kind != reflect.Slice {
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		for key, value := range values.Seq2() {
+			text, err := json.MarshalIndent(value.Interface(), "    ", "  ")
+			e := entry{name: name + " " + nameOf(key, value), size: len(text), err: err}
+			e.spare = slices.Contains(spare, field.Name)
+			e.drop = func() { values.SetMapIndex(key, reflect.Value{}) }
+			if kind == reflect.Slice {
+				e.drop = func() { values.Index(int(key.Int())).SetZero() } // compact takes it out
+			}
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	return out
+}
+
+// nameOf is a map's key, or what an element of a list says first of itself.
+func nameOf(key, value reflect.Value) string {
+	if key.Kind() == reflect.String {
+		return key.String()
+	}
+	if value.Kind() == reflect.Struct && value.NumField() > 0 && value.Field(0).Kind() == reflect.String {
+		return value.Field(0).String()
+	}
+	return fmt.Sprint(key.Int())
+}
+
+// compact takes the emptied elements out of the lists, which others may share.
+func compact(v reflect.Value) {
+	for _, values := range v.Fields() {
+		if values.Kind() != reflect.Slice || values.IsNil() {
+			continue
+		}
+		kept := reflect.MakeSlice(values.Type(), 0, values.Len())
+		for _, value := range values.Seq2() {
+			if !value.IsZero() {
+				kept = reflect.Append(kept, value)
+			}
+		}
+		values.Set(kept)
+	}
+}
+
+// NameDropped names in a status what was dropped.
+func (s *Status) NameDropped(dropped []Dropped) {
+	if len(dropped) == 0 || len(s.Dropped) == len(dropped) {
+		return
+	}
+	s.Dropped = slices.Clone(dropped)
+	first := dropped[0]
+	text := fmt.Sprintf("not kept: %s: %s", first.Entry, first.Reason)
+	if more := len(dropped) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	s.Fails(Reason{Kind: KindDropped, Text: text})
+}

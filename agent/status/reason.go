@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// Kind says what a reason is about. Kinds are an interface, as the names of holds are.
+type Kind string
+
+// The kinds, by the state that they speak for.
+const (
+	// Of the state applying.
+	KindApplying Kind = "applying" // pods are being restarted
+	// Of applying, or failed.
+	KindDown Kind = "down" // a container does not run: podManifest, container, since
+	// Of failed.
+	KindNode       Kind = "node"         // the node could not be observed
+	KindRecord     Kind = "record"       // the record could not be written
+	KindDropped    Kind = "dropped"      // entries of the record or the status were left out
+	KindManifest   Kind = "pod-manifest" // it could not be read or rendered: podManifest
+	KindGone       Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
+	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person returned it: podManifest
+	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
+	// Of failed, or of held where it only waits.
+	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
+	// Of held.
+	KindHold  Kind = "hold"  // see holds: hold, until; podManifest or image
+	KindAwait Kind = "await" // something newer is only waited for: rule, image, tag
+	// Of stale.
+	KindSource Kind = "source" // a source does not answer: image, host, cause, httpStatus, since, retryAt
+	// Of unchecked.
+	KindStarting Kind = "starting"  // the daemon has not observed the node yet
+	KindUnasked  Kind = "not-asked" // no source was asked yet: podManifest or image
+	// Of staged.
+	KindApproval Kind = "approval" // an offer waits for approval: podManifest, change
+	// Of current.
+	KindNone         Kind = "none"          // there is nothing to do
+	KindNotAllowed   Kind = "not-allowed"   // something newer that the configuration refuses: image, tag, rule
+	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag is not understood: image, tag
+)
+
+// Reason is one thing that speaks for the node's state. Programs read the kind and the fields
+// that it has; Text is for people.
+type Reason struct {
+	Kind        Kind          `json:"kind"`
+	Text        string        `json:"text"`
+	PodManifest string        `json:"podManifest,omitempty"`
+	Container   string        `json:"container,omitempty"`
+	Image       string        `json:"image,omitempty"` // repository
+	Tag         string        `json:"tag,omitempty"`
+	Digest      digest.Digest `json:"digest,omitempty"`
+	Change      string        `json:"change,omitempty"`
+	Hold        string        `json:"hold,omitempty"` // its name
+	Rule        string        `json:"rule,omitempty"`
+	ErrorKind   ErrorKind     `json:"errorKind,omitempty"`
+	Host        string        `json:"host,omitempty"`
+	Cause       release.Cause `json:"cause,omitempty"`
+	HTTPStatus  int           `json:"httpStatus,omitempty"`
+	Since       time.Time     `json:"since,omitzero"`
+	Until       time.Time     `json:"until,omitzero"`
+	RetryAt     time.Time     `json:"retryAt,omitzero"`
+}
+
+// ErrorKind is what an error is, in one word.
+type ErrorKind string
+
+// The kinds of errors.
+const (
+	ErrorDisk     ErrorKind = "disk"      // the image filesystem is too full
+	ErrorUnsigned ErrorKind = "unsigned"  // nobody has signed the release, yet
+	ErrorForged   ErrorKind = "forged"    // it has signatures, and none is valid
+	ErrorNotFound ErrorKind = "not-found" // the source has no such tag, digest or repository
+	ErrorPlatform ErrorKind = "platform"  // the image is not for this node's platform
+	ErrorSource   ErrorKind = "source"    // the source does not answer
+	ErrorNotAsked ErrorKind = "not-asked" // no poll has asked for it yet
+	ErrorNotUp    ErrorKind = "not-up"    // the pod was seen not to come up
+	ErrorConflict ErrorKind = "conflict"  // somebody else changed the file
+	ErrorHeld     ErrorKind = "held"      // it waits for something else
+	ErrorOther    ErrorKind = "other"
+)
+
+// ErrorKindOf is the kind of an error, the most exact of those that are true; empty: there is none.
+func ErrorKindOf(err error) ErrorKind {
+	_, isShort := errors.AsType[*policy.ShortageError](err)
+	_, isSource := errors.AsType[*release.SourceError](err)
+	switch {
+	case err == nil:
+		return ""
+	case isShort, errors.Is(err, release.ErrNoSpace):
+		return ErrorDisk
+	case errors.Is(err, release.ErrUnsigned):
+		return ErrorUnsigned
+	case errors.Is(err, release.ErrForged):
+		return ErrorForged
+	case errors.Is(err, release.ErrNotFound):
+		return ErrorNotFound
+	case errors.Is(err, release.ErrPlatform):
+		return ErrorPlatform
+	case isSource:
+		return ErrorSource
+	case errors.Is(err, release.ErrNotAsked):
+		return ErrorNotAsked
+	case release.IsDown(err):
+		return ErrorNotUp
+	case errors.Is(err, release.ErrConflict):
+		return ErrorConflict
+	case errors.Is(err, release.ErrHeld):
+		return ErrorHeld
+	default:
+		return ErrorOther
+	}
+}
+
+// item is what a reason adds to a sentence that begins with lead and lists several of its kind.
+func (r Reason) item() (lead, item string) {
+	switch r.Kind {
+	case KindUnasked:
+		return "no registry was asked yet for ", cmp.Or(r.PodManifest, r.Image)
+	case KindApproval:
+		return "waiting for approval: ", r.PodManifest + " (" + r.Change + ")"
+	case KindNotAllowed:
+		return "newer, not allowed: ", LastPart(r.Image) + " " + r.Tag + " (" + r.Rule + ")"
+	case KindRebuildsOnly:
+		return "rebuilds only: ", LastPart(r.Image) + " " + r.Tag
+	default:
+		return "", r.Text
+	}
+}
+
+// Listed is a reason whose text follows from its fields.
+func Listed(r Reason) Reason {
+	lead, item := r.item()
+	r.Text = lead + item
+	return r
+}
+
+// SentenceOf is what reasons say to people, those of one kind in one list.
+func SentenceOf(reasons []Reason) string {
+	var out []string
+	for n := 0; n < len(reasons); {
+		var items []string
+		kind := reasons[n].Kind
+		lead, _ := reasons[n].item()
+		for ; n < len(reasons) && reasons[n].Kind == kind && (lead != "" || items == nil); n++ {
+			_, item := reasons[n].item()
+			items = append(items, item)
+		}
+		if kind == KindNotAllowed || kind == KindRebuildsOnly {
+			items = []string{few(items)}
+		}
+		out = append(out, lead+strings.Join(items, ", "))
+	}
+	return strings.Join(out, "; ")
+}
+
+// Sorted puts reasons in the order of their texts, each once.
+func Sorted(reasons []Reason) []Reason {
+	slices.SortFunc(reasons, func(x, y Reason) int { return strings.Compare(x.Text, y.Text) })
+	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
+}
+
+// Fails makes a status that of a failed node: what was already true stands behind the reason.
+func (s *Status) Fails(r Reason) {
+	s.State = StateFailed
+	s.Reasons = append([]Reason{r}, s.Reasons...)
+	s.Reason = SentenceOf(s.Reasons)
+}
