@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -119,25 +120,11 @@ func (a *app) readFile(path string) ([]byte, error) {
 	if path != filerender.StandardInput {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, unpath(err)
+			return nil, atomicfile.Plain(err)
 		}
 		defer f.Close()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxPodManifest+1))
-	switch {
-	case err != nil:
-		return nil, unpath(err)
-	case len(data) > maxPodManifest:
-		return nil, fmt.Errorf("larger than %d bytes", maxPodManifest)
-	}
-	return data, nil
-}
-
-// unpath takes the path out of an error that will be given it anyway.
-func unpath(err error) error {
-	if e, ok := errors.AsType[*os.PathError](err); ok {
-		return e.Err
-	}
-	return err
+	data, err := outside.ReadAll(in, maxPodManifest)
+	return data, atomicfile.Plain(err)
 }
