@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 const polled = 20
@@ -41,7 +42,7 @@ func report(b *testing.B, c Counts) {
 // BenchmarkPoll20 is the steady poll of 20 unchanged images.
 func BenchmarkPoll20(b *testing.B) {
 	host := benchServer(b)
-	r := New(Options{CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Platform: node})
+	r := New(Options{Options: transport.Options{Version: "1.2.3"}, CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Platform: node})
 	b.Cleanup(r.Close)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -26,7 +26,7 @@ func (r *Registry) Locate(ctx context.Context, repository string, d digest.Diges
 	}
 	ctx = transport.ForPull(ctx)
 	found, err := each(ctx, r, repository, mayPull, func(e endpoint) (manifest, error) {
-		return e.locate(ctx, d.String(), d, hasAll)
+		return e.locate(ctx, d.String(), d, true)
 	})
 	return found.desc, err
 }

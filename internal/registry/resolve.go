@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"mime"
@@ -26,7 +27,7 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
 	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (release.Resolved, error) {
-		found, err := e.locate(ctx, ref.Tag, "", hasDigest)
+		found, err := e.locate(ctx, ref.Tag, "", false)
 		if err != nil {
 			return release.Resolved{}, err
 		}
@@ -36,18 +37,10 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 	})
 }
 
-// What the headers of a manifest have to say, or else the manifest itself is asked for.
-func hasDigest(desc ocispec.Descriptor) bool { return desc.Digest != "" }
-
-func hasAll(desc ocispec.Descriptor) bool {
-	return desc.Digest != "" && desc.MediaType != "" && desc.Size > 0
-}
-
-// locate asks one host what a tag or digest (d, else empty) names: with HEAD, and with
-// GET where the host refuses HEAD or sends too little; both happen behind caches.
-func (e endpoint) locate(
-	ctx context.Context, name string, d digest.Digest, isEnough func(ocispec.Descriptor) bool,
-) (manifest, error) {
+// locate asks one host what a tag or digest (d, else empty) names, sized: also of which
+// type and size. It asks with HEAD, and with GET where the host refuses HEAD or sends
+// too little; both happen behind caches.
+func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, sized bool) (manifest, error) {
 	a, err := e.head(ctx, e.url("manifests", name), acceptManifests)
 	if hasStatus(err, http.StatusMethodNotAllowed) {
 		return e.manifest(ctx, name, d)
@@ -59,13 +52,12 @@ func (e endpoint) locate(
 	if d != "" && named != "" && named != d {
 		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(named.String()), d))
 	}
-	desc := ocispec.Descriptor{Digest: d}
-	if d == "" {
-		desc.Digest = named
+	desc := ocispec.Descriptor{Digest: cmp.Or(d, named)}
+	if sized {
+		desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: too little
+		desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: too little
 	}
-	desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: not enough
-	desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: not enough
-	if !isEnough(desc) {
+	if desc.Digest == "" || sized && (desc.MediaType == "" || desc.Size <= 0) {
 		return e.manifest(ctx, name, d)
 	}
 	if err := desc.Digest.Validate(); err != nil {

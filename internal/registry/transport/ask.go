@@ -138,6 +138,9 @@ func plain(err error) error {
 // readBody reads and closes the body. What is over the limit is not drained:
 // closing ends the connection.
 func readBody(resp *http.Response, limit int64) ([]byte, error) {
+	if resp.Body == http.NoBody {
+		return nil, nil
+	}
 	data, err := outside.ReadAll(resp.Body, limit)
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, fmt.Errorf("body: %w", err)

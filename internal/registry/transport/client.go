@@ -82,6 +82,7 @@ type Client struct {
 	Dial DialFunc
 
 	options     Options
+	userAgent   string
 	pace        *pace
 	connections *keylock.Locks // see RoundTrip
 	counters    counters
@@ -119,7 +120,8 @@ func New(o Options) *Client {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Client{
-		options: o, pace: newPace(o.Now, o.RequestsPerHour), connections: keylock.New(o.ConnectionsPerHost),
+		options: o, userAgent: "image-update-agent/" + o.Version,
+		pace: newPace(o.Now, o.RequestsPerHour), connections: keylock.New(o.ConnectionsPerHost),
 	}
 }
 

@@ -111,7 +111,7 @@ func (t *transport) send(
 		s.dial = t.dialLed
 	}
 	own := req.Clone(t.checkedAgain(ctx, s, cancel))
-	own.Header.Set("User-Agent", "image-update-agent/"+t.client.options.Version)
+	own.Header.Set("User-Agent", t.client.userAgent)
 	resp, err := t.next.RoundTrip(own)
 	if h, ok := errors.AsType[*Held](context.Cause(ctx)); ok && err != nil {
 		return nil, h
