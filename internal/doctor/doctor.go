@@ -72,7 +72,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 	findings = append(findings, checkGrains(ctx, n.Grains))
 	findings = append(findings, n.checkSystem(ctx)...)
 	findings = append(findings, n.checkHooks(ctx)...)
-	findings = append(findings, checkKeys(ctx, n.Repositories, n.SignatureKeys)...)
+	findings = append(findings, checkKeys(n.Repositories, n.SignatureKeys)...)
 	return append(findings, n.checkContainerd(ctx)...)
 }
 

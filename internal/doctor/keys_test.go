@@ -34,7 +34,7 @@ func publicKey(t *testing.T, path string) string {
 
 func keysOf(t *testing.T, s config.Settings) []Finding {
 	t.Helper()
-	return checkKeys(t.Context(), s.Repositories, s.SignatureKeys)
+	return checkKeys(s.Repositories, s.SignatureKeys)
 }
 
 func TestCheckKeys(t *testing.T) {

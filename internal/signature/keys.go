@@ -27,14 +27,12 @@ type keys struct {
 	ring  ring
 }
 
-// current looks at the files, reads them if they changed, and gives the keys;
-// ErrNoKeys where there is none.
+// current gives the keys, and reads the files again if they have changed; ErrNoKeys where there is none.
 func (k *keys) current(ctx context.Context) (ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	files, stamp := k.look()
-	if stamp != k.stamp {
-		k.ring = k.read(ctx, files)
+	if stamp := stampOf(k.dirs); stamp != k.stamp {
+		k.ring = k.read(ctx)
 		k.stamp = stamp
 	}
 	if len(k.ring) == 0 {
@@ -43,56 +41,84 @@ func (k *keys) current(ctx context.Context) (ring, error) {
 	return k.ring, nil
 }
 
-// look lists the files, and stamps them: another stamp, other content. What
-// cannot be looked at has its error for a stamp, so that it is told once.
-func (k *keys) look() (files []string, stamp string) {
-	stamps := new(strings.Builder)
-	for _, dir := range k.dirs {
+// stampOf changes when the files of directories change. The error of what cannot be read is a part of it, so that it is
+// logged once.
+func stampOf(dirs []string) string {
+	var stamps strings.Builder
+	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
-		fmt.Fprintf(stamps, "%s %v\n", dir, err)
+		fmt.Fprintf(&stamps, "%s %v\n", dir, err)
 		for _, entry := range entries {
 			name := filepath.Join(dir, entry.Name())
 			if filepath.Ext(name) == ".pem" {
-				files = append(files, name)
 				stamp := ""
 				info, err := os.Stat(name)
 				if err == nil {
 					stamp = trustedfile.Stamp(info)
 				}
-				fmt.Fprintf(stamps, "%s %s %v\n", name, stamp, err)
+				fmt.Fprintf(&stamps, "%s %s %v\n", name, stamp, err)
 			}
 		}
 	}
-	return files, stamps.String()
+	return stamps.String()
 }
 
-// read reads the keys of the files. One that is broken costs only itself.
-func (k *keys) read(ctx context.Context, files []string) ring {
-	for _, dir := range k.dirs {
-		if _, err := os.ReadDir(dir); err != nil {
-			k.log.WarnContext(ctx, "directory of signature keys cannot be read", "error", err)
-		}
-	}
-	if len(files) > maxKeyFiles {
-		k.log.WarnContext(ctx, "too many files of signature keys: the rest does not count",
-			"files", len(files), "limit", maxKeyFiles)
-		files = files[:maxKeyFiles]
-	}
+// read reads the keys. A broken file costs only itself.
+func (k *keys) read(ctx context.Context) ring {
 	var found ring
-	for _, file := range files {
-		data, err := trustedfile.Read(file, maxKeyFile)
-		var one key
-		if err == nil {
-			one, err = parseKey(data)
+	for _, f := range KeyFiles(k.dirs) {
+		switch {
+		case f.Err == nil:
+			k.log.InfoContext(ctx, "signature key loaded", "file", f.Path, "kind", f.key.kind, "key", f.key.fingerprint)
+			found = append(found, f.key)
+		case f.IsDir:
+			k.log.WarnContext(ctx, "directory of signature keys cannot be read", "error", f.Err)
+		default:
+			k.log.WarnContext(ctx, "signature key does not count", "file", f.Path, "error", f.Err)
 		}
-		if err != nil {
-			k.log.WarnContext(ctx, "signature key does not count", "file", file, "error", err)
-			continue
-		}
-		k.log.InfoContext(ctx, "signature key loaded", "file", file, "kind", one.kind, "key", one.fingerprint)
-		found = append(found, one)
 	}
 	return found
+}
+
+// KeyFile is a file of a public key, or a directory of such files that cannot be read.
+type KeyFile struct {
+	Path  string
+	IsDir bool
+	Err   error // why it does not count
+
+	key key
+}
+
+// String names the file with the kind and the fingerprint of its key.
+func (f KeyFile) String() string { return f.Path + " (" + f.key.kind + ", " + f.key.fingerprint + ")" }
+
+// KeyFiles reads the keys in directories, those that do not count too.
+func KeyFiles(dirs []string) []KeyFile {
+	var out []KeyFile
+	count := 0
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			out = append(out, KeyFile{Path: dir, IsDir: true, Err: err})
+		}
+		for _, entry := range entries {
+			f := KeyFile{Path: filepath.Join(dir, entry.Name())}
+			if filepath.Ext(f.Path) != ".pem" {
+				continue
+			}
+			if count++; count > maxKeyFiles {
+				f.Err = fmt.Errorf("too many files: only %d count", maxKeyFiles)
+				return append(out, f)
+			}
+			data, err := trustedfile.Read(f.Path, maxKeyFile)
+			if err == nil {
+				f.key, err = parseKey(data)
+			}
+			f.Err = err
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // parseKey reads the one public key of a PEM file. With a second one, it would
