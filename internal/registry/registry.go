@@ -74,27 +74,11 @@ func (r *Registry) Counts() Counts { return r.client.Counts() }
 func (r *Registry) Close() { r.client.Close() }
 
 // Pace is what hosts asked for and what is left of the budget.
-func (r *Registry) Pace() record.Pace {
-	kept := r.client.Pace()
-	pace := record.Pace{Budget: record.Budget(kept.Budget)}
-	for host, w := range kept.Waits {
-		if pace.Waits == nil {
-			pace.Waits = map[string]record.Wait{}
-		}
-		pace.Waits[host] = record.Wait(w)
-	}
-	return pace
-}
+func (r *Registry) Pace() record.Pace { return r.client.Pace() }
 
 // Resume takes up what was kept. What the hosts asked for since, and what was
 // spent since, stays.
-func (r *Registry) Resume(kept record.Pace) {
-	pace := transport.Pace{Waits: map[string]transport.Wait{}, Budget: transport.Budget(kept.Budget)}
-	for host, w := range kept.Waits {
-		pace.Waits[host] = transport.Wait(w)
-	}
-	r.client.Resume(pace)
-}
+func (r *Registry) Resume(kept record.Pace) { r.client.Resume(kept) }
 
 // What a host must be capable of. A host that resolves must also serve what it
 // names, as containerd has it.

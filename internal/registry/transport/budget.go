@@ -7,49 +7,31 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/kubic-project/image-update-agent/agent/record"
 )
 
-// Pace is what hosts asked for and what is left of the budget: all that a
-// restart must not undo. That a host brings no answers is not in it: after a
-// restart, three more requests find out.
-type Pace struct {
-	Waits  map[string]Wait // by host[:port]; nil: none
-	Budget Budget
-}
-
-// Wait is until when a host wants to be sent nothing.
-type Wait struct {
-	Until  time.Time
-	Status int // the HTTP status that it came with
-}
-
-// Budget bounds the requests to all hosts. It refills evenly over the hour.
-type Budget struct {
-	PerHour int // 0: the budget is full, or there is none
-	Left    int // requests, at the time At
-	At      time.Time
-}
-
-// Pace returns what a restart must not undo.
-func (c *Client) Pace() Pace { return c.pace.kept() }
+// Pace is what hosts asked for and what is left of the budget. That a host brings no
+// answers is not in it: after a restart, three more requests find out.
+func (c *Client) Pace() record.Pace { return c.pace.kept() }
 
 // Resume takes up what was kept. What the hosts asked for since, and what was
 // spent since, stays.
-func (c *Client) Resume(kept Pace) { c.pace.resume(kept) }
+func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
 
-func (p *pace) kept() Pace {
+func (p *pace) kept() record.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	var kept Pace
+	var kept record.Pace
 	for host, s := range p.hosts {
 		if !isWait(s.wait, now) {
 			continue
 		}
 		if kept.Waits == nil {
-			kept.Waits = map[string]Wait{}
+			kept.Waits = map[string]record.Wait{}
 		}
-		kept.Waits[host] = Wait{Until: s.wait.Until.UTC(), Status: s.wait.Status}
+		kept.Waits[host] = record.Wait{Until: s.wait.Until.UTC(), Status: s.wait.Status}
 	}
 	if p.budget != nil {
 		kept.Budget = left(p.budget, now)
@@ -57,7 +39,7 @@ func (p *pace) kept() Pace {
 	return kept
 }
 
-func (p *pace) resume(kept Pace) {
+func (p *pace) resume(kept record.Pace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -83,20 +65,20 @@ func newBudget(perHour int) *rate.Limiter {
 // that has refilled already goes into the time: At is when there were just so
 // many left. It is zero for a full budget, so that the record of a node with
 // nothing to ask does not change.
-func left(budget *rate.Limiter, now time.Time) Budget {
+func left(budget *rate.Limiter, now time.Time) record.Budget {
 	tokens := budget.TokensAt(now)
 	if tokens >= float64(budget.Burst()) {
-		return Budget{}
+		return record.Budget{}
 	}
 	whole := math.Floor(tokens + 1e-6) // a nanosecond more or less is not a request
-	return Budget{
+	return record.Budget{
 		PerHour: budget.Burst(), Left: int(whole),
 		At: now.Add(-refill(budget, max(0, tokens-whole))).UTC(),
 	}
 }
 
 // restored is a budget as it was kept; a clock that was set back refills nothing.
-func restored(perHour int, kept Budget, now time.Time) *rate.Limiter {
+func restored(perHour int, kept record.Budget, now time.Time) *rate.Limiter {
 	at := kept.At
 	if at.After(now) {
 		at = now

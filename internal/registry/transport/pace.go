@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -43,7 +44,7 @@ type pace struct {
 
 // hostState is why a host may have to wait.
 type hostState struct {
-	wait Wait // it asked for that
+	wait record.Wait // it asked for that
 
 	failures int       // in a row: the circuit
 	open     time.Time // it is left alone until then
@@ -102,7 +103,7 @@ func (p *pace) held(to route) *Held {
 
 // isWait reports a wait that is under way. One beyond what a host may ask for was
 // written down before the clock was set.
-func isWait(w Wait, now time.Time) bool {
+func isWait(w record.Wait, now time.Time) bool {
 	return now.Before(w.Until) && w.Until.Sub(now) <= maxRetryAfter
 }
 
@@ -139,7 +140,7 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 		return nil
 	}
 	now := p.now()
-	if wait := (Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
+	if wait := (record.Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
 		p.recovered(to.account())
 		p.wait(to.host, wait, now)
 		return &Held{Host: to.host, Led: to.isLed(), Status: status, Until: wait.Until.UTC(), text: cause}
@@ -169,7 +170,7 @@ func (p *pace) recovered(host string) {
 
 // wait keeps the later of what a host asks for and what it asked for before. It
 // needs the lock.
-func (p *pace) wait(host string, wait Wait, now time.Time) {
+func (p *pace) wait(host string, wait record.Wait, now time.Time) {
 	if s := p.state(host); wait.Until.After(s.wait.Until) || !isWait(s.wait, now) {
 		s.wait = wait
 	}
