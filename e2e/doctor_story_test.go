@@ -63,7 +63,7 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	diagnosed(t, good["snapshotter"], "ok", "overlayfs, as CRI says")
-	diagnosed(t, good["image file system"], "ok", n.Dir+"/containerd/root/", "room for")
+	diagnosed(t, good["image file system"], "ok", n.Dir+"/containerd/root/", "space for")
 	diagnosed(t, good["containerd"], "ok", n.Containerd.Socket+", 2.")
 	daemon.Stop()
 	diagnosed(t, diagnose(t, n, 0)["daemon"], "warning", "systemctl enable --now image-update-agent")

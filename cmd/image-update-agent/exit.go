@@ -159,7 +159,7 @@ var wholeNode = []string{"run", "check", "plan", "apply", "rollback"}
 func noDaemonHint(verb string) string {
 	const start = "start the daemon: systemctl start image-update-agent"
 	if verb == "check" || verb == "status" {
-		return start + "; or have `image-update-agent run --once` look"
+		return start + "; or use `image-update-agent run --once`"
 	}
 	return start
 }

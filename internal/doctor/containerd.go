@@ -111,11 +111,11 @@ func checkImageSpace(fs policy.Filesystem, d config.Disk) Finding {
 	usable := fs.Free - max(reserve, collects)
 	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
 		fs.Path, policy.Bytes(fs.Free), policy.Bytes(fs.Size), policy.Bytes(reserve), d.HighMark, policy.Bytes(collects))
-	const remedy = "make room: `crictl rmi IMAGE` of what nobody needs (its --prune, before crictl 1.30, takes what " +
-		"is staged and the way back along); or enlarge the file system"
+	const remedy = "make space: `crictl rmi IMAGE` of what is not needed (its --prune, before crictl 1.30, also removes " +
+		"what is staged and the rollback targets); or enlarge the file system"
 	switch {
 	case usable > 0:
-		return ok(check, detail+": room for "+policy.Bytes(usable))
+		return ok(check, detail+": space for "+policy.Bytes(usable))
 	case fs.Free < collects:
 		return warn(check, detail+": kubelet removes images now", remedy)
 	default:
@@ -176,7 +176,7 @@ func checkParallel(server images.Server, snapshotter string, unpacks int) Findin
 		return ok(check, fmt.Sprintf("when staged, and %d layers at once in kubelet's own pulls", unpacks))
 	default:
 		return advise(check, "layers are unpacked side by side when staged, but not in kubelet's own pulls: containerd "+
-			server.Version+" is not told to; it matters for what was not staged, as at a node's first start",
+			server.Version+" is not configured to; it matters for what was not staged, as at a node's first start",
 			"in /etc/containerd/config.toml (version = 3) set max_concurrent_unpacks = 4 below "+
 				`[plugins."io.containerd.transfer.v1.local"], then systemctl restart containerd. Containers go on running`)
 	}

@@ -37,13 +37,13 @@ var spaces = map[string]struct {
 		60e9,
 		config.Disk{Reserve: 1 << 30, ReservePercent: 10, HighMark: 85},
 		OK,
-		[]string{"/images: 60.0 GB of 100.0 GB free", "10.0 GB are reserved", "at 85 % kubelet removes images (15.0 GB free)", "room for 45.0 GB"},
+		[]string{"/images: 60.0 GB of 100.0 GB free", "10.0 GB are reserved", "at 85 % kubelet removes images (15.0 GB free)", "space for 45.0 GB"},
 	},
 	"the reserve is larger": {
 		24e9,
 		config.Disk{Reserve: 20e9, ReservePercent: 10, HighMark: 85},
 		OK,
-		[]string{"20.0 GB are reserved", "room for 4.0 GB"},
+		[]string{"20.0 GB are reserved", "space for 4.0 GB"},
 	},
 	"below the reserve": {
 		19e9,
@@ -54,7 +54,7 @@ var spaces = map[string]struct {
 	"exactly the reserve":         {20e9, config.Disk{Reserve: 20e9, HighMark: 85}, Warn, []string{"until 1 bytes more"}},
 	"the percentage is larger":    {14e9, config.Disk{Reserve: 1, ReservePercent: 14, HighMark: 90}, Warn, []string{"14.0 GB are reserved"}},
 	"kubelet collects":            {14e9, config.Disk{Reserve: 1, HighMark: 85}, Warn, []string{"kubelet removes images now", "enlarge"}},
-	"kubelet collects at another": {14e9, config.Disk{Reserve: 1, HighMark: 90}, OK, []string{"at 90 %", "room for 4.0 GB"}},
+	"kubelet collects at another": {14e9, config.Disk{Reserve: 1, HighMark: 90}, OK, []string{"at 90 %", "space for 4.0 GB"}},
 }
 
 func TestCheckImageSpace(t *testing.T) {
@@ -125,7 +125,7 @@ func TestCheckHosts(t *testing.T) {
 func TestCheckParallel(t *testing.T) {
 	t.Parallel()
 	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
-	found(t, checkParallel(able, "overlayfs", 0), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not told to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, checkParallel(able, "overlayfs", 0), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not configured to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
 	found(t, checkParallel(able, "overlayfs", 1), Advice)
 	found(t, checkParallel(able, "overlayfs", 4), OK, "4 layers at once in kubelet's own pulls")
 	found(t, checkParallel(able, "native", 4), OK, "with native unpacks the layers of an image one after another")

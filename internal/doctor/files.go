@@ -183,7 +183,7 @@ func checkDisk(dir string) Finding {
 }
 
 func diskFinding(dir string, free float64) Finding {
-	const check, remedy = "disk", "make room: the agent keeps its record there"
+	const check, remedy = "disk", "make space: the agent keeps its record there"
 	detail := fmt.Sprintf("%s: %s free", dir, policy.Bytes(int64(free)))
 	switch {
 	case free < recordLeast:

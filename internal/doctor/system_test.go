@@ -287,9 +287,9 @@ func TestCheckPodManifests(t *testing.T) {
 
 func TestCheckDiskThatIsFull(t *testing.T) {
 	t.Parallel()
-	found(t, diskFinding("/var", 0), Fail, "/var: 0 bytes free: full", "make room")
+	found(t, diskFinding("/var", 0), Fail, "/var: 0 bytes free: full", "make space")
 	found(t, diskFinding("/var", recordLeast-1), Fail, "full")
-	found(t, diskFinding("/var", recordLeast), Warn, "make room")
+	found(t, diskFinding("/var", recordLeast), Warn, "make space")
 	found(t, diskFinding("/var", recordSpace), OK)
 }
 

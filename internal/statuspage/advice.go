@@ -51,7 +51,7 @@ func (p *page) advice() string {
 	case s.State == status.StateStaged:
 		return "image-update-agent apply, when the pods may restart for some seconds"
 	case s.Is(status.KindStarting):
-		return "wait a moment: the node is being looked at"
+		return "wait a moment: the daemon observes the node"
 	case s.State == status.StateUnchecked && s.NextCheck == nil:
 		return "image-update-agent check: polling is off, so nothing is asked before"
 	case s.State == status.StateUnchecked:
@@ -89,7 +89,7 @@ func (p *page) heldAdvice() string {
 			return "see the remedy of what is waited for, below"
 		}
 		// The apply itself was held.
-		return "when that is over, image-update-agent apply: the yes of before is used up"
+		return "when that is over, image-update-agent apply: the approval is used up"
 	case 1:
 		return Remedy(held[0].Hold)
 	default:

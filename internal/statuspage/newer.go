@@ -26,7 +26,7 @@ func once(s status.Status, f func(i status.ImageStatus)) {
 func remedyForWaiting(no policy.Refusal) string {
 	switch no.Rule {
 	case policy.RuleSignature:
-		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check looks at once"
+		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check tries at once"
 	case policy.RuleOlder:
 		return "none is needed where the release was withdrawn; " + no.Key + " follows the tag"
 	case policy.RulePublishing:

@@ -22,7 +22,7 @@ func cures(h status.Hold) map[string]string {
 		status.HoldAsked:    unhold(h),
 		status.HoldFreeze:   "wait for the date; or another apply.freeze and a reload",
 		status.HoldRefused:  "another release, or another rule: image-update-agent plan names it",
-		status.HoldDisk:     "make room where the images are; or a smaller disk.reserve or prune.keep",
+		status.HoldDisk:     "make space where the images are; or a smaller disk.reserve or prune.keep",
 		status.HoldUnmanaged: "none is needed; to have it applied list it under `manage`, " +
 			"and systemctl reload image-update-agent",
 		status.HoldEdited:       "remove the file, or list it under `manage`",
