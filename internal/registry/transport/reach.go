@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
+	"regexp"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -135,29 +135,18 @@ func (r route) checkLiteral(u *url.URL) error {
 	return nil
 }
 
-// checkProxied is for a name that a proxy will resolve. Where it is none in the DNS,
-// as 2130706433 and a.localhost, the proxy would find what only it takes for an
-// address. That is trusted least.
+// checkProxied is for a name that a proxy will resolve. Where it is none in the DNS, the
+// proxy would find what only it takes for an address. That is trusted least.
 func (r route) checkProxied(u *url.URL) error {
-	last := lastLabel(strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")))
-	if isNumber(last) || last == "localhost" {
+	if noDNSName.MatchString(u.Hostname()) {
 		return r.check(netip.Addr{})
 	}
 	return nil
 }
 
-func lastLabel(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
-
-// isNumber reports the end of an address that only inet_aton(3) reads as one:
-// 2130706433, 127.1, 0x7f.1. No name in the DNS ends so.
-func isNumber(label string) bool {
-	digits, hex := strings.CutPrefix(label, "0x")
-	of := "0123456789"
-	if hex {
-		of += "abcdef"
-	}
-	return label != "" && strings.Trim(digits, of) == ""
-}
+// noDNSName is the end of a name that is none in the DNS: of a.localhost, and of the
+// addresses that only inet_aton(3) reads, as 2130706433, 127.1, 0x7f.1.
+var noDNSName = regexp.MustCompile(`(?i)(^|\.)([0-9]+|0x[0-9a-f]*|localhost)\.?$`)
 
 // checkDial is the ControlContext of the dialer for hosts that others led to: it
 // sees what a name resolved to, before anything is sent there.
@@ -193,9 +182,6 @@ func (s *sending) connected(remote net.Addr) error {
 // addressOf is the address before a port; the zero one, which is trusted least,
 // where there is none.
 func addressOf(hostPort string) netip.Addr {
-	at, err := netip.ParseAddrPort(hostPort)
-	if err != nil {
-		return netip.Addr{}
-	}
+	at, _ := netip.ParseAddrPort(hostPort)
 	return at.Addr()
 }

@@ -20,8 +20,8 @@ func following(next http.RoundTripper, own http.Header, asked *askedHost) *http.
 }
 
 // follower follows redirects below the client that asks, which so never learns
-// where they lead to: containerd puts the URL that a pull was led to into its
-// errors, and blob stores have their signature in it.
+// where they lead to: net/http puts the URL of a request into its errors, and blob
+// stores have their signature in it.
 type follower struct {
 	client http.Client
 	asked  *askedHost
@@ -59,17 +59,15 @@ func quotable(err error) error {
 // would keep Authorization for a subdomain, and any other header for any host.
 func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
-		first := via[0].URL
 		if len(via) > maxRedirects {
 			return fmt.Errorf("redirected more than %d times", maxRedirects)
 		}
 		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return errors.New("redirected from https to http")
 		}
-		if SameOrigin(first, req.URL) {
-			return nil
+		if !SameOrigin(via[0].URL, req.URL) {
+			withoutSecrets(req.Header, own)
 		}
-		withoutSecrets(req.Header, own)
 		return nil
 	}
 }

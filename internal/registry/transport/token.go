@@ -4,6 +4,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,27 +13,18 @@ import (
 	"strings"
 )
 
-// tokenServer gives the token server that a registry is known to have beside
-// itself, and that may see its logins.
-func tokenServer(registry string) string {
-	switch registry {
-	case "registry-1.docker.io":
-		return "auth.docker.io"
-	case "registry.suse.com":
-		return "scc.suse.com"
-	case "registry.gitlab.com":
-		return "gitlab.com"
-	}
-	return ""
+// tokenServers are those that a registry is known to have beside itself, and that may
+// see its logins.
+var tokenServers = map[string]string{
+	"registry-1.docker.io": "auth.docker.io",
+	"registry.suse.com":    "scc.suse.com",
+	"registry.gitlab.com":  "gitlab.com",
 }
 
 // mayShow returns whether logins for the host home may be shown to a realm: it is
 // the host itself, or its token server, and has TLS.
 func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
-	own := servers[home.Host]
-	if own == "" {
-		own = tokenServer(strings.ToLower(home.Host))
-	}
+	own := cmp.Or(servers[home.Host], tokenServers[strings.ToLower(home.Host)])
 	return func(realm *url.URL) bool {
 		if realm.Scheme != "https" || realm.User != nil || realm.Host == "" {
 			return false
