@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
-// Write writes a pod manifest and records that it is ours. What is written is written:
-// a record that cannot be saved now is saved, or missed, at the cycle's end.
+// Write writes a pod manifest and records that the agent wrote it. An error of saving the
+// record is no error of the write: the cycle saves the record again at its end.
 func (r *Restarter) Write(ctx context.Context, s plan.Step) error {
 	if err := r.Files.Write(ctx, s.Was, s.Data); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (r *Restarter) Write(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// Remove removes a pod manifest of ours.
+// Remove removes a pod manifest that the agent wrote.
 func (r *Restarter) Remove(ctx context.Context, s plan.Step) error {
 	if err := r.Files.Remove(ctx, s.Was); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (r *Restarter) Remove(ctx context.Context, s plan.Step) error {
 	return r.Records.Save(ctx)
 }
 
-// PutBack restores the pod manifests that an earlier life of the agent has set aside.
+// PutBack restores the pod manifests that a killed run of the agent left set aside.
 func (r *Restarter) PutBack(ctx context.Context) error {
 	names, err := r.Files.PutBack(ctx)
 	for _, name := range names {

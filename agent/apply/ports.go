@@ -6,8 +6,18 @@ import (
 	"context"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
+
+// ReleaseStager stages releases that a rollback needs and the node has lost.
+type ReleaseStager interface {
+	Stage(ctx context.Context, r release.Release) error
+	// AwaitListed waits until CRI lists an image, and returns its id.
+	AwaitListed(ctx context.Context, name string) (digest.Digest, error)
+}
 
 // Inhibitor delays a shutdown of the node.
 type Inhibitor interface {
@@ -17,20 +27,41 @@ type Inhibitor interface {
 
 // RestartMeter counts applies and rollbacks.
 type RestartMeter interface {
-	// Restarted: an apply or a rollback has ended.
+	// Restarted counts an apply or a rollback that has ended.
 	Restarted(r Restart)
 }
 
-// Restart is how an apply or a rolling back has ended.
+// Restart is how an apply or a rollback has ended.
 type Restart struct {
-	Back   bool // it was a rolling back
-	ByHand bool // a person asked for that; else it followed a failure
+	Back   bool // it was a rollback
+	ByHand bool // a person requested the rollback; else it followed a failure
 	Result status.Result
-	// Took is all of it: the question before, the restart, the proof with its settle
-	// time.
+	// Took covers the check before the restart, the restart, and the proof with its settle time.
 	Took time.Duration
-	// Up is from the beginning of the restart until the pod was first seen as it
-	// should be and stayed so; it is looked at twice a second. Zero where it did not
-	// come up, or was not restarted.
+	// Up is the time from the beginning of the restart until the pod ran what the step names, in
+	// steps of half a second. Zero where the pod did not come up or was not restarted.
 	Up time.Duration
+}
+
+// count counts how the restart ended. One that was interrupted or could not be observed
+// continues in the next cycle, and is counted there.
+func (r *restart) count(ctx context.Context, how Restart, err error) {
+	if r.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnseen(err) {
+		return
+	}
+	switch {
+	case release.IsWaiting(err):
+		how.Result = status.ResultHeld
+	case err != nil:
+		how.Result = status.ResultFailed
+	case how.Back:
+		how.Result = status.ResultBack
+	default:
+		how.Result = status.ResultApplied
+	}
+	how.Took = time.Since(r.began)
+	if err == nil && !r.acted.IsZero() {
+		how.Up = r.up.Sub(r.acted)
+	}
+	r.Meter.Restarted(how)
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Readiness knows whether containers are ready to serve. CRI does not.
+// Readiness reports whether containers are ready to serve, which CRI does not.
 type Readiness interface {
-	// Unready says what the containers of a pod lack to be ready. Its error is that
-	// nobody could be asked at all.
+	// Unready says why the containers of a pod are not ready. An error means that none could be
+	// checked.
 	Unready(ctx context.Context, pod PodReadiness) (Verdict, error)
-	// Waiting lists the containers that kubelet does not start, and why; none where
-	// kubelet is not asked.
+	// Waiting lists the containers that kubelet does not start, and why; none where no kubelet is
+	// configured.
 	Waiting(ctx context.Context) ([]node.Waiting, error)
 }
 
-// PodReadiness is a static pod whose readiness is asked for.
+// PodReadiness is a static pod whose readiness is to be checked.
 type PodReadiness struct {
 	Namespace  string
 	Pod        string // with the node's suffix, as CRI has it: velum-node1
@@ -28,28 +28,28 @@ type PodReadiness struct {
 	Containers []ContainerReadiness
 }
 
-// ContainerReadiness is a container that runs, and how it says that it is ready.
+// ContainerReadiness is a running container and its readiness probe.
 type ContainerReadiness struct {
 	Name  string
 	ID    string           // CRI's
-	Probe *manifests.Probe // its readiness probe; nil: it has none, and is ready as soon as it runs
+	Probe *manifests.Probe // nil: the container is ready as soon as it runs
 }
 
-// Verdict is what a pod lacks to be ready.
+// Verdict is why a pod is not ready.
 type Verdict struct {
-	// Unready is the first thing, as in "velum is not ready: GET
-	// http://127.0.0.1:80/: 503"; empty: nothing that was looked at.
+	// Unready is the first container that is not ready, and why, as in "velum is not ready: GET
+	// http://127.0.0.1:80/: 503"; empty: all that were checked are ready.
 	Unready string
-	// Unchecked are the containers that nobody could check, and why, as in "velum:
-	// exec probe, which only kubelet can run".
+	// Unchecked are the containers that could not be checked, and why, as in "velum: exec
+	// probe, which only kubelet can run".
 	Unchecked []string
 }
 
-// unready asks what the containers of a pod lack to be ready, by their probes. That
-// nobody can tell is not that they lack something.
-func (r *restart) unready(
+// unready checks the readiness probes of a pod. Containers that could not be checked count as
+// ready.
+func (r *Restarter) unready(
 	ctx context.Context, p plan.Apply, containers []node.Container,
-) (lacks string, unchecked []string) {
+) (mismatch string, unchecked []string) {
 	if r.Readiness == nil || len(p.Probes) == 0 {
 		return "", nil
 	}
@@ -75,12 +75,4 @@ func (r *restart) unready(
 		return "", []string{err.Error()}
 	}
 	return v.Unready, v.Unchecked
-}
-
-// unchecked notes what a proof does not prove.
-func (r *restart) unchecked(containers []string) {
-	for _, c := range containers {
-		r.Log.Warn("readiness not checked", "file", r.step.File, "container", c)
-	}
-	r.result.Unchecked = containers
 }

@@ -16,72 +16,70 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// rescueAfter is how long a stopped pod may take to start before its registry is
-// asked whether it is still there: kubelet looks once a second, and most pods have
-// started by then. A registry that was away for a moment is back soon, and kubelet
-// is not: so it is asked while kubelet may just have been.
+// rescueAfter is how long a stopped pod may take to start before its registry is asked whether
+// it answers. kubelet relists once a second, so most pods have started by then.
 const rescueAfter = time.Second
 
-// rescuePause is how long kubelet is left alone that may just have been refused: it
-// forgets a pod later then. Of pod manifests that were set aside at once, 8 of 17 were
-// taken up only 10 to 15 s later; after a second more, none of 8.
+// rescuePause is the wait after kubelet's failed pull before the digest is pinned: kubelet
+// forgets a pod later then. Of pod manifests that were set aside at once, kubelet started 8 of
+// 17 only 10 to 15 s later; after a second more, none of 8.
 const rescuePause = time.Second
 
-// rescuePatience is how long a registry may take to answer; one that takes longer is
-// away for a pod that is down.
-const rescuePatience = 2 * time.Second
+// registryTimeout is how long a registry may take to answer while a pod is down.
+const registryTimeout = 2 * time.Second
 
-// rescueAnyway is when kubelet is already in its pull back-off: it has asked the registry
-// once while that was away, and asks again after 10 to 15 s.
-const rescueAnyway = 4 * time.Second
+// pullBackoffBegins is when kubelet is in its pull back-off: it has asked the registry once,
+// and asks again after 10 to 15 s.
+const pullBackoffBegins = 4 * time.Second
 
-// rescueLast is the same where kubelet met the old pod, and lets the new one wait for
-// 10 to 15 s by itself.
-const rescueLast = 16 * time.Second
+// lateBackoffBegins is the same for a pod that did not go down in time: kubelet delays the new
+// pod by 10 to 15 s.
+const lateBackoffBegins = 16 * time.Second
 
-// rescue brings up a pod whose registry went away between its stop and its start.
-// Pull policy Always makes the registry part of the start, and kubelet waits ever
-// longer between two tries; the image is on the node, so it is named by its digest.
+// rescue starts a pod whose registry went away between its stop and its start. With pull
+// policy Always kubelet asks the registry and waits ever longer between two tries. The image
+// is on the node, so the pod manifest is pinned to its digest.
 type rescue struct {
 	*restart
-	next time.Duration // after its stop, when the registry is asked
-	lost string        // why the registry was away when it was asked; empty: it was not
-	done bool
+	next    time.Duration // after the stop, when the registry is asked again
+	pullErr error         // of the registry when it was asked; nil: it answered
+	done    bool
 }
 
-// look is told what the proof sees, and helps if nothing else does: then it returns
-// what is to be expected from then on. The nil rescue never helps.
-func (r *rescue) look(ctx context.Context, is podObservation, since time.Time) []plan.Expectation {
-	if r == nil || r.done || r.step.Apply.PullFirst || is.started || ctx.Err() != nil {
+// try pins the pod to its staged digests if it does not start and kubelet does not start it
+// soon. Then it returns what is expected of the pod from then on. began is when the proof
+// began. The nil rescue does nothing.
+func (r *rescue) try(ctx context.Context, o podObservation, began time.Time) []plan.Expectation {
+	if r == nil || r.done || r.step.Apply.PullFirst || o.started || ctx.Err() != nil {
 		return nil
 	}
-	waited := time.Since(since).Round(proofInterval / 2) // an observation comes a little early, or late
+	waited := time.Since(began).Round(proofInterval / 2) // observations are not exactly on time
 	if waited < r.next {
 		return nil
 	}
-	r.next *= 2 // a pod that does not start may be so for long
+	r.next *= 2
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
-	if r.lost != "" {
-		why = "registry away: " + r.lost
-	} else if err := r.away(ctx); err != nil {
-		r.lost, r.next = err.Error(), waited+rescuePause
+	if r.pullErr != nil {
+		why = "registry away: " + r.pullErr.Error()
+	} else if r.pullErr = r.checkRegistry(ctx); r.pullErr != nil {
+		r.next = waited + rescuePause
 		return nil
-	} else if waited < rescueAnyway || r.shutdownTimedOut && waited < rescueLast {
+	} else if waited < pullBackoffBegins || r.shutdownTimedOut && waited < lateBackoffBegins {
 		return nil
 	}
 	r.done = true
-	r.Log.Warn("pod does not start, its staged digest is named", "file", r.step.File, "reason", why)
+	r.Log.Warn("pod does not start, pinning its staged digest", "file", r.step.File, "reason", why)
 	expect, err := r.pinToStagedDigest(ctx, "in the middle of an apply: "+why)
 	if err != nil {
-		r.Log.Warn("staged digest not named", "file", r.step.File, "err", err)
+		r.Log.Warn("staged digest not pinned", "file", r.step.File, "err", err)
 		return nil
 	}
 	return expect
 }
 
-// away is why what kubelet pulls cannot be had; nil: it can.
-func (r *rescue) away(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, rescuePatience)
+// checkRegistry asks for each tag that kubelet pulls.
+func (r *rescue) checkRegistry(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	for _, e := range r.step.Apply.Expect {
 		if e.OnNode {
@@ -94,9 +92,8 @@ func (r *rescue) away(ctx context.Context) error {
 	return nil
 }
 
-// pinToStagedDigest names the digests of the whole pod: the other containers need a
-// registry as well once the pod manifest is another. What is cut short goes on as a
-// rollback.
+// pinToStagedDigest pins the whole pod, because a changed pod manifest restarts all its
+// containers. If it is interrupted, the next cycle continues it as a rollback.
 func (r *rescue) pinToStagedDigest(ctx context.Context, reason string) ([]plan.Expectation, error) {
 	file, rec := r.step.File, &r.Records.Record
 	now, err := r.currentManifest(ctx)
@@ -108,7 +105,7 @@ func (r *rescue) pinToStagedDigest(ctx context.Context, reason string) ([]plan.E
 	if err != nil {
 		return nil, err
 	}
-	if err := r.provideAll(ctx, o); err != nil {
+	if err := r.provide(ctx, o); err != nil {
 		return nil, err
 	}
 	rec.Overrides.Set(file, o)
@@ -133,7 +130,7 @@ func (r *rescue) pinToStagedDigest(ctx context.Context, reason string) ([]plan.E
 	return s.Apply.Expect, errors.Join(err, r.Records.Save(ctx))
 }
 
-// stagedOverride names what the step was to start by its digests.
+// stagedOverride pins what the step starts to its digests.
 func (r *rescue) stagedOverride(before record.Override, now []byte, reason string) (record.Override, error) {
 	text := now
 	if r.step.Data != nil {
@@ -150,12 +147,11 @@ func (r *rescue) stagedOverride(before record.Override, now []byte, reason strin
 	return o, err
 }
 
-// stepTo is the step that brings the pod from its pod manifest of now to an override.
+// stepTo is the step from the current pod manifest to an override.
 func (r *rescue) stepTo(ctx context.Context, o record.Override, now []byte) (plan.Step, error) {
-	all, _, err := r.Pods.Containers(ctx)
+	inv, err := r.inventory(ctx)
 	if err != nil {
 		return plan.Step{}, fmt.Errorf("containers: %w", err)
 	}
-	inv := node.Inventory{Containers: all, NodeName: r.Policy.NodeName}
 	return plan.StepTo(o, node.PodFile{Name: r.step.File, Data: now}, r.step.Ours, inv, r.step.Apply.Siblings)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// failed records that a pod was seen not to come up, and what it is rolled back to, if
-// there is something. What it did not come up with is denied from then on.
+// failed records that a pod did not come up, denies the releases that it ran, and records the
+// pending rollback if there is a rollback target.
 func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 	s, rec := r.step, &r.Records.Record
 	r.Log.Warn("pod did not come up", "file", s.File, "err", cause)
@@ -27,17 +27,17 @@ func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 	if err != nil {
 		return r.ended(errors.Join(err, r.Records.Save(ctx)))
 	}
-	back := s.Apply.Back
-	if back == nil && s.Apply.NoBack != "" {
+	target := s.Apply.Back
+	if target == nil && s.Apply.NoBack != "" {
 		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
 	}
 	rec.Failed.Set(s.File, record.Failure{
 		At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: cause.Error(),
 	})
-	if back == nil {
+	if target == nil {
 		return r.ended(errors.Join(cause, r.Records.Save(ctx)))
 	}
-	o := *back
+	o := *target
 	o.From = digest.FromBytes(now)
 	o.Reason = "rolled back from " + strings.Join(r.deny(o, cause), ", ") + ": " + cause.Error()
 	rec.Overrides.Set(s.File, o)
@@ -46,8 +46,8 @@ func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 	return r.ended(errors.Join(cause, err))
 }
 
-// currentManifest is the pod manifest as the step has left it; ErrConflict where
-// somebody has written another one since.
+// currentManifest is the pod manifest that the step left; ErrConflict where it was edited
+// since.
 func (r *restart) currentManifest(ctx context.Context) ([]byte, error) {
 	files, err := r.Files.PodManifests(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *restart) currentManifest(ctx context.Context) ([]byte, error) {
 	return now.Data, nil
 }
 
-// deny denies what a pod did not come up with, and names it for people.
+// deny denies the releases that the rollback to o replaces, and names them for the status.
 func (r *restart) deny(o record.Override, cause error) []string {
 	rec := &r.Records.Record
 	var names []string
@@ -83,13 +83,12 @@ func (r *restart) deny(o record.Override, cause error) []string {
 	return names
 }
 
-// RollBack makes a pod run the digests that its override names, and proves that it
-// does. One that cannot be done now stays to be done, but not one whose digests
-// are nowhere any more.
+// RollBack makes a pod run the digests that its override names, and proves that it does. A
+// rollback that cannot be done now stays pending, unless its digests cannot be found any more.
 func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 	x, rec := r.begin(s), &r.Records.Record
 	o := rec.Overrides[s.File]
-	err := x.provideAll(ctx, o)
+	err := x.provide(ctx, o)
 	if err != nil && !errors.Is(err, release.ErrNotFound) {
 		return x.ended(err)
 	}
@@ -102,7 +101,7 @@ func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 	x.count(ctx, Restart{Back: true, ByHand: o.ByHand}, err)
 	switch {
 	case err != nil && ctx.Err() != nil, release.IsUnseen(err):
-		return x.ended(err) // the next start, or the next cycle, goes on
+		return x.ended(err) // the next cycle continues
 	case errors.Is(err, release.ErrConflict), errors.Is(err, release.ErrNotFound):
 		rec.Overrides.Delete(s.File)
 	case err == nil || release.IsDown(err):
@@ -115,8 +114,8 @@ func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 	return x.ended(errors.Join(x.finishRollback(o, err), r.Records.Save(ctx)))
 }
 
-// finishRollback records how a rollback ended. Where the digests are nowhere any more
-// the pod goes on running what it has failed with.
+// finishRollback records how a rollback ended. Where its digests cannot be found any more the
+// pod stays as it is.
 func (r *restart) finishRollback(o record.Override, err error) error {
 	s, failed := r.step, &r.Records.Record.Failed
 	f := (*failed)[s.File]
@@ -135,32 +134,27 @@ func (r *restart) finishRollback(o record.Override, err error) error {
 	return err
 }
 
-// provideAll makes sure that kubelet finds all that an override names on the node.
-func (r *restart) provideAll(ctx context.Context, o record.Override) error {
+// provide makes sure that CRI lists all images that an override names.
+func (r *Restarter) provide(ctx context.Context, o record.Override) error {
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
-		if err := r.provide(ctx, o.Images[place]); err != nil {
+		img := o.Images[place]
+		name := release.Key(img.Repository, img.Digest)
+		err := r.Images.Name(ctx, img.Pin)
+		if errors.Is(err, release.ErrNotFound) { // lost, as with a containerd that ignores pins
+			rel, known := r.Records.Record.Releases[name]
+			if !known {
+				rel = release.Release{Repository: img.Repository, Tag: img.Follow, Digest: img.Digest}
+			}
+			if err = r.Stager.Stage(ctx, rel); err == nil {
+				err = r.Images.Name(ctx, img.Pin)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if _, err := r.Stager.AwaitListed(ctx, name); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// provide makes sure that kubelet finds a digest on the node.
-func (r *restart) provide(ctx context.Context, o record.PinnedImage) error {
-	name := release.Key(o.Repository, o.Digest)
-	err := r.Images.Name(ctx, o.Pin)
-	if errors.Is(err, release.ErrNotFound) { // lost, as on a containerd that knows no pins
-		rel, known := r.Records.Record.Releases[name]
-		if !known {
-			rel = release.Release{Repository: o.Repository, Tag: o.Follow, Digest: o.Digest}
-		}
-		if err = r.Stager.Stage(ctx, rel); err == nil {
-			err = r.Images.Name(ctx, o.Pin)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	_, err = r.Stager.AwaitListed(ctx, name)
-	return err
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
-// KubeletForgets is how long kubelet needs after a pod's sandbox is down until it
-// has forgotten the pod: measured 0.9 s at most. A pod manifest that comes back
-// earlier costs 10 to 15 s (pod_workers.go, allowPodStart), and nothing else.
+// KubeletForgets is how long kubelet takes to forget a pod whose sandbox is down: 0.9 s at
+// most were measured. If the pod manifest returns earlier, the start takes 10 to 15 s longer
+// (pod_workers.go, allowPodStart).
 const KubeletForgets = 1500 * time.Millisecond
 
-// goesDown is how long a pod may take to end beyond its own grace. Later its pod
-// manifest is written all the same, and kubelet takes it in its own time.
-const goesDown = 10 * time.Second
+// shutdownSlack is how long a pod may take to end beyond its grace. After that its pod
+// manifest is written anyway, and kubelet starts it later.
+const shutdownSlack = 10 * time.Second
 
-// act restarts what a step names: containers one by one, or the whole pod by its
-// pod manifest.
+// act restarts what a step names: the whole pod through its pod manifest, or containers one
+// by one.
 func (r *restart) act(ctx context.Context, s plan.Step) error {
 	r.shutdownTimedOut, r.acted = false, time.Now()
-	release := r.inhibit(ctx, s)
-	defer release()
+	defer r.inhibit(ctx, s)()
 	switch {
 	case s.Apply.Aside:
 		return r.swap(ctx, s)
@@ -42,35 +41,34 @@ func (r *restart) act(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// inhibit asks the node not to go down while a pod is between two states. Without
-// an answer the work goes on: it can be cut short anywhere.
-func (r *restart) inhibit(ctx context.Context, s plan.Step) (release func()) {
+// inhibit delays a shutdown of the node until allow is called. Without an inhibitor's answer
+// the restart continues: a shutdown may interrupt it anywhere.
+func (r *Restarter) inhibit(ctx context.Context, s plan.Step) (allow func()) {
 	if r.Inhibitor == nil {
 		return func() {}
 	}
-	release, err := r.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
+	allow, err := r.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
 	if err != nil {
 		r.Log.Warn("shutdown is not delayed", "err", err)
 		return func() {}
 	}
-	return release
+	return allow
 }
 
-// swap takes a pod manifest out of kubelet's sight, waits until the pod is down,
-// and writes it anew: kubelet makes the pod anew, init containers included, and at
-// once. Replacing the file costs 10 to 15 s, as kubelet meets the old pod. Whatever
-// happens the pod manifest is there in the end.
+// swap sets a pod manifest aside, waits until the pod is down, and writes it: kubelet then
+// creates the pod at once, init containers included. Replacing the file takes 10 to 15 s
+// longer, because kubelet still knows the old pod. The pod manifest is restored on each error.
 func (r *restart) swap(ctx context.Context, s plan.Step) (err error) {
 	data := s.Data
 	if data == nil {
 		data = s.Was.Data
 	}
 	defer func() {
-		_, back := r.Files.PutBack(context.WithoutCancel(ctx))
+		_, putBack := r.Files.PutBack(context.WithoutCancel(ctx))
 		if err != nil {
-			err = errors.Join(err, back)
-		} else if back != nil { // it is written, and the copy goes in the next cycle
-			r.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", back)
+			err = errors.Join(err, putBack)
+		} else if putBack != nil { // the next cycle removes the copy
+			r.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", putBack)
 		}
 	}()
 	if err := r.Files.SetAside(ctx, s.Was); err != nil {
@@ -89,18 +87,16 @@ func (r *restart) swap(ctx context.Context, s plan.Step) (err error) {
 
 // awaitDown waits until kubelet has ended a pod and forgotten it.
 func (r *restart) awaitDown(ctx context.Context, p plan.Apply) error {
-	end := time.NewTimer(p.Grace + goesDown)
+	end := time.NewTimer(p.Grace + shutdownSlack)
 	defer end.Stop()
 	tick := time.NewTicker(proofInterval / 5)
 	defer tick.Stop()
 	for _, id := range p.Sandboxes {
-		for up := true; up; {
-			var err error
-			if up, err = r.Pods.SandboxReady(ctx, id); err != nil {
-				r.Log.Warn("sandbox not seen", "pod", p.Pod, "err", err)
-				up = true
-			}
-			if !up {
+		for {
+			up, err := r.Pods.SandboxReady(ctx, id)
+			if err != nil {
+				r.Log.Warn("sandbox not observed", "pod", p.Pod, "err", err)
+			} else if !up {
 				break
 			}
 			select {

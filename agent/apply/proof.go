@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// proofInterval is the time between two observations of a pod. kubelet relists each second.
+const proofInterval = 500 * time.Millisecond
+
+// crashLoopEnds is how often a container may end before its proof fails. kubelet restarts it
+// at once, then after 10, 20 and 40 s, so the container had more than a minute for its
+// dependencies. Waiting for the deadline would only prolong the downtime.
+const crashLoopEnds = 5
+
+// prove waits until CRI shows each container on its digest for the settle time without a
+// restart. A restart begins the settle time again. help starts a pod whose registry is
+// away; nil: nothing does.
+func (r *restart) prove(ctx context.Context, help *rescue) error {
+	pod := r.step.Apply
+	limit := r.Policy.ApplyTimeout + r.Policy.Settle
+	tick := time.NewTicker(proofInterval)
+	defer tick.Stop()
+	p := proof{began: time.Now(), since: time.Now()}
+	for {
+		// The deadline must not interrupt an observation: the last one gives the reason.
+		o, err := r.observe(ctx, pod)
+		if ctx.Err() != nil {
+			return fmt.Errorf("pod %s: %w", pod.Pod, ctx.Err())
+		}
+		p.add(o, err)
+		switch {
+		case err != nil:
+		case o.tagMoved != "" && (!o.ranWell || r.step.Do == plan.StepProve): // StepProve writes no pod manifest
+			return r.tagMoved("%s", o.tagMoved)
+		case o.mismatch == "" && time.Since(p.since) >= r.Policy.Settle:
+			for _, c := range o.unchecked {
+				r.Log.Warn("readiness not checked", "file", r.step.File, "container", c)
+			}
+			r.result.Unchecked, r.up = o.unchecked, p.since
+			return nil
+		case p.crashLoop() != "":
+			return &release.NotProved{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
+		default:
+			if expect := help.try(ctx, o, p.began); expect != nil {
+				pod.Expect = expect
+			}
+		}
+		r.Progress.Report(status.Progress{Reference: pod.Pod, Phase: o.phase()})
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		switch {
+		case time.Since(p.began) < limit:
+		case o.tagMoved != "":
+			return r.tagMoved("%s", o.tagMoved)
+		default:
+			return p.timeout(pod.Pod, r.Policy.ApplyTimeout, err)
+		}
+	}
+}
+
+// proof is what the observations of a pod have shown so far.
+type proof struct {
+	began    time.Time
+	since    time.Time // the pod is unchanged
+	last     podObservation
+	restarts int // how often the pod ran as expected and then did not
+	ended    []endedContainer
+}
+
+// add adds an observation, or the error of one that failed: then the settle time begins again.
+func (p *proof) add(o podObservation, err error) {
+	if err != nil {
+		p.since = time.Now()
+		return
+	}
+	for _, e := range o.ended {
+		if !slices.Contains(p.ended, e) {
+			p.ended = append(p.ended, e)
+		}
+	}
+	if o.mismatch != "" || o.starts != p.last.starts {
+		p.since = time.Now()
+		if p.last.starts != "" && p.last.mismatch == "" {
+			p.restarts++
+		}
+	}
+	p.last = o
+}
+
+// crashLoop names a container that has ended too often; empty: none has.
+func (p *proof) crashLoop() string {
+	count := map[string]int{}
+	for _, e := range p.ended {
+		if count[e.name]++; count[e.name] == crashLoopEnds {
+			return fmt.Sprintf("%s has ended %d times: %s", e.name, crashLoopEnds, e.mismatch)
+		}
+	}
+	return ""
+}
+
+// timeout is the error of a proof whose time is over. err is that of the last observation.
+func (p *proof) timeout(pod string, after time.Duration, err error) error {
+	why := p.last.mismatch
+	switch {
+	case err != nil:
+		why = err.Error()
+	case why == "" && p.restarts == 0:
+		why = "it came up too late to be proved"
+	case why == "":
+		why = fmt.Sprintf("it does not stay up (it fell %d times)", p.restarts)
+	}
+	return &release.NotProved{Reason: fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why), Unseen: err != nil}
+}
+
+func (o podObservation) phase() string {
+	if o.mismatch == "" && o.starts != "" {
+		return status.PhaseProving
+	}
+	return status.PhaseWaiting
+}
