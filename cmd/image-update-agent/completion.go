@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// completeFiles has files completed for the global flags that name one, and nowhere
+// completeFiles completes file names for the global flags that take one, and nowhere
 // else, unless a verb says otherwise.
 func completeFiles(cmd *cobra.Command) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
@@ -22,7 +22,7 @@ func completeFiles(cmd *cobra.Command) {
 	_ = cmd.MarkPersistentFlagDirname("root")
 }
 
-// values has the values of a flag completed.
+// values completes the values of a flag.
 func values(cmd *cobra.Command, flag string, all ...string) {
 	// The flag was just defined, so registering cannot go wrong.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))

@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// diff is what becomes of a pod manifest, line by line. One that is not there is new;
-// what is the same has none.
+// diff compares a pod manifest with the wanted one, line by line; empty: they are the same. A file that is not there is
+// empty.
 func (a *app) diff(s settings, file string, wanted []byte) (string, error) {
 	path := filepath.Join(s.PodManifests, file)
 	disk, err := a.readFile(path)

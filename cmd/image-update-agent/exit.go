@@ -132,7 +132,7 @@ func hint(verb *cobra.Command, err error) string {
 	}
 }
 
-// rootHint is for who may not do what the verb does.
+// rootHint is for users without the permission for a verb.
 func rootHint(verb *cobra.Command) string {
 	const start = "run it as root: sudo "
 	switch {

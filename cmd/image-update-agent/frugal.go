@@ -49,13 +49,13 @@ func (f *frugal) Status(text string) {
 	}
 }
 
-// localTime is a text of the daemon for people, whom systemctl status shows it.
+// localTime is a text that systemctl status shows people.
 func localTime(text string) string { return terminal.InZone(text, time.Local) }
 
 // oneProcessor has Go run one thing at a time, unless the environment says
 // otherwise. A poll is one question after the other; with more processors their
 // threads wake one another for each, which was a quarter of its CPU. What needs a
-// processor in a pull, unpacking, is containerd's (docs/dev/decisions/0034).
+// processor in a pull, unpacking, runs in containerd (docs/dev/decisions/0034).
 func oneProcessor() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)

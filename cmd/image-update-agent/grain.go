@@ -49,7 +49,7 @@ func (s salt) Announce(ctx context.Context, a status.Announcement) error {
 	return announced(err)
 }
 
-// announced gives an error of the grains file the agent's words.
+// announced translates an error of the grains file into one of the agent.
 func announced(err error) error {
 	switch {
 	case errors.Is(err, grains.ErrHeld):
@@ -63,8 +63,8 @@ func announced(err error) error {
 
 func (s salt) Busy(ctx context.Context) (string, error) { return s.store.Busy(ctx) }
 
-// silent announces nothing, and takes back the reboot that was asked for while it
-// was not.
+// silent announces nothing, and withdraws a reboot that was requested before grains were
+// turned off.
 type silent struct{ store *grains.Store }
 
 func (s silent) Announce(ctx context.Context, _ status.Announcement) error {

@@ -96,8 +96,8 @@ func allFlag(cmd *cobra.Command, all *bool, usage string) {
 	cmd.Flags().BoolVar(all, "all", false, usage)
 }
 
-// imagesOrAll demands one of the two: nothing named is not everything, where an
-// empty variable of a script would then hold the node.
+// imagesOrAll wants one of the two. No names must not mean all: an empty variable of a
+// script would then hold the node.
 func imagesOrAll(all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

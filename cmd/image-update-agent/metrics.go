@@ -31,7 +31,7 @@ func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metric
 	}, counts)
 }
 
-// counting has all wirings to come counted as one.
+// counting makes the counters of all wirings to come.
 func (a *app) counting() *metrics.Counts {
 	counts := metrics.NewCounts()
 	a.meter = counts
@@ -50,15 +50,15 @@ func serveMetrics(socket *api.Server, numbers http.Handler, listen string, log *
 func taking(current *atomic.Pointer[wiring], port *metrics.Port) func(*wiring) {
 	return func(next *wiring) {
 		last := current.Load()
-		next.goOn(last)
+		next.countOn(last)
 		current.Store(next)
 		port.Listen(next.listen)
 		last.close()
 	}
 }
 
-// goOn has a wiring count on where the one before it stopped.
-func (w *wiring) goOn(last *wiring) { w.before = last.sent() }
+// countOn continues the counts of the wiring before.
+func (w *wiring) countOn(last *wiring) { w.before = last.sent() }
 
 // sent is what went over the wire since the start of the daemon.
 func (w *wiring) sent() registry.Counts { return w.before.Plus(w.registry.Counts()) }

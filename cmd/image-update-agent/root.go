@@ -167,8 +167,8 @@ restarted without approval.`,
 	return cmd
 }
 
-// checkPaths refuses paths that are most likely the empty variable of a script. It
-// would mean the host itself, or some other default, in the place of what was meant.
+// checkPaths refuses empty paths, which most likely are the empty variable of a script,
+// and would mean the host itself or another default.
 func checkPaths(cmd *cobra.Command, _ []string) error {
 	for _, flag := range []string{"root", "config", "source", "to"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
@@ -181,8 +181,8 @@ func checkPaths(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// strict has cobra's own verbs refuse what is none: help and completion would show
-// another text, and end with 0.
+// strict makes cobra's own verbs refuse unknown arguments: help and completion would
+// print something else and exit with 0.
 func strict(cmd *cobra.Command) {
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd()
@@ -206,7 +206,7 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// group is a verb that only has verbs.
+// group is a verb that only has subcommands.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: noArgs,

@@ -160,7 +160,7 @@ func (s settings) sweep(ctx context.Context, files *podfiles.Files, log *slog.Lo
 	return files.Sweep(ctx)
 }
 
-// onBus is the daemon as it is on the system bus. It stays there for good: neither
+// onBus is the daemon's object on the system bus. A reload does not change it: neither
 // its address nor the machine's name is among the settings.
 func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
 	return api.NewBus(api.BusOptions{

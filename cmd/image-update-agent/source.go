@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
-// errApproved: a layout must not answer for the registry that an apply needs.
+// errApproved: an apply needs the registry, which a layout cannot stand in for.
 var errApproved = errors.New("an approved apply is not finished, and it asks the registry")
 
 // sourceFlag adds --source to a verb.
@@ -67,8 +67,8 @@ func (a *app) wireFrom(ctx context.Context, s settings, source string) (*wiring,
 	return w, err
 }
 
-// mayCycle refuses a layout while an approval stands: its apply would take the
-// layout's word that kubelet can pull.
+// mayCycle refuses a layout while an approval stands: a layout does not show whether
+// kubelet can pull.
 func (w *wiring) mayCycle(ctx context.Context) error {
 	if w.layout == nil {
 		return nil

@@ -50,8 +50,8 @@ func (w *wiring) close() {
 	}
 }
 
-// wire builds an agent from its settings. Nothing is connected yet: what is
-// away now may be there when it is needed.
+// wire builds an agent from its settings. It connects to nothing yet: what is away now
+// may be there when it is needed.
 func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, error) {
 	return a.wireTo(ctx, s, log, nil)
 }
@@ -59,8 +59,8 @@ func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, 
 // wireTo builds an agent that asks and pulls from a layout; nil: from the
 // registries. The wiring closes the layout.
 func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *layout.Layout) (*wiring, error) {
-	// containerd's library logs through a logger of its own, in another form; what
-	// it has to say comes back as errors.
+	// containerd's library logs through a logger of its own, in another form. Its
+	// problems come back as errors.
 	if err := containerdlog.SetLevel("error"); err != nil {
 		return nil, fmt.Errorf("containerd's logger: %w", err)
 	}

@@ -126,8 +126,7 @@ func checkWritable(dirs, files []string) []Finding {
 	return []Finding{ok(check, cmp.Or(strings.Join(dirs, ", "), "nothing of it is there yet"))}
 }
 
-// checkOwner names what is somebody else's: the daemon neither reads nor replaces
-// it.
+// checkOwner names what another user owns: the daemon neither reads nor replaces it.
 func checkOwner(path string) []Finding {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// checkHooks looks at what is run for a change, where anything is.
+// checkHooks checks the hooks and their units, where hooks are configured.
 func (n Node) checkHooks(ctx context.Context) []Finding {
 	if !n.Hooks.Configured() {
 		return []Finding{ok("hooks", "none is configured")}
@@ -44,7 +44,7 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 	return out
 }
 
-// checkHookUnits asks who is to run the hooks, and how the last one ended.
+// checkHookUnits asks for the state of the path unit and of the last run.
 func (n Node) checkHookUnits(ctx context.Context) (Finding, bool) {
 	path, err := systemd.Active(ctx, n.Bus, systemd.HookPath)
 	switch {

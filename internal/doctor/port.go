@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// checkPort asks the port for Prometheus, and whether it is ours that answers.
+// checkPort asks the port for Prometheus, and checks that the daemon answers.
 func checkPort(ctx context.Context, address string, daemon *status.Status) Finding {
 	const check = "metrics port"
 	const ours = "image_update_agent_build_info"
@@ -36,7 +36,7 @@ func checkPort(ctx context.Context, address string, daemon *status.Status) Findi
 	}
 }
 
-// portWait bounds what a port is asked for.
+// portWait bounds the question to a port.
 const portWait = 10 * time.Second
 
 // fetch reads the beginning of an answer, which is on this node.
@@ -49,7 +49,7 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	}
 	client := http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true},
-		// Ours sends nobody away.
+		// The daemon does not redirect.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := client.Do(req)

@@ -44,7 +44,7 @@ func (n Node) checkService(ctx context.Context, daemon *status.Status) []Finding
 	return out
 }
 
-// serviceFinding judges the daemon's own unit, the worst first.
+// serviceFinding is about the daemon's own unit, the worst first.
 func serviceFinding(unit systemd.State, daemon *status.Status) Finding {
 	const check = "service"
 	switch {

@@ -98,7 +98,7 @@ func Render(o Options, paths []string, read func(path string) ([]byte, error), u
 	return o.render(files, overrides, errs)
 }
 
-// render renders the files, and gives those that could be to where they are wanted.
+// render renders the files, and writes, compares or keeps the results.
 func (o Options) render(files []File, overrides manifests.Overrides, errs []error) ([]File, error) {
 	var missing []string
 	done := files[:0]

@@ -144,8 +144,8 @@ func (v PlanView) writeSteps(w io.Writer) {
 	}
 }
 
-// obstructed reports that something keeps the plan from being what it should be. That
-// a pod manifest is nobody's to change is none where nothing is newer.
+// obstructed reports that something prevents a better plan. An unmanaged pod manifest
+// for which nothing is newer does not count.
 func (v PlanView) obstructed() bool {
 	failed := func(i ImageView) bool { return i.Error != "" }
 	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p PodView) bool {

@@ -65,7 +65,7 @@ func (p *page) down() {
 	}
 }
 
-// rolledBack are the pods that a person has brought back, and how to go forward again.
+// rolledBack are the pods that a person has rolled back, and how to go forward again.
 func (p *page) rolledBack() {
 	begin := p.Section("Rolled back by hand:")
 	for _, pod := range p.s.PodManifests {
@@ -87,8 +87,8 @@ type held struct {
 	of []string
 }
 
-// holdsOf are all holds, those of one reason together. What is nobody's to change
-// comes last: that is so on every node with a control plane.
+// holdsOf are all holds, those of one reason together. Unmanaged ones come last: every
+// node with a control plane has them.
 func holdsOf(s status.Status) []held {
 	var all []held
 	add := func(of string, holds []status.Hold) {

@@ -29,8 +29,8 @@ type Page struct {
 	column int             // in which the next character is written
 }
 
-// narrowest is what a page can be made for; a terminal that says less is not
-// believed.
+// narrowest is the least width of a page; a terminal that reports less is taken for
+// none.
 const narrowest = 40
 
 // NewPage begins a page for w, in the form for a terminal where w is one.
