@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -76,37 +75,28 @@ func (a *Agent) requestRollback(ctx context.Context, pods []plan.PodPlan, names 
 	if err != nil {
 		return nil, err
 	}
-	d, views := plan.NewDecider(inv, nil, a.records.Record, a.Policy, a.Now())
 	if inv.Busy != "" {
 		inv.Against = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
 	} else if a.Preconditions != nil {
 		inv.Against = a.Preconditions.Holds(ctx)
 	}
 	var outcomes []status.Outcome
-	for _, p := range pods {
-		at := slices.IndexFunc(views, func(v follow.PodView) bool { return v.File == p.File })
-		if at < 0 {
-			continue // gone meanwhile
-		}
-		o := status.Outcome{PodManifest: p.File, Change: "rollback"}
-		if p.Err != nil {
-			o.End(p.Err)
-			outcomes = append(outcomes, o)
-			continue
-		}
-		override, err := d.RollbackByPerson(views[at], p, names)
+	for _, r := range plan.Rollbacks(inv, a.records.Record, a.Policy, a.Now(), pods, names) {
+		o := status.Outcome{PodManifest: r.Pod.File, Change: "rollback"}
 		switch {
-		case err != nil:
-			o.End(err)
-			o.Result = status.ResultHeld
-		case override == nil:
+		case r.Err != nil:
+			o.End(r.Err)
+			if r.Pod.Err == nil {
+				o.Result = status.ResultHeld
+			}
+		case r.To == nil:
 			o.Result = status.ResultNothing
 		case len(inv.Against) > 0:
 			against := inv.Against[0]
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
-			o.Edits = plan.RollbackEdits(*override, p)
-			a.denyRunning(p, *override)
+			o.Edits = r.Edits
+			a.denyRunning(r.Pod, *r.To)
 		}
 		outcomes = append(outcomes, o)
 	}

@@ -29,14 +29,14 @@ type BootStep struct {
 
 // AtBoot decides what Boot does. It is pure, as Decide is.
 func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Time) []BootStep {
-	d, views := NewDecider(inv, nil, rec, p, now)
+	f, views := observed(inv, nil, rec, p, now)
 	var steps []BootStep
 	for _, v := range views {
 		s := BootStep{Step: Step{File: v.File, Was: node.PodFile{Name: v.File}}}
 		if v.Disk != nil {
 			s.Was = *v.Disk
 		}
-		d.atBoot(v, &s)
+		bootPlanner{podPlanner{imagePlanner{f}}}.atBoot(v, &s)
 		switch {
 		case s.Do == "" && s.Reason == "" && !s.IsRendered:
 			continue
@@ -53,7 +53,7 @@ func (s *BootStep) stays(format string, args ...any) {
 }
 
 // atBoot plans one pod manifest.
-func (d *decider) atBoot(v follow.PodView, s *BootStep) {
+func (d bootPlanner) atBoot(v follow.PodView, s *BootStep) {
 	p := PodPlan{File: v.File, Pod: v.Pod.Name}
 	switch {
 	case v.Err != nil:
@@ -74,7 +74,7 @@ func (d *decider) atBoot(v follow.PodView, s *BootStep) {
 
 // heldAtBoot has a pod manifest stay that anybody holds: also one whose image the
 // template takes away, or takes from elsewhere.
-func (d *decider) heldAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
+func (d bootPlanner) heldAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	for _, img := range v.Was.Images {
 		if ref, err := release.ParseReference(img.Reference); err == nil {
 			p.Images = append(p.Images, ImagePlan{Want: follow.Want{Ask: release.Question{Repository: ref.Repository}}})
@@ -89,7 +89,7 @@ func (d *decider) heldAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 
 // toTemplate renders a pod manifest with the tags of its template, and with what is
 // on disk where that is higher.
-func (d *decider) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
+func (d bootPlanner) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 	why := ""
 	for _, w := range v.Wants {
 		i := ImagePlan{Want: w}
@@ -130,19 +130,19 @@ func (d *decider) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 
 // isConfigured reports whether nothing is another but the pull policy, which the
 // configuration names, and no system.
-func (d *decider) isConfigured(v follow.PodView, p PodPlan) bool {
-	other := *d
+func (d bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
+	other := *d.facts
 	other.policy.PullPolicy = manifests.PullAlways
 	if d.policy.PullPolicy == manifests.PullAlways {
 		other.policy.PullPolicy = manifests.PullIfNotPresent
 	}
-	other.render(v, &p)
+	podPlanner{imagePlanner{&other}}.render(v, &p)
 	return p.Err == nil && !p.Waiting
 }
 
 // unedited reports whether a pod manifest is what the agent wrote last.
-func (d *decider) unedited(disk node.PodFile) bool {
-	return d.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
+func (f *facts) unedited(disk node.PodFile) bool {
+	return f.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
 }
 
 // BootErrors joins what went wrong.

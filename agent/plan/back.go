@@ -3,25 +3,21 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // notRunningBefore names a container of a pod that did not run before its apply: then it is
 // not made the update's fault.
-func (d *decider) notRunningBefore(v follow.PodView, p PodPlan) string {
+func (d restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
 	began := d.rec.Approved[v.File].Well // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
@@ -34,7 +30,7 @@ func (d *decider) notRunningBefore(v follow.PodView, p PodPlan) string {
 }
 
 // rollbackTarget plans how a pod returns to what ran well before, if it does not come up.
-func (d *decider) rollbackTarget(v follow.PodView, s *Step) {
+func (d restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
 	o, err := d.rollbackOverride(v, func(_ string, g record.Good) release.Pin {
 		return release.Pin{Repository: g.Repository, Digest: g.Running}
 	})
@@ -50,7 +46,7 @@ func (d *decider) rollbackTarget(v follow.PodView, s *Step) {
 
 // rollbackOverride is the override that has a pod run the digests that to chooses of those
 // that ran well.
-func (d *decider) rollbackOverride(
+func (d restartPlanner) rollbackOverride(
 	v follow.PodView, to func(container string, g record.Good) release.Pin,
 ) (record.Override, error) {
 	if !v.Managed {
@@ -102,7 +98,7 @@ func (s Step) Proved() []record.Proved {
 
 // rollBack makes the step that brings a pod to its override. What the node has
 // against restarting pods does not hold it: the pod does not run well as it is.
-func (d *decider) rollBack(v follow.PodView) (Step, bool) {
+func (d restartPlanner) rollBack(v follow.PodView) (Step, bool) {
 	if !v.Override.Pending || v.Err != nil || d.inv.Busy != "" { // one without a file is not pending
 		return Step{}, false
 	}
@@ -138,7 +134,7 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 // as by a rollback of the system, by which kubelet starts what is denied, and does not
 // run yet: nobody's yes is needed to bring it back. What follows anything else is
 // somebody's edit.
-func (d *decider) needsRestore(v *follow.PodView) bool {
+func (d restartPlanner) needsRestore(v *follow.PodView) bool {
 	o := v.Override
 	if v.Err != nil || v.Template == nil || v.Disk == nil || o.Data == "" || o.Data == string(v.Disk.Data) {
 		return false
@@ -155,7 +151,7 @@ func (d *decider) needsRestore(v *follow.PodView) bool {
 
 // prove makes the step that proves what a pod runs by nobody's approval: kubelet
 // took it by itself, or an apply was cut short.
-func (d *decider) prove(v follow.PodView, p PodPlan) (Step, bool) {
+func (d restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
 	}
@@ -184,13 +180,13 @@ func (d *decider) prove(v follow.PodView, p PodPlan) (Step, bool) {
 }
 
 // runsGood reports whether an image runs what ran well.
-func (d *decider) runsGood(i ImagePlan, g record.Good) bool {
-	return d.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
+func (f *facts) runsGood(i ImagePlan, g record.Good) bool {
+	return f.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
 // steady reports that a pod that did not come up has run for as long as a proof
 // takes.
-func (d *decider) steady(p PodPlan, containers []node.Container) bool {
+func (d restartPlanner) steady(p PodPlan, containers []node.Container) bool {
 	for _, i := range p.Images {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		if node.IsContainer(i.Want.Image) && i.Want.Ask.Repository != "" &&
@@ -203,9 +199,9 @@ func (d *decider) steady(p PodPlan, containers []node.Container) bool {
 
 // isYoung reports that a container has not run for as long as a proof takes. One
 // from the future was started under a wrong clock.
-func (d *decider) isYoung(c node.Container) bool {
-	age := d.now.Sub(c.StartedAt)
-	return age >= 0 && age < d.policy.Settle
+func (f *facts) isYoung(c node.Container) bool {
+	age := f.now.Sub(c.StartedAt)
+	return age >= 0 && age < f.policy.Settle
 }
 
 // isFailureOf reports whether a failure is of what a pod runs.
@@ -224,55 +220,4 @@ func (p Apply) Runs() string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
-}
-
-// RollbackEdits are what bringing a pod to an override changes of its images.
-func RollbackEdits(o record.Override, p PodPlan) []status.Edit {
-	var out []status.Edit
-	for _, i := range p.Images {
-		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
-		if ok && at.Digest != i.Running.Digest {
-			out = append(out, status.Edit{
-				Container: i.Want.Image.Container, Field: status.EditImage,
-				From: cmp.Or(i.Running.Tag, string(i.Running.Digest)), To: at.Tag,
-			})
-		}
-	}
-	return out
-}
-
-// RollbackByPerson is the override that returns the named images of a pod to what ran well
-// before, and the others to what they run: nil where nothing is known to. What CRI
-// does not show is none that can be returned from.
-func (d *decider) RollbackByPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
-	if v.Disk == nil {
-		return nil, nil
-	}
-	running := map[string]digest.Digest{}
-	for _, i := range p.Images {
-		named := len(names) == 0 || slices.Contains(names, p.File) ||
-			slices.ContainsFunc(names, func(n string) bool { return IsNamed(i, n) })
-		if node.IsContainer(i.Want.Image) && named {
-			running[i.Want.Image.Container] = i.Running.Digest
-		}
-	}
-	another := false
-	o, err := d.rollbackOverride(v, func(container string, g record.Good) release.Pin {
-		if running[container] == "" {
-			return release.Pin{Repository: g.Repository, Digest: g.Running}
-		}
-		for _, pin := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {
-			_, denied := d.rec.Denied[release.Key(pin.Repository, pin.Digest)]
-			if pin.Digest != running[container] && !denied {
-				another = another || pin.Digest != ""
-				return pin
-			}
-		}
-		return release.Pin{Repository: g.Repository, Digest: g.Running}
-	})
-	if err != nil || !another {
-		return nil, err
-	}
-	o.Reason, o.ByHand, o.From = record.ByHand, true, digest.FromBytes(v.Disk.Data)
-	return &o, nil
 }

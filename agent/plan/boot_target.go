@@ -18,7 +18,7 @@ import (
 // bootTarget is what an image is to follow; moves: it is not what the pod manifest
 // follows. What the configuration names instead of the template is no system's
 // update, and is offered.
-func (d *decider) bootTarget(w follow.Want) (target release.Release, moves bool) {
+func (d bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bool) {
 	ask := w.Ask
 	if ask.Repository == "" {
 		return release.Release{}, false // as the template has it
@@ -39,10 +39,10 @@ func (d *decider) bootTarget(w follow.Want) (target release.Release, moves bool)
 
 // lastSeen is the release that a tag named when somebody looked: where kubelet starts
 // what the node has by that name, that, else what the last answer of a source said.
-func (d *decider) lastSeen(ref release.Reference) release.Release {
+func (f *facts) lastSeen(ref release.Reference) release.Release {
 	is := release.Release{Repository: ref.Repository, Tag: ref.Tag}
-	if d.policy.PullPolicy == manifests.PullIfNotPresent {
-		for _, h := range d.inv.Held {
+	if f.policy.PullPolicy == manifests.PullIfNotPresent {
+		for _, h := range f.inv.Held {
 			if h.Name == ref.String() {
 				is.Digest = h.Digest
 				return is
@@ -50,8 +50,8 @@ func (d *decider) lastSeen(ref release.Reference) release.Release {
 		}
 	}
 	var at time.Time
-	for _, key := range slices.Sorted(maps.Keys(d.rec.Offers)) {
-		o := d.rec.Offers[key]
+	for _, key := range slices.Sorted(maps.Keys(f.rec.Offers)) {
+		o := f.rec.Offers[key]
 		for _, r := range []release.Release{o.Follow, o.Newest} {
 			asked := strings.TrimSuffix(key, release.OfKubeadm) == ref.String() && r.Digest == o.Follow.Digest
 			if r.Repository == ref.Repository && (r.Tag == ref.Tag || asked) && !o.At.Before(at) {
@@ -63,7 +63,7 @@ func (d *decider) lastSeen(ref release.Reference) release.Release {
 }
 
 // speaksAgainst tells why a pod must not start with what its template brings.
-func (d *decider) speaksAgainst(v follow.PodView, target release.Release, w follow.Want) string {
+func (d bootPlanner) speaksAgainst(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := d.policy.RuleFor(target.Repository)
 	if no, refused := d.rec.Refuses(target, rule); refused {
@@ -92,6 +92,6 @@ func host(repository string) string {
 }
 
 // hasName reports whether kubelet finds an image on the node by this name.
-func (d *decider) hasName(name string) bool {
-	return slices.ContainsFunc(d.inv.Held, func(h node.HeldImage) bool { return h.Name == name })
+func (f *facts) hasName(name string) bool {
+	return slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name })
 }

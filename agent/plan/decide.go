@@ -25,45 +25,65 @@ import (
 func Decide(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) Plan {
-	d, views := NewDecider(inv, offers, rec, p, now)
-	return d.plan(views)
+	f, views := observed(inv, offers, rec, p, now)
+	plan := Plan{Names: f.names}
+	pods := podPlanner{imagePlanner{f}}
+	for _, v := range views {
+		plan.Pods = append(plan.Pods, pods.pod(v))
+	}
+	pods.skew(plan.Pods)
+	for _, r := range p.Images {
+		plan.Tracked = append(plan.Tracked, pods.tracked(offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
+	}
+	plan.Steps = stepPlanner{f}.steps(views, plan)
+	return plan
 }
 
-func NewDecider(
+// facts are the arguments of Decide, and what all pods together tell.
+type facts struct {
+	inv    node.Inventory
+	offers map[release.Question]source.Offer
+	rec    record.Record
+	policy policy.Policy
+	now    time.Time
+	names  []string        // of all static pods, to tell them apart
+	urgent map[string]bool // releases (repository@digest) that no pod waits for
+}
+
+// The planners plan from the facts: an image, the pod that has it, the steps that follow,
+// what restarts a pod, and what is done before kubelet starts.
+type (
+	imagePlanner   struct{ *facts }
+	podPlanner     struct{ imagePlanner }
+	stepPlanner    struct{ *facts }
+	restartPlanner struct{ *facts }
+	bootPlanner    struct{ podPlanner }
+)
+
+// observed are the facts, and the pod manifests with what each follows.
+func observed(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
-) (*decider, []follow.PodView) {
+) (*facts, []follow.PodView) {
 	views := follow.ReadPods(inv, rec.Overrides, p)
-	d := decider{inv: inv, offers: offers, rec: rec, policy: p, now: now}
+	f := &facts{inv: inv, offers: offers, rec: rec, policy: p, now: now}
 	for _, v := range views {
 		if v.Err == nil {
-			d.names = append(d.names, v.Pod.Name)
+			f.names = append(f.names, v.Pod.Name)
 			if v.Disk != nil && v.Was.Name != v.Pod.Name {
-				d.names = append(d.names, v.Was.Name)
+				f.names = append(f.names, v.Was.Name)
 			}
 		}
 	}
+	restarts := restartPlanner{f}
 	for n := range views {
-		views[n].Override.Pending = views[n].Override.Pending || d.needsRestore(&views[n])
+		views[n].Override.Pending = views[n].Override.Pending || restarts.needsRestore(&views[n])
 	}
-	return &d, views
-}
-
-func (d *decider) plan(views []follow.PodView) Plan {
-	plan := Plan{Names: d.names}
-	for _, v := range views {
-		plan.Pods = append(plan.Pods, d.pod(v))
-	}
-	d.skew(plan.Pods)
-	for _, r := range d.policy.Images {
-		plan.Tracked = append(plan.Tracked, d.tracked(d.offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
-	}
-	plan.Steps = d.steps(views, plan)
-	return plan
+	return f, views
 }
 
 // tracked plans an image that no pod manifest names: nothing runs that its rules
 // could compare it with.
-func (d *decider) tracked(o source.Offer) ImagePlan {
+func (d imagePlanner) tracked(o source.Offer) ImagePlan {
 	i := ImagePlan{Offer: o}
 	if !o.Unresolved() {
 		d.target(follow.Want{}, &i, d.policy.RuleFor(o.Repository), "")
@@ -74,19 +94,8 @@ func (d *decider) tracked(o source.Offer) ImagePlan {
 	return one[0]
 }
 
-// decider is Decide's arguments, and what all pods together tell.
-type decider struct {
-	inv    node.Inventory
-	offers map[release.Question]source.Offer
-	rec    record.Record
-	policy policy.Policy
-	now    time.Time
-	names  []string
-	urgent map[string]bool // releases (repository@digest) that no pod waits for
-}
-
 // pod plans one pod manifest.
-func (d *decider) pod(v follow.PodView) PodPlan {
+func (d podPlanner) pod(v follow.PodView) PodPlan {
 	p := PodPlan{File: v.File, Pod: v.Pod.Name, Err: v.Err}
 	if v.Err != nil {
 		return p
@@ -121,7 +130,7 @@ func (d *decider) pod(v follow.PodView) PodPlan {
 }
 
 // withheld holds a pod back whose images are not all known.
-func (d *decider) withheld(p *PodPlan) bool {
+func (d podPlanner) withheld(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
 			p.Holds = append(p.Holds, status.Hold{
@@ -134,7 +143,7 @@ func (d *decider) withheld(p *PodPlan) bool {
 
 // orphan plans a pod manifest of ours whose template is gone. Without any
 // template at all nothing is concluded: the package may just not be there.
-func (d *decider) orphan(v follow.PodView, p *PodPlan) bool {
+func (d podPlanner) orphan(v follow.PodView, p *PodPlan) bool {
 	_, ours := d.rec.Wrote[v.File]
 	if v.Template != nil || !ours || d.policy.Manage[v.File] || len(d.inv.Templates) == 0 {
 		return false
@@ -159,7 +168,7 @@ func (p *PodPlan) offerNothing() {
 }
 
 // render makes the wanted pod manifest and compares it with the one on disk.
-func (d *decider) render(v follow.PodView, p *PodPlan) {
+func (d podPlanner) render(v follow.PodView, p *PodPlan) {
 	var tags []tagAt
 	for _, i := range p.Images {
 		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
@@ -184,7 +193,7 @@ func (d *decider) render(v follow.PodView, p *PodPlan) {
 }
 
 // sum draws the pod's change, its offer's identity and its readiness.
-func (d *decider) sum(v follow.PodView, p *PodPlan) {
+func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 	if p.Err != nil || p.Withheld() {
 		return
 	}
@@ -219,7 +228,7 @@ func (d *decider) sum(v follow.PodView, p *PodPlan) {
 
 // convert offers what changes the pod manifest alone, unless the restart that it
 // needs would start what a rule refuses.
-func (d *decider) convert(p *PodPlan) {
+func (d podPlanner) convert(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
 		p.Change = ChangeConvert
 	}

@@ -12,24 +12,24 @@ import (
 
 // short tells that a release waits for room, by what its last pull said that it
 // needs: so nobody is asked anew while there is none.
-func (d *decider) short(r release.Release) (*policy.ShortageError, bool) {
-	n, is := d.inv.Wanting[release.Key(r.Repository, r.Digest)]
-	if !is || d.inv.Has(r.Digest) { // what kubelet has pulled meanwhile needs none
+func (f *facts) short(r release.Release) (*policy.ShortageError, bool) {
+	n, is := f.inv.Wanting[release.Key(r.Repository, r.Digest)]
+	if !is || f.inv.Has(r.Digest) { // what kubelet has pulled meanwhile needs none
 		return nil, false
 	}
-	return d.policy.Reserve.Lacks(d.inv.Filesystem, n, 0)
+	return f.policy.Reserve.Lacks(f.inv.Filesystem, n, 0)
 }
 
-func (d *decider) isShort(i ImagePlan) bool {
-	_, is := d.short(i.Target)
+func (f *facts) isShort(i ImagePlan) bool {
+	_, is := f.short(i.Target)
 	return is
 }
 
 // diskHolds holds what waits for room, and notes how much of it is missing.
-func (d *decider) diskHolds(images []ImagePlan) []status.Hold {
+func (f *facts) diskHolds(images []ImagePlan) []status.Hold {
 	var reasons []string
 	for n, i := range images {
-		if s, is := d.short(i.Target); is {
+		if s, is := f.short(i.Target); is {
 			images[n].Shortage = s
 			reasons = append(reasons, release.FullName(i.Target)+": "+s.Error())
 		}

@@ -25,7 +25,7 @@ type Expected struct {
 // yet, as its image is pulled: then it counts as one that does not run.
 const StartPatience = 5 * time.Minute
 
-func (d *decider) expects(v follow.PodView, w follow.Want) (Expected, bool) {
+func (d imagePlanner) expects(v follow.PodView, w follow.Want) (Expected, bool) {
 	is := node.IsContainer(w.Image) && w.Ask.Repository != "" && v.Disk != nil && w.OnDisk.Repository != ""
 	return Expected{
 		File: v.File, namespace: v.Was.Namespace, pod: v.Was.Name, Container: w.Image.Container,

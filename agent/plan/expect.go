@@ -17,7 +17,7 @@ import (
 
 // restart is what happens to the running pod: it is brought to its override, to
 // what was approved, or what it runs is proved.
-func (d *decider) restart(v follow.PodView, p PodPlan) (Step, bool) {
+func (d restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
 	if s, ok := d.rollBack(v); ok || v.Override.Pending {
 		return s, ok
 	}
@@ -29,7 +29,7 @@ func (d *decider) restart(v follow.PodView, p PodPlan) (Step, bool) {
 
 // apply makes the step that a standing approval asks for, or mode auto, if nothing
 // holds it.
-func (d *decider) apply(v follow.PodView, p PodPlan) (Step, bool) {
+func (d restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Offer == "" || len(p.Holds) > 0 {
 		return Step{}, false
 	}
@@ -126,7 +126,7 @@ func about(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
 // to stop for it where the pod manifest itself does not change: the containers
 // that do. The whole pod goes where an init container changes, and where one that
 // does is not running.
-func (d *decider) expect(v follow.PodView, p PodPlan, s *Step) {
+func (d restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
 	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		c := node.FindContainer(containers, i.Want.Image.Container)
@@ -147,7 +147,7 @@ func (d *decider) expect(v follow.PodView, p PodPlan, s *Step) {
 }
 
 // isPinned reports whether an image is named by its digest in what is wanted.
-func (d *decider) isPinned(v follow.PodView, i ImagePlan) bool {
+func (f *facts) isPinned(v follow.PodView, i ImagePlan) bool {
 	at, ok := v.Overridden(i.Want.Image)
 	return ok && at.Digest == i.Target.Digest
 }
@@ -160,7 +160,7 @@ func (p *PodPlan) restarts() bool {
 
 // pullHazardHolds holds a pod back whose restart would pull what a rule refuses: one of its
 // images keeps what runs, but the tag that kubelet will pull names something else.
-func (d *decider) pullHazardHolds(v follow.PodView, p *PodPlan) {
+func (d podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	if !p.restarts() {
 		return
 	}
@@ -176,10 +176,10 @@ func (d *decider) pullHazardHolds(v follow.PodView, p *PodPlan) {
 
 // isOnNode reports whether kubelet starts what an image keeps running from the
 // node alone, whatever its tag names by now.
-func (d *decider) isOnNode(i ImagePlan) bool {
+func (f *facts) isOnNode(i ImagePlan) bool {
 	name := release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}.String()
 	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
-		slices.ContainsFunc(d.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
+		slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
 }
 
 // startsFromTheNode reports whether kubelet asks no registry for a container's image.

@@ -11,7 +11,7 @@ import (
 )
 
 // holds adds what persons and the configuration hold a pod back with.
-func (d *decider) holds(p *PodPlan) {
+func (d podPlanner) holds(p *PodPlan) {
 	if h, ok := d.rec.Holds[record.Everything]; ok && h.Stands(d.now) {
 		p.hold(record.Everything, status.ByPerson, h.Reason, h.Until)
 	}

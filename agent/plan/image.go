@@ -18,13 +18,13 @@ import (
 // think that it will end again.
 const flapTime = time.Minute
 
-func (d *decider) flaps(c node.Container) bool {
+func (d imagePlanner) flaps(c node.Container) bool {
 	age := d.now.Sub(c.StartedAt)
 	return c.Restarts > 0 && age >= 0 && age < flapTime
 }
 
 // image plans one image of a pod.
-func (d *decider) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
+func (d imagePlanner) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
 	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
 	var c *node.Container
 	if node.IsContainer(w.Image) {
@@ -76,7 +76,7 @@ func (d *decider) image(v follow.PodView, w follow.Want, containers []node.Conta
 }
 
 // running is the digest that a container runs, or ran last.
-func (d *decider) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
+func (d imagePlanner) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
 	case !node.IsContainer(w.Image):
 		return ""
@@ -90,14 +90,14 @@ func (d *decider) running(w follow.Want, c *node.Container, good record.Good) di
 }
 
 // sameImage compares what last ran with the target, where CRI shows nothing.
-func (d *decider) sameImage(good record.Good, target release.Release) bool {
+func (d imagePlanner) sameImage(good record.Good, target release.Release) bool {
 	config := d.rec.Releases[release.Key(good.Repository, good.Running)].Config
 	return good.Running == target.Digest || (config != "" && config == target.Config)
 }
 
 // nameOf is the best name for what runs: the long tag its digest had when it
 // was learnt, else the tag in the pod manifest.
-func (d *decider) nameOf(w follow.Want, running digest.Digest) string {
+func (d imagePlanner) nameOf(w follow.Want, running digest.Digest) string {
 	if r, ok := d.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
 		return r.Name()
 	}

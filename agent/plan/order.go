@@ -15,7 +15,7 @@ import (
 )
 
 // waitsFor adds what an apply without a person's yes waits for.
-func (d *decider) waitsFor(p *PodPlan) {
+func (d podPlanner) waitsFor(p *PodPlan) {
 	if d.now.Before(d.policy.Freeze) {
 		until := d.policy.Freeze.UTC()
 		p.Holds = append(p.Holds, status.Hold{
@@ -43,7 +43,7 @@ func (d *decider) waitsFor(p *PodPlan) {
 
 // skew has a client of the API server wait that would be newer than that is by a minor
 // version: its apply without a person's yes, for a person may apply both, in their order.
-func (d *decider) skew(pods []PodPlan) {
+func (d podPlanner) skew(pods []PodPlan) {
 	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == follow.PodAPIServer })
 	if at < 0 || !d.policy.Auto {
 		return
@@ -61,7 +61,7 @@ func (d *decider) skew(pods []PodPlan) {
 
 // isAhead reports whether a client is to be of a higher minor version than the API server
 // is of.
-func (d *decider) isAhead(client, server *PodPlan) bool {
+func (d podPlanner) isAhead(client, server *PodPlan) bool {
 	to, from := client.component(), server.component()
 	if to == nil || from == nil {
 		return false

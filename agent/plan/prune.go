@@ -17,7 +17,7 @@ import (
 // with Prune.Foreign all SUSE builds of followed repositories. What a pin will
 // hold, what any container uses, and everything of a repository that is not
 // settled stays. While anything is unclear nothing goes.
-func (d *decider) prune(plan Plan, pins []release.Pin) []node.HeldImage {
+func (d stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	settled, known := d.settled(plan)
 	if !known {
 		return nil
@@ -48,7 +48,7 @@ func (d *decider) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 // settled are the followed repositories, and whether all of each is as it should
 // be: it runs well, and what is to be there is. Nobody tells what a volume has
 // mounted, so the repository of one never is. known: every pod and image is.
-func (d *decider) settled(plan Plan) (settled map[string]bool, known bool) {
+func (d stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 	settled = map[string]bool{}
 	add := func(repository string, well bool) {
 		before, seen := settled[repository]
@@ -82,7 +82,7 @@ func (p *PodPlan) isWell(i ImagePlan) bool {
 }
 
 // old reports whether a record may be an old release, and of which repository.
-func (d *decider) old(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
+func (d stepPlanner) old(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
 	if h.Pin {
 		return "", false
 	}
@@ -101,7 +101,7 @@ func (d *decider) old(h node.HeldImage, followed map[string]bool) (repository st
 // orphanedAliases are the records that CRI made beside a pull of an image that goes,
 // repository@digest and the bare image id. They go with it, unless somebody else
 // has a name for the digest, too.
-func (d *decider) orphanedAliases(gone []node.HeldImage, shadows map[node.HeldImage]bool) []node.HeldImage {
+func (d stepPlanner) orphanedAliases(gone []node.HeldImage, shadows map[node.HeldImage]bool) []node.HeldImage {
 	named := map[digest.Digest]bool{}
 	var out []node.HeldImage
 	for _, h := range d.inv.Held {

@@ -19,14 +19,15 @@ import (
 // steps turns the plans of all pods into things to do, in an order in which
 // each may rely on those before it: images first, files next, pins when it is
 // clear what is needed, and at last what restarts something.
-func (d *decider) steps(views []follow.PodView, plan Plan) []Step {
+func (d stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
 	d.urgent = d.needed(plan)
 	steps := d.stage(plan)
 	var applies []Step
+	restarts := restartPlanner{d.facts}
 	for n, v := range views {
 		p := plan.Pods[n]
 		steps = append(steps, d.files(v, p)...)
-		if s, ok := d.restart(v, p); ok {
+		if s, ok := restarts.restart(v, p); ok {
 			applies = append(applies, s)
 		}
 	}
@@ -48,7 +49,7 @@ func (d *decider) steps(views []follow.PodView, plan Plan) []Step {
 
 // stage lists what must be pulled: the releases of every offer, of every pod
 // manifest that is to be written, and of the configuration's own images.
-func (d *decider) stage(plan Plan) []Step {
+func (d stepPlanner) stage(plan Plan) []Step {
 	seen := map[string]bool{}
 	var steps []Step
 	add := func(i ImagePlan) {
@@ -78,31 +79,31 @@ func (d *decider) stage(plan Plan) []Step {
 
 // isRunning reports whether an image is what it is to be: its pin is enough, and
 // comes with the pins.
-func (d *decider) isRunning(i ImagePlan) bool {
+func (d stepPlanner) isRunning(i ImagePlan) bool {
 	return i.Change == "" && i.Running.Digest == i.Target.Digest && d.inv.Has(i.Target.Digest)
 }
 
 // isLater reports whether the pod's pulls wait for this node's moment. A new pod
 // does not wait: kubelet will pull for it as soon as it is written.
-func (d *decider) isLater(p PodPlan) bool {
-	if p.Ready || node.Find(d.inv.PodManifests, p.File) == nil {
+func (f *facts) isLater(p PodPlan) bool {
+	if p.Ready || node.Find(f.inv.PodManifests, p.File) == nil {
 		return false
 	}
-	return slices.ContainsFunc(p.Images, d.waits)
+	return slices.ContainsFunc(p.Images, f.waits)
 }
 
 // waits reports whether an image's pull waits for this node's moment. One that
 // lies beyond the whole spread was kept under a wrong clock. What kubelet has
 // pulled already waits for nothing.
-func (d *decider) waits(i ImagePlan) bool {
-	wait := i.Offer.StageFrom.Sub(d.now)
-	return i.Target.Digest != "" && !d.inv.Has(i.Target.Digest) && wait > 0 && wait <= d.policy.StageDelay &&
-		!d.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
+func (f *facts) waits(i ImagePlan) bool {
+	wait := i.Offer.StageFrom.Sub(f.now)
+	return i.Target.Digest != "" && !f.inv.Has(i.Target.Digest) && wait > 0 && wait <= f.policy.StageDelay &&
+		!f.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
 }
 
 // needed are the releases that are pulled now, so that nobody waits for them: for
 // a new pod, or because their moment has come by another question.
-func (d *decider) needed(plan Plan) map[string]bool {
+func (d stepPlanner) needed(plan Plan) map[string]bool {
 	out := map[string]bool{}
 	add := func(i ImagePlan, isNew bool) {
 		if isNew || !d.waits(i) {
@@ -124,8 +125,8 @@ func (d *decider) needed(plan Plan) map[string]bool {
 
 // wantsStaged reports whether the pod's targets have to be on the node: they are
 // offered, or the pod is new or about to start.
-func (d *decider) wantsStaged(p PodPlan) bool {
-	isNew := p.Wanted != nil && node.Find(d.inv.PodManifests, p.File) == nil
+func (f *facts) wantsStaged(p PodPlan) bool {
+	isNew := p.Wanted != nil && node.Find(f.inv.PodManifests, p.File) == nil
 	return p.Err == nil && p.Change != ChangeRemove &&
 		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
 }
@@ -139,7 +140,7 @@ func isAboutToStart(i ImagePlan) bool {
 
 // files lists what happens to the pod's files now: rule 3 lets through what
 // restarts nothing, and keeps the rest until it is approved.
-func (d *decider) files(v follow.PodView, p PodPlan) []Step {
+func (d stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	if v.Override.Pending {
 		return nil
 	}
@@ -178,8 +179,8 @@ func (d *decider) files(v follow.PodView, p PodPlan) []Step {
 
 // alive reports whether kubelet has the pod. One whose containers have all ended
 // may be between two attempts.
-func (d *decider) alive(v follow.PodView) bool {
-	return len(d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)) > 0
+func (f *facts) alive(v follow.PodView) bool {
+	return len(f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)) > 0
 }
 
 // Needs are the releases without which the pod's offer is none.
@@ -208,7 +209,7 @@ func (p *PodPlan) needsIfNew(v follow.PodView) []string {
 
 // pins lists what must not be collected: what runs, what is staged, what ran
 // well and what ran well before it.
-func (d *decider) pins(plan Plan) (want []release.Pin, differ bool) {
+func (d stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	held, have := d.inv.Digests()
 	need := map[release.Pin]bool{}
 	add := func(repository string, dg digest.Digest, coming bool) {
@@ -260,8 +261,8 @@ func (p Plan) keeps(pin release.Pin) bool {
 
 // isStaged reports that a release is on the node, and signed where that is
 // required: what was staged before it was is looked at once more.
-func (d *decider) isStaged(rel release.Release) bool {
-	signed := d.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
-		d.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""
-	return signed && d.inv.Staged(rel)
+func (f *facts) isStaged(rel release.Release) bool {
+	signed := f.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
+		f.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""
+	return signed && f.inv.Staged(rel)
 }

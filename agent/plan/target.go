@@ -18,7 +18,7 @@ import (
 // target chooses what an image is to run: the newest release that no rule
 // refuses, or what runs. It is judged here, by what runs now and the rules of
 // now, and not when the source was asked.
-func (d *decider) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
+func (d imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
 	against := func(rel release.Release) (policy.Refusal, bool) { return d.rec.Refuses(rel, rule) }
@@ -47,7 +47,7 @@ func (d *decider) target(w follow.Want, i *ImagePlan, rule policy.Rule, running 
 
 // explain says what the choice passed over. It never writes into what the offer
 // shares with the record.
-func (d *decider) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
+func (d imagePlanner) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
 	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
 	facts := i.Offer.Refused
@@ -77,7 +77,7 @@ func (d *decider) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
 
 // against tells by which rule rel must not take the place of what runs. What
 // disagrees without being a reason is noted.
-func (d *decider) against(
+func (d imagePlanner) against(
 	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
 ) (policy.Refusal, bool) {
 	same := rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config

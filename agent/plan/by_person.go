@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// Rollback is what a person's rollback of one pod comes to.
+type Rollback struct {
+	Pod   PodPlan
+	To    *record.Override // what the pod returns to; nil: nothing is known to
+	Edits []status.Edit
+	Err   error // why it cannot be found out
+}
+
+// Rollbacks plans a person's rollback of pods: the named images (none: all) return to the
+// releases that ran well before. It is pure, as Decide is. A pod whose files are gone
+// meanwhile is left out.
+func Rollbacks(
+	inv node.Inventory, rec record.Record, p policy.Policy, now time.Time, pods []PodPlan, names []string,
+) []Rollback {
+	f, views := observed(inv, nil, rec, p, now)
+	var out []Rollback
+	for _, pod := range pods {
+		at := slices.IndexFunc(views, func(v follow.PodView) bool { return v.File == pod.File })
+		if at < 0 {
+			continue
+		}
+		r := Rollback{Pod: pod, Err: pod.Err}
+		if r.Err == nil {
+			r.To, r.Err = restartPlanner{f}.byPerson(views[at], pod, names)
+		}
+		if r.To != nil {
+			r.Edits = rollbackEdits(*r.To, pod)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// byPerson is the override that returns the named images of a pod to what ran well
+// before, and the others to what they run: nil where nothing is known to. What CRI
+// does not show is none that can be returned from.
+func (d restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
+	if v.Disk == nil {
+		return nil, nil
+	}
+	running := map[string]digest.Digest{}
+	for _, i := range p.Images {
+		named := len(names) == 0 || slices.Contains(names, p.File) ||
+			slices.ContainsFunc(names, func(n string) bool { return IsNamed(i, n) })
+		if node.IsContainer(i.Want.Image) && named {
+			running[i.Want.Image.Container] = i.Running.Digest
+		}
+	}
+	another := false
+	o, err := d.rollbackOverride(v, func(container string, g record.Good) release.Pin {
+		if running[container] == "" {
+			return release.Pin{Repository: g.Repository, Digest: g.Running}
+		}
+		for _, pin := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {
+			_, denied := d.rec.Denied[release.Key(pin.Repository, pin.Digest)]
+			if pin.Digest != running[container] && !denied {
+				another = another || pin.Digest != ""
+				return pin
+			}
+		}
+		return release.Pin{Repository: g.Repository, Digest: g.Running}
+	})
+	if err != nil || !another {
+		return nil, err
+	}
+	o.Reason, o.ByHand, o.From = record.ByHand, true, digest.FromBytes(v.Disk.Data)
+	return &o, nil
+}
+
+// rollbackEdits are what bringing a pod to an override changes of its images.
+func rollbackEdits(o record.Override, p PodPlan) []status.Edit {
+	var out []status.Edit
+	for _, i := range p.Images {
+		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
+		if ok && at.Digest != i.Running.Digest {
+			out = append(out, status.Edit{
+				Container: i.Want.Image.Container, Field: status.EditImage,
+				From: cmp.Or(i.Running.Tag, string(i.Running.Digest)), To: at.Tag,
+			})
+		}
+	}
+	return out
+}
