@@ -298,9 +298,9 @@ func TestInspect(t *testing.T) {
 		"sideways on 2":              {file("internal/state/a.go", own("internal/pods")), "sideways in layer 2"},
 		"sideways on 3":              {file("internal/api/a.go", own("internal/metrics")), "sideways in layer 3"},
 		"a test may":                 {file("internal/state/a_test.go", own("internal/pods")), ""},
-		"unknown ownImport":          {file("agent/a.go", own("internal/util")), "docs/dev/design.md has no such package"},
-		"unknown dir":                {file("internal/util/a.go", ""), "internal/util: docs/dev/design.md has no such package"},
-		"dir below a dir":            {file("agent/deep/a.go", ""), "agent/deep: docs/dev/design.md has no such package"},
+		"unknown import":          {file("agent/a.go", own("internal/util")), "docs/dev/design.md has no such package"},
+		"unknown package":                {file("internal/util/a.go", ""), "internal/util: docs/dev/design.md has no such package"},
+		"package below a package":            {file("agent/deep/a.go", ""), "agent/deep: docs/dev/design.md has no such package"},
 		"cobra in cmd":               {file("cmd/image-update-agent/a.go", `import "github.com/spf13/cobra"`), ""},
 		"cobra elsewhere":            {file("internal/api/a.go", `import "github.com/spf13/cobra"`), "not a dependency"},
 		"agent and containerd":       {file("agent/a.go", `import "github.com/containerd/containerd/v2/client"`), "not a dependency"},
@@ -338,12 +338,12 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-func TestARoomWithoutFilesIsAProblem(t *testing.T) {
+func TestAPackageWithoutFilesIsAProblem(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"tags: is in the table, but has no Go files"}, inspect(map[string]int{"tags": 0}, nil))
 }
 
-func TestFloorsOf(t *testing.T) {
+func TestLayersOf(t *testing.T) {
 	t.Parallel()
 	layers, err := layersOf("# d\n\n    x/  1  not here\n\n## Packages\n\n    agent/    1  words\n    e2e/         own\n\n## Next\n\n    y/  1  nor here\n")
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ type Agent struct {
 	cycles     uint64        // since the start
 
 	// The loop's; all nil without one.
-	people    *queue         // whose requests go first
+	queue     *queue         // of requests, some of which go first
 	watched   *watch.Watched // what containers are missed, and which events count
 	timetable *timetable     // when the next poll and the next observation are
 }

@@ -18,11 +18,14 @@ import (
 // slash, or a pod manifest's file name. retry: what did not come up before is
 // tried again.
 func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, status.Status, error) {
-	outcomes, done, err := a.apply(ctx, names, retry)
+	outcomes, done, err := requests{a}.apply(ctx, names, retry)
 	return outcomes, done.status, err
 }
 
-func (a *Agent) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, done, error) {
+// requests are what persons ask of the agent.
+type requests struct{ *Agent }
+
+func (a requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, done, error) {
 	if retry {
 		if err := a.allow(ctx, names); err != nil {
 			return nil, done{}, err
@@ -60,7 +63,7 @@ func (a *Agent) apply(ctx context.Context, names []string, retry bool) ([]status
 
 // approve records an approval of each pod that can be applied. It returns what becomes
 // of the others; the result of those that are approved is open.
-func (a *Agent) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
+func (a requests) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
 	outcomes = make([]status.Outcome, 0, len(pods))
 	for _, p := range pods {
 		at := p.Standing()
@@ -92,7 +95,7 @@ func (a *Agent) announceChange(p status.Progress) {
 // askAfterMove polls after an apply whose floating tag was moved meanwhile, so
 // that what the tag names now can be approved. Where a person interrupts the poll,
 // the status stays that of the apply, which is done.
-func (a *Agent) askAfterMove(ctx context.Context, applied done) (done, error) {
+func (a requests) askAfterMove(ctx context.Context, applied done) (done, error) {
 	again, err := a.cycle(ctx, errand{poll: source.PollAll})
 	if cut, is := errors.AsType[*interruption](err); is {
 		applied.unfinished = cut
@@ -102,7 +105,7 @@ func (a *Agent) askAfterMove(ctx context.Context, applied done) (done, error) {
 }
 
 // allow takes back the denials of the named images.
-func (a *Agent) allow(ctx context.Context, names []string) error {
+func (a requests) allow(ctx context.Context, names []string) error {
 	pl, err := a.Plan(ctx, source.PollNone)
 	if err != nil {
 		return err
@@ -121,7 +124,7 @@ func (a *Agent) allow(ctx context.Context, names []string) error {
 // because the node has lost what was staged, as to the garbage collection of a
 // containerd that knows no pins, it is staged again first: who waits for an apply
 // should not have to ask twice. Then done is what that came to.
-func (a *Agent) wanted(ctx context.Context, names []string) (pods []plan.PodPlan, d done, err error) {
+func (a requests) wanted(ctx context.Context, names []string) (pods []plan.PodPlan, d done, err error) {
 	pl, err := a.Plan(ctx, source.PollNone)
 	if err == nil {
 		pods, err = plan.Pick(pl, names)
@@ -154,7 +157,7 @@ func unstagedBy(p plan.PodPlan, staged results) error {
 }
 
 // outcome reads from the cycle that has just ended what became of an approval.
-func (a *Agent) outcome(o *status.Outcome, all results) {
+func (a requests) outcome(o *status.Outcome, all results) {
 	err := all.err(o.PodManifest)
 	_, pending := a.records.Record.Approved[o.PodManifest]
 	switch {

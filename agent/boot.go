@@ -26,10 +26,11 @@ const bootPatience = 5 * time.Second
 // template does not name stays as it is. The caller sees to it that kubelet has not
 // started.
 func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
-	c, err := a.begin(ctx, errand{})
+	begun, err := a.begin(ctx, errand{})
 	if err != nil {
 		return nil, err
 	}
+	c := bootCycle{begun}
 	if err := c.restarter.PutBack(ctx); err != nil {
 		return nil, err
 	}
@@ -47,8 +48,11 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	return slices.DeleteFunc(steps, func(s plan.BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
+// bootCycle is a cycle before kubelet starts.
+type bootCycle struct{ *cycle }
+
 // heldInTime is what the node holds, nothing where nobody says so in time.
-func (c *cycle) heldInTime(ctx context.Context) []node.HeldImage {
+func (c bootCycle) heldInTime(ctx context.Context) []node.HeldImage {
 	ctx, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
 	held, err := c.Images.Held(ctx)
@@ -58,7 +62,7 @@ func (c *cycle) heldInTime(ctx context.Context) []node.HeldImage {
 	return held
 }
 
-func (c *cycle) boot(ctx context.Context, s *plan.BootStep) {
+func (c bootCycle) boot(ctx context.Context, s *plan.BootStep) {
 	switch {
 	case s.Do == plan.StepWrite:
 		s.Err = c.writeAtBoot(ctx, s)
@@ -72,12 +76,12 @@ func (c *cycle) boot(ctx context.Context, s *plan.BootStep) {
 		c.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
 		return
 	}
-	c.note(ctx, stepResult{step: s.Step, err: s.Err})
+	stepRunner{c.cycle}.note(ctx, stepResult{step: s.Step, err: s.Err})
 }
 
 // writeAtBoot writes a pod manifest. What its override says no more is kept first: who
 // goes on after a kill must not go back to it.
-func (c *cycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
+func (c bootCycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
 	before, is := c.records.Record.Overrides[s.File]
 	if !is {
 		return c.restarter.Write(ctx, s.Step)

@@ -84,7 +84,7 @@ func (a *Agent) cycle(ctx context.Context, e errand) (done, error) {
 	last := context.WithoutCancel(ctx) // report even after cancellation
 	limit := maxRounds
 	for again := len(plan.Steps) > 0; again && limit > 0; limit-- {
-		failed, cut := c.runSteps(ctx, plan.Steps)
+		failed, cut := stepRunner{c}.runSteps(ctx, plan.Steps)
 		if cut != nil {
 			c.records.SaveSoon(last, "") // its answers are not asked for again
 			return done{}, cut
@@ -132,7 +132,7 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 	if c.person {
 		return c.asker.Ask(ctx, round, qs, true), nil
 	}
-	ctx, end := c.people.interruptible(ctx)
+	ctx, end := c.queue.interruptible(ctx)
 	defer end()
 	if c.poll != source.PollNone {
 		round.TakeUp(c.unfinished)

@@ -32,11 +32,11 @@ var (
 func (a *Agent) Hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, status.Status, error) {
-	keys, d, err := a.hold(ctx, names, all, h)
+	keys, d, err := requests{a}.hold(ctx, names, all, h)
 	return keys, d.status, err
 }
 
-func (a *Agent) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, done, error) {
+func (a requests) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, done, error) {
 	switch {
 	case len(h.Reason) > maxReason:
 		return nil, done{}, ErrReason
@@ -58,11 +58,11 @@ func (a *Agent) hold(ctx context.Context, names []string, all bool, h record.Per
 // Unhold takes back the holds of persons on the named images, or all of them.
 // It returns those that were there.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
-	keys, d, err := a.unhold(ctx, names, all)
+	keys, d, err := requests{a}.unhold(ctx, names, all)
 	return keys, d.status, err
 }
 
-func (a *Agent) unhold(ctx context.Context, names []string, all bool) ([]string, done, error) {
+func (a requests) unhold(ctx context.Context, names []string, all bool) ([]string, done, error) {
 	if err := a.load(ctx, a.Log); err != nil {
 		return nil, done{}, err
 	}
@@ -96,7 +96,7 @@ func (a *Agent) unhold(ctx context.Context, names []string, all bool) ([]string,
 
 // kept keeps a changed hold before the cycle that shows it. One that cannot be kept
 // has not changed.
-func (a *Agent) kept(ctx context.Context) (done, error) {
+func (a requests) kept(ctx context.Context) (done, error) {
 	if err := a.records.Commit(ctx); err != nil {
 		return done{}, err
 	}
@@ -104,7 +104,7 @@ func (a *Agent) kept(ctx context.Context) (done, error) {
 }
 
 // held finds the keys that names stand for.
-func (a *Agent) held(ctx context.Context, names []string, all bool) ([]string, error) {
+func (a requests) held(ctx context.Context, names []string, all bool) ([]string, error) {
 	pl, err := a.Plan(ctx, source.PollNone) // also reads the record
 	if err != nil {
 		return nil, err

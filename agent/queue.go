@@ -200,10 +200,10 @@ func (c *cycle) interrupted(work context.Context, what string, rest source.Poll)
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
-	c.log.Info("interrupted, goes on soon", "work", what, "for", c.people.first())
+	c.log.Info("interrupted, goes on soon", "work", what, "for", c.queue.first())
 	return c.interruption(what, rest)
 }
 
 func (c *cycle) interruption(what string, rest source.Poll) *interruption {
-	return &interruption{status.Interruption{Work: what, For: c.people.first(), At: c.Now().UTC()}, rest}
+	return &interruption{status.Interruption{Work: what, For: c.queue.first(), At: c.Now().UTC()}, rest}
 }

@@ -43,7 +43,7 @@ func (l *Loop) Apply(
 	err = l.person(ctx, "apply", "applying what was approved", hear, func(ctx context.Context) (d done, err error) {
 		again := retry
 		retry = false // where it goes on later: what a person has rolled back meanwhile stays so
-		out, d, err = l.agent.apply(ctx, names, again)
+		out, d, err = requests{l.agent}.apply(ctx, names, again)
 		return d, err
 	})
 	return out, err
@@ -55,7 +55,7 @@ func (l *Loop) Rollback(
 	ctx context.Context, names []string, hear func(status.Progress),
 ) (out []status.Outcome, err error) {
 	err = l.person(ctx, "rollback", "rolling back", hear, func(ctx context.Context) (d done, err error) {
-		out, d, err = l.agent.rollback(ctx, names)
+		out, d, err = requests{l.agent}.rollback(ctx, names)
 		return d, err
 	})
 	return out, err
@@ -66,7 +66,7 @@ func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
 	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d done, err error) {
-		held, d, err = l.agent.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
+		held, d, err = requests{l.agent}.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
 		return d, err
 	})
 	return held, err
@@ -75,7 +75,7 @@ func (l *Loop) Hold(
 // Unhold takes holds back; see Agent.Unhold.
 func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
 	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d done, err error) {
-		held, d, err = l.agent.unhold(ctx, names, all)
+		held, d, err = requests{l.agent}.unhold(ctx, names, all)
 		return d, err
 	})
 	return held, err
@@ -120,13 +120,4 @@ func (l *Loop) person(
 		return err
 	}})
 	return errors.Join(err, e)
-}
-
-// oweRest goes on with what a request has left.
-func (l *Loop) oweRest(d done) {
-	if d.unfinished != nil {
-		l.owe(d.unfinished.rest)
-	} else if d.results.hasDeferred() {
-		l.owe(source.PollNone)
-	}
 }

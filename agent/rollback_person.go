@@ -25,11 +25,11 @@ var ErrWhich = errors.New("want images, or " + All + " for all of them")
 // well before the ones that run now. Those are denied then, until a newer one comes.
 // See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
-	outcomes, done, err := a.rollback(ctx, names)
+	outcomes, done, err := requests{a}.rollback(ctx, names)
 	return outcomes, done.status, err
 }
 
-func (a *Agent) rollback(ctx context.Context, names []string) ([]status.Outcome, done, error) {
+func (a requests) rollback(ctx context.Context, names []string) ([]status.Outcome, done, error) {
 	if len(names) == 0 {
 		return nil, done{}, ErrWhich
 	}
@@ -66,7 +66,7 @@ func isOpen(o status.Outcome) bool { return o.Result == "" }
 
 // requestRollback records what pods are to return to. What becomes of one that has a way
 // back is open.
-func (a *Agent) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
+func (a requests) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
 	c, err := a.begin(ctx, errand{})
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (a *Agent) requestRollback(ctx context.Context, pods []plan.PodPlan, names 
 }
 
 // denyRunning records that a pod is to go to its override, and denies what it leaves.
-func (a *Agent) denyRunning(p plan.PodPlan, o record.Override) {
+func (a requests) denyRunning(p plan.PodPlan, o record.Override) {
 	for _, i := range p.Images {
 		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
@@ -119,7 +119,7 @@ func (a *Agent) denyRunning(p plan.PodPlan, o record.Override) {
 }
 
 // rollbackOutcome reads from the cycle that has just ended what became of a rollback.
-func (a *Agent) rollbackOutcome(o *status.Outcome, all results) {
+func (a requests) rollbackOutcome(o *status.Outcome, all results) {
 	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:

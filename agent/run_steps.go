@@ -14,10 +14,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
+// stepRunner does the steps of a plan.
+type stepRunner struct{ *cycle }
+
 // runSteps does the steps of a plan: rollbacks first, then pulls side by side, then the
 // others in their order. It ends at a restart that failed: the next plan rolls that pod
 // back. Where it was interrupted it does no more.
-func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, cut error) {
+func (c stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed bool, cut error) {
 	isPull := func(s plan.Step) bool { return s.Do == plan.StepStage }
 	isRollback := func(s plan.Step) bool { return s.Do == plan.StepRollBack }
 	for _, s := range steps {
@@ -40,7 +43,7 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, c
 			c.refuse(ctx, s)
 			continue
 		}
-		if c.people.first() != "" && !c.person {
+		if c.queue.first() != "" && !c.person {
 			return false, c.interruption("cycle", source.PollNone)
 		}
 		if c.person && !c.isAwaited(s) {
@@ -56,13 +59,13 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, c
 
 // isAwaited reports whether a person waits for a step, but for what takes its time and
 // nobody has asked for: to apply what mode auto has found, and to prove what runs anyway.
-func (c *cycle) isAwaited(s plan.Step) bool {
+func (c stepRunner) isAwaited(s plan.Step) bool {
 	_, approved := c.records.Record.Approved[s.File]
 	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || c.results.isApplied(s.File))
 }
 
 // refuse holds what a pod that has just not come up speaks against.
-func (c *cycle) refuse(ctx context.Context, s plan.Step) {
+func (c stepRunner) refuse(ctx context.Context, s plan.Step) {
 	if s.Do == plan.StepApply && c.results.missing(s) == "" && c.results.against(s.Apply) != nil && c.mayBegin(s) {
 		c.runStep(ctx, s)
 	}
@@ -70,7 +73,7 @@ func (c *cycle) refuse(ctx context.Context, s plan.Step) {
 
 // runInterruptible does a step. A person's request interrupts a proof of what runs
 // anyway: it only observes.
-func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool, cut error) {
+func (c stepRunner) runInterruptible(ctx context.Context, s plan.Step) (failed bool, cut error) {
 	if need := c.results.missing(s); need != "" {
 		c.log.Info("step waits for an image", "step", s.String(), "image", need)
 		return false, nil
@@ -81,7 +84,7 @@ func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool,
 	if s.Do != plan.StepProve {
 		return c.runStep(ctx, s).restart.RollBack, nil
 	}
-	ctx, end := c.people.interruptible(ctx)
+	ctx, end := c.queue.interruptible(ctx)
 	defer end()
 	failed = c.runStep(ctx, s).restart.RollBack
 	if cut := c.interrupted(ctx, "proof", source.PollNone); cut != nil {
@@ -92,7 +95,7 @@ func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool,
 
 // mayBegin reports whether the window for an apply of mode auto is still open: it may
 // close while other pods are applied.
-func (c *cycle) mayBegin(s plan.Step) bool {
+func (c stepRunner) mayBegin(s plan.Step) bool {
 	if s.Do != plan.StepApply || !s.Apply.Auto {
 		return true
 	}
@@ -102,7 +105,7 @@ func (c *cycle) mayBegin(s plan.Step) bool {
 
 // runStep does a step, and notes how it has ended. A step that fails leaves the node as
 // it was before.
-func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
+func (c stepRunner) runStep(ctx context.Context, s plan.Step) stepResult {
 	r := stepResult{step: s}
 	o := c.records.Record.Overrides[s.File]
 	switch s.Do {
@@ -133,7 +136,7 @@ func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 }
 
 // restart does a step that restarts a pod, or proves what it runs.
-func (c *cycle) restart(ctx context.Context, s plan.Step) apply.RestartResult {
+func (c stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResult {
 	if s.Do == plan.StepProve {
 		approval, approved := c.records.Record.Approved[s.File]
 		approved = c.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
@@ -147,7 +150,7 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.RestartResult {
 }
 
 // note logs how a step has ended, and names the step in its error.
-func (c *cycle) note(ctx context.Context, r stepResult) stepResult {
+func (c stepRunner) note(ctx context.Context, r stepResult) stepResult {
 	switch {
 	case r.err == nil:
 		c.log.Info("step done", "step", r.step.String())
@@ -164,7 +167,7 @@ func (c *cycle) note(ctx context.Context, r stepResult) stepResult {
 // stageAll stages what a plan wants staged and was not tried in this cycle. A person's
 // request interrupts it. A person's cycle stages what that person needs, and leaves the
 // rest to the next cycle.
-func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
+func (c stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 	var pulls []plan.Step
 	var releases []release.Release
 	for _, s := range steps {
@@ -180,7 +183,7 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 	if len(pulls) == 0 {
 		return nil
 	}
-	ctx, end := c.people.interruptible(ctx)
+	ctx, end := c.queue.interruptible(ctx)
 	defer end()
 	for n, err := range c.stager.StageAll(ctx, releases) {
 		r := c.note(ctx, stepResult{step: pulls[n], err: err})
@@ -195,7 +198,7 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 
 // prune removes old releases. A container may have been started from one since
 // the plan was made.
-func (c *cycle) prune(ctx context.Context, gone []node.HeldImage) error {
+func (c stepRunner) prune(ctx context.Context, gone []node.HeldImage) error {
 	_, used, err := c.Pods.Containers(ctx)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 		}
 	}
 	for _, p := range plan.Pods {
-		pod := p.inUse(node.Find(inv.PodManifests, p.File))
+		pod := podInUse(&p, node.Find(inv.PodManifests, p.File))
 		for _, i := range pod.Images {
 			use.Releases[release.Key(i.Repository, i.Running)] = true
 		}
@@ -41,7 +41,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 	return use
 }
 
-func (p *PodPlan) inUse(disk *node.PodFile) record.PodInUse {
+func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	use := record.PodInUse{
 		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldAsked),
 		ID: p.ID, Offer: p.Offer, AllRun: p.allWell(), Settled: p.well(), Contains: map[string]bool{},

@@ -62,7 +62,7 @@ func (d podPlanner) skew(pods []PodPlan) {
 // isAhead reports whether a client is to be of a higher minor version than the API server
 // is of.
 func (d podPlanner) isAhead(client, server *PodPlan) bool {
-	to, from := client.component(), server.component()
+	to, from := component(client), component(server)
 	if to == nil || from == nil {
 		return false
 	}
@@ -72,7 +72,7 @@ func (d podPlanner) isAhead(client, server *PodPlan) bool {
 }
 
 // component is the image that a pod of the control plane is named after; nil: none is.
-func (p *PodPlan) component() *ImagePlan {
+func component(p *PodPlan) *ImagePlan {
 	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
 		return i.Want.Image.Container == p.Pod || status.LastPart(i.Want.Ask.Repository) == p.Pod
 	})

@@ -60,7 +60,7 @@ func (d stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 		}
 		for _, i := range p.Images {
 			if name := i.Want.Ask.Repository; name != "" {
-				add(name, p.isWell(i))
+				add(name, isWell(&p, i))
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func (d stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 
 // isWell reports whether an image's container runs as it should. An init
 // container that kubelet has removed has ended well if others of its pod run.
-func (p *PodPlan) isWell(i ImagePlan) bool {
+func isWell(p *PodPlan, i ImagePlan) bool {
 	return i.Well || i.Want.Image.Kind == manifests.KindInit && slices.ContainsFunc(p.Images, func(other ImagePlan) bool {
 		return other.Well && other.Want.Image.Kind == manifests.KindContainer
 	})
