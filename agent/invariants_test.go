@@ -100,7 +100,7 @@ func (h *history) offerHolds(i status.ImageStatus) {
 	require.True(h.t, allowed, "%v is not among %v", to, h.rule.Allow)
 	_, failed := h.record().Denied[i.Image+"@"+i.Offered.Digest.String()]
 	require.False(h.t, failed, "%v did not come up", to)
-	if i.Change == plan.ChangeConvert {
+	if i.Change == policy.ChangeConvert {
 		return // what runs may be unsigned
 	}
 	signed := h.rule.Signatures != policy.SignaturesRequire || h.record().Signed[i.Image+"@"+i.Offered.Digest.String()] != ""

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -68,7 +67,7 @@ func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
 		w.Node.PutTemplate("velum.yaml", nil)
 		s := w.check()
 		w.runs("velum.yaml", "velum", first.Digest)
-		assert.Equal(t, plan.ChangeRemove, podOf(s, "velum.yaml").Change)
+		assert.Equal(t, policy.ChangeRemove, podOf(s, "velum.yaml").Change)
 		w.apply("velum.yaml")
 		s = w.look()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)

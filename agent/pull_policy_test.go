@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -86,7 +86,7 @@ func TestManagedPullPolicyIsSaidBeforeItIsWritten(t *testing.T) {
 		s := w.check()
 		edits := []status.Edit{{Container: "kube-apiserver", Field: "imagePullPolicy", From: "IfNotPresent", To: "Always"}}
 		assert.Equal(t, edits, podOf(s, "kube-apiserver.yaml").Edits)
-		assert.Equal(t, plan.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
+		assert.Equal(t, policy.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
 		out, _ := w.apply()
 		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, edits, out[0].Edits)

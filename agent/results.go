@@ -9,6 +9,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
@@ -99,7 +100,7 @@ func (all results) against(p plan.Apply) error {
 			continue
 		}
 		if r.step.Do == plan.StepApply && r.step.Apply.Pod == follow.PodAPIServer && plan.IsClient(p.Pod) &&
-			plan.IsMinor(p.Change) {
+			policy.IsMinor(p.Change) {
 			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", release.ErrHeld, follow.PodAPIServer, p.Pod)
 		}
 		for _, e := range p.Expect {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -97,7 +96,7 @@ func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
 	old := podYAML("velum", "velum="+velum+":4.0.0")
 	w.Node.PutPodManifest("velum.yaml", old)
 	w.Node.PutTemplate("velum.yaml", old)
-	require.Equal(t, plan.ChangeConvert, image(w.check(), "velum.yaml", "velum").Change)
+	require.Equal(t, policy.ChangeConvert, image(w.check(), "velum.yaml", "velum").Change)
 	w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0", "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	require.Equal(t, "revision", image(w.check(), "velum.yaml", "velum").Change)
 	w.obey(policy.Rule{Updates: tags.Rebuild})
@@ -203,7 +202,7 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 				w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":"+disk))
 				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 				s := w.check()
-				require.Equal(t, plan.ChangeConvert, podOf(s, "velum.yaml").Change)
+				require.Equal(t, policy.ChangeConvert, podOf(s, "velum.yaml").Change)
 				w.obey(rule)
 				for _, s := range []status.Status{w.look(), w.check(), w.poll()} {
 					assert.Empty(t, podOf(s, "velum.yaml").Change)
@@ -216,7 +215,7 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 				assert.Equal(t, status.ResultNothing, out[0].Result)
 				w.idle()
 				w.obey(policy.Rule{Updates: tags.Revision})
-				assert.Equal(t, plan.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
+				assert.Equal(t, policy.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
 			})
 		}
 	}
@@ -230,7 +229,7 @@ func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutPodManifest("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
 	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
-	require.Equal(t, plan.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
+	require.Equal(t, policy.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"10.0-rev1"}})
 	s := w.look()
 	assert.Empty(t, podOf(s, "two.yaml").Change)
@@ -248,7 +247,7 @@ func TestConversionIsNotRefusedForWhatFollowsNothing(t *testing.T) {
 	pinned := "beside=" + mariadb + "@" + digest.FromString("pinned").String()
 	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", pinned))
-	assert.Equal(t, plan.ChangeConvert, podOf(w.check(), "velum.yaml").Change)
+	assert.Equal(t, policy.ChangeConvert, podOf(w.check(), "velum.yaml").Change)
 }
 
 // The tag named another build for one poll, and names the denied one again.

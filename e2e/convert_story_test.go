@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -44,7 +44,7 @@ func TestConversion(t *testing.T) {
 	rel(n, "kube/api", "1.18.6-rev1-build1.2")
 	s := check(t, n)
 	velum := imageOf(t, s, "velum.yaml")
-	assert.Equal(t, plan.ChangeConvert, velum.Change)
+	assert.Equal(t, policy.ChangeConvert, velum.Change)
 	assert.True(t, velum.Staged)
 	kube := imageOf(t, s, "api.yaml")
 	assert.Equal(t, "rebuild", kube.Change)
@@ -91,7 +91,7 @@ func goneTemplates(t *testing.T, n *node.Node, port int) {
 
 	n.WriteFile(velumYAML, written)
 	s = check(t, n)
-	assert.Equal(t, plan.ChangeRemove, podOf(t, s, "velum.yaml").Change)
+	assert.Equal(t, policy.ChangeRemove, podOf(t, s, "velum.yaml").Change)
 	assert.Equal(t, written, n.ReadFile(velumYAML), "it runs")
 	answers(t, port, "4.0.0-rev1-build1.1")
 	apply(t, n, 0, "velum.yaml")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -50,13 +51,13 @@ func TestChangeOf(t *testing.T) {
 				disk = release.Reference{Repository: repository, Tag: c.disk}
 			}
 			target := release.Release{Repository: repository, Tag: c.target}
-			assert.Equal(t, c.want, changeOf(disk, target, c.known, c.same, tags.Core))
+			assert.Equal(t, c.want, policy.ChangeOf(disk, target, c.known, c.same, tags.Core))
 		})
 	}
 	moved := release.Reference{Repository: "m.local/velum", Tag: "4.0.0-rev1"}
 	target := release.Release{Repository: repository, Tag: "4.0.0-rev1"}
-	assert.Equal(t, "convert", changeOf(moved, target, true, true, tags.Core), "the same image from elsewhere")
-	assert.Equal(t, "rebuild", changeOf(moved, target, true, false, tags.Core), "the mirror has another digest")
+	assert.Equal(t, "convert", policy.ChangeOf(moved, target, true, true, tags.Core), "the same image from elsewhere")
+	assert.Equal(t, "rebuild", policy.ChangeOf(moved, target, true, false, tags.Core), "the mirror has another digest")
 }
 
 func TestWhatAContainerRuns(t *testing.T) {
@@ -79,7 +80,7 @@ func TestWhatAContainerRuns(t *testing.T) {
 		"another, that nobody holds":       {&node.Container{Image: d("x"), Digests: []digest.Digest{d("gone")}}, d("gone"), false},
 		"another, that nobody knows":       {&node.Container{Image: d("x")}, "", false},
 	} {
-		got, same := runs(c.container, target, held)
+		got, same := node.RunsTarget(c.container, target, held)
 		assert.Equal(t, c.want, got, name)
 		assert.Equal(t, c.same, same, name)
 	}

@@ -156,7 +156,7 @@ func (d podPlanner) orphan(v follow.PodView, p *PodPlan) bool {
 		return true
 	}
 	p.offerNothing()
-	p.Change = ChangeRemove
+	p.Change = policy.ChangeRemove
 	return true
 }
 
@@ -199,7 +199,7 @@ func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 	}
 	staged := true
 	for _, i := range p.Images {
-		if changeRank[i.Change] > changeRank[p.Change] {
+		if policy.ChangeRank[i.Change] > policy.ChangeRank[p.Change] {
 			p.Change = i.Change
 		}
 		staged = staged && (i.Target.Digest == "" || i.Staged)
@@ -214,7 +214,7 @@ func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
 	}
 	if p.Change != "" {
-		if p.Change != ChangeRemove {
+		if p.Change != policy.ChangeRemove {
 			p.Edits = d.edits(v, *p)
 		}
 		p.Holds = append(p.Holds, d.inv.Against...)
@@ -222,7 +222,7 @@ func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 		d.waitsFor(p)
 		d.pullHazardHolds(v, p)
 		p.Offer = p.ID
-		p.Ready = staged || p.Change == ChangeRemove
+		p.Ready = staged || p.Change == policy.ChangeRemove
 	}
 }
 
@@ -230,9 +230,9 @@ func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 // needs would start what a rule refuses.
 func (d podPlanner) convert(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
-		p.Change = ChangeConvert
+		p.Change = policy.ChangeConvert
 	}
-	if p.Change != ChangeConvert {
+	if p.Change != policy.ChangeConvert {
 		return
 	}
 	refused := false
@@ -254,8 +254,8 @@ func (d podPlanner) convert(p *PodPlan) {
 func (p *PodPlan) identity() string {
 	id := sha256.New()
 	fmt.Fprintf(id, "%s\n", p.File)
-	if p.Change == ChangeRemove {
-		fmt.Fprintln(id, ChangeRemove)
+	if p.Change == policy.ChangeRemove {
+		fmt.Fprintln(id, policy.ChangeRemove)
 		return hex.EncodeToString(id.Sum(nil))
 	}
 	for _, i := range p.Images {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -54,12 +55,12 @@ func (d imagePlanner) image(v follow.PodView, w follow.Want, containers []node.C
 		return i
 	}
 	var same bool
-	i.Running.Digest, same = runs(c, i.Target, d.inv.Held)
+	i.Running.Digest, same = node.RunsTarget(c, i.Target, d.inv.Held)
 	known := c != nil && c.Image != ""
 	if !known && node.IsContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
 		known, same = true, d.sameImage(good, i.Target)
 	}
-	i.Change = changeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
+	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if at, ok := v.Overridden(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
 		i.Change = "" // kubelet does what it can
 	}

@@ -86,16 +86,13 @@ func IsClient(pod string) bool {
 	return pod == follow.PodControllerManager || pod == follow.PodScheduler
 }
 
-// IsMinor reports whether a change is a minor version's at least.
-func IsMinor(change string) bool { return changeRank[change] >= changeRank[tags.Minor.String()] }
-
 // inOrder sorts applies: first what the configuration lists, in its order, then
 // the others by name, and at last what the cluster cannot do without. Only where
 // kube-apiserver gets another version, its clients wait for it: they may be older, and
 // must not be newer (Kubernetes' version skew policy).
 func inOrder(p policy.Policy, applies []Step) {
 	skews := slices.ContainsFunc(applies, func(s Step) bool {
-		return s.Apply.Pod == follow.PodAPIServer && IsMinor(s.Apply.Change)
+		return s.Apply.Pod == follow.PodAPIServer && policy.IsMinor(s.Apply.Change)
 	})
 	rank := func(s Step) int {
 		switch pod := s.Apply.Pod; {

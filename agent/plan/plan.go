@@ -21,20 +21,6 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// The changes that tags alone do not tell. The others are tags.Change's words.
-const (
-	// ChangeConvert brings a pod manifest to intermediate tag and pull policy;
-	// the software stays the same.
-	ChangeConvert = "convert"
-	// ChangeRemove takes away a pod manifest of ours whose template is gone.
-	ChangeRemove = "remove"
-)
-
-// changeRank orders the changes; the largest of its images is a pod's.
-var changeRank = map[string]int{
-	"": 0, ChangeConvert: 1, "rebuild": 2, "revision": 3, "patch": 4, "minor": 5, "major": 6, ChangeRemove: 7,
-}
-
 // Plan is what a cycle does, and why not more.
 type Plan struct {
 	Pods    []PodPlan

@@ -127,7 +127,7 @@ func (d stepPlanner) needed(plan Plan) map[string]bool {
 // offered, or the pod is new or about to start.
 func (f *facts) wantsStaged(p PodPlan) bool {
 	isNew := p.Wanted != nil && node.Find(f.inv.PodManifests, p.File) == nil
-	return p.Err == nil && p.Change != ChangeRemove &&
+	return p.Err == nil && p.Change != policy.ChangeRemove &&
 		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
 }
 
@@ -160,7 +160,7 @@ func (d stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	}
 	var steps []Step
 	switch {
-	case p.Change == ChangeRemove && !d.alive(v) && !busy:
+	case p.Change == policy.ChangeRemove && !d.alive(v) && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
 	case p.Waiting && (d.isLater(p) || p.isHeld(status.HoldDisk)):
 		// Nothing is kept for approval before its images are on their way.

@@ -50,13 +50,13 @@ func (a *Report) Announcement(plan plan.Plan, updates []status.AnnouncedUpdate) 
 func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 	out := []status.AnnouncedUpdate{}
 	for _, p := range pl.Pods {
-		if !p.Ready || p.Change == plan.ChangeRemove {
+		if !p.Ready || p.Change == policy.ChangeRemove {
 			continue
 		}
 		for _, i := range p.Images {
 			change := i.Change
-			if change == "" && p.Waiting && i.Want.OnDisk.Repository != "" && p.Change == plan.ChangeConvert {
-				change = plan.ChangeConvert // pull policy alone
+			if change == "" && p.Waiting && i.Want.OnDisk.Repository != "" && p.Change == policy.ChangeConvert {
+				change = policy.ChangeConvert // pull policy alone
 			}
 			if change != "" {
 				out = append(out, status.AnnouncedUpdate{

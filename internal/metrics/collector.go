@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -68,7 +68,7 @@ func states() []status.State {
 
 // changes are all that an offer can change.
 func changes() []string {
-	out := []string{plan.ChangeConvert, plan.ChangeRemove}
+	out := []string{policy.ChangeConvert, policy.ChangeRemove}
 	for c := tags.Rebuild; c <= tags.Major; c++ {
 		out = append(out, c.String())
 	}
@@ -186,7 +186,7 @@ func (c *collector) offers(s status.Status, gauge setGauge) {
 		}
 	}
 	for _, p := range s.PodManifests {
-		if p.Change == plan.ChangeRemove {
+		if p.Change == policy.ChangeRemove {
 			offers[p.Change]++ // there is no image to offer
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -75,7 +75,7 @@ func full() Readings {
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
 			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},
-			{PodManifest: "gone.yaml", Change: plan.ChangeRemove},
+			{PodManifest: "gone.yaml", Change: policy.ChangeRemove},
 		}
 		p.Budget = record.Budget{PerHour: 60, Left: 7, At: noon}
 		p.Waits = map[string]record.Wait{

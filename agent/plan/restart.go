@@ -35,14 +35,14 @@ func (d restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	}
 	yes, approved := d.rec.Approved[v.File]
 	approved = approved && yes.Offer == p.Offer && yes.Stands(d.now)
-	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == ChangeRemove) {
+	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
 	s.Apply = about(v.Was, v.Pod, d.inv, d.names)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
-	if p.Change == ChangeRemove {
+	if p.Change == policy.ChangeRemove {
 		s.Needs, s.Apply.Remove = nil, true
 		return s, true
 	}

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package policy
 
 import (
-	"slices"
-
-	"github.com/opencontainers/go-digest"
-
-	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// changeOf says what target changes against what runs. Digests decide; tags
+// ChangeOf says what target changes against what runs. Digests decide; tags
 // only name the size of it. same: the image that runs is the target's; known:
 // something is known to run, or to have run last.
-func changeOf(disk release.Reference, target release.Release, known, same bool, d tags.Dialect) string {
+func ChangeOf(disk release.Reference, target release.Release, known, same bool, d tags.Dialect) string {
 	if disk.Repository == "" {
 		return "" // no pod yet: nothing to change
 	}
@@ -48,25 +43,19 @@ func changeOf(disk release.Reference, target release.Release, known, same bool, 
 	}
 }
 
-// runs tells what a container runs as a digest that a registry knows, and
-// whether that is the target. The config digest is the surest proof: CRI shows
-// it of every container, and a manifest that differs in nothing else is the
-// same image.
-func runs(c *node.Container, target release.Release, held []node.HeldImage) (d digest.Digest, same bool) {
-	if c == nil || c.Image == "" {
-		return "", false
-	}
-	if slices.Contains(c.Digests, target.Digest) {
-		return target.Digest, true
-	}
-	d = node.DigestOf(c, held)
-	switch {
-	case d != "" && d == target.Digest:
-		return d, true
-	case target.Config == "" || c.Image != target.Config:
-		return d, false
-	case d == "":
-		return target.Digest, true
-	}
-	return d, true
+// The changes that tags alone do not tell. The others are tags.Change's words.
+const (
+	// ChangeConvert brings a pod manifest to intermediate tag and pull policy;
+	// the software stays the same.
+	ChangeConvert = "convert"
+	// ChangeRemove takes away a pod manifest of ours whose template is gone.
+	ChangeRemove = "remove"
+)
+
+// ChangeRank orders the changes; the largest of its images is a pod's.
+var ChangeRank = map[string]int{
+	"": 0, ChangeConvert: 1, "rebuild": 2, "revision": 3, "patch": 4, "minor": 5, "major": 6, ChangeRemove: 7,
 }
+
+// IsMinor reports whether a change is a minor version's at least.
+func IsMinor(change string) bool { return ChangeRank[change] >= ChangeRank[tags.Minor.String()] }
