@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-func TestApplyIsHeldWhere(t *testing.T) {
+func TestApplyIsHeld(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		breaks func(w *world)
@@ -65,7 +65,7 @@ func TestApplyIsHeldWhere(t *testing.T) {
 	}
 }
 
-func TestApplyWithoutAnythingOrOfNobody(t *testing.T) {
+func TestApplyOfNothingOrOfAnUnknownPodIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	out, _, err := w.agent.Apply(t.Context(), nil, false)
@@ -79,7 +79,7 @@ func TestApplyWithoutAnythingOrOfNobody(t *testing.T) {
 	}
 }
 
-func TestApplyThatCannotBeKeptDoesNotStart(t *testing.T) {
+func TestApplyNeedsASavedApproval(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -92,7 +92,7 @@ func TestApplyThatCannotBeKeptDoesNotStart(t *testing.T) {
 	w.runs("velum.yaml", "velum", first.Digest)
 }
 
-func TestLastGoodStaysPinnedOverRebuildsThatCrash(t *testing.T) {
+func TestLastGoodStaysPinnedOverCrashingRebuilds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		for _, build := range []string{"1.2", "1.3", "1.4"} {
@@ -107,7 +107,7 @@ func TestLastGoodStaysPinnedOverRebuildsThatCrash(t *testing.T) {
 	})
 }
 
-func TestAdoptedIsWhatKubeletTookByItself(t *testing.T) {
+func TestImageThatKubeletPulledIsAdopted(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -193,7 +193,7 @@ func TestOnlyTheContainerThatChangesIsStopped(t *testing.T) {
 	assert.Equal(t, 1, w.Registry.Counts().Heads, "only what will be pulled is asked for")
 }
 
-func TestTwoContainersOfOneRepositoryAreOneQuestionAndOneStage(t *testing.T) {
+func TestTwoContainersOfOneRepositoryAreStagedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -214,7 +214,7 @@ func TestTwoContainersOfOneRepositoryAreOneQuestionAndOneStage(t *testing.T) {
 	}
 }
 
-func TestDeadContainersOfTheFormerPodDoNotCount(t *testing.T) {
+func TestDeadContainersOfTheOldPodAreIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -229,7 +229,7 @@ func TestDeadContainersOfTheFormerPodDoNotCount(t *testing.T) {
 	})
 }
 
-func TestStepErrorsStandWhereTheyBelong(t *testing.T) {
+func TestStepErrorsAreReportedAtTheirObject(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -259,7 +259,7 @@ func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
 
 // kubelet's garbage collection took what was staged, and no look has seen that
 // yet: an apply need not be asked for twice.
-func TestWhatWasLostIsStagedAgainBeforeAnApply(t *testing.T) {
+func TestLostReleaseIsStagedAgainBeforeAnApply(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")

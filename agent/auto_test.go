@@ -72,7 +72,7 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 	})
 }
 
-func TestAPersonNeedNotWaitForTheWindow(t *testing.T) {
+func TestPersonMayApplyOutsideTheWindow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := auto(t)
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -111,7 +111,7 @@ func TestAutoIsHeldBy(t *testing.T) {
 	}
 }
 
-func TestFreezeHoldsPersonsToo(t *testing.T) {
+func TestFreezeHoldsApplyRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Policy.Freeze = time.Date(2026, 5, 3, 0, 0, 0, 0, time.UTC)
@@ -131,7 +131,7 @@ func TestFreezeHoldsPersonsToo(t *testing.T) {
 }
 
 // What failed waits for a newer release or a person, not for the next night.
-func TestAutoDoesNotTryAgainWhatFailed(t *testing.T) {
+func TestAutoDoesNotRetryAFailedApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := auto(t)
 		bad := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -153,7 +153,7 @@ func TestAutoDoesNotTryAgainWhatFailed(t *testing.T) {
 }
 
 // A pod that was broken before and stays so is not restarted each night.
-func TestAutoDoesNotTryAgainWhatHasNoWayBack(t *testing.T) {
+func TestAutoDoesNotRetryWithoutARollbackTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := auto(t)
 		w.Node.Crash(first.Digest, true)
@@ -172,7 +172,7 @@ func TestAutoDoesNotTryAgainWhatHasNoWayBack(t *testing.T) {
 	})
 }
 
-func TestControlPlaneIsForAPerson(t *testing.T) {
+func TestAutoDoesNotApplyTheControlPlane(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.Auto = true
@@ -249,7 +249,7 @@ func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 
 // A rendered file that is not wanted any more is dropped in the cycle that finds it, also
 // where the apply of its pod was held in it.
-func TestRenderedFileThatIsNotWantedGoesAtOnceAfterAnApplyThatWasHeld(t *testing.T) {
+func TestUnwantedRenderedFileIsDroppedAfterAHeldApply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Verifier = agenttest.NewVerifier("sha256:ours")

@@ -50,7 +50,7 @@ func becomes(t *testing.T, steps []plan.BootStep, do plan.Verb, reason string) {
 }
 
 // The system's update brought a template of another version.
-func TestPodsStartWithTheTemplatesOfTheNewSystem(t *testing.T) {
+func TestBootWritesTheTemplatesOfTheNewSystem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
@@ -68,7 +68,7 @@ func TestPodsStartWithTheTemplatesOfTheNewSystem(t *testing.T) {
 }
 
 // What is offered and not approved is no template's.
-func TestABootAppliesNoOffer(t *testing.T) {
+func TestBootAppliesNoOffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "2.1")
@@ -80,7 +80,7 @@ func TestABootAppliesNoOffer(t *testing.T) {
 }
 
 // Another template of the same images.
-func TestATemplateThatChangesNoImage(t *testing.T) {
+func TestBootWritesATemplateThatChangesNoImage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
@@ -92,7 +92,7 @@ func TestATemplateThatChangesNoImage(t *testing.T) {
 }
 
 // Whatever a boot must leave as it is, and why.
-func TestWhatABootLeaves(t *testing.T) {
+func TestBootLeavesPodManifests(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)
 		reason string
@@ -156,7 +156,7 @@ func TestWhatABootLeaves(t *testing.T) {
 }
 
 // With IfNotPresent what is on the node by that name starts without a registry.
-func TestABootWithIfNotPresent(t *testing.T) {
+func TestBootWithIfNotPresent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.PullPolicy = "IfNotPresent"
@@ -175,7 +175,7 @@ func TestABootWithIfNotPresent(t *testing.T) {
 }
 
 // The packages bring a pod, or take one away.
-func TestABootWithPodsThatComeAndGo(t *testing.T) {
+func TestBootWithNewAndRemovedPods(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -195,7 +195,7 @@ func TestABootWithPodsThatComeAndGo(t *testing.T) {
 }
 
 // A short tag becomes its intermediate tag where the last poll has found that.
-func TestABootWithAShortTag(t *testing.T) {
+func TestBootWithAShortTag(t *testing.T) {
 	for name, polled := range map[string]bool{"known": true, "not known": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestABootWithAShortTag(t *testing.T) {
 
 // What was rolled back stays where it is, until a template brings another release:
 // then the digest that was named is not gone back to at the daemon's first look.
-func TestABootAfterARollback(t *testing.T) {
+func TestBootAfterARollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := rolledBackOnce(t)
 		pinned := w.Node.PodManifest("velum.yaml")
@@ -242,7 +242,7 @@ func TestABootAfterARollback(t *testing.T) {
 }
 
 // The system is rolled back: its older pod manifest would start what is denied.
-func TestABootWithAnOlderEtcAndADenial(t *testing.T) {
+func TestBootWithAnOlderEtcAndADenial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		older := w.Node.PodManifest("velum.yaml")
@@ -262,7 +262,7 @@ func TestABootWithAnOlderEtcAndADenial(t *testing.T) {
 
 // What was rolled back had a container that the template has no more: it does not come
 // back, neither at the next boot nor while the pod has not started.
-func TestABootAfterARollbackOfMoreContainers(t *testing.T) {
+func TestBootAfterARollbackOfSeveralContainers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -285,7 +285,7 @@ func TestABootAfterARollbackOfMoreContainers(t *testing.T) {
 }
 
 // What was set aside when the power went comes back.
-func TestABootPutsBack(t *testing.T) {
+func TestBootPutsPodManifestsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		files, err := w.Node.PodManifests(t.Context())
@@ -298,7 +298,7 @@ func TestABootPutsBack(t *testing.T) {
 }
 
 // A file that cannot be written stops no other.
-func TestABootThatCannotWrite(t *testing.T) {
+func TestBootThatCannotWriteReportsIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.brings("4.0.1-rev1")
@@ -328,7 +328,7 @@ func (f fullFor) Write(ctx context.Context, was node.PodFile, data []byte) error
 }
 
 // The registry is not asked, and nothing is written a second time.
-func TestABootAsksNobodyAndRestsAfterwards(t *testing.T) {
+func TestBootAsksNoRegistryAndIsIdempotent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.brings("4.0.1-rev1")

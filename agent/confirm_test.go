@@ -43,7 +43,7 @@ func (w *world) meanwhile(do func(n int)) {
 	}
 }
 
-func TestNewDigestCountsWhenItWasReadTwice(t *testing.T) {
+func TestNewDigestIsOfferedAfterTwoReadings(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -61,7 +61,7 @@ func TestNewDigestCountsWhenItWasReadTwice(t *testing.T) {
 	})
 }
 
-func TestWhatTheNodeHasIsNotNew(t *testing.T) {
+func TestDigestOnTheNodeIsNotConfirmed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Disk.Lose()
@@ -74,7 +74,7 @@ func TestWhatTheNodeHasIsNotNew(t *testing.T) {
 }
 
 // OBS moves a tag that it cannot delete to a mangled manifest, and deletes that.
-func TestDigestOfAMomentIsNotFollowed(t *testing.T) {
+func TestMomentaryDigestIsNotFollowed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := confirming(t)
 		mangled := w.Registry.Publish(velum, "4.0.0-rev1")
@@ -87,7 +87,7 @@ func TestDigestOfAMomentIsNotFollowed(t *testing.T) {
 	})
 }
 
-func TestTagThatVanishesBetweenTheReadingsIsAnAlarm(t *testing.T) {
+func TestTagThatVanishesBetweenReadingsIsAnAlarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -98,7 +98,7 @@ func TestTagThatVanishesBetweenTheReadingsIsAnAlarm(t *testing.T) {
 	})
 }
 
-func TestTagThatMovesOnIsReadUntilItRests(t *testing.T) {
+func TestMovingTagIsReadUntilItIsStable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -115,7 +115,7 @@ func TestTagThatMovesOnIsReadUntilItRests(t *testing.T) {
 	})
 }
 
-func TestTagThatNeverRestsIsLeftUntilLater(t *testing.T) {
+func TestUnstableTagIsDeferred(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -133,7 +133,7 @@ func TestTagThatNeverRestsIsLeftUntilLater(t *testing.T) {
 	})
 }
 
-func TestNewerTagThatNeverRestsIsRefused(t *testing.T) {
+func TestUnstableNewerTagIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.1")
@@ -147,7 +147,7 @@ func TestNewerTagThatNeverRestsIsRefused(t *testing.T) {
 	})
 }
 
-func TestSecondReadingThatFailsLeavesTheLastAnswer(t *testing.T) {
+func TestFailedSecondReadingKeepsTheLastAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -159,7 +159,7 @@ func TestSecondReadingThatFailsLeavesTheLastAnswer(t *testing.T) {
 	})
 }
 
-func TestStopBetweenTheReadingsBlamesNobodyAndKeepsNothing(t *testing.T) {
+func TestStopBetweenReadingsRecordsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -178,7 +178,7 @@ func TestStopBetweenTheReadingsBlamesNobodyAndKeepsNothing(t *testing.T) {
 	})
 }
 
-func TestPlanDoesNotWait(t *testing.T) {
+func TestPlanDoesNotConfirm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -189,7 +189,7 @@ func TestPlanDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestLoopServesTheWatchdogWhileItConfirms(t *testing.T) {
+func TestHeartbeatsContinueWhileTheLoopConfirms(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")

@@ -17,7 +17,7 @@ import (
 
 // What was seen to be down while an apply restarted it is no news when the apply has
 // shown that it runs.
-func TestContainerThatAnApplyRestartsIsNeverFailed(t *testing.T) {
+func TestApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -45,7 +45,7 @@ func TestContainerThatAnApplyRestartsIsNeverFailed(t *testing.T) {
 }
 
 // Nor where nobody asked for the apply.
-func TestContainerThatAnUnaskedApplyRestartsIsNeverFailed(t *testing.T) {
+func TestAutoApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -85,7 +85,7 @@ func TestContainerThatAnUnaskedApplyRestartsIsNeverFailed(t *testing.T) {
 }
 
 // A reload does not believe for five minutes more what nobody believed any more.
-func TestPodThatWasNotStartedStaysFailedAfterAReload(t *testing.T) {
+func TestUnstartedPodStaysFailedAfterAReload(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -106,7 +106,7 @@ func TestPodThatWasNotStartedStaysFailedAfterAReload(t *testing.T) {
 }
 
 // Who reads a status tells it in the same words as who has written it.
-func TestDownIsToldAlikeByWhoReadsTheStatus(t *testing.T) {
+func TestDownIsReportedAlikeToAllClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Node.SetKubelet(false)
@@ -124,7 +124,7 @@ func TestDownIsToldAlikeByWhoReadsTheStatus(t *testing.T) {
 }
 
 // What ends or starts elsewhere while a person waits for an apply does not end its state.
-func TestEventsInAnApplyLeaveItsState(t *testing.T) {
+func TestEventsDuringAnApplyKeepItsState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()

@@ -15,7 +15,7 @@ import (
 )
 
 // Only a followed container that kubelet has been told of has to run.
-func TestContainersThatNeedNotRun(t *testing.T) {
+func TestContainersThatNeedNotRunAreNotDown(t *testing.T) {
 	t.Parallel()
 	pinned := velum + "@sha256:" + strings.Repeat("0", 64)
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func notStarted(t *testing.T) *world {
 }
 
 // What is missed since a moment of a wrong clock is missed since now.
-func TestContainerIsMissedSinceNowWhereTheClockWasWrong(t *testing.T) {
+func TestWrongClockDoesNotAgeAMissingContainer(t *testing.T) {
 	t.Parallel()
 	w := notStarted(t)
 	w.Clock.Add(-1000 * time.Hour)
@@ -72,7 +72,7 @@ func TestContainerIsMissedSinceNowWhereTheClockWasWrong(t *testing.T) {
 }
 
 // What kubelet says of another pod's container of the same name is of that.
-func TestKubeletsWordIsOfItsPodAlone(t *testing.T) {
+func TestKubeletsReasonIsReportedForItsPodOnly(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]node.Waiting{
 		"another pod":       {Namespace: "default", Pod: "other-node1"},

@@ -42,7 +42,7 @@ func observed(t *testing.T) *looped {
 	return l
 }
 
-func TestContainerThatEndsIsFailedWithinTwoSeconds(t *testing.T) {
+func TestEndedContainerIsFailedWithinTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -72,7 +72,7 @@ func TestContainerThatEndsIsFailedWithinTwoSeconds(t *testing.T) {
 }
 
 // What kubelet starts again at once was never seen to be down.
-func TestContainerThatIsStartedAgainAtOnceIsNotFailed(t *testing.T) {
+func TestContainerRestartedAtOnceIsNotFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -84,7 +84,7 @@ func TestContainerThatIsStartedAgainAtOnceIsNotFailed(t *testing.T) {
 }
 
 // A pull that takes an hour keeps nobody from seeing what ends meanwhile.
-func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
+func TestContainerEndedDuringAPullIsFailedWithinTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -120,7 +120,7 @@ func TestContainerThatEndsInAPullIsFailedWithinTwoSeconds(t *testing.T) {
 
 // Containers of others, and probes, cause no observation; a flood of events causes
 // one in a second.
-func TestEventsAreBoundedInTheirEffect(t *testing.T) {
+func TestEventsCauseAtMostOneObservationASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -150,7 +150,7 @@ func (kubeletSays) Unready(context.Context, apply.PodReadiness) (apply.Verdict, 
 func (k *kubeletSays) Waiting(context.Context) ([]node.Waiting, error) { return k.waiting, nil }
 
 // A new pod is being started, until kubelet says that it cannot be, or for too long.
-func TestPodThatIsNewIsStartingAndThenFailed(t *testing.T) {
+func TestNewPodIsStartingAndThenFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Node.SetKubelet(false)
@@ -182,7 +182,7 @@ func TestPodThatIsNewIsStartingAndThenFailed(t *testing.T) {
 }
 
 // The node has booted, the registry is away, and kubelet can start nothing.
-func TestPodThatIsDownAfterABootIsFailed(t *testing.T) {
+func TestPodDownAfterABootIsFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -198,7 +198,7 @@ func TestPodThatIsDownAfterABootIsFailed(t *testing.T) {
 }
 
 // What has done its work need not run.
-func TestContainersThatHaveDoneTheirWorkAreNotDown(t *testing.T) {
+func TestCompletedContainersAreNotDown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		pod   string
@@ -227,7 +227,7 @@ func TestContainersThatHaveDoneTheirWorkAreNotDown(t *testing.T) {
 
 // A template that renames its pod, or puts it elsewhere, waits for approval: until then
 // kubelet runs the pod by the name that it had.
-func TestPodThatItsTemplateRenamesIsNotDown(t *testing.T) {
+func TestRenamedPodIsNotDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -244,7 +244,7 @@ func TestPodThatItsTemplateRenamesIsNotDown(t *testing.T) {
 
 // A node on which containers end all the time, and that is slow to be observed, is polled
 // in its slot all the same.
-func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
+func TestObservationsDoNotDelayAPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()
@@ -262,7 +262,7 @@ func TestObservationsDoNotKeepAPollFromItsSlot(t *testing.T) {
 }
 
 // Nor does it keep anybody from seeing that it is back.
-func TestContainerThatComesBackInAPullIsNotFailedAnyMore(t *testing.T) {
+func TestContainerThatRecoversDuringAPullIsNotFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		l.Node.OnStage = func(ctx context.Context, _ release.Release) error { <-ctx.Done(); return ctx.Err() }

@@ -21,7 +21,7 @@ func (w *world) other() {
 	w.Node.PutTemplate("other.yaml", podYAML("other", "db="+mariadb+":10.0"))
 }
 
-func TestOrphanOfOurs(t *testing.T) {
+func TestOrphanedPodManifest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before        func(w *world)
@@ -113,7 +113,7 @@ func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	w.idle()
 }
 
-func TestSomebodyElsesFileWithoutTemplateIsNeverTouched(t *testing.T) {
+func TestForeignFileWithoutTemplateIsNotChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.other()
@@ -125,7 +125,7 @@ func TestSomebodyElsesFileWithoutTemplateIsNeverTouched(t *testing.T) {
 	assert.Equal(t, string(podYAML("velum", "velum="+velum+":4.0.0")), w.Node.PodManifest("velum.yaml"))
 }
 
-func TestEqualDecodedIsWrittenAtOnce(t *testing.T) {
+func TestFormattingChangeIsWrittenAtOnce(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	before, _ := w.Node.Container("velum.yaml", "velum")
@@ -139,7 +139,7 @@ func TestEqualDecodedIsWrittenAtOnce(t *testing.T) {
 	w.idle()
 }
 
-func TestForeignEditIsRespected(t *testing.T) {
+func TestForeignEditIsKept(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	edited := rendered("velum", "velum="+velum+":4.0.0-rev1", "mine="+velum+":4.0.0-rev1")
@@ -157,7 +157,7 @@ func TestForeignEditIsRespected(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
-func TestWriteThatConflictsIsPlannedAnew(t *testing.T) {
+func TestConflictingWriteIsPlannedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -176,7 +176,7 @@ func TestWriteThatConflictsIsPlannedAnew(t *testing.T) {
 	assert.Equal(t, status.StateStaged, w.look().State)
 }
 
-func TestBrokenFilesStopNoOtherAndDropNoPin(t *testing.T) {
+func TestBrokenFilesAffectNoOtherPod(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		breaks func(w *world)
@@ -213,7 +213,7 @@ func TestBrokenFilesStopNoOtherAndDropNoPin(t *testing.T) {
 
 // What may be written after the first steps of a cycle is written in it, also where that
 // is all there is to do: a new pod waits for no observation ten minutes later.
-func TestNewPodIsWrittenWhenTheNodeIsFreeAfterItsPull(t *testing.T) {
+func TestNewPodIsWrittenOnceTheNodeIsNotBusy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")

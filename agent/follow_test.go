@@ -40,7 +40,7 @@ func TestImagesOfTheConfigurationAreStagedAndPinned(t *testing.T) {
 	assert.True(t, w.Node.Pinned(velum, second.Digest), "while anything is unclear no pin goes")
 }
 
-func TestShortTagOfTemplateAndConfigurationDoNotDisturbEachOther(t *testing.T) {
+func TestTemplateAndConfigurationMayNameTheSameShortTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -57,7 +57,7 @@ func TestShortTagOfTemplateAndConfigurationDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-func TestTagToStartFrom(t *testing.T) {
+func TestFirstTagOfANewPod(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ template, disk, value, want string }{
 		"placeholder: the newest intermediate":          {"__TAG__", "", "", "4.0.0-rev3"},
@@ -102,7 +102,7 @@ func TestTagToStartFrom(t *testing.T) {
 	}
 }
 
-func TestOldRefusalDoesNotAnswerForAPodThatIsNew(t *testing.T) {
+func TestOldRefusalDoesNotApplyToANewPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -119,7 +119,7 @@ func TestOldRefusalDoesNotAnswerForAPodThatIsNew(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
-func TestMirrorWithoutListsAndLongTagsStillOffersByDigest(t *testing.T) {
+func TestMirrorWithoutTagListsOffersByDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.DownLists(&release.SourceError{Repository: velum, Host: agenttest.Host, Status: 403, Err: errors.New("403 Forbidden")})
@@ -152,7 +152,7 @@ func TestRewrittenRepositoryIsAskedAndWritten(t *testing.T) {
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
 }
 
-func TestContainerPutInFrontOfAnotherIsNotTakenForIt(t *testing.T) {
+func TestContainerInsertedFirstIsNotMistaken(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -166,7 +166,7 @@ func TestContainerPutInFrontOfAnotherIsNotTakenForIt(t *testing.T) {
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
-func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
+func TestVolumeWithAContainersNameIsNotMistaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -188,7 +188,7 @@ func TestVolumeWithAContainersNameIsNotTakenForIt(t *testing.T) {
 }
 
 // A placeholder without a value asks for no tag, and its question is not shown as if it asked for an empty one.
-func TestFloatingTagStaysAsFloatingAsItWas(t *testing.T) {
+func TestFloatingTagKeepsItsPrecision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Minor} }
@@ -205,7 +205,7 @@ func TestFloatingTagStaysAsFloatingAsItWas(t *testing.T) {
 	assert.Equal(t, status.Named{Tag: "1.29", Digest: want.Digest}, *i.Offered)
 }
 
-func TestQuestionIsReadByPeople(t *testing.T) {
+func TestQuestionString(t *testing.T) {
 	t.Parallel()
 	for text, q := range map[string]release.Question{
 		velum:                         {Repository: velum, Convert: true},

@@ -101,7 +101,7 @@ func TestHoldEnds(t *testing.T) {
 }
 
 // RFC 3339 has four digits for the year, and this one has five in UTC.
-func TestHoldUntilTheEndOfTimeIsKept(t *testing.T) {
+func TestHoldUntilTheLargestTimeIsKept(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	end, err := time.Parse(time.RFC3339, "9999-12-31T23:59:59-12:00")
@@ -112,7 +112,7 @@ func TestHoldUntilTheEndOfTimeIsKept(t *testing.T) {
 	assert.Equal(t, status.StateHeld, w.look().State)
 }
 
-func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {
+func TestUnholdOfAllEndsEveryHold(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.hold(record.PersonHold{}, "velum")
@@ -123,7 +123,7 @@ func TestUnholdOfAllTakesBackEveryHold(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State)
 }
 
-func TestHoldThatCannotBe(t *testing.T) {
+func TestInvalidHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	_, _, err := w.agent.Hold(t.Context(), []string{"nobody"}, false, record.PersonHold{})
@@ -158,7 +158,7 @@ func TestHoldOfTheConfiguration(t *testing.T) {
 	assert.Equal(t, status.StateHeld, w.look().State)
 }
 
-func TestHoldIsToldOnceForAPod(t *testing.T) {
+func TestHoldIsReportedOnceForAPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -171,7 +171,7 @@ func TestHoldIsToldOnceForAPod(t *testing.T) {
 }
 
 // A hold speaks against an apply; where there is nothing to apply it is silent.
-func TestHoldWithoutAnOfferIsSilent(t *testing.T) {
+func TestHoldWithoutAnOfferIsNotReported(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.hold(record.PersonHold{})
@@ -206,7 +206,7 @@ func TestLoopHolds(t *testing.T) {
 }
 
 // A held image that no pod uses any more can be let go by its name.
-func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
+func TestUnholdOfAnUnusedImage(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.hold(record.PersonHold{}, "velum")
@@ -219,7 +219,7 @@ func TestUnholdOfAnImageThatIsNotUsedAnyMore(t *testing.T) {
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
-func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
+func TestNodeHoldsAnApply(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
@@ -250,7 +250,7 @@ func TestWhatTheNodeHasAgainstARestartHoldsAnApply(t *testing.T) {
 }
 
 // Who is told that a hold, or its end, was not kept, finds things as they were.
-func TestAHoldThatIsNotKeptHasNotChanged(t *testing.T) {
+func TestUnsavedHoldHasNotChanged(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.Disk.Fail(assert.AnError)

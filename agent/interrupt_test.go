@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-func TestInterruptedApplyGoesOnAtTheNextStart(t *testing.T) {
+func TestInterruptedApplyContinuesAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"before the stop", "between two stops", "while waiting"} {
 		t.Run(at, func(t *testing.T) {
@@ -77,7 +77,7 @@ func interrupted(t *testing.T, at string) {
 	w.idle()
 }
 
-func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
+func TestInterruptedRevisionIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -105,7 +105,7 @@ func TestInterruptedRevisionIsNotTakenForAdopted(t *testing.T) {
 	})
 }
 
-func TestConversionWaitsForTheNewPodAlthoughTheImageIsTheSame(t *testing.T) {
+func TestConversionIsProvedThoughTheImageIsTheSame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -200,7 +200,7 @@ func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
 
 // Stopped between the restart and its proof: the next start proves it, and still
 // knows who wanted it.
-func TestApplyThatIsNotProvedIsProvedByTheNextStart(t *testing.T) {
+func TestUnprovedApplyIsProvedAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")

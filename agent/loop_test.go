@@ -154,7 +154,7 @@ func TestLoopWithoutIntervalNeverPolls(t *testing.T) {
 	})
 }
 
-func TestLoopLooksEveryTenMinutes(t *testing.T) {
+func TestLoopObservesEveryTenMinutes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -166,7 +166,7 @@ func TestLoopLooksEveryTenMinutes(t *testing.T) {
 	})
 }
 
-func TestLoopServesTheWatchdog(t *testing.T) {
+func TestLoopSendsHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 12*time.Hour, 30*time.Second)
 		defer l.end()
@@ -177,7 +177,7 @@ func TestLoopServesTheWatchdog(t *testing.T) {
 	})
 }
 
-func TestLoopSerialises(t *testing.T) {
+func TestLoopSerializesRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -217,7 +217,7 @@ func TestLoopSerialises(t *testing.T) {
 	})
 }
 
-func TestLoopSaysThatItIsApplying(t *testing.T) {
+func TestLoopReportsThatItIsApplying(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -246,7 +246,7 @@ func TestLoopSaysThatItIsApplying(t *testing.T) {
 	})
 }
 
-func TestLoopGoesOnWithAnotherConfiguration(t *testing.T) {
+func TestLoopReloadsItsConfiguration(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -318,7 +318,7 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 	})
 }
 
-func TestLoopShowsWhyItCannotLook(t *testing.T) {
+func TestLoopReportsAFailedObservation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()

@@ -121,7 +121,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 }
 
 // What was cut short goes on, and is counted then.
-func TestWhatIsCutShortIsNotCounted(t *testing.T) {
+func TestInterruptedRestartIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, c := metered(t, nil)
 		w.bad(2, "2.1")
@@ -155,7 +155,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-func TestPullsThatFailAreCounted(t *testing.T) {
+func TestFailedPullsAreCounted(t *testing.T) {
 	t.Parallel()
 	w, c := metered(t, nil)
 	c.staged = nil
@@ -168,7 +168,7 @@ func TestPullsThatFailAreCounted(t *testing.T) {
 	}
 }
 
-func TestTurnsAreCounted(t *testing.T) {
+func TestCyclesAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := &counted{}
 		w := newWorld(t)

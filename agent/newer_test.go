@@ -15,7 +15,7 @@ import (
 )
 
 // A node of kubeadm: the patch is named although many higher tags are there.
-func TestNewerThatIsNotAllowedIsNamedWithWhatWouldAllowIt(t *testing.T) {
+func TestNotAllowedReleaseNamesTheSettingThatAllowsIt(t *testing.T) {
 	t.Parallel()
 	for updates, want := range map[tags.Change][]status.NotAllowed{
 		tags.Same: {
@@ -54,14 +54,14 @@ func TestNewerThatIsNotAllowedIsNamedWithWhatWouldAllowIt(t *testing.T) {
 }
 
 // What runs is not newer than itself, whatever denies it.
-func TestWhatRunsIsNotNewer(t *testing.T) {
+func TestRunningReleaseIsNotNewer(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"*"}})
 	assert.Empty(t, w.look().NotAllowed)
 }
 
-func TestTagThatIsNotUnderstoodSaysWhatWouldHelp(t *testing.T) {
+func TestUnknownTagNamesTheSettingThatHelps(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]*status.RebuildsOnly{
 		"3.6.4-0":       {Tag: "3.6.4-0", Dialect: "hyphen"},

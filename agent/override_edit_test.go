@@ -16,7 +16,7 @@ import (
 )
 
 // An older /etc without pins: what kubelet then takes is proved like anything else.
-func TestOlderPodManifestComesBackWhileItIsPinned(t *testing.T) {
+func TestOlderPodManifestWhileItIsPinned(t *testing.T) {
 	for name, broken := range map[string]bool{"and its image is good by now": false, "and does not come up": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestOlderPodManifestComesBackWhileItIsPinned(t *testing.T) {
 }
 
 // The same before kubelet has started it: under Always it would ask the registry, whatever the node has by that name.
-func TestOlderPodManifestComesBackBeforeKubeletPulls(t *testing.T) {
+func TestOlderPodManifestIsReplacedBeforeKubeletPulls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := rolledBackOnce(t)
 		pinned := w.Node.PodManifest("velum.yaml")
@@ -56,7 +56,7 @@ func TestOlderPodManifestComesBackBeforeKubeletPulls(t *testing.T) {
 	})
 }
 
-func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
+func TestTemplateRemovedWhileThePodIsPinned(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -77,7 +77,7 @@ func TestTemplateIsTakenAwayWhileThePodIsPinned(t *testing.T) {
 	})
 }
 
-func TestPersonTakesThePinsOutOfAManagedFile(t *testing.T) {
+func TestPersonRemovesThePinsOfAManagedFile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.Manage = map[string]bool{"velum.yaml": true}
@@ -185,7 +185,7 @@ func TestEditOfAPinnedFileOffersNothingLower(t *testing.T) {
 
 // What was rolled back had a container that the template has no more, and an apply took it away: a crash does not bring
 // it back.
-func TestAppliedTemplateEndsTheTextOfARollback(t *testing.T) {
+func TestAppliedTemplateEndsARollbacksManifest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -207,7 +207,7 @@ func TestAppliedTemplateEndsTheTextOfARollback(t *testing.T) {
 }
 
 // Of a pod that was rolled back one image only is named by its digest: another one moves on, by its own tag.
-func TestAnotherImageOfARolledBackPodMovesOn(t *testing.T) {
+func TestOtherImageOfARolledBackPodIsUpdated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")

@@ -32,7 +32,7 @@ func TestOnlyContainersOfTheFirstDocumentAreNamedByDigest(t *testing.T) {
 }
 
 // Killed after its write, a roll back restarts nothing a second time.
-func TestRollbackThatWasWrittenRestartsNothingAgain(t *testing.T) {
+func TestWrittenRollbackIsNotRestartedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Policy.Settle = 5 * time.Second
@@ -70,7 +70,7 @@ func TestSameImageUnderAnotherDigestIsNotProved(t *testing.T) {
 }
 
 // What has just come up again is not looked at before it has run for a while.
-func TestFailedPodIsProvedWhenItHasRunForAWhile(t *testing.T) {
+func TestRecoveredPodIsProved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.Settle = 30 * time.Second
@@ -108,7 +108,7 @@ func TestDenialOutlivesATemplateThatCannotBeRead(t *testing.T) {
 }
 
 // What is named by its digest asks no registry, not even whether it is there.
-func TestRescueDoesNotAskForWhatIsOnTheNode(t *testing.T) {
+func TestRescueDoesNotAskForImagesOnTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -150,7 +150,7 @@ func TestGrainIsWrittenOnceWhileARollbackWaits(t *testing.T) {
 	})
 }
 
-func TestClockJumpsByTenYearsInTheMiddle(t *testing.T) {
+func TestClockJumpsByTenYearsDuringAnApply(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"on": 87600 * time.Hour, "back": -87600 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestInitContainerThatCrashesIsRolledBack(t *testing.T) {
 	})
 }
 
-func TestRetryThatFailsAgainIsDeniedAgain(t *testing.T) {
+func TestFailedRetryIsDeniedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")

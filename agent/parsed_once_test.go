@@ -51,7 +51,7 @@ func annotated(comment, image string) []byte {
 	return append(podYAML("db", "db="+image), "# "+comment+"\n"...)
 }
 
-func TestEveryChangeIsSeen(t *testing.T) {
+func TestParsedPodsAreNotStale(t *testing.T) {
 	t.Parallel()
 	for name, move := range moves {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func (w *world) plans() (cached, anew plan.Plan) {
 	return cached, anew
 }
 
-func TestParsedPodsOfGoneFilesAreForgotten(t *testing.T) {
+func TestParsedPodsOfRemovedFilesAreDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(mariadb, "4.0.0", 1, "1.1")

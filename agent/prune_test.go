@@ -30,7 +30,7 @@ func (w *world) there(r release.Release) bool {
 	return slices.Contains(w.Node.Names(r.Digest), r.StagedName())
 }
 
-func TestOldReleasesGoWhenTheNewOneRunsWell(t *testing.T) {
+func TestOldReleasesArePrunedAfterTheProof(t *testing.T) {
 	t.Parallel()
 	for keep, stay := range map[int][]bool{0: {false, false, false}, 1: {false, false, true}, 2: {false, true, true}} {
 		w, first := running(t)
@@ -47,7 +47,7 @@ func TestOldReleasesGoWhenTheNewOneRunsWell(t *testing.T) {
 	}
 }
 
-func TestAStagedReleaseThatWasOvertakenGoes(t *testing.T) {
+func TestOvertakenStagedReleaseIsPruned(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -62,7 +62,7 @@ func TestAStagedReleaseThatWasOvertakenGoes(t *testing.T) {
 	w.idle()
 }
 
-func TestNothingIsPruned(t *testing.T) {
+func TestReleaseIsNotPruned(t *testing.T) {
 	t.Parallel()
 	for name, prevent := range map[string]func(w *world, old release.Release){
 		"while the new one crashes": func(w *world, _ release.Release) {
@@ -127,7 +127,7 @@ func TestForeignImagesArePrunedWhereAsked(t *testing.T) {
 
 // CRI gives each image that it pulls two names more; they go with it, but not
 // where somebody else has a name for the same image.
-func TestShadowsGoWithTheirImage(t *testing.T) {
+func TestAliasesArePrunedWithTheirImage(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{false, true} {
 		w, first := running(t)
@@ -151,7 +151,7 @@ func TestShadowsGoWithTheirImage(t *testing.T) {
 }
 
 // Of two names of the same old image neither keeps what CRI made beside them.
-func TestShadowsGoWithAllNamesOfTheirImage(t *testing.T) {
+func TestAliasesArePrunedWithAllNamesOfTheirImage(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	old := digest.FromString("old")
@@ -167,7 +167,7 @@ func TestShadowsGoWithAllNamesOfTheirImage(t *testing.T) {
 
 // What is tracked has no way back: the old release stays until the new one is
 // there.
-func TestATrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
+func TestTrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: velum, Tag: "4.0.0-rev1"}}
@@ -189,7 +189,7 @@ func TestATrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
 }
 
 // A disk under pressure has kubelet remove what has ended.
-func TestAnInitContainerThatIsGonePreventsNothing(t *testing.T) {
+func TestRemovedInitContainerDoesNotPreventPruning(t *testing.T) {
 	t.Parallel()
 	for _, up := range []bool{true, false} {
 		w := newWorld(t)

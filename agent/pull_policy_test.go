@@ -74,7 +74,7 @@ func TestManagedPodStartsWithoutARegistry(t *testing.T) {
 }
 
 // Only a key changes the pull policy of such a pod manifest, and it is said before.
-func TestManagedPullPolicyIsSaidBeforeItIsWritten(t *testing.T) {
+func TestManagedPullPolicyIsReportedBeforeItIsWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}

@@ -24,7 +24,7 @@ import (
 
 // What runs is what a release is judged against: it is known as long as it runs,
 // also where it ends again and again, which is why it was withdrawn.
-func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
+func TestCrashingWithdrawnBuildIsReportedInEveryCycle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := follows(t, policy.Rule{Updates: tags.Revision})
 		bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
@@ -46,7 +46,7 @@ func TestWithdrawnBuildThatCrashesIsReportedInEveryCycle(t *testing.T) {
 }
 
 // Long tags would tell; where there are none, a build of the year 2999 would be newer than all later ones.
-func TestATimeInTheFutureIsNoEvidence(t *testing.T) {
+func TestFutureTimeIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.Registry.PublishBuild(velum, built("first", april.AddDate(973, 0, 0), ""), "4.0.0-rev1")
@@ -69,7 +69,7 @@ func TestATimeInTheFutureIsNoEvidence(t *testing.T) {
 	assert.Equal(t, policy.RuleOlder, i.Refused[0].Rule)
 }
 
-func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
+func TestTwoContainersOnTwoDigestsOfOneTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	one := w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0-rev1", "4.0.0-rev1-build1.5")
@@ -90,7 +90,7 @@ func TestTwoContainersOfOneTagOnTwoDigestsAreJudgedApart(t *testing.T) {
 }
 
 // An image that was loaded by hand has no digest that CRI or a registry knows.
-func TestWhatRunsIsNoRebuildOfItself(t *testing.T) {
+func TestRunningImageIsNoRebuildOfItself(t *testing.T) {
 	t.Parallel()
 	running, config, next := digest.FromString("running"), digest.FromString("config"), digest.FromString("next")
 	inv := node.Inventory{
@@ -114,7 +114,7 @@ func TestWhatRunsIsNoRebuildOfItself(t *testing.T) {
 
 // The pod manifest still has the short tag, for nobody has approved its
 // conversion: what goes back is told all the same.
-func TestShortTagThatGoesBackIsNotFollowedByItsTwin(t *testing.T) {
+func TestShortTagMovedToAnOlderBuildIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
@@ -141,7 +141,7 @@ func TestShortTagThatGoesBackIsNotFollowedByItsTwin(t *testing.T) {
 
 // A pod of two images: the tag of one went back, the other has an update that
 // needs a new pod.
-func TestRestartThatWouldStartWhatIsRefusedIsHeld(t *testing.T) {
+func TestRestartThatWouldStartARefusedImageIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
 		t.Run(policy, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRulesForImagesOfTheConfiguration(t *testing.T) {
 }
 
 // What ran when the source did not have it is learnt once the source has it.
-func TestDigestThatWasAwayIsDescribedWhenItIsBack(t *testing.T) {
+func TestDigestIsDescribedWhenTheRegistryIsBack(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	five, _ := w.Node.Container("velum.yaml", "velum")
@@ -242,7 +242,7 @@ func TestDigestThatWasAwayIsDescribedWhenItIsBack(t *testing.T) {
 	assert.Equal(t, april, *image(s, "velum.yaml", "velum").Created)
 }
 
-func TestHoldTakesAYesBack(t *testing.T) {
+func TestHoldRevokesAnApproval(t *testing.T) {
 	t.Parallel()
 	w, first := offered(t)
 	ctx, kill := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func TestHoldTakesAYesBack(t *testing.T) {
 	w.runs("velum.yaml", "velum", first.Digest)
 }
 
-func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
+func TestAlarmNamesTheConfigurationsTag(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Follow: "4.0.0-rev7"} }
@@ -277,7 +277,7 @@ func TestAlarmNamesTheConfigurationWhereThatNamesTheTag(t *testing.T) {
 }
 
 // kubelet has the pod manifest, and nothing of it has started yet.
-func TestPodThatNeverRanWaitsWhereAllIsRefused(t *testing.T) {
+func TestNewPodWaitsWhereAllReleasesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -290,7 +290,7 @@ func TestPodThatNeverRanWaitsWhereAllIsRefused(t *testing.T) {
 }
 
 // A tag pulled by hand: the node has what runs, but not by this name.
-func TestRestartIsHeldWhereTheNodeNamesWhatIsRefused(t *testing.T) {
+func TestRestartOfARefusedImageOnTheNodeIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
 		w := newWorld(t)
@@ -327,7 +327,7 @@ func TestPlaceholderIsNotWhatRuns(t *testing.T) {
 }
 
 // One question waits for this node's moment, another needs the same image now.
-func TestSpreadDoesNotHoldBackWhatIsPulledAnyway(t *testing.T) {
+func TestSpreadDoesNotDelayAnImageThatKubeletPulls(t *testing.T) {
 	t.Parallel()
 	for name, pulled := range map[string]func(w *world){
 		"for a new pod": func(w *world) { w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1")) },
@@ -368,7 +368,7 @@ func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
 }
 
 // The rule came after the answer: nobody is asked, and the next best is offered.
-func TestRuleThatComesAfterTheAnswer(t *testing.T) {
+func TestNewRuleAppliesToAnEarlierAnswer(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	rebuilt := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
@@ -395,7 +395,7 @@ func TestRuleThatComesAfterTheAnswer(t *testing.T) {
 }
 
 // A new pod that may take any release takes the newest that is not refused.
-func TestNewPodStartsWithTheNewestThatIsNotRefused(t *testing.T) {
+func TestNewPodStartsWithTheNewestAllowedRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
@@ -418,7 +418,7 @@ func TestNewPodStartsWithTheNewestThatIsNotRefused(t *testing.T) {
 }
 
 // What did not come up is not what a pod begins with, once its file was deleted.
-func TestDeletedPodManifestStartsWithWhatIsNotDenied(t *testing.T) {
+func TestDeletedPodManifestIsWrittenWithoutADeniedRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(2, "2.1")

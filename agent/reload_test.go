@@ -22,7 +22,7 @@ import (
 
 // A poll that was interrupted has listed only a part, and what it has heard goes with the
 // agent that has asked. What is offered by the list of before stays offered.
-func TestReloadInAPollTakesNoOfferBack(t *testing.T) {
+func TestReloadDuringAPollKeepsOffers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -64,7 +64,7 @@ func (v *slowVerifier) Verify(ctx context.Context, r release.Release) (string, e
 
 // The registries have answered when signatures are looked for again: a check that goes on
 // after a reload does not ask for that anew, and has it from the agent before.
-func TestReloadWhileSignaturesAreLookedForKeepsWhatWasAnswered(t *testing.T) {
+func TestReloadDuringVerificationKeepsAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -107,7 +107,7 @@ func (n *neighbours) heardAgain(t *testing.T, interrupt func()) []string {
 }
 
 // Answers of a poll that was interrupted count for ten minutes.
-func TestAnswersOfAnInterruptedPollCountForAWhile(t *testing.T) {
+func TestAnswersOfAnInterruptedPollAreReused(t *testing.T) {
 	t.Parallel()
 	for pull, again := range map[time.Duration]bool{time.Minute: false, 11 * time.Minute: true} {
 		t.Run(pull.String(), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestAnswersOfAnInterruptedPollCountForAWhile(t *testing.T) {
 }
 
 // A person who checks has all asked, also what a poll in its slot had heard just before.
-func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
+func TestCheckAsksMoreThanTheInterruptedPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -155,7 +155,7 @@ func TestCheckAsksForMoreThanThePollThatWasInterrupted(t *testing.T) {
 
 // What a request has left to be staged does not take the place of the poll that it has
 // interrupted.
-func TestWhatARequestLeavesDoesNotEndAPoll(t *testing.T) {
+func TestDeferredStepsDoNotEndAPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()

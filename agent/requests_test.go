@@ -68,7 +68,7 @@ func TestRequestsOfOneRepositoryInSeveralPodsAreNotRepeated(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
 }
 
-func TestRequestsForATwinAreBounded(t *testing.T) {
+func TestRequestsForAnIntermediateTagAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for rev := range 50 {
@@ -82,7 +82,7 @@ func TestRequestsForATwinAreBounded(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts(), "not looked for again in the same list")
 }
 
-func TestTwinThatIsNotServedAnyMoreIsNotWritten(t *testing.T) {
+func TestRemovedIntermediateTagIsNotWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -147,7 +147,7 @@ func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {
 	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
 }
 
-func TestStoppedPollBlamesNobody(t *testing.T) {
+func TestStoppedPollRecordsNoFailure(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -172,7 +172,7 @@ func TestLongTagPublishedAfterTheFloatingOneIsFoundLater(t *testing.T) {
 	w.idle()
 }
 
-func TestTagThatMovedBackIsDecidedByDigest(t *testing.T) {
+func TestTagMovedToAnOlderBuildIsDecidedByDigest(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -219,7 +219,7 @@ func TestRecordStaysSmallWhereTagsAreMany(t *testing.T) {
 
 // A record that cannot be written is told of: holds, approvals and waits would
 // be forgotten at the next start.
-func TestRecordThatIsNotKeptIsAnAlarm(t *testing.T) {
+func TestUnsavedRecordIsAnAlarm(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Disk.Fail(errors.New("no space left on device"))
@@ -233,7 +233,7 @@ func TestRecordThatIsNotKeptIsAnAlarm(t *testing.T) {
 
 // A person does not wait for a pull, and no pod is written whose image that would have
 // brought.
-func TestNewPodIsNotWrittenBeforeTheImageThatARequestLeaves(t *testing.T) {
+func TestNewPodIsNotWrittenBeforeItsDeferredImage(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Node.Lose(first.Digest)

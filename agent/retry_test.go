@@ -90,7 +90,7 @@ func TestOnlyWhatFailedIsRetried(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
 }
 
-func TestSourceThatWasNotAskedHasNotFailedAgain(t *testing.T) {
+func TestUnaskedSourceHasNotFailedAgain(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Down(refuses(503, time.Time{}))
@@ -106,7 +106,7 @@ func TestSourceThatWasNotAskedHasNotFailedAgain(t *testing.T) {
 
 // A repository that always fails must not keep those after it from their turn
 // when its host is left alone for its sake.
-func TestThoseThatFailedLeastAreAskedFirst(t *testing.T) {
+func TestSourcesWithFewestFailuresAreAskedFirst(t *testing.T) {
 	t.Parallel()
 	w := twenty(t)
 	w.poll()
@@ -126,7 +126,7 @@ func TestThoseThatFailedLeastAreAskedFirst(t *testing.T) {
 	assert.Equal(t, bad+":1.0.0-rev1", asked[19])
 }
 
-func TestPaceIsKeptAndTakenUp(t *testing.T) {
+func TestPaceIsSavedAndRestored(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	until := w.Clock.Now().Add(time.Hour)
@@ -248,7 +248,7 @@ func TestLoopRetriesNothingElse(t *testing.T) {
 
 // An outage of days costs the registry a handful of requests a day, and its end
 // no burst: from some failures on there is only the slot.
-func TestLoopDoesNotHammerARegistryThatIsAwayForDays(t *testing.T) {
+func TestLoopBacksOffFromARegistryThatIsAwayForDays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()
@@ -264,7 +264,7 @@ func TestLoopDoesNotHammerARegistryThatIsAwayForDays(t *testing.T) {
 	})
 }
 
-func TestLoopDoesNotSpinWhereItCannotLook(t *testing.T) {
+func TestLoopDoesNotSpinAfterFailedObservations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 12*time.Hour, 0)
 		defer l.end()

@@ -37,7 +37,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 
 // The release that runs is withdrawn, and one between it and the followed tag is there: it is newer than the tag, and
 // older than what runs.
-func TestNothingLowerIsOfferedAfterARollbackToAHigherRelease(t *testing.T) {
+func TestNoLowerReleaseIsOfferedAfterARollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, third := rolledBackAbove(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.2")
@@ -60,7 +60,7 @@ func TestNothingLowerIsOfferedAfterARollbackToAHigherRelease(t *testing.T) {
 }
 
 // An update of the system brings a template that is above the followed tag, and below what runs.
-func TestBootDoesNotBringAPodBelowWhatItWasRolledBackTo(t *testing.T) {
+func TestBootDoesNotGoBelowTheRollbackTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, third := rolledBackAbove(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.2")

@@ -115,7 +115,7 @@ func rolledBack(t *testing.T, rev int, from string) {
 	w.idle()
 }
 
-func TestDeniedReleaseIsTriedAgainWhenAPersonSaysSo(t *testing.T) {
+func TestPersonMayRetryADeniedRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")
@@ -174,7 +174,7 @@ func TestAdoptedReleaseIsGoodWhenItIsProved(t *testing.T) {
 
 // Of a pod that is not ours nothing is written. It is told once, and looked at
 // again when it has run for a while.
-func TestAdoptedReleaseOfAForeignPodIsToldOnly(t *testing.T) {
+func TestAdoptedReleaseOfAForeignPodIsOnlyReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -200,7 +200,7 @@ func TestAdoptedReleaseOfAForeignPodIsToldOnly(t *testing.T) {
 	})
 }
 
-func TestPodThatWasBrokenBeforeIsNotRolledBack(t *testing.T) {
+func TestPodBrokenBeforeIsNotRolledBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.Crash(first.Digest, true)
@@ -350,7 +350,7 @@ func TestRegistryLostForAMoment(t *testing.T) {
 }
 
 // Killed between the failed proof and the way back: the next start goes on.
-func TestRollbackGoesOnAfterACrash(t *testing.T) {
+func TestRollbackContinuesAfterACrash(t *testing.T) {
 	for _, at := range []string{"set aside", "written"} {
 		t.Run(at, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestRollbackGoesOnAfterACrash(t *testing.T) {
 
 // The content of the last good release is gone, and so is the registry: the
 // rolling back waits, and says so.
-func TestRollbackWaitsForWhatTheNodeHasLost(t *testing.T) {
+func TestRollbackStagesALostImage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
@@ -408,7 +408,7 @@ func TestRollbackWaitsForWhatTheNodeHasLost(t *testing.T) {
 	})
 }
 
-func TestSecondContainerStaysPinnedWhenTheFirstMovesOn(t *testing.T) {
+func TestSecondContainerStaysPinnedWhenTheFirstIsUpdated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")

@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-func TestStoppedPollAsksNoMoreAndKeepsWhatWasAnswered(t *testing.T) {
+func TestStoppedPollKeepsItsAnswers(t *testing.T) {
 	t.Parallel()
 	w := twenty(t)
 	w.poll()
@@ -60,7 +60,7 @@ func TestRepositoryFailsOnceARoundIfAnyOfItsTagsDoes(t *testing.T) {
 	assert.NotContains(t, w.Disk.JSON(), "stageFrom", "there is no spread")
 }
 
-func TestStopBetweenTheReadingsOfANewerTagKeepsNothing(t *testing.T) {
+func TestStopBetweenReadingsOfANewerTagRecordsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.1")
@@ -91,7 +91,7 @@ func TestFollowedAndNewestTagAreBothReadTwiceAndOnce(t *testing.T) {
 }
 
 // A mirror that lags behind for a moment takes no offer back.
-func TestStepBackOfAMomentTakesNoOfferBack(t *testing.T) {
+func TestMomentaryOlderBuildKeepsTheOffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := confirming(t)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -104,7 +104,7 @@ func TestStepBackOfAMomentTakesNoOfferBack(t *testing.T) {
 	})
 }
 
-func TestOneThatNeverRestsDisturbsNoOther(t *testing.T) {
+func TestUnstableTagAffectsNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := confirming(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -126,7 +126,7 @@ func TestOneThatNeverRestsDisturbsNoOther(t *testing.T) {
 	})
 }
 
-func TestNewerTagsAreLookedForAsFarAsThePolicyGoes(t *testing.T) {
+func TestNewerTagsAreSearchedWithinThePolicy(t *testing.T) {
 	t.Parallel()
 	long := "4.0.0-rev1-build1.5"
 	for name, c := range map[string]struct {
@@ -170,7 +170,7 @@ func TestNewerTagsAreLookedForAsFarAsThePolicyGoes(t *testing.T) {
 	}
 }
 
-func TestCandidatesAreBoundedAndTheirFailureIsTold(t *testing.T) {
+func TestCandidatesAreBoundedAndTheirFailureIsReported(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	for rev := 2; rev <= 11; rev++ {
@@ -210,7 +210,7 @@ func TestNewPodDoesNotStartWithAnotherApplication(t *testing.T) {
 }
 
 // A host may ask for a day; what comes on top spreads those that were told so.
-func TestWaitOfADayIsNoWrongClock(t *testing.T) {
+func TestDayLongWaitIsNoWrongClock(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.agent.Jitter = func() float64 { return 0.99 }

@@ -44,7 +44,7 @@ func controlPlane(t *testing.T, auto bool) (*world, map[string]release.Release) 
 
 // A client must not be newer than the API server by a minor version, and that waits for
 // a person.
-func TestClientOfTheAPIServerIsNotAppliedBeforeItByItself(t *testing.T) {
+func TestAutoAppliesTheAPIServerBeforeItsClients(t *testing.T) {
 	t.Parallel()
 	w, next := controlPlane(t, true)
 	s := w.check()
@@ -60,7 +60,7 @@ func TestClientOfTheAPIServerIsNotAppliedBeforeItByItself(t *testing.T) {
 }
 
 // A person may have it so, and is told no more of it.
-func TestClientThatIsNewerThanTheAPIServerWaitsForNothing(t *testing.T) {
+func TestClientNewerThanTheAPIServerDoesNotWait(t *testing.T) {
 	t.Parallel()
 	w, _ := controlPlane(t, true)
 	w.check()
@@ -71,7 +71,7 @@ func TestClientThatIsNewerThanTheAPIServerWaitsForNothing(t *testing.T) {
 
 // Nor is it applied after one that did not come up. What else did not come up does not
 // matter.
-func TestClientOfTheAPIServerIsNotAppliedWhereThatDidNotComeUp(t *testing.T) {
+func TestClientIsNotAppliedAfterAFailedAPIServer(t *testing.T) {
 	t.Parallel()
 	all := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "mariadb"}
 	for fails, held := range map[string]string{"kube-apiserver": "kube-scheduler", "mariadb": ""} {

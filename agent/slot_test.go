@@ -28,7 +28,7 @@ func TestSlotsOfANode(t *testing.T) {
 }
 
 // A node that is updated keeps its slot.
-func TestSlotsAreWhereTheyWere(t *testing.T) {
+func TestSlotsAreStable(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.November, 22, 19, 0, 0, 0, time.UTC)
 	assert.Equal(t, "2026-11-22T22:50:17.461943229Z", policy.NextSlot(now, 12*time.Hour, "machine").Format(time.RFC3339Nano))
@@ -55,12 +55,12 @@ func TestSlotsOfAFleetAreSpreadEvenly(t *testing.T) {
 	assert.Less(t, chi, 49.7, "chi square of 23 degrees at p = 0.001: %v", count)
 }
 
-func TestWithoutAnIntervalThereIsNoSlot(t *testing.T) {
+func TestNoIntervalMeansNoSlot(t *testing.T) {
 	t.Parallel()
 	assert.True(t, policy.NextSlot(time.Unix(0, 0), 0, "m").IsZero())
 }
 
-func TestStageDelayIsTheNodesOwn(t *testing.T) {
+func TestStageDelayDependsOnTheNode(t *testing.T) {
 	t.Parallel()
 	assert.Zero(t, policy.StageDelay(0, "m"))
 	assert.Zero(t, policy.StageDelay(-time.Hour, "m"))

@@ -42,7 +42,7 @@ func TestRegistryAwayAndBack(t *testing.T) {
 	assert.Zero(t, s.Sources[0].Failures)
 }
 
-func TestRegistryAwayFromTheFirstDaySaysWhyUntilItAnswers(t *testing.T) {
+func TestUnreachableRegistryIsReportedUntilItAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
@@ -91,7 +91,7 @@ func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
 	w.runs("velum.yaml", "velum", first.Digest)
 }
 
-func TestNewestThatIsNotThereOrNotForThisPlatformIsPassedOver(t *testing.T) {
+func TestMissingOrForeignPlatformReleaseIsSkipped(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")

@@ -16,7 +16,7 @@ import (
 )
 
 // CRI hears of an image by an event, which comes late on a busy node.
-func TestStagedImageMayBeListedALittleLater(t *testing.T) {
+func TestStagedImageMayBeListedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -42,7 +42,7 @@ func TestStagedImageThatCRINeverListsIsNotOffered(t *testing.T) {
 	})
 }
 
-func TestPulling(t *testing.T) {
+func TestPullingListsPullsUnderWay(t *testing.T) {
 	t.Parallel()
 	p := func(ref, phase string) status.Progress { return status.Progress{Reference: ref, Phase: phase} }
 	var pulls []status.Progress
@@ -62,7 +62,7 @@ func TestPulling(t *testing.T) {
 	}
 }
 
-func TestAPullThatFailsIsUnderWayNoMore(t *testing.T) {
+func TestFailedPullIsNoLongerListed(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -74,7 +74,7 @@ func TestAPullThatFailsIsUnderWayNoMore(t *testing.T) {
 }
 
 // What could not be pulled is tried again in the next cycle, not at once: the files that wait for it do not change that.
-func TestAFailedPullIsTriedOnceACycle(t *testing.T) {
+func TestFailedPullIsTriedOnceACycle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "2.1")

@@ -88,7 +88,7 @@ func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
-func TestRebuildIsStagedOfferedAppliedAndTheWayBackIsPinned(t *testing.T) {
+func TestRebuildIsAppliedAndTheRollbackTargetIsPinned(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -158,7 +158,7 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, "and after a restart: "+s.Reason)
 }
 
-func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
+func TestChangeBeyondPolicyIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(velum, "4.0.1", 1, "1.1")
@@ -180,7 +180,7 @@ func TestChangeBeyondPolicyIsRefusedAndSaysSo(t *testing.T) {
 	assert.Equal(t, "patch", image(s, "velum.yaml", "velum").Change)
 }
 
-func TestFirstConversionOfARunningPodIsAnOffer(t *testing.T) {
+func TestFirstConversionIsAnOffer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -239,7 +239,7 @@ func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
 	w.idle()
 }
 
-func TestBusyNodeIsLeftAlone(t *testing.T) {
+func TestBusyNodeIsNotChanged(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -297,7 +297,7 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 
 // A pod that could not start yet will take what its tag names when it can: that
 // is fetched before, though nobody has to approve it.
-func TestTagThatMovesBeforeThePodRunsIsStaged(t *testing.T) {
+func TestTagMovedBeforeThePodRunsIsStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Node.SetKubelet(false)

@@ -48,7 +48,7 @@ func (l *longLists) look() {
 }
 
 // A hundred thousand tags of each repository at once are hundreds of megabytes.
-func TestListsAreDroppedAfterUse(t *testing.T) {
+func TestTagListsAreDroppedAfterUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const repositories = 4
@@ -74,7 +74,7 @@ func TestListsAreDroppedAfterUse(t *testing.T) {
 
 // What is kept of a list after use answers its questions again, when a tag has moved
 // between two readings: also on a line above which there are many others.
-func TestWhatIsKeptOfAListStillHasTheTwinOfAShortTag(t *testing.T) {
+func TestTrimmedListKeepsTheIntermediateTag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.ConfirmAfter = 30 * time.Second

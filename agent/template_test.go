@@ -38,7 +38,7 @@ func TestBadRevisionWithANewContainerIsRolledBack(t *testing.T) {
 }
 
 // A failed release in auto mode, window reopened again and again.
-func TestAutoFailedOnceIsTriedOnce(t *testing.T) {
+func TestAutoTriesAFailedReleaseOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := auto(t)
 		w.Policy.Window = nil

@@ -90,7 +90,7 @@ func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
 }
 
 // Nothing followed is said as it is.
-func TestNothingFollowedIsSaid(t *testing.T) {
+func TestNothingFollowedIsReported(t *testing.T) {
 	t.Parallel()
 	s := newWorld(t).poll()
 	assert.Equal(t, status.StateCurrent, s.State)
@@ -98,7 +98,7 @@ func TestNothingFollowedIsSaid(t *testing.T) {
 }
 
 // A poll that the daemon's end has cut short was no check.
-func TestPollThatEndsWithTheDaemonIsNoCheck(t *testing.T) {
+func TestPollInterruptedByShutdownIsNoCheck(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")

@@ -67,7 +67,7 @@ func TestSlowInitContainersAreNotRescued(t *testing.T) {
 }
 
 // N4: another pod runs what is denied elsewhere, and well.
-func TestPodThatRunsADeniedReleaseWellIsUpdated(t *testing.T) {
+func TestPodThatRunsADeniedReleaseIsUpdated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -91,7 +91,7 @@ func TestPodThatRunsADeniedReleaseWellIsUpdated(t *testing.T) {
 }
 
 // N6: nothing to go back to any more.
-func TestWayBackThatIsNowhereIsNotTriedAgainAndAgain(t *testing.T) {
+func TestLostRollbackTargetIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
@@ -119,7 +119,7 @@ func (n neverReady) Unready(context.Context, apply.PodReadiness) (apply.Verdict,
 }
 
 // N7: nobody can ever be asked.
-func TestReadinessThatCannotBeAskedDoesNotBlockTheLoop(t *testing.T) {
+func TestReadinessErrorDoesNotBlockTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -162,7 +162,7 @@ func TestRescueOfAPodWithAnInitContainer(t *testing.T) {
 
 // N1b: the plain way: the pod did not go down in time, and kubelet takes the new
 // pod manifest 12 s after it was written.
-func TestSlowKubeletAfterAPodThatDidNotGoDownIsNotRescued(t *testing.T) {
+func TestShutdownTimeoutDelaysTheRescue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "1.2")

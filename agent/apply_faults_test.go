@@ -80,7 +80,7 @@ func TestEditDuringProofIsNotOverwritten(t *testing.T) {
 }
 
 // The tag moves between preflight and start.
-func TestTagMovesBetweenCheckAndStart(t *testing.T) {
+func TestTagMovesBetweenPreflightAndStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -166,7 +166,7 @@ func TestFailedPullBeforeTheStopDeniesNothing(t *testing.T) {
 }
 
 // The record's disk is full for a moment.
-func TestRecordNotKeptDuringApplyDeniesNothing(t *testing.T) {
+func TestUnsavedRecordDuringAnApplyDeniesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
@@ -197,7 +197,7 @@ func TestStopThatFailsDeniesNothing(t *testing.T) {
 }
 
 // Containerd is away during the whole proof.
-func TestNobodyCouldLook(t *testing.T) {
+func TestUnobservableApplyIsNotAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -214,7 +214,7 @@ func TestNobodyCouldLook(t *testing.T) {
 }
 
 // Killed in the middle of a rescue.
-func TestKilledInTheMiddleOfARescue(t *testing.T) {
+func TestKilledInARescue(t *testing.T) {
 	for _, rev := range []int{1, 2} {
 		t.Run("", func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestKilledInTheMiddleOfARescue(t *testing.T) {
 }
 
 // The rescue's own act fails, and the registry comes back.
-func TestRescueThatDoesNotWorkLeavesNoOffer(t *testing.T) {
+func TestFailedRescueLeavesNoOffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -269,7 +269,7 @@ func TestRescueThatDoesNotWorkLeavesNoOffer(t *testing.T) {
 }
 
 // What is to be rolled back to is lost for good; a newer release would help.
-func TestPendingForEverTakesANewerRelease(t *testing.T) {
+func TestEndlessPendingRollbackTakesANewerRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
@@ -302,7 +302,7 @@ func TestPendingRetry(t *testing.T) {
 	})
 }
 
-func TestPendingRespectsAnEdit(t *testing.T) {
+func TestPendingRollbackKeepsAnEdit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := rollbackPending(t)
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -315,7 +315,7 @@ func TestPendingRespectsAnEdit(t *testing.T) {
 }
 
 // Busy in the middle.
-func TestFailedWhileBusyIsFailed(t *testing.T) {
+func TestFailureOnABusyNodeIsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.bad(1, "9.9")

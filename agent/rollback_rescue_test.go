@@ -33,7 +33,7 @@ func (w *world) record() record.Record {
 func denied(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
 
 // What failed by itself is proved once, also when something newer is offered.
-func TestForeignPodThatFailedIsNotProvedAgainForANewerOffer(t *testing.T) {
+func TestFailedForeignPodIsNotProvedAgainForANewerOffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -52,7 +52,7 @@ func TestForeignPodThatFailedIsNotProvedAgainForANewerOffer(t *testing.T) {
 }
 
 // The whole pod starts anew, but only what is another release is denied.
-func TestOnlyWhatChangedIsDenied(t *testing.T) {
+func TestOnlyChangedImagesAreDenied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -85,7 +85,7 @@ func (e edited) SetAside(ctx context.Context, was node.PodFile) error {
 	return e.PodFiles.SetAside(ctx, was)
 }
 
-func TestRollbackGivesWayToAnEdit(t *testing.T) {
+func TestEditDropsTheOverride(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -103,7 +103,7 @@ func TestRollbackGivesWayToAnEdit(t *testing.T) {
 }
 
 // A roll back that does not come up is tried once, and told.
-func TestRollbackThatDoesNotComeUpEitherIsTriedOnce(t *testing.T) {
+func TestFailedRollbackIsTriedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
@@ -189,7 +189,7 @@ func TestInterruptedProofOfAnAdoptedReleaseDeniesNothing(t *testing.T) {
 }
 
 // What was lost is staged again and then named.
-func TestWayBackThatWasLostIsStagedAgain(t *testing.T) {
+func TestLostRollbackTargetIsStagedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(1, "9.9")
@@ -277,7 +277,7 @@ func TestRollbackByHandTwice(t *testing.T) {
 }
 
 // The registry is asked whether it is there: not at once, and not all the time.
-func TestRescueAsksAfterASecond(t *testing.T) {
+func TestRescueAsksTheRegistryAfterASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -380,7 +380,7 @@ func TestPendingRollbackOffersNothing(t *testing.T) {
 
 // A pod that has never run for long has nothing that it could return to, also where
 // it happens to run at the moment of the apply.
-func TestPodThatFlapsWasBrokenBefore(t *testing.T) {
+func TestFlappingPodWasBrokenBefore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")

@@ -29,7 +29,7 @@ func (w *world) boots() []plan.BootStep {
 	return steps
 }
 
-func TestABootRemovesNothingThatIsHeld(t *testing.T) {
+func TestBootRemovesNoHeldPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold   func(w *world)
 		reason string
@@ -63,7 +63,7 @@ func TestABootRemovesNothingThatIsHeld(t *testing.T) {
 
 // What could not be written has ended no override, also not by the next file's
 // record.
-func TestABootThatCannotWriteEndsNoOverride(t *testing.T) {
+func TestBootThatCannotWriteKeepsTheOverride(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := rolledBackOnce(t)
 		was := w.record().Overrides
@@ -83,7 +83,7 @@ func TestABootThatCannotWriteEndsNoOverride(t *testing.T) {
 }
 
 // A template that names what did not come up here does not start it again.
-func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
+func TestBootDoesNotStartADeniedRelease(t *testing.T) {
 	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
 		t.Run(policy, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestABootDoesNotStartWhatIsDenied(t *testing.T) {
 
 // What staging has found to be signed is known to be, also where another question
 // has led to it.
-func TestABootWithASignedTemplate(t *testing.T) {
+func TestBootWithASignedTemplate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, v := signing(t, policy.SignaturesRequire)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
@@ -120,7 +120,7 @@ func TestABootWithASignedTemplate(t *testing.T) {
 }
 
 // Somebody who edits a pod that was rolled back has another idea.
-func TestABootKeepsTheEditOfAPodThatWasRolledBack(t *testing.T) {
+func TestBootKeepsTheEditOfARolledBackPod(t *testing.T) {
 	for name, edit := range map[string]func(string) string{
 		"beside the image": func(text string) string { return text + "  hostNetwork: true\n" },
 		"the image":        func(text string) string { return string(rendered("velum", "velum="+velum+":4.0.0-rev7")) },
@@ -142,7 +142,7 @@ func TestABootKeepsTheEditOfAPodThatWasRolledBack(t *testing.T) {
 
 // What only the configuration has changed waits for approval, as without a boot: it may
 // be a mistake, and nobody has seen that it is there.
-func TestABootBringsNoOtherConfiguration(t *testing.T) {
+func TestBootChangesNoOtherConfiguration(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)
 		reason string
@@ -168,7 +168,7 @@ func TestABootBringsNoOtherConfiguration(t *testing.T) {
 }
 
 // The new system's images are in another namespace of the registry.
-func TestABootIntoAnotherRepository(t *testing.T) {
+func TestBootIntoAnotherRepository(t *testing.T) {
 	const next = "registry.suse.com/caasp/v4.5/velum"
 	for tag, c := range map[string]struct {
 		do     plan.Verb
@@ -190,7 +190,7 @@ func TestABootIntoAnotherRepository(t *testing.T) {
 
 // A container that the template adds keeps the others from starting where its image
 // is not there.
-func TestABootAddsNoContainerThatIsNotOnTheNode(t *testing.T) {
+func TestBootAddsNoContainerWhoseImageIsMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.PullPolicy = "IfNotPresent"
@@ -204,7 +204,7 @@ func TestABootAddsNoContainerThatIsNotOnTheNode(t *testing.T) {
 
 // The system is rolled back, and updated again: what is on disk was written by the agent
 // all the same.
-func TestABootAfterARollbackOfTheSystem(t *testing.T) {
+func TestBootAfterARollbackOfTheSystem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -244,7 +244,7 @@ func (k killedAt) Write(ctx context.Context, was node.PodFile, data []byte) erro
 
 // A boot that is cut short after the write is gone on with: what it wrote is not
 // taken for somebody's edit, nor for an older system's.
-func TestABootThatIsKilled(t *testing.T) {
+func TestKilledBootContinues(t *testing.T) {
 	for name, rolledBack := range map[string]bool{"": false, "with an override": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestABootThatIsKilled(t *testing.T) {
 }
 
 // Killed before the write, it is gone on with by the next boot.
-func TestABootThatIsKilledBeforeItsWrite(t *testing.T) {
+func TestKilledBootBeforeItsWriteContinues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := rolledBackOnce(t)
 		was := w.Node.PodManifest("velum.yaml")
@@ -302,7 +302,7 @@ func TestABootThatIsKilledBeforeItsWrite(t *testing.T) {
 }
 
 // The images on disk are held, whatever the template has in their place.
-func TestABootTakesNoHeldImageAway(t *testing.T) {
+func TestBootDropsNoHeldImage(t *testing.T) {
 	for name, template := range map[string][]byte{
 		"from another repository": podYAML("velum", "velum=registry.suse.com/caasp/v4.5/velum:4.0.1-rev1"),
 		"another container":       podYAML("velum", "db="+mariadb+":10.0-rev1"),
@@ -320,7 +320,7 @@ func TestABootTakesNoHeldImageAway(t *testing.T) {
 }
 
 // A template that moves on in one place leaves the digest of the other.
-func TestABootThatEndsAPartOfAnOverride(t *testing.T) {
+func TestBootEndsAPartOfAnOverride(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -354,7 +354,7 @@ func TestABootThatEndsAPartOfAnOverride(t *testing.T) {
 }
 
 // A yes that could not be carried out before the boot is to what the pod is no more.
-func TestABootEndsAYesToSomethingElse(t *testing.T) {
+func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
 	for name, c := range map[string]struct {
 		tag string
 	}{"the same": {"4.0.0-rev2"}, "another": {"4.0.1-rev1"}} {
@@ -389,7 +389,7 @@ func TestABootEndsAYesToSomethingElse(t *testing.T) {
 
 // What has a template and is not ours to change stays without a word, and so does what
 // is right while another operation owns the node.
-func TestABootHasNothingToSay(t *testing.T) {
+func TestBootWithoutChangesReportsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.1"))
@@ -401,7 +401,7 @@ func TestABootHasNothingToSay(t *testing.T) {
 }
 
 // Under IfNotPresent kubelet starts what the node has by the template's tag, under Always what the registry has.
-func TestABootStartsWhatIsDeniedByNoOtherName(t *testing.T) {
+func TestBootDoesNotStartADeniedDigestUnderAnotherName(t *testing.T) {
 	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
 		t.Run(policy, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestABootStartsWhatIsDeniedByNoOtherName(t *testing.T) {
 }
 
 // A template may name a digest itself: nothing of it follows a tag.
-func TestABootWithATemplateThatNamesADigest(t *testing.T) {
+func TestBootWithATemplateThatNamesADigest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+"@"+first.Digest.String()))
@@ -441,7 +441,7 @@ func TestABootWithATemplateThatNamesADigest(t *testing.T) {
 }
 
 // The same with a pod manifest that still follows a short tag: its intermediate one names what is denied.
-func TestABootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
+func TestBootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -460,7 +460,7 @@ func TestABootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 }
 
 // Two questions have the same tag in their answers: what was said last counts.
-func TestABootGoesByTheLastAnswer(t *testing.T) {
+func TestBootUsesTheLastAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.Registry.Release(velum, "4.0.1", 1, "1.1")
@@ -477,7 +477,7 @@ func TestABootGoesByTheLastAnswer(t *testing.T) {
 }
 
 // What is right as it is becomes ours only where it is to the byte what the agent would write, and has written something.
-func TestABootTakesNothingForItsOwn(t *testing.T) {
+func TestBootAdoptsNoForeignFile(t *testing.T) {
 	for name, c := range map[string]struct{ wrote, comment string }{
 		"never written by the agent": {"", ""},
 		"with a person's comment":    {"something older", "# a comment\n"},

@@ -13,7 +13,7 @@ import (
 )
 
 // Killed after the write and before kubelet's start, nothing runs at the next start: that is the apply's doing.
-func TestKilledBeforeTheStartIsStillRolledBack(t *testing.T) {
+func TestKillBeforeTheStartStillRollsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(2, "2.1")

@@ -55,7 +55,7 @@ func TestProofTakesTheSettleTime(t *testing.T) {
 }
 
 // A look that fails is no fall, but nobody knows what it missed.
-func TestProofBeginsAnewAfterALookThatFailed(t *testing.T) {
+func TestFailedObservationRestartsTheSettleTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     []time.Duration // when a look fails
 		result status.Result
@@ -94,7 +94,7 @@ func every(d time.Duration, times int) []time.Duration {
 	return out
 }
 
-func TestProvingIsTold(t *testing.T) {
+func TestProvingIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Policy.Settle = time.Second
@@ -109,7 +109,7 @@ func TestProvingIsTold(t *testing.T) {
 }
 
 // What ends again and again is given up before the deadline; what needs a few attempts is not.
-func TestACrashLoopIsGivenUpEarly(t *testing.T) {
+func TestCrashLoopFailsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		heals  time.Duration // from then on it stays up
 		result status.Result
@@ -141,7 +141,7 @@ func TestACrashLoopIsGivenUpEarly(t *testing.T) {
 }
 
 // It is said of the container that it is about, whatever else is missing.
-func TestACrashLoopIsNamed(t *testing.T) {
+func TestCrashLoopNamesItsContainer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.ApplyTimeout = 5 * time.Minute
@@ -168,7 +168,7 @@ func TestACrashLoopIsNamed(t *testing.T) {
 }
 
 // An init container that is tried again counts likewise, and one that ends well does not.
-func TestACrashLoopOfAnInitContainer(t *testing.T) {
+func TestCrashLoopOfAnInitContainer(t *testing.T) {
 	for name, c := range map[string]struct {
 		heals  time.Duration
 		result status.Result

@@ -17,7 +17,7 @@ import (
 
 // What a person has rolled back in the meantime stays so: an apply that goes on takes
 // back no denial that is younger than itself.
-func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing.T) {
+func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -44,7 +44,7 @@ func TestAnApplyThatGoesOnTriesNothingAgainThatWasRolledBackMeanwhile(t *testing
 }
 
 // What has begun goes on where its caller hangs up while another request is done.
-func TestWhatWasInterruptedGoesOnWithoutItsCaller(t *testing.T) {
+func TestInterruptedCycleContinuesWithoutItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -71,7 +71,7 @@ func TestWhatWasInterruptedGoesOnWithoutItsCaller(t *testing.T) {
 
 // What was interrupted last goes on first: an apply that a rollback has interrupted does
 // not wait for the check that it has interrupted itself.
-func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
+func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
@@ -106,7 +106,7 @@ func TestWhatWasInterruptedLastGoesOnFirst(t *testing.T) {
 }
 
 // A request that restarts pods is done as one, whoever else waits.
-func TestARollbackOfManyIsNotInterrupted(t *testing.T) {
+func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()

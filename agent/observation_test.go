@@ -35,7 +35,7 @@ func pulling(t *testing.T, before func(l *looped)) *looped {
 }
 
 // What a glimpse sees comes to what the cycle before has found, and is said once.
-func TestGlimpseIsAddedToWhatWasFound(t *testing.T) {
+func TestObservationBesideACycleIsAddedToItsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pulling(t, func(l *looped) {
 			l.Node.SetKubelet(false)
@@ -54,7 +54,7 @@ func TestGlimpseIsAddedToWhatWasFound(t *testing.T) {
 }
 
 // A container that was not started yet may be about to be.
-func TestContainerThatIsNotThereForAMomentIsNotFailed(t *testing.T) {
+func TestMomentarilyMissingContainerIsNotFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pulling(t, func(*looped) {})
 		before := l.Status()
@@ -68,7 +68,7 @@ func TestContainerThatIsNotThereForAMomentIsNotFailed(t *testing.T) {
 
 // A container that was started in a long cycle, and that the cycle so does not know, is seen
 // to end.
-func TestContainerThatIsStartedAnewInALongCycleIsSeenToEnd(t *testing.T) {
+func TestNewContainerThatEndsInALongCycleIsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pulling(t, func(*looped) {})
 		l.Node.Restart("velum.yaml", "velum")
@@ -83,7 +83,7 @@ func TestContainerThatIsStartedAnewInALongCycleIsSeenToEnd(t *testing.T) {
 }
 
 // Who is not started is waited for as long as that is believed, and no longer.
-func TestContainerThatIsNotStartedIsFailedWhenItsTimeIsOver(t *testing.T) {
+func TestContainerThatIsNotStartedIsFailedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()

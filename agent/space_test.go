@@ -43,7 +43,7 @@ func (w *world) stagings() *int {
 	return n
 }
 
-func TestNoRoomIsAHoldWithTheFigures(t *testing.T) {
+func TestNoSpaceIsAHoldWithFigures(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Policy.Reserve = policy.Reserve{Bytes: gib, Percent: 10, HighMark: 85}
@@ -119,7 +119,7 @@ func TestReserveIsTheLargestOfThree(t *testing.T) {
 	}
 }
 
-func TestPullsSideBySideShareTheRoom(t *testing.T) {
+func TestConcurrentPullsShareTheSpace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -144,7 +144,7 @@ func TestPullsSideBySideShareTheRoom(t *testing.T) {
 	})
 }
 
-func TestPullsRunSideBySide(t *testing.T) {
+func TestPullsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	for together, most := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestPullsRunSideBySide(t *testing.T) {
 	}
 }
 
-func TestAPullThatFillsTheDiskIsHeldUntilThereIsMore(t *testing.T) {
+func TestPullThatFillsTheDiskIsHeldUntilThereIsSpace(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
@@ -201,7 +201,7 @@ func TestAPullThatFillsTheDiskIsHeldUntilThereIsMore(t *testing.T) {
 }
 
 // What others took is no measure of the pull.
-func TestAPullThatOthersLeftNoRoomIsTriedWhenTheyGo(t *testing.T) {
+func TestPullWithoutSpaceBesideOthersRunsAfterThem(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
@@ -221,7 +221,7 @@ func TestAPullThatOthersLeftNoRoomIsTriedWhenTheyGo(t *testing.T) {
 
 // What a pull needs may have become less: others brought what they share. That a
 // disk was filled is not forgotten.
-func TestWithAPollRoomIsAskedForAnew(t *testing.T) {
+func TestPollChecksSpaceAgain(t *testing.T) {
 	t.Parallel()
 	for _, filled := range []bool{false, true} {
 		w, _ := running(t)
@@ -249,7 +249,7 @@ func TestWithAPollRoomIsAskedForAnew(t *testing.T) {
 	}
 }
 
-func TestRoomThatCannotBeAskedForEndsNoCycle(t *testing.T) {
+func TestUnknownSpaceDoesNotEndTheCycle(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
@@ -261,7 +261,7 @@ func TestRoomThatCannotBeAskedForEndsNoCycle(t *testing.T) {
 }
 
 // Without figures there is nothing to wait for.
-func TestAFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
+func TestFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
@@ -274,7 +274,7 @@ func TestAFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	assert.Equal(t, status.StateFailed, w.look().State)
 }
 
-func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
+func TestImagePulledByKubeletNeedsNoSpace(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	next := w.big(velum, "4.0.0", 2, "1.1")
@@ -287,7 +287,7 @@ func TestWhatKubeletPulledMeanwhileNeedsNoRoom(t *testing.T) {
 }
 
 // A filesystem that CRI does not tell of stops no update.
-func TestRoomThatIsNotKnown(t *testing.T) {
+func TestUnknownFreeSpace(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Policy.Reserve = policy.Reserve{Bytes: gib}

@@ -9,7 +9,7 @@ import (
 )
 
 // What looks like a pod that was broken before its update and was not: it is rolled back all the same.
-func TestPodThatWasNotBrokenBeforeIsRolledBack(t *testing.T) {
+func TestPodNotBrokenBeforeIsRolledBack(t *testing.T) {
 	for name, before := range map[string]func(w *world){
 		"it was restarted just now": func(w *world) { w.Node.Restart("velum.yaml", "velum") },
 		"kubelet has forgotten its init container": func(w *world) {
@@ -41,7 +41,7 @@ func TestPodThatWasNotBrokenBeforeIsRolledBack(t *testing.T) {
 }
 
 // The record was lost, and mode auto applies in the very cycle that looks first: nothing is known to have run well.
-func TestNothingIsKnownThatAPodCouldReturnTo(t *testing.T) {
+func TestPodWithoutARollbackTargetStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		bad := w.Registry.Release(velum, "4.0.0", 2, "2.1")

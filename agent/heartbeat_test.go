@@ -42,7 +42,7 @@ func (s slowKeys) Verify(ctx context.Context, r release.Release) (string, error)
 
 // Others may take as long as their bounds allow, and the loop lives all the while:
 // systemd ends a daemon that is silent for three minutes, and looks each 90 s.
-func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
+func TestHeartbeatsContinueDuringRemoteCalls(t *testing.T) {
 	t.Parallel()
 	for slow, arrange := range map[string]func(w *world){
 		"nine tags, each half a minute": func(w *world) {
@@ -95,7 +95,7 @@ func TestWatchdogIsServedWhileOthersAreWaitedFor(t *testing.T) {
 }
 
 // A runtime that says "canceled" ends no daemon: its word is a failure like others.
-func TestWhatIsCanceledElsewhereIsTold(t *testing.T) {
+func TestForeignCancellationIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -124,7 +124,7 @@ func (s *slowRuntime) Containers(ctx context.Context) ([]node.Container, []diges
 
 // What an apply told last is not told again in an observation, however long that takes:
 // nothing is applied then.
-func TestSlowObservationAfterAnApplyIsNoApply(t *testing.T) {
+func TestSlowObservationAfterAnApplyIsNotApplying(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
 		defer l.end()

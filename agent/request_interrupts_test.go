@@ -173,7 +173,7 @@ func (n *neighbours) asks(t *testing.T) (answer chan status.Status) {
 
 // A request is done while another pod's image is being pulled from a host that never
 // gives it, and while a registry does not answer. What it interrupts goes on.
-func TestAPersonGoesFirst(t *testing.T) {
+func TestRequestsInterruptAPoll(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"rollback", "hold", "unhold", "reload", "apply"} {
 		for _, work := range []string{"staging", "poll"} {
@@ -231,7 +231,7 @@ func TestAPersonGoesFirst(t *testing.T) {
 }
 
 // A proof of what kubelet took by itself only looks: a request goes before it, and it begins anew.
-func TestAPersonGoesBeforeAProof(t *testing.T) {
+func TestRequestsInterruptAProof(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -257,7 +257,7 @@ func TestAPersonGoesBeforeAProof(t *testing.T) {
 }
 
 // The act begins within two seconds also where the request takes longer.
-func TestARollbackBeginsUnderAnEndlessPull(t *testing.T) {
+func TestRollbackRequestInterruptsAnEndlessPull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
@@ -277,7 +277,7 @@ func TestARollbackBeginsUnderAnEndlessPull(t *testing.T) {
 
 // Requests that follow one another without a pause let a pull go on, a second between
 // two of them at least, and a poll ask those who answer.
-func TestRequestsDoNotStarveWhatTheyInterrupt(t *testing.T) {
+func TestRequestsDoNotStarveThePoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -321,7 +321,7 @@ func TestRequestsDoNotStarveWhatTheyInterrupt(t *testing.T) {
 
 // An apply waits for what it needs itself, and for no other pod's pull; a rollback goes
 // before that too.
-func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
+func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -354,7 +354,7 @@ func TestAnApplyWaitsForItsOwnImagesAlone(t *testing.T) {
 }
 
 // Who waits for what was interrupted is told when the daemon ends.
-func TestWhatWasInterruptedEndsWithTheLoop(t *testing.T) {
+func TestInterruptedCycleEndsWithTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
@@ -374,7 +374,7 @@ func TestWhatWasInterruptedEndsWithTheLoop(t *testing.T) {
 
 // Nobody waits for the apply of a pod that mode auto has chosen: a reload answers, and so
 // does what somebody asks after it.
-func TestAPersonWaitsForNoApplyThatNobodyAskedFor(t *testing.T) {
+func TestRequestDoesNotWaitForAnAutoApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		defer n.end()
@@ -398,7 +398,7 @@ func TestAPersonWaitsForNoApplyThatNobodyAskedFor(t *testing.T) {
 }
 
 // Who does not want to wait any more interrupts nothing.
-func TestARequestThatIsTakenBackInterruptsNothing(t *testing.T) {
+func TestCanceledRequestInterruptsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")

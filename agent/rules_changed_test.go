@@ -34,7 +34,7 @@ func limit(t *testing.T, text string) tags.Tag {
 }
 
 // The rules of now decide, in mode auto too, and nobody has to be asked for it.
-func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
+func TestNewRuleAppliesAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rule policy.Rule
@@ -72,7 +72,7 @@ func TestARuleCountsFromTheMomentItIsThere(t *testing.T) {
 }
 
 // A rebuild behind the followed tag is an update like any other.
-func TestARebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
+func TestRebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
@@ -89,7 +89,7 @@ func TestARebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
 
 // The pod manifest still has the short tag: what its twin has risen by is asked of
 // the rules, too.
-func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
+func TestMovedShortTagIsComparedByItsRevision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.PublishBuild(velum, built("one", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
@@ -109,7 +109,7 @@ func TestAShortTagThatMovedOnIsJudgedByItsRevision(t *testing.T) {
 
 // A rule that was loosened may allow what nobody has asked for: that is not made
 // up, but asked for soon, and each node at its own moment.
-func TestWhatARuleAllowsAnewIsAskedForSoon(t *testing.T) {
+func TestNewlyAllowedReleaseIsAskedForSoon(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	rev := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
@@ -166,7 +166,7 @@ func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
 }
 
 // What was read once and passed over is not offered when the rules change.
-func TestWhatWasReadOnceIsReadAgainBeforeItIsOffered(t *testing.T) {
+func TestDigestReadOnceIsConfirmedBeforeItIsOffered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := follows(t, policy.Rule{Updates: tags.Revision})
 		w.Policy.ConfirmAfter = time.Second
@@ -222,7 +222,7 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 }
 
 // What its neighbour is refused is not offered of the other images either.
-func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
+func TestRefusedConversionWithholdsItsPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -237,7 +237,7 @@ func TestConversionThatIsRefusedOffersNothingOfItsPod(t *testing.T) {
 }
 
 // A container that follows nothing is none that a rule could refuse.
-func TestConversionIsNotRefusedForWhatFollowsNothing(t *testing.T) {
+func TestPinnedImageDoesNotRefuseAConversion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Policy.Rule = func(string) policy.Rule {
@@ -251,7 +251,7 @@ func TestConversionIsNotRefusedForWhatFollowsNothing(t *testing.T) {
 }
 
 // The tag named another build for one poll, and names the denied one again.
-func TestWhatDidNotComeUpStaysDeniedWhileAnotherIsNamed(t *testing.T) {
+func TestFailedReleaseStaysDeniedWhileAnotherIsPinned(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")
@@ -272,7 +272,7 @@ func TestWhatDidNotComeUpStaysDeniedWhileAnotherIsNamed(t *testing.T) {
 }
 
 // The next best is found where the best did not come up.
-func TestWhatDidNotComeUpHidesNothingBelowIt(t *testing.T) {
+func TestDeniedReleaseDoesNotHideLowerOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
@@ -308,7 +308,7 @@ func TestDenialsAreBounded(t *testing.T) {
 
 // A list of which only the highest tags are kept is asked for anew when the rules allow
 // what may stand below them.
-func TestWhatARuleAllowsAnewIsListedAnew(t *testing.T) {
+func TestNewlyAllowedReleaseIsListedAgain(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Rebuild})
 	for n := range 20 {
@@ -325,7 +325,7 @@ func TestWhatARuleAllowsAnewIsListedAnew(t *testing.T) {
 }
 
 // Rules that have changed under a wrong clock are asked for soon.
-func TestWhatARuleAllowsAnewIsAskedForSoonAlsoWithAWrongClock(t *testing.T) {
+func TestNewlyAllowedReleaseIsAskedForSoonWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Rebuild})
 	w.Clock.Add(1000 * time.Hour)

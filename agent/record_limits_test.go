@@ -18,7 +18,7 @@ import (
 
 // An adapter that lets a time through which JSON cannot write costs the entry that has it: what other pods need is
 // kept, shown, applied, held and rolled back.
-func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
+func TestInvalidEntryIsDroppedAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -58,7 +58,7 @@ func TestAnEntryThatCannotBeKeptIsDroppedAlone(t *testing.T) {
 }
 
 // What is too large is left out until the rest fits: first what is learnt again.
-func TestARecordThatIsTooLargeLosesTheLargest(t *testing.T) {
+func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1000)
 	r := record.Record{

@@ -54,7 +54,7 @@ func TestSignatureIsVerifiedOnceAndBeforeThePull(t *testing.T) {
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
-func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
+func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	w.agent.Jitter = func() float64 { return 0.5 }
@@ -89,7 +89,7 @@ func TestUnsignedWaitsAndIsLookedForAgain(t *testing.T) {
 }
 
 // A mirror may have served a wrong signature once.
-func TestWronglySignedIsLookedAtAgain(t *testing.T) {
+func TestForgedReleaseIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(w *world) status.Status{
 		"after a back-off": func(w *world) status.Status { w.Clock.Add(10 * time.Minute); return w.look() },
@@ -126,7 +126,7 @@ func TestWronglySignedIsLookedAtAgain(t *testing.T) {
 }
 
 // While the newest is looked at again, the next best stays what it was.
-func TestLookingAgainTakesNoOfferBack(t *testing.T) {
+func TestSecondVerificationKeepsTheOffer(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
@@ -146,7 +146,7 @@ func TestLookingAgainTakesNoOfferBack(t *testing.T) {
 	w.idle()
 }
 
-func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
+func TestUnreachableSignatureIsNotUnsigned(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -160,7 +160,7 @@ func TestSourceOfSignaturesThatIsAwayIsNoAnswer(t *testing.T) {
 	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 }
 
-func TestUnsignedIsOnlyNotedWhereThatIsEnough(t *testing.T) {
+func TestPolicyWarnOnlyNotesUnsignedReleases(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesWarn)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -205,7 +205,7 @@ func TestNewPodWaitsForItsSignature(t *testing.T) {
 }
 
 // What runs may be unsigned: it does not keep the pod's other images back.
-func TestUnsignedNeighbourThatRunsDoesNotKeepAnOfferBack(t *testing.T) {
+func TestUnsignedRunningImageDoesNotHoldItsPod(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesOff)
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -225,7 +225,7 @@ func TestUnsignedNeighbourThatRunsDoesNotKeepAnOfferBack(t *testing.T) {
 
 // A key that is taken away vouches for nothing any more: what it signed and is
 // only staged is looked at once more. What runs is not touched.
-func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
+func TestSignatureOfARemovedKeyIsVoid(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -258,7 +258,7 @@ func TestAKeyThatIsGoneVouchesForNothing(t *testing.T) {
 // What runs is not staged any more, and nothing waits for it: an unsigned build that
 // kubelet has taken for one container, and that another one is refused, keeps no rendered
 // file from being stored.
-func TestRenderedFileWaitsForNothingThatRuns(t *testing.T) {
+func TestRenderedFileDoesNotWaitForRunningImages(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	sign := func(r release.Release) { v.Sign(r.Digest, "sha256:ours") }
@@ -278,7 +278,7 @@ func TestRenderedFileWaitsForNothingThatRuns(t *testing.T) {
 
 // What kubelet has taken by itself runs, signed or not: the offer of its neighbour brings
 // no look for its signature.
-func TestWhatRunsIsNotAskedForItsSignature(t *testing.T) {
+func TestRunningImageIsNotVerified(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -298,7 +298,7 @@ func TestWhatRunsIsNotAskedForItsSignature(t *testing.T) {
 }
 
 // The log says "verified" of what is, and not of what is let through all the same.
-func TestWhatIsNotVerifiedIsNotSaidToBe(t *testing.T) {
+func TestUnverifiedReleaseIsNotReportedAsSigned(t *testing.T) {
 	t.Parallel()
 	for _, pol := range []policy.Signatures{policy.SignaturesWarn, policy.SignaturesOff} {
 		w, v := signing(t, policy.SignaturesWarn)

@@ -63,7 +63,7 @@ func TestRollbackOfOneImageLeavesTheOther(t *testing.T) {
 }
 
 // Init container removed by kubelet.
-func TestRollbackWithARemovedInitContainerIsNothing(t *testing.T) {
+func TestRollbackWithARemovedInitContainerChangesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -79,7 +79,7 @@ func TestRollbackWithARemovedInitContainerIsNothing(t *testing.T) {
 }
 
 // An approval that could not be kept.
-func TestApplyThatCannotBeKeptDoesNotStartLater(t *testing.T) {
+func TestUnsavedApprovalDoesNotApplyLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -94,7 +94,7 @@ func TestApplyThatCannotBeKeptDoesNotStartLater(t *testing.T) {
 }
 
 // A managed pod that is listed no more.
-func TestManagedPodThatIsListedNoMoreIsNotRemoved(t *testing.T) {
+func TestPodNoLongerManagedIsNotRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t) // so that there are templates
 		w.Policy.Auto = true
@@ -122,7 +122,7 @@ func (readyAll) Unready(context.Context, apply.PodReadiness) (apply.Verdict, err
 }
 
 // The template has a container with a probe that the pod that runs has not.
-func TestProofLooksAtTheProbesOfThePodThatRuns(t *testing.T) {
+func TestProofUsesTheProbesOfTheRunningPod(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -155,7 +155,7 @@ func (o onceUnwritten) PutBack(ctx context.Context) ([]string, error) {
 }
 
 // Putting back fails once.
-func TestPutBackFailsOnce(t *testing.T) {
+func TestFailedPutBackIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.bad(2, "9.9")
@@ -197,7 +197,7 @@ func TestImageWithoutTagIsRolledBack(t *testing.T) {
 }
 
 // Updates none.
-func TestUpdatesNoneKeepsTheWayBack(t *testing.T) {
+func TestUpdatesNoneKeepsTheRollbackTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Same} }
@@ -214,7 +214,7 @@ func TestUpdatesNoneKeepsTheWayBack(t *testing.T) {
 }
 
 // A tag that goes back and forth.
-func TestDenialOutlivesATagThatGoesBackAndForth(t *testing.T) {
+func TestDenialOutlivesATagThatIsMovedBackAndForth(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")
@@ -244,7 +244,7 @@ func (a *afterSave) Save(ctx context.Context, r record.Record) error {
 }
 
 // Falls right after the proof, on another digest.
-func TestWhatStartsRightAfterTheProofIsNotProved(t *testing.T) {
+func TestContainerStartedAfterTheProofIsNotProved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -265,7 +265,7 @@ func TestWhatStartsRightAfterTheProofIsNotProved(t *testing.T) {
 }
 
 // Another container's adoption is not proved by the first one's apply.
-func TestApplyOfOneContainerProvesNotTheOther(t *testing.T) {
+func TestApplyOfOneContainerDoesNotProveTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, db := twoContainers(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -306,7 +306,7 @@ func TestSlowKubeletWithIfNotPresentIsNotRescued(t *testing.T) {
 }
 
 // Requests while a pod does not start.
-func TestRescueAsksSeldom(t *testing.T) {
+func TestRescueAsksWithGrowingPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.Policy.ApplyTimeout = 5 * time.Minute

@@ -31,7 +31,7 @@ func (i *inhibitor) Inhibit(_ context.Context, why string) (func(), error) {
 	return func() { i.held = false }, nil
 }
 
-func TestShutdownIsDelayedWhileAPodIsBetweenTwoStates(t *testing.T) {
+func TestShutdownIsDelayedDuringARestart(t *testing.T) {
 	for kind, rev := range map[string]int{"rebuild": 1, "revision": 2} {
 		t.Run(kind, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestShutdownIsDelayedWhileAPodIsBetweenTwoStates(t *testing.T) {
 	}
 }
 
-func TestWithoutAnAnswerOfLogindTheWorkGoesOn(t *testing.T) {
+func TestApplyContinuesWhenLogindDoesNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
@@ -87,7 +87,7 @@ func (s sandboxes) Clear(ctx context.Context, id string) error {
 }
 
 // A pod manifest comes back when its pod is down and forgotten, and not before.
-func TestPodManifestStaysAsideUntilThePodIsForgotten(t *testing.T) {
+func TestPodManifestStaysAsideUntilKubeletForgetsThePod(t *testing.T) {
 	for name, c := range map[string]struct {
 		grace string
 		until time.Duration // the sandbox is up so long
@@ -131,7 +131,7 @@ func (e ended) PutBack(ctx context.Context) ([]string, error) {
 	return e.PodFiles.PutBack(ctx)
 }
 
-func TestPodManifestIsPutBackAlsoWhereTheAgentIsToStop(t *testing.T) {
+func TestPodManifestIsPutBackWhenTheAgentStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Policy.Forgets = apply.KubeletForgets

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-func TestBrokenBeforeAndThenANewerRelease(t *testing.T) {
+func TestBrokenPodTakesANewerRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Node.Crash(first.Digest, true)
@@ -33,7 +33,7 @@ func TestBrokenBeforeAndThenANewerRelease(t *testing.T) {
 	})
 }
 
-func TestLoopGoesOnWhereATagHasMoved(t *testing.T) {
+func TestLoopContinuesAfterATagHasMoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		opens := time.Now().Add(time.Hour)
@@ -92,7 +92,7 @@ func probed() []byte {
 	return []byte(string(podYAML("velum", "velum="+velum+":__TAG__")) + "    readinessProbe: {tcpSocket: {port: 80}}\n")
 }
 
-func TestNobodyKnowsReadiness(t *testing.T) {
+func TestUncheckedReadinessCountsAsReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -150,7 +150,7 @@ func TestFailedPodRecoveredUnderAWrongClock(t *testing.T) {
 }
 
 // A roll back cut short after its write, and kubelet has removed the ended init container.
-func TestRollbackGoesOnWithoutTheInitContainer(t *testing.T) {
+func TestRollbackContinuesWithoutTheInitContainer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Policy.Settle = time.Second
@@ -183,7 +183,7 @@ func TestRollbackGoesOnWithoutTheInitContainer(t *testing.T) {
 }
 
 // A minor: denied, and updates allow a higher revision; the follow tag is the one that runs.
-func TestRevisionDeniedRebuildOfTheOldOne(t *testing.T) {
+func TestRebuildBelowADeniedRevisionIsOffered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		w.bad(2, "9.9")
@@ -200,7 +200,7 @@ func TestRevisionDeniedRebuildOfTheOldOne(t *testing.T) {
 }
 
 // Systemd's watchdog must hear of the loop at least each 45 s (a quarter of WatchdogSec).
-func TestWatchdogIsServedWhileAPodGoesDown(t *testing.T) {
+func TestHeartbeatsContinueWhileAPodGoesDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -254,7 +254,7 @@ func (w *world) startsOnceMore(r release.Release, nth int, d time.Duration) {
 
 // The old pod starts once more under the new pod manifest: no tag has moved on, and the new one is proved when it is
 // there.
-func TestOldPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
+func TestProofWaitsWhileTheOldPodStartsOnceMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
@@ -272,7 +272,7 @@ func TestOldPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
 }
 
 // The same with what does not come up, under the way back: a digest does not move on.
-func TestBadPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
+func TestProofWaitsWhileTheBadPodStartsOnceMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(2, "2.1")
@@ -285,7 +285,7 @@ func TestBadPodThatStartsOnceMoreIsWaitedFor(t *testing.T) {
 }
 
 // The tag itself went back to what ran before, at the last moment: what was approved has not failed.
-func TestTagThatGoesBackUnderAnApplyDeniesNothing(t *testing.T) {
+func TestTagMovedDuringAnApplyDeniesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		w.Registry.Release(velum, "4.0.0", 2, "2.1")

@@ -15,7 +15,7 @@ import (
 )
 
 // Something newer is staged for a pod manifest that nobody has listed: status, plan and apply say one thing of it.
-func TestUnmanagedPodHasOneAnswer(t *testing.T) {
+func TestUnmanagedPodIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }

@@ -96,7 +96,7 @@ func (l *slowPull) observe() {
 	require.Equal(l.t, 2, l.tried())
 }
 
-func TestStatusSaysWhenAStagingThatWasTooSlowIsTriedAgain(t *testing.T) {
+func TestStatusShowsTheRetryOfASlowStaging(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -112,7 +112,7 @@ func TestStatusSaysWhenAStagingThatWasTooSlowIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAPollStagesAgainBeforeTheNextObservation(t *testing.T) {
+func TestPollRetriesStaging(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -124,7 +124,7 @@ func TestAPollStagesAgainBeforeTheNextObservation(t *testing.T) {
 }
 
 // What a person asks for stages nothing that it does not need.
-func TestARequestDoesNotChangeWhenAStagingIsTriedAgain(t *testing.T) {
+func TestRequestDoesNotMoveTheRetryOfAStaging(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -138,7 +138,7 @@ func TestARequestDoesNotChangeWhenAStagingIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAStagingIsNotTriedAgainBeforeTheHostsWish(t *testing.T) {
+func TestStagingIsNotRetriedBeforeRetryAfter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -152,7 +152,7 @@ func TestAStagingIsNotTriedAgainBeforeTheHostsWish(t *testing.T) {
 
 // While a container does not run the node is observed more often, and each observation
 // stages what is missing.
-func TestAStagingIsTriedAgainSoonWhileAContainerIsDown(t *testing.T) {
+func TestStagingIsRetriedSoonWhileAContainerIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -166,7 +166,7 @@ func TestAStagingIsTriedAgainSoonWhileAContainerIsDown(t *testing.T) {
 }
 
 // What waits for room is not tried again at a time.
-func TestAStagingThatWaitsForRoomHasNoNextTry(t *testing.T) {
+func TestStagingThatWaitsForSpaceHasNoRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
 		defer l.end()
@@ -179,7 +179,7 @@ func TestAStagingThatWaitsForRoomHasNoNextTry(t *testing.T) {
 	})
 }
 
-func TestWithoutADaemonNothingIsTriedAgain(t *testing.T) {
+func TestStatusWithoutADaemonHasNoRetry(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")

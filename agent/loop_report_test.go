@@ -36,7 +36,7 @@ func watched(l *looped) (states func() []status.State, stop func()) {
 }
 
 // Who watches sees what an apply that nobody else knows of goes through.
-func TestLoopTellsOfEachChange(t *testing.T) {
+func TestLoopReportsEachChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
@@ -64,7 +64,7 @@ func TestLoopTellsOfEachChange(t *testing.T) {
 }
 
 // Progress comes by the hundred; it is for those who listen, and wakes nobody else.
-func TestLoopTellsListenersOfProgress(t *testing.T) {
+func TestLoopReportsProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()

@@ -36,7 +36,7 @@ func follows(t *testing.T, rule policy.Rule) *world {
 	return w
 }
 
-func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
+func TestTagMovedToAnOlderBuildIsReportedAndNotFollowed(t *testing.T) {
 	t.Parallel()
 	revision := policy.Rule{Updates: tags.Revision}
 	older := policy.Rule{Updates: tags.Revision, Older: true}
@@ -95,7 +95,7 @@ func TestTagThatGoesBackIsReportedAndNotFollowed(t *testing.T) {
 }
 
 // What was lost with the record is learnt again from what runs, not from zero.
-func TestTagThatGoesBackIsKnownWithoutTheRecord(t *testing.T) {
+func TestTagMovedToAnOlderBuildIsDetectedWithoutTheRecord(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	lower := w.Registry.PublishBuild(velum, built("x", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
@@ -150,7 +150,7 @@ func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
 
 // Labels are what their authors made of them: what always named another place
 // is no reason.
-func TestForeignLabelThatIsUsualIsNoReason(t *testing.T) {
+func TestUsualForeignLabelRefusesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Registry.PublishBuild(velum, built("a", april, "suse/sle15"), "4.0.0-rev1")
@@ -162,7 +162,7 @@ func TestForeignLabelThatIsUsualIsNoReason(t *testing.T) {
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 }
 
-func TestBuildOnItsWayIsNamed(t *testing.T) {
+func TestAwaitedBuildIsNamed(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.Publish(velum, "4.0.0-rev1-build1.6")
@@ -338,7 +338,7 @@ func TestFollowedTagOfTheConfigurationWins(t *testing.T) {
 	assert.Equal(t, "major", image(s, "velum.yaml", "velum").Change, "down, because it is asked for: look twice")
 }
 
-func TestEveryOfferNamesWhoAnswered(t *testing.T) {
+func TestOfferNamesTheHostThatAnswered(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	s := w.poll()
@@ -351,7 +351,7 @@ func TestEveryOfferNamesWhoAnswered(t *testing.T) {
 // A short tag that is followed for want of an intermediate one, as one may be
 // away, goes to the intermediate tag of the newer version at once, and not in
 // two updates.
-func TestNewerShortTagIsOfferedByItsIntermediateOne(t *testing.T) {
+func TestNewerShortTagIsOfferedByItsIntermediateTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }

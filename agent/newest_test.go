@@ -16,7 +16,7 @@ import (
 )
 
 // What was above the tag that was followed may be below the one that is followed now.
-func TestWhatAnApplyHasLeftBehindIsNotNewer(t *testing.T) {
+func TestReplacedReleaseIsNotNewer(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	for _, rev := range []string{"2", "3"} {
@@ -32,7 +32,7 @@ func TestWhatAnApplyHasLeftBehindIsNotNewer(t *testing.T) {
 }
 
 // Where there is something newer, nobody waits for a build of what is followed.
-func TestPublishingIsNotWaitedForBesideSomethingNewer(t *testing.T) {
+func TestPublishingHoldsNothingBesideANewerRelease(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1-build9.9")
@@ -47,7 +47,7 @@ func TestPublishingIsNotWaitedForBesideSomethingNewer(t *testing.T) {
 }
 
 // Who wants rebuilds only misses no list of newer tags.
-func TestListThatIsAwayIsNotedWhereItCounts(t *testing.T) {
+func TestMissingTagListIsNotedWhereNeeded(t *testing.T) {
 	t.Parallel()
 	for updates, noted := range map[tags.Change]bool{tags.Rebuild: false, tags.Revision: true} {
 		w := follows(t, policy.Rule{Updates: updates})

@@ -14,7 +14,7 @@ import (
 
 // The record is lost while a pod manifest names what was rolled back to: the newer
 // build is offered as what it is, and there is a way back from it.
-func TestRecordLostWhileADigestIsNamed(t *testing.T) {
+func TestPinnedPodIsOfferedANewerBuildWithoutItsRecord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		bad := w.bad(1, "9.9")
@@ -37,7 +37,7 @@ func TestRecordLostWhileADigestIsNamed(t *testing.T) {
 }
 
 // The tag names nothing newer: nothing is offered, and the digest stays.
-func TestDigestOfAPersonIsNoConversion(t *testing.T) {
+func TestDigestWrittenByAPersonIsNoConversion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		text := strings.ReplaceAll(w.Node.PodManifest("velum.yaml"), "4.0.0-rev1", "4.0.0-rev1-build1.1@"+first.Digest.String())
