@@ -24,7 +24,7 @@ func (zeros) Close() error               { return nil }
 // through reads size bytes of a layer, by the megabyte as containerd's client does.
 func through(ctx context.Context, t *throttle, size int64) error {
 	b := &body{
-		ReadCloser: zeros{}, ctx: ctx, source: &source{throttle: t, brought: func(int) {}},
+		ReadCloser: zeros{}, ctx: ctx, source: &source{throttle: t, onFetched: func(int) {}},
 		desc: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Size: size},
 	}
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(b, size), make([]byte, 1<<20))
@@ -57,14 +57,14 @@ func TestNoBandwidth(t *testing.T) {
 	})
 }
 
-// Who waits for the limit hears that nobody wants it any more.
-func TestBandwidthGivenUp(t *testing.T) {
+// A read that waits for the limit ends with its context.
+func TestBandwidthWaitEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
-		require.ErrorIs(t, through(ctx, newThrottle(minGust), 1<<20), context.Canceled)
+		require.ErrorIs(t, through(ctx, newThrottle(minBurst), 1<<20), context.Canceled)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
 }

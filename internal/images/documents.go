@@ -15,17 +15,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// maxEmbedded bounds a document that lies in the descriptor of another one, in
-// bytes. containerd then asks the content store for nothing.
+// maxEmbedded bounds the bytes of a document embedded in the descriptor of another
+// one, which containerd does not read from the content store.
 const maxEmbedded = 64 << 10
 
-// documents is containerd's content store as containerd's own client code sees it
-// here. That code decodes whole indexes, manifests and configs, of what it just
-// pulled and of what CRI has pulled: what they hold is counted before it reads
-// them.
+// documents wraps the content store for containerd's client code, which decodes whole
+// indexes, manifests and configs: it checks their bounds first.
 type documents struct{ content.Store }
 
-// ReaderAt opens a blob; a document is read whole.
+// ReaderAt opens a blob. It reads a document into memory.
 func (d *documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	at, err := d.Store.ReaderAt(ctx, desc)
 	if err != nil || !isDocument(desc.MediaType) {
@@ -39,18 +37,17 @@ func (d *documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (cont
 	return openDocument{bytes.NewReader(body)}, nil
 }
 
-// openDocument is a document that was read whole.
+// openDocument is a document in memory.
 type openDocument struct{ *bytes.Reader }
 
-// Close has nothing to close.
+// Close does nothing.
 func (openDocument) Close() error { return nil }
 
 func isDocument(mediaType string) bool {
 	return images.IsIndexType(mediaType) || images.IsManifestType(mediaType) || images.IsConfigType(mediaType)
 }
 
-// readDocument reads a document that is not larger than it may be, in bytes and
-// in what it holds.
+// readDocument reads a document and checks its size and bounds.
 func readDocument(at content.ReaderAt, mediaType string) ([]byte, error) {
 	if at.Size() > maxDocument {
 		return nil, fmt.Errorf("%d bytes, at most %d", at.Size(), maxDocument)
@@ -68,8 +65,8 @@ func readDocument(at content.ReaderAt, mediaType string) ([]byte, error) {
 	return body, checkEmbedded(body)
 }
 
-// checkEmbedded refuses a manifest whose parts lie in it: they would be read
-// without being counted.
+// checkEmbedded refuses a manifest with large embedded parts: readDocument does not
+// see them.
 func checkEmbedded(manifest []byte) error {
 	type part struct {
 		Data []byte `json:"data"`

@@ -86,7 +86,7 @@ func TestEveryClientCountsDocuments(t *testing.T) {
 func TestLayersAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{ocimanifest.MaxLayers, ocimanifest.MaxLayers + 1, 10_000} {
-		handler := (&guard{session: sessionOn(t, &fakeRecords{}), seen: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
+		handler := (&guard{session: sessionOn(t, &fakeRecords{}), onManifest: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
 			func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 				if n > ocimanifest.MaxLayers {
 					assert.NotEqual(t, ocispec.MediaTypeImageConfig, desc.MediaType, "was fetched")
@@ -100,7 +100,7 @@ func TestLayersAreBounded(t *testing.T) {
 		_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Size: 1})
 		want := fmt.Sprintf("too many layers: %d, at most 500", n)
 		if n <= ocimanifest.MaxLayers {
-			want = "config" // the next look
+			want = "config" // the next check
 		}
 		assert.ErrorContains(t, err, want)
 	}
@@ -108,7 +108,7 @@ func TestLayersAreBounded(t *testing.T) {
 
 // A manifest that lists another one, or an index, as one of its blobs would have that fetched and decoded beside all
 // others, and be it embedded, without being counted.
-func TestAManifestHoldsNoManifest(t *testing.T) {
+func TestEmbeddedManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{
 		ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex,
@@ -118,7 +118,7 @@ func TestAManifestHoldsNoManifest(t *testing.T) {
 			{{MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}, blob("layer", 1), {MediaType: kind}},
 			{{MediaType: kind}, {MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}},
 		} {
-			handler := (&guard{session: sessionOn(t, &fakeRecords{}), seen: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
+			handler := (&guard{session: sessionOn(t, &fakeRecords{}), onManifest: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
 				func(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) { return blobs, nil }))
 			_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Size: 1})
 			assert.ErrorContains(t, err, "blob of media type \""+kind+"\"")

@@ -30,14 +30,14 @@ func TestFullDisk(t *testing.T) {
 		"the registry's 404":         {fromRegistry(fmt.Errorf("%w: %w", errdefs.ErrNotFound, full)), false},
 		"something else":             {io.ErrUnexpectedEOF, false},
 	} {
-		got := named(is.err)
+		got := withKind(is.err)
 		assert.Equal(t, is.want, errors.Is(got, release.ErrNoSpace), name)
 		assert.ErrorIs(t, got, is.err, name)
 	}
-	assert.NoError(t, named(nil))
+	assert.NoError(t, withKind(nil))
 }
 
-func TestPassing(t *testing.T) {
+func TestTransientErrors(t *testing.T) {
 	t.Parallel()
 	exists := errors.New("failed to rename: rename snapshots/new-1 snapshots/74: file exists")
 	for name, is := range map[string]struct {
@@ -45,11 +45,11 @@ func TestPassing(t *testing.T) {
 		want bool
 	}{
 		"none":                   {nil, false},
-		"gone":                   {fmt.Errorf("%w: %w", errGone, io.EOF), true},
+		"gone":                   {fmt.Errorf("%w: %w", errConnectionLost, io.EOF), true},
 		"left by a kill":         {fmt.Errorf("failed to prepare: %w", exists), true},
 		"the registry's message": {fromRegistry(exists), false},
 		"a full disk":            {release.ErrNoSpace, false},
 	} {
-		assert.Equal(t, is.want, isPassing(is.err), name)
+		assert.Equal(t, is.want, isTransient(is.err), name)
 	}
 }

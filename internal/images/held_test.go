@@ -61,8 +61,8 @@ func (c countedSnapshots) Walk(ctx context.Context, f snapshots.WalkFunc, filter
 	return c.from.Walk(ctx, f, filters...)
 }
 
-// However many records there are, a look costs three listings, and reads each
-// image once for all looks.
+// However many records there are, an observation costs three listings, and reads each
+// image once.
 func TestHeldCallsOfThousands(t *testing.T) {
 	t.Parallel()
 	const many = 1200
@@ -88,7 +88,7 @@ func TestHeldCallsOfThousands(t *testing.T) {
 		})))
 	require.NoError(t, err)
 	c.client = counted
-	for look := range 3 {
+	for round := range 3 {
 		clear(made)
 		held, err := c.held(t.Context())
 		require.NoError(t, err)
@@ -98,12 +98,12 @@ func TestHeldCallsOfThousands(t *testing.T) {
 		reads := made["read"]
 		delete(made, "read")
 		assert.Equal(t, calls{"list images": 1, "list content": 1, "list snapshots": 1}, made)
-		assert.Equal(t, look > 0, reads == 0, "look %d: %d reads", look, reads)
+		assert.Equal(t, round > 0, reads == 0, "round %d: %d reads", round, reads)
 		assert.Less(t, reads, 10)
 	}
 }
 
-func TestHeldTellsWhatWasStaged(t *testing.T) {
+func TestHeldReportsStagedRecords(t *testing.T) {
 	t.Parallel()
 	long, pulled := record("suse.com/a:1-rev1-build1", someDigest), record("suse.com/a:1-rev1", someDigest)
 	long.Labels = map[string]string{labelStaged: "suse.com/a", labelManaged: managed}

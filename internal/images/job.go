@@ -17,65 +17,64 @@ import (
 )
 
 const (
-	// patience is how long a pull waits for a containerd that has gone away.
-	patience = 30 * time.Second
-	// lookInterval is how often it looks whether containerd is back. One that is
-	// updated needs a second.
-	lookInterval = 250 * time.Millisecond
-	// answerTime is for a containerd that takes a connection and is not ready yet.
-	answerTime = 5 * time.Second
-	// maxRestarts of containerd that one staging survives; one that ends again and
-	// again may do so for what we ask of it.
+	// reconnectTimeout is how long a pull waits for a containerd that was stopped.
+	reconnectTimeout = 30 * time.Second
+	// reconnectInterval is the time between attempts. An update of containerd takes a
+	// second.
+	reconnectInterval = 250 * time.Millisecond
+	// readyTimeout is for a containerd that accepts a connection and is not ready yet.
+	readyTimeout = 5 * time.Second
+	// maxRestarts bounds the restarts of containerd in one staging: our requests may be
+	// what makes it crash.
 	maxRestarts = 3
 )
 
-// job is one call of Stage: what outlives a connection to containerd.
+// job is the state of one call of Stage, across connections to containerd.
 type job struct {
 	release release.Release
 	ref     string // repository@digest
-	terms   node.StageOptions
+	options node.StageOptions
 
-	granted bool                     // Room was asked, and there is
-	resumes bool                     // there were bytes of an earlier attempt
-	brought atomic.Int64             // bytes of layers
-	far     status.Progress          // as told last
-	before  map[string]*images.Image // how the records were; nil: none
+	spaceGranted bool                     // CheckSpace was called without an error
+	resumes      bool                     // an earlier attempt left bytes
+	fetched      atomic.Int64             // bytes of layers
+	progress     status.Progress          // as last reported
+	previous     map[string]*images.Image // the records before staging; nil value: there was none
 }
 
-func newJob(r release.Release, t node.StageOptions) *job {
-	return &job{release: r, ref: digestName(r), terms: t}
+func newJob(r release.Release, o node.StageOptions) *job {
+	return &job{release: r, ref: digestName(r), options: o}
 }
 
-// tell passes on how far it is. It is called from one goroutine at a time.
-func (j *job) tell(p status.Progress) {
-	j.far = p
-	if j.terms.Progress != nil {
-		j.terms.Progress(p)
+// report passes on the progress. It is called from one goroutine at a time.
+func (j *job) report(p status.Progress) {
+	j.progress = p
+	if j.options.Progress != nil {
+		j.options.Progress(p)
 	}
 }
 
-func (j *job) bring(n int) { j.brought.Add(int64(n)) }
+func (j *job) addFetched(n int) { j.fetched.Add(int64(n)) }
 
-// errTimeout ends a staging that takes too long.
 var errTimeout = errors.New("not done within the time")
 
-// run stages, beginning with a session that it closes, within the time for it.
+// run stages within the timeout. It closes the session c.
 func (s *Store) run(ctx context.Context, c *session, j *job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errTimeout)
 	defer cancel()
-	err := s.survive(ctx, c, j)
+	err := s.runAttempts(ctx, c, j)
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("%w of %s, at %d of %d bytes: %w", errTimeout, s.timeout, j.far.Done, j.far.Total, err)
+		return fmt.Errorf("%w of %s, at %d of %d bytes: %w", errTimeout, s.timeout, j.progress.Done, j.progress.Total, err)
 	}
 	return err
 }
 
-// survive goes on when containerd has been restarted meanwhile. What was fetched
-// before is there again then: it is on the disk, under our lease.
-func (s *Store) survive(ctx context.Context, c *session, j *job) error {
+// runAttempts stages again when containerd was restarted. Our lease has kept what was
+// fetched before.
+func (s *Store) runAttempts(ctx context.Context, c *session, j *job) error {
 	for restarts := 0; ; restarts++ {
 		err := c.attempt(ctx, j)
-		if !isPassing(err) || ctx.Err() != nil || restarts == maxRestarts {
+		if !isTransient(err) || ctx.Err() != nil || restarts == maxRestarts {
 			err = c.finish(ctx, j, err)
 			c.close()
 			if err != nil && restarts > 0 {
@@ -84,75 +83,74 @@ func (s *Store) survive(ctx context.Context, c *session, j *job) error {
 			return err
 		}
 		c.close()
-		s.log.Info("containerd: waiting for its return", "release", j.ref, "error", err)
-		if c, err = s.reopen(ctx); err != nil {
+		s.log.Info("containerd: waiting for its restart", "release", j.ref, "error", err)
+		if c, err = s.reconnect(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// attempt is the part of a staging that one connection carries.
+// attempt stages over one connection.
 func (c *session) attempt(ctx context.Context, j *job) (err error) {
-	ctx, cancel := c.link.while(ctx)
+	ctx, cancel := c.link.bind(ctx)
 	defer cancel()
 	defer func() {
-		if err != nil && c.link.isGone() {
-			err = fmt.Errorf("%w: %w", errGone, err)
+		if err != nil && c.link.isLost() {
+			err = fmt.Errorf("%w: %w", errConnectionLost, err)
 		}
 	}()
 	if ctx, err = c.lease(ctx, j); err != nil {
 		return err
 	}
-	if err := c.remember(ctx, j); err != nil {
+	if err := c.saveRecords(ctx, j); err != nil {
 		return err
 	}
 	return c.stage(ctx, j)
 }
 
-// finish leaves the node as a staging that ended so has to.
+// finish restores the records after an error, and deletes or keeps the leases.
 func (c *session) finish(ctx context.Context, j *job, err error) error {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	err = named(err)
-	if c.link.isGone() {
-		return err // with nobody there to tell
+	err = withKind(err)
+	if c.link.isLost() {
+		return err
 	}
 	if err != nil {
-		c.undo(ctx, j)
+		c.restoreRecords(ctx, j)
 	}
 	c.endLeases(ctx, j, err)
 	return err
 }
 
-// reopen waits for a containerd that has gone away.
-func (s *Store) reopen(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, errAway)
+// reconnect waits for a containerd that was stopped.
+func (s *Store) reconnect(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.reconnectTimeout, errAway)
 	defer cancel()
-	tick := time.NewTicker(lookInterval)
+	tick := time.NewTicker(reconnectInterval)
 	defer tick.Stop()
-	var why error
+	var cause error
 	for {
-		c, err := s.answering(ctx)
+		c, err := s.openReady(ctx)
 		switch {
 		case err == nil:
 			return c, nil
-		case why == nil || !errors.Is(err, context.DeadlineExceeded): // which is only that time is up
-			why = err
+		case cause == nil || !errors.Is(err, context.DeadlineExceeded): // the deadline explains nothing
+			cause = err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), why)
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), cause)
 		}
 	}
 }
 
-// errAway ends the wait.
-var errAway = fmt.Errorf("went away in the middle of a pull, not back after %s", patience)
+var errAway = fmt.Errorf("stopped during a pull, not back after %s", reconnectTimeout)
 
-// answering is a session with a containerd that does more than to listen.
-func (s *Store) answering(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+// openReady opens a session with a containerd that answers.
+func (s *Store) openReady(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	c, err := s.open(ctx)
 	if err != nil {

@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// leaseLife is how long what a broken pull has brought waits for the next
-	// attempt, at most. Intervals of 12 h are the default.
+	// leaseLife is how long a partial pull waits for the next attempt. Cycles are 12 h
+	// apart by default.
 	leaseLife = 24 * time.Hour
-	// cleanupTime bounds the work that is done after the caller has given up. To
-	// delete some gigabytes takes containerd seconds.
-	cleanupTime = 30 * time.Second
-	// labelExpire is containerd's, on a lease.
+	// cleanupTimeout bounds the work after the caller's context has ended. containerd
+	// needs seconds to delete some gigabytes.
+	cleanupTimeout = 30 * time.Second
+	// labelExpire is containerd's label of a lease.
 	labelExpire = "containerd.io/gc.expire"
 )
 
-// cleanup is a context for what must be done even though ctx has ended.
+// cleanup returns a context for work that continues after ctx has ended.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// lease protects what a pull brings until it has a name: the lease of an
-// earlier attempt, with the bytes that this one resumes from, if it lives long
-// enough, else a new one. An older one beside it stays until the end, for the
-// same reason.
+// lease protects fetched content until a record names it. It takes the lease of an
+// earlier attempt, with the bytes to resume from, if that does not expire too early,
+// else a new one. Older leases stay until the end: they hold bytes, too.
 func (c *session) lease(ctx context.Context, j *job) (context.Context, error) {
-	ours, err := c.leases(ctx, j.ref)
+	ours, err := c.leasesOf(ctx, j.ref)
 	if err != nil {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
@@ -55,49 +54,80 @@ func (c *session) lease(ctx context.Context, j *job) (context.Context, error) {
 	return leases.WithLease(ctx, l.ID), nil
 }
 
-// leases are those of a release.
-func (c *session) leases(ctx context.Context, ref string) ([]leases.Lease, error) {
+// leasesOf lists the leases of a release.
+func (c *session) leasesOf(ctx context.Context, ref string) ([]leases.Lease, error) {
 	return c.client.LeasesService().List(ctx, "labels."+strconv.Quote(labelStage)+"=="+strconv.Quote(ref))
 }
 
-// endLeases decides, with the error that ended the job, over what it has
-// brought: it is named now, or worth to be resumed, or goes.
+// endLeases deletes the leases of a job that ended with err, unless the next attempt
+// can resume from what they hold.
 func (c *session) endLeases(ctx context.Context, j *job, err error) {
-	if err != nil && j.keeps(err) {
+	if err != nil && j.keepsLease(err) {
 		return
 	}
 	var opts []leases.DeleteOpt
 	if errors.Is(err, release.ErrNoSpace) {
-		// Whoever hears of a full disk shall find it as it was.
+		// The space must be free again when the caller learns of the full disk.
 		opts = append(opts, leases.SynchronousDelete)
 	}
-	if err := c.dropLeases(ctx, j.ref, opts...); err != nil {
+	if err := c.deleteLeases(ctx, j.ref, opts...); err != nil {
 		c.log.Warn("containerd: lease not deleted, it will expire", "release", j.ref, "error", err)
 	}
 }
 
-// keeps tells whether the next attempt has something to resume from. Without a
-// byte of a layer there is nothing to save; where there was no room, an earlier
-// attempt's part stays as it was.
-func (j *job) keeps(err error) bool {
-	if _, refused := errors.AsType[*noRoomError](err); refused {
+// keepsLease reports whether the next attempt has bytes to resume from.
+func (j *job) keepsLease(err error) bool {
+	if _, refused := errors.AsType[*spaceError](err); refused {
 		return j.resumes
 	}
-	return resumable(err) && (j.resumes || j.brought.Load() > 0)
+	return isResumable(err) && (j.resumes || j.fetched.Load() > 0)
 }
 
-// dropLeases deletes the leases of a release. What nothing else points to goes
-// with them: blobs, parts of blobs, snapshots.
-func (c *session) dropLeases(ctx context.Context, ref string, opts ...leases.DeleteOpt) error {
-	ours, err := c.leases(ctx, ref)
+// deleteLeases deletes the leases of a release, with the blobs, partial blobs and
+// snapshots that nothing else points to.
+func (c *session) deleteLeases(ctx context.Context, ref string, opts ...leases.DeleteOpt) error {
+	ours, err := c.leasesOf(ctx, ref)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, lease := range ours {
-		if err := c.client.LeasesService().Delete(ctx, lease, opts...); err != nil && !errdefs.IsNotFound(err) {
+		if err := c.deleteLease(ctx, lease, opts...); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", lease.ID, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (c *session) deleteLease(ctx context.Context, lease leases.Lease, opts ...leases.DeleteOpt) error {
+	err := c.client.LeasesService().Delete(ctx, lease, opts...)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// pruneLeases deletes our leases of releases that are neither wanted nor being staged:
+// nobody would resume from what they hold.
+func (c *session) pruneLeases(ctx context.Context, want []release.Pin) error {
+	ours, err := c.client.LeasesService().List(ctx, "labels."+strconv.Quote(labelStage))
+	if err != nil {
+		return fmt.Errorf("list leases: %w", err)
+	}
+	wanted := make(map[string]bool, len(want))
+	for _, pin := range want {
+		wanted[digestName(release.Release{Repository: pin.Repository, Digest: pin.Digest})] = true
+	}
+	for _, lease := range ours {
+		ref := lease.Labels[labelStage]
+		if wanted[ref] || !c.claim(ref) {
+			continue
+		}
+		err := c.deleteLease(ctx, lease)
+		c.release(ref)
+		if err != nil {
+			return fmt.Errorf("lease of %s: %w", ref, err)
+		}
+	}
+	return nil
 }

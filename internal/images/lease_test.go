@@ -19,7 +19,7 @@ import (
 
 // A second attempt goes on under the lease of the first, unless that would end
 // before the attempt may.
-func TestLeaseIsTakenUp(t *testing.T) {
+func TestLeaseOfAnEarlierAttemptIsReused(t *testing.T) {
 	t.Parallel()
 	r := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
 	at := func(d time.Duration) map[string]string {
@@ -47,7 +47,7 @@ func TestLeaseIsTakenUp(t *testing.T) {
 		assert.Equal(t, is.labels != nil, j.resumes, name)
 		assert.Contains(t, held.live, id, name)
 
-		j.bring(1)
+		j.addFetched(1)
 		c.endLeases(t.Context(), j, errors.New("broken"))
 		assert.Contains(t, held.live, id, "%s: what the next attempt needs", name)
 		again, err := c.lease(t.Context(), newJob(r, node.StageOptions{}))
@@ -60,14 +60,14 @@ func TestLeaseIsTakenUp(t *testing.T) {
 }
 
 // What is of no use goes at once.
-func TestLeaseEnds(t *testing.T) {
+func TestUselessLeaseIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, end := range []error{nil, fmt.Errorf("x: %w", release.ErrNoSpace), release.ErrNotFound, release.ErrPlatform} {
 		c, _, held := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})
 		j := newJob(release.Release{Repository: "suse.com/a", Digest: someDigest}, node.StageOptions{})
 		_, err := c.lease(t.Context(), j)
 		require.NoError(t, err)
-		j.bring(1)
+		j.addFetched(1)
 		c.endLeases(t.Context(), j, end)
 		assert.Empty(t, held.live, end)
 	}

@@ -12,15 +12,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Name gives a digest that the node holds the name repository@digest. By it CRI
-// finds what a pod manifest asks for as repository:tag@digest, of whatever tag,
-// and no registry is asked: CRI leaves the tag out where there is a digest. CRI
-// hears of the name by an event, a moment after Name has returned.
+// Name gives a complete digest the name repository@digest. CRI then finds what a pod
+// manifest asks for as repository:tag@digest, with any tag, without a registry. CRI
+// learns of the name by an event, a moment after Name has returned.
 //
-// release.ErrNotFound where the digest is not complete, for the node's platform:
-// CRI would find the name, and a container would not start. The name is one
-// that staging gives, so it is pruned like one; a pull by CRI writes the same,
-// and then it is CRI's.
+// The error is release.ErrNotFound if the digest is not complete for the node's
+// platform: a container would not start from it. The record is pruned like those of
+// staging, unless a CRI pull has written it over.
 func (s *Store) Name(ctx context.Context, p release.Pin) error {
 	r := release.Release{Repository: p.Repository, Digest: p.Digest}
 	if err := checkRelease(r); err != nil {
@@ -42,13 +40,13 @@ func (c *session) nameDigest(ctx context.Context, r release.Release) error {
 	if !ok {
 		return c.incomplete()
 	}
-	if err = c.record(ctx, images.Image{Name: digestName(r), Target: target, Labels: stagedLabels(r)}); err != nil {
+	if err = c.ensureRecord(ctx, images.Image{Name: digestName(r), Target: target, Labels: stagedLabels(r)}); err != nil {
 		return err
 	}
-	// From here on the name holds the content. What was collected since it was
-	// found, for want of a pin, has left a name that promises too much.
-	if ok, err = c.complete(ctx, target); err == nil && !ok {
-		c.unname(ctx, r)
+	// From here on the name protects the content, but containerd may have collected
+	// some of it just before.
+	if ok, err = c.isComplete(ctx, target); err == nil && !ok {
+		c.removeName(ctx, r)
 		err = c.incomplete()
 	}
 	return err
@@ -58,8 +56,8 @@ func (c *session) incomplete() error {
 	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
 }
 
-// unname removes the name where it is ours.
-func (c *session) unname(ctx context.Context, r release.Release) {
+// removeName removes the name if it is ours.
+func (c *session) removeName(ctx context.Context, r release.Release) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	record, err := c.client.ImageService().Get(ctx, digestName(r))

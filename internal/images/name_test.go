@@ -55,7 +55,7 @@ func TestNameDigestRepairs(t *testing.T) {
 }
 
 // What a pull by CRI wrote stays as it is.
-func TestNameDigestLeavesCRIs(t *testing.T) {
+func TestNameDigestKeepsRecordsOfCRI(t *testing.T) {
 	t.Parallel()
 	c, records, _, r := naming(t)
 	cris := images.Image{
@@ -132,7 +132,7 @@ func TestNameDigestCollected(t *testing.T) {
 
 // A containerd that stumbles over the last question does not cost a name that
 // may have been there for long.
-func TestNameDigestUnsure(t *testing.T) {
+func TestNameDigestReadErrors(t *testing.T) {
 	t.Parallel()
 	c, records, _, r := naming(t)
 	require.NoError(t, c.nameDigest(t.Context(), r))
@@ -154,7 +154,7 @@ func (b *brokenLater) Walk(ctx context.Context, f snapshots.WalkFunc, filters ..
 	return b.Snapshotter.Walk(ctx, f, filters...)
 }
 
-func TestNameCannot(t *testing.T) {
+func TestNameErrors(t *testing.T) {
 	t.Parallel()
 	c, records, _, r := naming(t)
 	records.broken = digestName(r)

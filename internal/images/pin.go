@@ -12,44 +12,38 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// pinHost is the registry that the names of pins pretend to be from. CRI lists
-// every record, so a pin must parse as a reference; ".local" keeps anybody
-// from owning the name.
+// pinHost is the registry host in the names of pins. CRI lists every record, so a pin
+// must parse as a reference; nobody can own a name in ".local".
 const pinHost = "pin.image-update-agent.local"
 
-// hexKept is how much of a digest goes into a pin's name: all of a SHA-256. A
-// tag has 128 characters, and a SHA-512 alone would fill them.
-const hexKept = 64
+// maxHex is how much of a digest goes into a pin's name: all of a SHA-256. A SHA-512
+// would fill the 128 characters of a tag.
+const maxHex = 64
 
 const (
-	// labelManaged tells CRI that the record has been taken in already; without
-	// it CRI adds a record of its own for the config digest, which nobody would
-	// ever remove.
+	// labelManaged stops CRI from adding a record for the config digest, which nobody
+	// would remove.
 	labelManaged, managed = "io.cri-containerd.image", "managed"
-	// labelPinned keeps kubelet's garbage collector away (containerd 1.7 and
-	// later; 1.6 does not know it).
+	// labelPinned protects from kubelet's garbage collector (containerd 1.7 and later).
 	labelPinned, pinned = "io.cri-containerd.pinned", "pinned"
-	// labelRepository holds the repository that a pin is for, exactly.
+	// labelRepository holds the repository of a pin.
 	labelRepository = "org.opensuse.image-update-agent/repository"
-	// labelStaged holds the repository of a record that has the name that staging
-	// gave: ours to remove. A CRI pull of that name wipes it, and from then on the
-	// name is somebody else's.
+	// labelStaged holds the repository of a record that staging wrote and pruning may
+	// remove. A CRI pull of the same name wipes it: then the record is CRI's.
 	labelStaged = "org.opensuse.image-update-agent/staged"
-	// labelStage marks our leases with the release that is being staged.
+	// labelStage holds the release that a lease of ours is for.
 	labelStage = "org.opensuse.image-update-agent/stage"
 )
 
-// pinName is the name of the pin of a digest in a repository: different for
-// different pins, and a reference that CRI takes as it stands.
+// pinName returns the name of a pin: unique, and a reference that CRI accepts.
 func pinName(repository string, d digest.Digest) string {
 	return pinHost + "/" + pinPath(repository) + ":" + pinTag(d)
 }
 
-// pinPath makes a repository a path. The colon of a port becomes "_", which
-// paths may contain and host names do not. What a path cannot hold (upper
-// case, an IPv6 address, a name too long) is hashed, and so is a "host" with a
-// "_" that the grammar lets through; "hashed" is nobody's host, for a normalised
-// repository begins with a name that has a dot or a port, or with "localhost".
+// pinPath turns a repository into a path. The colon of a port becomes "_", which paths
+// may contain and host names do not. What a path cannot hold (upper case, an IPv6
+// address, a long name) is hashed, and so is a "host" with a "_". No host is called
+// "hashed": the host of a normalised repository has a dot or a port, or is "localhost".
 func pinPath(repository string) string {
 	host, _, _ := strings.Cut(repository, "/")
 	path := strings.Replace(repository, ":", "_", 1)
@@ -64,10 +58,10 @@ func pinPath(repository string) string {
 
 func pinTag(d digest.Digest) string {
 	hex := d.Encoded()
-	return d.Algorithm().String() + "-" + hex[:min(len(hex), hexKept)]
+	return d.Algorithm().String() + "-" + hex[:min(len(hex), maxHex)]
 }
 
-// pinRecord is the record of a pin on target.
+// pinRecord returns the record of a pin on target.
 func pinRecord(repository string, target images.Image) images.Image {
 	return images.Image{
 		Name:   pinName(repository, target.Target.Digest),
@@ -76,9 +70,8 @@ func pinRecord(repository string, target images.Image) images.Image {
 	}
 }
 
-// pinOf reads a record. Only what has the name, the label and the target that
-// we would have given it is ours: everything else is somebody else's, whatever
-// it calls itself.
+// pinOf reads a record. It is a pin of ours only if name, label and target agree:
+// labels can be copied.
 func pinOf(record images.Image) (release.Pin, bool) {
 	repository, ok := record.Labels[labelRepository]
 	d := record.Target.Digest
@@ -88,8 +81,8 @@ func pinOf(record images.Image) (release.Pin, bool) {
 	return release.Pin{Repository: repository, Digest: d}, true
 }
 
-// stagedOf reads a record. Only what staging itself would call so, for the
-// repository that the label names, is ours: a label can be copied.
+// stagedOf reads a record. Staging wrote it only if label and name agree: labels can be
+// copied.
 func stagedOf(record images.Image) (repository string, ok bool) {
 	repository, ok = record.Labels[labelStaged]
 	if !ok {

@@ -13,16 +13,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Pins makes our pins those of want: it adds a pin for each digest that any
-// record holds, removes our other pins and leaves every other record alone. A
-// wanted digest that nothing holds is left out; it has to be staged. What broken
-// off stagings left of releases that are not wanted goes, too.
+// Pins makes our pins those of want: it adds the missing ones and removes the others. A
+// wanted digest that no record names has to be staged first and is left out. Pins also
+// deletes what interrupted stagings left of releases that are not wanted.
 func (s *Store) Pins(ctx context.Context, want []release.Pin) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error {
 		if err := c.pins(ctx, want); err != nil {
 			return err
 		}
-		if err := c.tidyLeases(ctx, want); err != nil {
+		if err := c.pruneLeases(ctx, want); err != nil {
 			c.log.Warn("containerd: leases not deleted, they will expire", "error", err)
 		}
 		return nil
@@ -36,10 +35,9 @@ func (c *session) pins(ctx context.Context, want []release.Pin) error {
 		return fmt.Errorf("list images: %w", err)
 	}
 	add, drop := planPins(records, want)
-	// First add, then drop: a digest that changes its repository is held all
-	// the time.
+	// First add, then drop: a digest that changes its repository stays pinned.
 	for _, record := range add {
-		if err := c.put(ctx, record); err != nil {
+		if err := c.writeRecord(ctx, record); err != nil {
 			return fmt.Errorf("pin %s: %w", record.Name, err)
 		}
 	}
@@ -51,7 +49,7 @@ func (c *session) pins(ctx context.Context, want []release.Pin) error {
 	return nil
 }
 
-// planPins compares the records that are there with the pins that should be.
+// planPins compares the records with the wanted pins.
 func planPins(records []images.Image, want []release.Pin) (add, drop []images.Image) {
 	missing := map[release.Pin]bool{}
 	for _, pin := range want {
@@ -68,7 +66,7 @@ func planPins(records []images.Image, want []release.Pin) (add, drop []images.Im
 			drop = append(drop, record)
 			continue
 		}
-		// A pin that lost its labels does not hold off the garbage collector.
+		// A pin without its labels does not stop the garbage collector.
 		missing[pin] = record.Labels[labelPinned] != pinned || record.Labels[labelManaged] != managed
 	}
 	for _, pin := range want {
@@ -80,8 +78,8 @@ func planPins(records []images.Image, want []release.Pin) (add, drop []images.Im
 	return add, drop
 }
 
-// put writes a record, over an older one of that name if there is one.
-func (c *session) put(ctx context.Context, record images.Image) error {
+// writeRecord creates or replaces a record.
+func (c *session) writeRecord(ctx context.Context, record images.Image) error {
 	service := c.client.ImageService()
 	_, err := service.Create(ctx, record)
 	if errdefs.IsAlreadyExists(err) {

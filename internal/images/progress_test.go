@@ -25,7 +25,7 @@ func blob(text string, size int64) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString(text), Size: size}
 }
 
-func TestTallyProperties(t *testing.T) {
+func TestSumBlobsProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOf(rapid.Int64()).Draw(t, "sizes")
@@ -36,23 +36,23 @@ func TestTallyProperties(t *testing.T) {
 			blobs = append(blobs, blob(names[i], size))
 			there[blobs[i].Digest] = rapid.Int64().Draw(t, "there")
 		}
-		done, total := tally(blobs, func(b ocispec.Descriptor) int64 { return there[b.Digest] })
+		done, total := sumBlobs(blobs, func(b ocispec.Descriptor) int64 { return there[b.Digest] })
 		assert.GreaterOrEqual(t, done, int64(0))
 		assert.LessOrEqual(t, done, total)
-		all, same := tally(append(blobs, blobs...), func(b ocispec.Descriptor) int64 { return b.Size })
+		all, same := sumBlobs(append(blobs, blobs...), func(b ocispec.Descriptor) int64 { return b.Size })
 		assert.Equal(t, total, same, "a blob that is listed twice counts once")
 		assert.Equal(t, total, all)
 	})
 }
 
-func TestTally(t *testing.T) {
+func TestSumBlobs(t *testing.T) {
 	t.Parallel()
 	blobs := []ocispec.Descriptor{blob("config", 10), blob("base", 100), blob("top", 1000), blob("base", 100)}
 	there := map[digest.Digest]int64{blobs[0].Digest: 10, blobs[1].Digest: 40}
-	done, total := tally(blobs, func(b ocispec.Descriptor) int64 { return there[b.Digest] })
+	done, total := sumBlobs(blobs, func(b ocispec.Descriptor) int64 { return there[b.Digest] })
 	assert.EqualValues(t, 50, done)
 	assert.EqualValues(t, 1110, total)
-	_, total = tally([]ocispec.Descriptor{blob("a", math.MaxInt64), blob("b", 1)}, func(ocispec.Descriptor) int64 { return 0 })
+	_, total = sumBlobs([]ocispec.Descriptor{blob("a", math.MaxInt64), blob("b", 1)}, func(ocispec.Descriptor) int64 { return 0 })
 	assert.EqualValues(t, math.MaxInt64, total)
 }
 

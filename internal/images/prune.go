@@ -12,28 +12,25 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// Prune removes image records, each only while it still names the digest that
-// was seen: a tag that somebody pulled anew since is left alone. It returns when
-// containerd has freed what nothing points to any more: blobs and snapshots that
-// another image shares stay.
+// Prune removes image records, each only while it still names the given digest: a tag
+// that was pulled since then stays. It returns when containerd has freed the blobs and
+// snapshots that nothing else points to.
 //
-// A container that runs from a pruned image goes on running, for it holds its
-// snapshots. Its name and its blobs are gone, though, so it is started anew only
-// where a registry answers: callers leave alone what any container uses.
+// A container that runs from a pruned image continues to run, but can only be restarted
+// with a registry: callers must not pass images that a container uses.
 func (s *Store) Prune(ctx context.Context, gone []node.HeldImage) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error { return c.prune(ctx, gone) })
 }
 
 func (c *session) prune(ctx context.Context, gone []node.HeldImage) error {
-	still, err := c.still(ctx, gone)
+	records, err := c.unchanged(ctx, gone)
 	if err != nil {
 		return err
 	}
-	for n, record := range still {
-		// Servers before 2.0 do not know a condition; for them the look just before
-		// has to do.
+	for n, record := range records {
+		// Servers before 2.0 ignore the condition; there, unchanged has to do.
 		opts := []images.DeleteOpt{images.DeleteTarget(&record.Target)}
-		if n == len(still)-1 {
+		if n == len(records)-1 {
 			opts = append(opts, images.SynchronousDelete())
 		}
 		err := c.client.ImageService().Delete(ctx, record.Name, opts...)
@@ -44,9 +41,9 @@ func (c *session) prune(ctx context.Context, gone []node.HeldImage) error {
 	return nil
 }
 
-// still are the records that name what was seen.
-func (c *session) still(ctx context.Context, seen []node.HeldImage) ([]images.Image, error) {
-	var still []images.Image
+// unchanged returns the records that still name what was seen.
+func (c *session) unchanged(ctx context.Context, seen []node.HeldImage) ([]images.Image, error) {
+	var records []images.Image
 	for _, h := range seen {
 		record, err := c.client.ImageService().Get(ctx, h.Name)
 		switch {
@@ -54,8 +51,8 @@ func (c *session) still(ctx context.Context, seen []node.HeldImage) ([]images.Im
 		case err != nil:
 			return nil, fmt.Errorf("image %s: %w", h.Name, err)
 		case record.Target.Digest == h.Digest:
-			still = append(still, record)
+			records = append(records, record)
 		}
 	}
-	return still, nil
+	return records, nil
 }

@@ -23,7 +23,7 @@ type deletions struct {
 	*fakeRecords
 	asked  []images.DeleteOptions
 	unread error
-	before func(name string) // somebody else's doing between the look and the deletion
+	before func(name string) // what others do between check and deletion
 }
 
 func (d *deletions) Get(ctx context.Context, name string) (images.Image, error) {
@@ -91,9 +91,9 @@ func TestPruneRemovesWhatWasSeen(t *testing.T) {
 	assert.Len(t, d.asked, 2)
 }
 
-// A pull may come between the look and the deletion: servers that know
+// A pull may come between check and deletion: servers that know
 // conditions tell the difference.
-func TestPruneLeavesWhatIsPulledMeanwhile(t *testing.T) {
+func TestPruneKeepsNewlyPulledTags(t *testing.T) {
 	t.Parallel()
 	a, b := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest)
 	s, d := pruning(t, a, b)
@@ -103,10 +103,10 @@ func TestPruneLeavesWhatIsPulledMeanwhile(t *testing.T) {
 
 	s, d = pruning(t, a, b)
 	d.before = func(name string) { delete(d.records, name) }
-	require.NoError(t, s.prune(t.Context(), seen(a, b)), "somebody else was faster")
+	require.NoError(t, s.prune(t.Context(), seen(a, b)), "removed by others already")
 }
 
-func TestPruneCannot(t *testing.T) {
+func TestPruneErrors(t *testing.T) {
 	t.Parallel()
 	a, b := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest)
 	s, d := pruning(t, a, b)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// maxDocument bounds an index, manifest or config, which are read into memory:
-// twice what registries must accept at least (OCI distribution spec, 4 MiB).
+// maxDocument bounds an index, manifest or config, which are read into memory: twice
+// what registries must accept (OCI distribution spec, 4 MiB).
 const maxDocument = 8 << 20
 
 // pull fetches and unpacks a release and writes its first record.
@@ -28,25 +28,25 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	w := newWatcher(c.client.ContentStore(), r.StagedName(), j.tell)
+	w := newWatcher(c.client.ContentStore(), r.StagedName(), j.report)
 	stop := w.start(ctx)
 	defer stop()
 	image, err := c.client.Pull(ctx, digestName(r),
 		containerd.WithResolver(&source{
-			from: c.source, release: r, throttle: c.throttle, brought: j.bring,
+			from: c.source, release: r, throttle: c.throttle, onFetched: j.addFetched,
 		}),
 		containerd.WithPlatformMatcher(c.matcher),
 		containerd.WithPullLabels(stagedLabels(r)),
-		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, seen: w.expect, has: c.has}).wrap),
+		containerd.WithImageHandlerWrapper((&guard{session: c, job: j, onManifest: w.expect}).wrap),
 		containerd.WithPullUnpack,
 		containerd.WithPullSnapshotter(snapshotter),
 		containerd.WithUnpackOpts([]containerd.UnpackOpt{
-			// A snapshot may outlive its blob (CRI's discard_unpacked_layers); then
-			// the pull would never become complete.
+			// A snapshot may outlive its blob (CRI's discard_unpacked_layers); without
+			// this, the pull would never become complete.
 			containerd.WithUnpackFetchAllContent(),
 			containerd.WithUnpackDuplicationSuppressor(c.locks),
-			// With a limit, layers are unpacked side by side where the snapshotter
-			// can (capability rebase, containerd 2.2 and later).
+			// With a limit, containerd 2.2 and later unpack layers in parallel if the
+			// snapshotter has the capability rebase.
 			containerd.WithUnpackLimiter(c.unpacks),
 		}))
 	if err != nil {
@@ -58,19 +58,11 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 	return image.Target(), nil
 }
 
-// has reports whether a blob is in the content store, whole.
-func (c *session) has(ctx context.Context, d ocispec.Descriptor) bool {
-	info, err := c.client.ContentStore().Info(ctx, d.Digest)
-	return err == nil && info.Size == d.Size
-}
-
-// guard stands around the handler of a pull, which is called for each document
-// and each layer.
+// guard wraps the handler of a pull, which containerd calls for each document and layer.
 type guard struct {
 	*session
-	job  *job
-	seen func(blobs []ocispec.Descriptor)                     // what the manifest of the node's platform lists
-	has  func(ctx context.Context, d ocispec.Descriptor) bool // whether a blob is there; nil: none is
+	job        *job
+	onManifest func(blobs []ocispec.Descriptor) // called with the blobs of the platform's manifest
 }
 
 func (g *guard) wrap(next images.Handler) images.Handler {
@@ -84,29 +76,28 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 		children, err := next.Handle(ctx, desc)
 		switch {
 		case err != nil && images.IsIndexType(desc.MediaType):
-			return nil, g.noMatch(ctx, desc, err)
+			return nil, g.indexError(ctx, desc, err)
 		case err != nil:
 			return nil, err
 		case images.IsManifestType(desc.MediaType):
 			if err := ocimanifest.CheckBlobs(children); err != nil {
 				return nil, fmt.Errorf("manifest %s: %w", desc.Digest, err)
 			}
-			g.seen(children)
+			g.onManifest(children)
 			if err := g.checkPlatform(ctx, next, children); err != nil {
 				return nil, err
 			}
-			return children, g.askRoom(ctx, children)
+			return children, g.checkSpace(ctx, children)
 		}
 		return children, nil
 	})
 }
 
-// layer fetches a layer when its turn has come. containerd's client does not
-// limit them by itself. One that is there is left alone: the manifest's labels
-// hold it by now, and containerd's fetcher would open a transfer and write a label
-// only to find that out, with two syncs of its database.
+// layer fetches a layer when a slot is free: containerd's client has no limit. It skips
+// a layer that is stored and held by the manifest's labels: containerd's fetcher would
+// open a transfer and write a label first, with two syncs of its database.
 func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	if g.has != nil && g.has(ctx, desc) {
+	if info, err := g.client.ContentStore().Info(ctx, desc.Digest); err == nil && info.Size == desc.Size {
 		return nil, nil
 	}
 	select {
@@ -118,9 +109,9 @@ func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Des
 	}
 }
 
-// noMatch names the reason when an index has nothing for us: containerd says
-// "not found" of that as it does of an index that is not there.
-func (g *guard) noMatch(ctx context.Context, index ocispec.Descriptor, err error) error {
+// indexError returns release.ErrPlatform for an index without the node's platform:
+// containerd says "not found", as for an index that does not exist.
+func (g *guard) indexError(ctx context.Context, index ocispec.Descriptor, err error) error {
 	if !errdefs.IsNotFound(err) || errors.Is(err, release.ErrNotFound) {
 		return err
 	}
@@ -131,7 +122,7 @@ func (g *guard) noMatch(ctx context.Context, index ocispec.Descriptor, err error
 }
 
 // checkPlatform fetches the config before any layer and compares its platform:
-// containerd takes a manifest that stands alone as it is.
+// containerd does not check a manifest without an index.
 func (g *guard) checkPlatform(ctx context.Context, next images.Handler, children []ocispec.Descriptor) error {
 	for _, config := range children {
 		if !images.IsConfigType(config.MediaType) {

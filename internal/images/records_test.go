@@ -84,10 +84,10 @@ func sessionOn(t *testing.T, f *fakeRecords) *session {
 	require.NoError(t, err)
 	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Source: from{}})
 	require.NoError(t, err)
-	return &session{Store: store, client: client, link: &link{gone: make(chan struct{})}}
+	return &session{Store: store, client: client, link: newLink()}
 }
 
-func TestRememberPutsBack(t *testing.T) {
+func TestRecordsAreRestored(t *testing.T) {
 	t.Parallel()
 	old, next := record("suse.com/a:1", someDigest), record("suse.com/a:1", digest.FromString("next"))
 	old.Labels = map[string]string{"somebody": "else"}
@@ -96,21 +96,21 @@ func TestRememberPutsBack(t *testing.T) {
 	before := maps.Clone(f.records)
 	ctx := t.Context()
 	j := newJob(release.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1", Digest: someDigest}, node.StageOptions{})
-	require.NoError(t, c.remember(ctx, j))
+	require.NoError(t, c.saveRecords(ctx, j))
 
-	require.NoError(t, c.put(ctx, next))
-	require.NoError(t, c.put(ctx, pinRecord("suse.com/a", record("", someDigest))))
-	require.NoError(t, c.remember(ctx, j), "a second attempt")
+	require.NoError(t, c.writeRecord(ctx, next))
+	require.NoError(t, c.writeRecord(ctx, pinRecord("suse.com/a", record("", someDigest))))
+	require.NoError(t, c.saveRecords(ctx, j), "a second attempt")
 	require.NotEqual(t, before, f.records)
-	c.undo(ctx, j)
+	c.restoreRecords(ctx, j)
 	assert.Equal(t, before, f.records)
 
 	f.wrote = nil
-	c.undo(ctx, j)
+	c.restoreRecords(ctx, j)
 	assert.Empty(t, f.wrote, "what is as it was is not written")
 	delete(f.records, old.Name)
-	c.undo(ctx, j)
-	assert.Equal(t, before, f.records, "what somebody removed meanwhile was ours to keep")
+	c.restoreRecords(ctx, j)
+	assert.Equal(t, before, f.records, "a record that others removed is restored, too")
 }
 
 func TestPinsAddBeforeTheyDrop(t *testing.T) {
@@ -125,7 +125,7 @@ func TestPinsAddBeforeTheyDrop(t *testing.T) {
 	assert.Contains(t, f.records, pin.Name, "the digest was left without a pin")
 }
 
-func TestPinsCannotDrop(t *testing.T) {
+func TestPinsDropErrors(t *testing.T) {
 	t.Parallel()
 	pin := pinRecord("suse.com/a", record("", someDigest))
 	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: pin.Name}

@@ -9,15 +9,15 @@ import (
 	"github.com/containerd/containerd/v2/plugins"
 )
 
-// Server is what a containerd says about itself.
+// Server describes a containerd.
 type Server struct {
-	Version string // as it prints it: "v2.4.2", "1.6.20~ds1"
-	// Snapshotters are those that it has loaded, by name, with their capabilities:
-	// one with "rebase" (2.2 and later) takes the layers of an image in any order.
+	Version string // "v2.4.2", "1.6.20~ds1"
+	// Snapshotters are the loaded ones, by name, with their capabilities: "rebase" (2.2
+	// and later) accepts the layers of an image in any order.
 	Snapshotters map[string][]string
 }
 
-// Server asks containerd for its version and its snapshotters.
+// Server asks containerd for its version and snapshotters.
 func (s *Store) Server(ctx context.Context) (Server, error) {
 	var server Server
 	err := s.with(ctx, func(ctx context.Context, c *session) (err error) {
@@ -38,7 +38,7 @@ func (c *session) introspect(ctx context.Context) (Server, error) {
 	}
 	server := Server{Version: version.Version, Snapshotters: map[string][]string{}}
 	for _, p := range answer.GetPlugins() {
-		if p.GetInitErr() == nil { // others are known, and not there
+		if p.GetInitErr() == nil { // others are not loaded
 			server.Snapshotters[p.GetID()] = p.GetCapabilities()
 		}
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// errGone: containerd has ended the connection.
-var errGone = errors.New("connection lost")
+var errConnectionLost = errors.New("connection lost")
 
 // session is one call's connection to containerd.
 type session struct {
@@ -31,13 +30,12 @@ type session struct {
 
 	snap struct {
 		sync.Mutex
-		name string // of the snapshotter, once it is known
+		name string // "": not known yet
 	}
 }
 
-// open connects. The first connection is only a question: its error is the
-// kernel's own word (no such file, connection refused), where gRPC would wrap
-// it three times.
+// open connects. It probes the socket first, for the kernel's own error (no such file,
+// connection refused), which gRPC would wrap three times.
 func (s *Store) open(ctx context.Context) (*session, error) {
 	probe, err := s.dial(ctx, "")
 	if err != nil {
@@ -46,7 +44,7 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	if err := probe.Close(); err != nil {
 		return nil, err
 	}
-	l := &link{gone: make(chan struct{})}
+	l := newLink()
 	matcher := platforms.Only(s.platform)
 	store := new(documents)
 	client, err := containerd.New(s.socket,
@@ -67,22 +65,22 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	return &session{Store: s, client: client, matcher: matcher, link: l}, nil
 }
 
-// with runs one short call: connected, bounded in time, its error placed.
+// with runs a short call in a session of its own.
 func (s *Store) with(ctx context.Context, call func(context.Context, *session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := s.open(ctx)
 	if err != nil {
-		return s.placed(err)
+		return s.wrapError(err)
 	}
 	defer c.close()
-	return s.placed(call(ctx, c))
+	return s.wrapError(call(ctx, c))
 }
 
 func (s *Store) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
 	if at, ok := errors.AsType[*net.OpError](err); ok {
-		return nil, at.Err // the path is in our own prefix already
+		return nil, at.Err // wrapError adds the path
 	}
 	return conn, err
 }
@@ -93,39 +91,35 @@ func (c *session) close() {
 	}
 }
 
-// placed names the socket in an error: a node may have more than one.
-func (s *Store) placed(err error) error {
+// wrapError adds the socket: a node may have more than one.
+func (s *Store) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return outside.Error(fmt.Errorf("containerd %s: %w", s.socket, err)) // it may quote a registry
 }
 
-// link is a session's connection to containerd. gRPC would connect anew by
-// itself, to a containerd that knows nothing of our open transfers, and some
-// calls of containerd's client wait for that without end. So there is one
-// connection, and whoever must know hears of its end.
+// link is the one connection of a session. gRPC would reconnect by itself, to a
+// containerd that does not know our open transfers, and some calls of containerd's
+// client would wait for those without end.
 type link struct {
-	once sync.Once
-	gone chan struct{} // closed with the connection
+	context.Context //nolint:containedctx // it ends with the connection
+	cut             context.CancelFunc
 }
 
-func (l *link) cut() { l.once.Do(func() { close(l.gone) }) }
-
-func (l *link) isGone() bool {
-	select {
-	case <-l.gone:
-		return true
-	default:
-		return false
-	}
+func newLink() *link {
+	l := &link{}
+	l.Context, l.cut = context.WithCancel(context.Background())
+	return l
 }
+
+func (l *link) isLost() bool { return l.Err() != nil }
 
 func (l *link) dial(
 	ctx context.Context, address string, dial func(context.Context, string) (net.Conn, error),
 ) (net.Conn, error) {
-	if l.isGone() {
-		return nil, errGone
+	if l.isLost() {
+		return nil, errConnectionLost
 	}
 	conn, err := dial(ctx, address)
 	if err != nil {
@@ -135,42 +129,34 @@ func (l *link) dial(
 	return linkConn{conn, l}, nil
 }
 
-// while is ctx until the connection ends.
-func (l *link) while(ctx context.Context) (context.Context, context.CancelFunc) {
+// bind returns a context that also ends with the connection.
+func (l *link) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-l.gone:
-			cancel(errGone)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+	stop := context.AfterFunc(l, func() { cancel(errConnectionLost) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
-// linkConn notices the end before gRPC tells anybody.
+// linkConn cuts the link at the first error.
 type linkConn struct {
 	net.Conn
 	link *link
 }
 
-func (c linkConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+func (c linkConn) Read(p []byte) (int, error) { return c.cutOn(c.Conn.Read(p)) }
+
+func (c linkConn) Write(p []byte) (int, error) { return c.cutOn(c.Conn.Write(p)) }
+
+func (c linkConn) cutOn(n int, err error) (int, error) {
 	if err != nil {
 		c.link.cut()
 	}
 	return n, err
 }
 
-func (c linkConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if err != nil {
-		c.link.cut()
-	}
-	return n, err
-}
-
-// snapshotterName is the caller's choice, else the namespace's default, else
+// snapshotterName returns the caller's choice, else the namespace's default, else
 // containerd's.
 func (c *session) snapshotterName(ctx context.Context) (string, error) {
 	c.snap.Lock()

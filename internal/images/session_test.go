@@ -19,9 +19,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// A containerd that ends in the middle and does not come back is waited for,
-// and not for ever.
-func TestStageWaitsForItsReturn(t *testing.T) {
+// A containerd that stops during a pull and does not restart is waited for
+// until the timeout.
+func TestStageWaitsForContainerdToRestart(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "dies.sock")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
@@ -29,7 +29,7 @@ func TestStageWaitsForItsReturn(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for range 2 { // the question, and the session
+		for range 2 { // the probe, and the session
 			conn, err := listener.Accept()
 			if err != nil {
 				return
@@ -41,33 +41,33 @@ func TestStageWaitsForItsReturn(t *testing.T) {
 	}()
 	store, err := New(Options{Socket: socket, Source: from{}})
 	require.NoError(t, err)
-	store.patience = 3 * lookInterval
+	store.reconnectTimeout = 3 * reconnectInterval
 	release := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
 	err = store.Stage(t.Context(), release, node.StageOptions{})
 	<-ended
 	require.ErrorIs(t, err, errAway)
-	assert.ErrorContains(t, err, "containerd "+socket+": "+digestName(release)+": went away in the middle of a pull")
+	assert.ErrorContains(t, err, "containerd "+socket+": "+digestName(release)+": stopped during a pull")
 	assert.ErrorContains(t, err, "no such file")
 	assert.Empty(t, store.staging)
 }
 
-// After its end a session connects no more: what came back is another containerd.
+// A session does not reconnect: that would be another containerd.
 func TestLinkIsOneConnection(t *testing.T) {
 	t.Parallel()
-	l := &link{gone: make(chan struct{})}
+	l := newLink()
 	here, there := net.Pipe()
 	conn, err := l.dial(t.Context(), "", func(context.Context, string) (net.Conn, error) { return here, nil })
 	require.NoError(t, err)
-	ctx, cancel := l.while(t.Context())
+	ctx, cancel := l.bind(t.Context())
 	defer cancel()
-	assert.False(t, l.isGone())
+	assert.False(t, l.isLost())
 	require.NoError(t, there.Close())
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	<-ctx.Done()
-	require.ErrorIs(t, context.Cause(ctx), errGone)
+	require.ErrorIs(t, context.Cause(ctx), errConnectionLost)
 	_, err = l.dial(t.Context(), "", nil)
-	require.ErrorIs(t, err, errGone)
+	require.ErrorIs(t, err, errConnectionLost)
 }
 
 func TestSnapshotterIsAskedOnce(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSnapshotterIsAskedOnce(t *testing.T) {
 }
 
 // What is kept for the next attempt, by what ended this one.
-func TestKeeps(t *testing.T) {
+func TestKeepsLease(t *testing.T) {
 	t.Parallel()
 	broken := fromRegistry(errors.New("connection reset"))
 	for name, is := range map[string]struct {
@@ -110,12 +110,12 @@ func TestKeeps(t *testing.T) {
 		"disk full":                   {release.ErrNoSpace, 1, true, false},
 		"vanished":                    {fromRegistry(release.ErrNotFound), 1, true, false},
 		"for another platform":        {release.ErrPlatform, 1, true, false},
-		"no room":                     {&noRoomError{release.ErrHeld}, 0, false, false},
-		"no room for the rest of it":  {&noRoomError{release.ErrHeld}, 0, true, true},
+		"no room":                     {&spaceError{release.ErrHeld}, 0, false, false},
+		"no room for the rest of it":  {&spaceError{release.ErrHeld}, 0, true, true},
 	} {
 		j := &job{resumes: is.resumes}
-		j.bring(is.brought)
-		assert.Equal(t, is.want, j.keeps(is.err), name)
+		j.addFetched(is.brought)
+		assert.Equal(t, is.want, j.keepsLease(is.err), name)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestKeeps(t *testing.T) {
 func TestErrorsOfContainerdAreOneLine(t *testing.T) {
 	t.Parallel()
 	c := sessionOn(t, &fakeRecords{})
-	err := c.placed(fmt.Errorf("%s\x1b: %w", strings.Repeat("x", 1<<20), errBroken))
+	err := c.wrapError(fmt.Errorf("%s\x1b: %w", strings.Repeat("x", 1<<20), errBroken))
 	require.ErrorIs(t, err, errBroken)
 	assert.Equal(t, outside.Line(err.Error(), outside.MaxError), err.Error())
 }

@@ -17,36 +17,34 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Source brings what digests name in a repository. A digest that it does not have is
+// Source fetches content by digest. For an unknown digest the error is
 // release.ErrNotFound.
 type Source interface {
-	// Locate describes a manifest or index: its media type and size.
+	// Locate returns media type and size of a manifest or index.
 	Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error)
-	// Fetch opens a manifest or blob. Where the reader is an io.Seeker, a pull that goes
-	// on begins where it was.
+	// Fetch opens a manifest or blob. If the reader is an io.Seeker, a resumed pull
+	// continues in the middle.
 	Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error)
 }
 
-// source is a Source as containerd's client wants it, for one release: it gives the
-// answer the name that the record shall have. Its errors say that they are the
-// registry's. Each pull has its own, because containerd's client writes options into
-// some resolvers.
+// source adapts a Source to containerd's resolver, for one release. Each pull has its
+// own, because containerd's client writes options into some resolvers.
 type source struct {
-	from     Source
-	release  release.Release
-	throttle *throttle
-	brought  func(n int) // bytes of layers
+	from      Source
+	release   release.Release
+	throttle  *throttle
+	onFetched func(n int) // called with the bytes of layers
 }
 
-// Resolve asks for the digest, whatever it is called with.
+// Resolve describes the release's digest, under the name that its record gets. It ignores
+// the given reference.
 func (s *source) Resolve(ctx context.Context, _ string) (string, ocispec.Descriptor, error) {
 	desc, err := s.from.Locate(ctx, s.release.Repository, s.release.Digest)
 	return s.release.StagedName(), desc, fromRegistry(err)
 }
 
-// Fetcher fetches from where the digest is, and from nowhere else: containerd asks
-// the URLs of a descriptor first (foreign layers), with a client that knows no
-// limit, no budget and no proxy of ours, wherever they lead.
+// Fetcher fetches from the Source only. containerd would ask the URLs of a descriptor
+// first (foreign layers), with a client that has none of our limits, budgets and proxies.
 func (s *source) Fetcher(context.Context, string) (remotes.Fetcher, error) {
 	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 		desc.URLs = nil
@@ -62,14 +60,13 @@ func (s *source) Fetcher(context.Context, string) (remotes.Fetcher, error) {
 	}), nil
 }
 
-// Pusher makes source a resolver; nothing here pushes.
+// Pusher is not implemented.
 func (s *source) Pusher(context.Context, string) (remotes.Pusher, error) {
 	return nil, errdefs.ErrNotImplemented
 }
 
-// body is what comes of a blob. The registry sends its request with the first
-// Read, and asks for the rest, from where it is, when a connection ends too
-// early; nothing here asks again.
+// body reads a blob within the bandwidth. The Source retries a connection that ends too
+// early; body does not.
 type body struct {
 	io.ReadCloser
 	source *source
@@ -79,23 +76,23 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(b.source.throttle.most(p))
+	n, err := b.ReadCloser.Read(b.source.throttle.clip(p))
 	b.at += int64(n)
 	if images.IsLayerType(b.desc.MediaType) {
-		b.source.brought(n)
+		b.source.onFetched(n)
 	}
 	switch {
 	case errors.Is(err, io.EOF) && b.at < b.desc.Size:
 		err = io.ErrUnexpectedEOF
 	case err == nil:
-		return n, b.source.throttle.pay(b.ctx, n)
+		return n, b.source.throttle.wait(b.ctx, n)
 	case errors.Is(err, io.EOF):
 		return n, err
 	}
 	return n, fromRegistry(fmt.Errorf("%s: after %d of %d bytes: %w", b.desc.Digest, b.at, b.desc.Size, err))
 }
 
-// seekableBody keeps what a resumed pull needs: to begin in the middle.
+// seekableBody can continue in the middle.
 type seekableBody struct {
 	*body
 	seeker io.Seeker

@@ -71,7 +71,7 @@ func TestBody(t *testing.T) {
 		"a config, not counted": {config, io.EOF, 0, at + "unexpected EOF", 0},
 	} {
 		brought := 0
-		s := &source{from: of(breaking{strings.NewReader(text), is.ends}), brought: func(n int) { brought += n }}
+		s := &source{from: of(breaking{strings.NewReader(text), is.ends}), onFetched: func(n int) { brought += n }}
 		fetcher, err := s.Fetcher(t.Context(), "")
 		require.NoError(t, err)
 		body, err := fetcher.Fetch(t.Context(), is.desc)
@@ -84,7 +84,7 @@ func TestBody(t *testing.T) {
 	}
 	whole := layer
 	whole.Size = 10
-	s := &source{from: of(io.NopCloser(struct{ io.Reader }{strings.NewReader(text)})), brought: func(int) {}}
+	s := &source{from: of(io.NopCloser(struct{ io.Reader }{strings.NewReader(text)})), onFetched: func(int) {}}
 	fetcher, err := s.Fetcher(t.Context(), "")
 	require.NoError(t, err)
 	body, err := fetcher.Fetch(t.Context(), whole)
@@ -101,7 +101,7 @@ func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	const text = "0123456789"
 	var asked ocispec.Descriptor
-	s := &source{brought: func(int) {}, from: from{func(desc ocispec.Descriptor) io.ReadCloser {
+	s := &source{onFetched: func(int) {}, from: from{func(desc ocispec.Descriptor) io.ReadCloser {
 		asked = desc
 		return io.NopCloser(strings.NewReader(text))
 	}}}

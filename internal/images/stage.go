@@ -20,30 +20,28 @@ import (
 // errStaging: the same release is being staged by another goroutine.
 var errStaging = errors.New("is being staged already")
 
-// Stage makes a release ready: its content complete for the node's platform,
-// unpacked, named and pinned. What is there is not fetched again; where all is
-// there, under whatever name, the registry is not asked at all. Progress is
-// called from one goroutine at a time, a few times a second at most, and never
-// after Stage has returned.
+// Stage makes a release ready: complete for the node's platform, unpacked, named and
+// pinned. It fetches only what is missing, and asks no registry if nothing is. Stage
+// calls Progress from one goroutine at a time, a few times a second at most, and never
+// after it has returned.
 //
-// The error is release.ErrPlatform for an image of another platform, which no
-// layer is fetched of, and release.ErrNotFound where the registry has no such
-// digest any more.
-func (s *Store) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
+// The error is release.ErrPlatform for an image of another platform, before any layer is
+// fetched, and release.ErrNotFound if the registry does not have the digest.
+func (s *Store) Stage(ctx context.Context, r release.Release, o node.StageOptions) error {
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
-	j := newJob(r, t)
+	j := newJob(r, o)
 	if !s.claim(j.ref) {
 		return fmt.Errorf("stage: %s: %w", j.ref, errStaging)
 	}
 	defer s.release(j.ref)
 	c, err := s.open(ctx)
 	if err != nil {
-		return s.placed(err)
+		return s.wrapError(err)
 	}
 	if err := s.run(ctx, c, j); err != nil {
-		return s.placed(fmt.Errorf("%s: %w", j.ref, err))
+		return s.wrapError(fmt.Errorf("%s: %w", j.ref, err))
 	}
 	return nil
 }
@@ -64,7 +62,7 @@ func (s *Store) release(ref string) {
 	delete(s.staging, ref)
 }
 
-// checkRelease guards what becomes a record's name.
+// checkRelease checks what becomes the name of a record.
 func checkRelease(r release.Release) error {
 	if err := r.Digest.Validate(); err != nil {
 		return fmt.Errorf("%s: digest %q: %w", r.Repository, r.Digest, err)
@@ -88,7 +86,7 @@ func checkRelease(r release.Release) error {
 
 func digestName(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
 
-// stage brings what is not there, and names it.
+// stage fetches what is missing, and writes the records.
 func (c *session) stage(ctx context.Context, j *job) error {
 	target, ok, err := c.find(ctx, j.release)
 	if err != nil {
@@ -102,9 +100,9 @@ func (c *session) stage(ctx context.Context, j *job) error {
 	if err := c.name(ctx, j.release, target); err != nil {
 		return err
 	}
-	size, err := c.size(ctx, target)
+	size, err := c.imageSize(ctx, target)
 	if err == nil {
-		j.tell(status.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
+		j.report(status.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
 	}
 	return err
 }
@@ -120,41 +118,41 @@ func (c *session) find(ctx context.Context, r release.Release) (ocispec.Descript
 		return ocispec.Descriptor{}, false, nil
 	}
 	target := records[0].Target
-	ok, err := c.complete(ctx, target)
+	ok, err := c.isComplete(ctx, target)
 	return target, ok, err
 }
 
-// name writes the records that are not there yet, the pin last, and believes
-// nothing: what is called staged has been seen complete with its pin in place.
+// name writes the missing records, the pin last, and checks the image once more with its
+// pin in place.
 func (c *session) name(ctx context.Context, r release.Release, target ocispec.Descriptor) error {
 	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
-	if err := c.record(ctx, named); err != nil {
+	if err := c.ensureRecord(ctx, named); err != nil {
 		return err
 	}
-	// The first record holds the content. Whoever is killed before the pin stages
-	// again and comes by here; after it, nobody would look for the lease.
-	if err := c.dropLeases(ctx, digestName(r)); err != nil {
+	// The first record protects the content. The lease is deleted before the pin is
+	// written: an agent killed in between stages again and deletes it then.
+	if err := c.deleteLeases(ctx, digestName(r)); err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
-	if err := c.record(ctx, pinRecord(r.Repository, images.Image{Target: target})); err != nil {
+	if err := c.ensureRecord(ctx, pinRecord(r.Repository, images.Image{Target: target})); err != nil {
 		return err
 	}
-	ok, err := c.complete(ctx, target)
+	ok, err := c.isComplete(ctx, target)
 	if err == nil && !ok {
 		err = errors.New("incomplete after the pull")
 	}
 	return err
 }
 
-// record writes a record that is not there yet. One that is there is looked at
-// before it is written over: what CRI has pulled under that name, be it a moment
-// ago, is CRI's.
-func (c *session) record(ctx context.Context, want images.Image) error {
+// ensureRecord writes a record unless the existing one has the same target and at least
+// our labels. labelStaged may be missing: then CRI has pulled that name, and the record
+// stays CRI's.
+func (c *session) ensureRecord(ctx context.Context, want images.Image) error {
 	service := c.client.ImageService()
 	_, err := service.Create(ctx, want)
 	if errdefs.IsAlreadyExists(err) {
-		there, unread := service.Get(ctx, want.Name)
-		if unread == nil && covers(there, want) {
+		existing, unread := service.Get(ctx, want.Name)
+		if unread == nil && covers(existing, want) {
 			return nil
 		}
 		_, err = service.Update(ctx, want)
@@ -165,67 +163,63 @@ func (c *session) record(ctx context.Context, want images.Image) error {
 	return nil
 }
 
-// stagedLabels are those of the record under the release's name.
+// stagedLabels returns the labels of the record under the release's name.
 func stagedLabels(r release.Release) map[string]string {
 	return map[string]string{labelManaged: managed, labelStaged: r.Repository}
 }
 
-// covers reports whether a record needs no writing: the same target, and at
-// least our labels. What somebody else pulled under that name does not become
-// ours by being right.
-func covers(there, want images.Image) bool {
+func covers(existing, want images.Image) bool {
 	for key, value := range want.Labels {
-		if key != labelStaged && there.Labels[key] != value {
+		if key != labelStaged && existing.Labels[key] != value {
 			return false
 		}
 	}
-	return there.Target.Digest == want.Target.Digest
+	return existing.Target.Digest == want.Target.Digest
 }
 
 func sameRecord(a, b images.Image) bool {
 	return a.Target.Digest == b.Target.Digest && maps.Equal(a.Labels, b.Labels)
 }
 
-// remember keeps how the records are that staging may write, for undo. A second
-// attempt finds what the first one wrote: that is not how they were.
-func (c *session) remember(ctx context.Context, j *job) error {
-	if j.before != nil {
+// saveRecords saves the records that staging may write, for restoreRecords. Only the
+// first attempt of a job does so: a second one finds what the first one wrote.
+func (c *session) saveRecords(ctx context.Context, j *job) error {
+	if j.previous != nil {
 		return nil
 	}
-	before := map[string]*images.Image{}
+	previous := map[string]*images.Image{}
 	for _, name := range []string{j.release.StagedName(), pinName(j.release.Repository, j.release.Digest)} {
 		record, err := c.client.ImageService().Get(ctx, name)
 		switch {
 		case err == nil:
-			before[name] = &record
+			previous[name] = &record
 		case errdefs.IsNotFound(err):
-			before[name] = nil
+			previous[name] = nil
 		default:
 			return fmt.Errorf("record %s: %w", name, err)
 		}
 	}
-	j.before = before
+	j.previous = previous
 	return nil
 }
 
-// undo puts the records back.
-func (c *session) undo(ctx context.Context, j *job) {
-	for name, was := range j.before {
-		if err := c.restore(ctx, name, was); err != nil && !errdefs.IsNotFound(err) {
-			c.log.Warn("containerd: image record not put back", "name", name, "error", err)
+func (c *session) restoreRecords(ctx context.Context, j *job) {
+	for name, previous := range j.previous {
+		if err := c.restoreRecord(ctx, name, previous); err != nil && !errdefs.IsNotFound(err) {
+			c.log.Warn("containerd: image record not restored", "name", name, "error", err)
 		}
 	}
 }
 
-func (c *session) restore(ctx context.Context, name string, was *images.Image) error {
-	is, err := c.client.ImageService().Get(ctx, name)
+func (c *session) restoreRecord(ctx context.Context, name string, previous *images.Image) error {
+	current, err := c.client.ImageService().Get(ctx, name)
 	switch {
-	case err != nil && (was == nil || !errdefs.IsNotFound(err)):
+	case err != nil && (previous == nil || !errdefs.IsNotFound(err)):
 		return err
-	case was == nil:
+	case previous == nil:
 		return c.client.ImageService().Delete(ctx, name)
-	case err == nil && sameRecord(is, *was):
+	case err == nil && sameRecord(current, *previous):
 		return nil
 	}
-	return c.put(ctx, *was)
+	return c.writeRecord(ctx, *previous)
 }

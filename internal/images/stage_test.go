@@ -167,12 +167,12 @@ func TestComplete(t *testing.T) {
 		if is.change != nil {
 			is.change(t, c, target)
 		}
-		got, err := c.complete(t.Context(), target)
+		got, err := c.isComplete(t.Context(), target)
 		require.NoError(t, err, name)
 		assert.Equal(t, is.want, got, name)
 	}
 	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{err: errBroken})
-	_, err := c.complete(t.Context(), heldImage(t, store, c.platform))
+	_, err := c.isComplete(t.Context(), heldImage(t, store, c.platform))
 	require.ErrorIs(t, err, errBroken, "a wrong setting is not a missing image")
 	assert.ErrorContains(t, err, `list snapshots of "fake"`)
 }
@@ -204,7 +204,7 @@ func TestHeldOddRecords(t *testing.T) {
 }
 
 // What a digest consists of is read once, and forgotten with its last record.
-func TestAnatomyIsKnown(t *testing.T) {
+func TestPartsAreCached(t *testing.T) {
 	t.Parallel()
 	records := &fakeRecords{records: map[string]images.Image{}}
 	c, store, _ := inMemory(t, records, unpackedAll{})
@@ -213,7 +213,7 @@ func TestAnatomyIsKnown(t *testing.T) {
 	records.records[pin.Name] = pin
 	first, err := c.held(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, c.known, 1)
+	assert.Len(t, c.partsCache, 1)
 
 	config, err := images.Config(t.Context(), store, target, c.matcher)
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestAnatomyIsKnown(t *testing.T) {
 	delete(records.records, pin.Name)
 	_, err = c.held(t.Context())
 	require.NoError(t, err)
-	assert.Empty(t, c.known)
+	assert.Empty(t, c.partsCache)
 }
 
 // inCancelled makes a content store that notices its context, as a remote one does.
@@ -248,7 +248,7 @@ func (awayStore) ReaderAt(ctx context.Context, _ ocispec.Descriptor) (content.Re
 	return nil, ctx.Err()
 }
 
-func TestLayersTakeTurns(t *testing.T) {
+func TestLayersWaitForSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running int
 		turn := make(chan struct{})
@@ -257,7 +257,8 @@ func TestLayersTakeTurns(t *testing.T) {
 			<-turn
 			return nil, nil
 		})
-		handler := (&guard{session: sessionOn(t, &fakeRecords{})}).wrap(next)
+		c, _, _ := inMemory(t, &fakeRecords{}, unpackedAll{})
+		handler := (&guard{session: c}).wrap(next)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 10)
 		for range cap(ended) {
@@ -280,11 +281,11 @@ func TestLayersTakeTurns(t *testing.T) {
 	})
 }
 
-// The config is fetched before its turn, past the look at its size that all others get.
+// The config is fetched before it gets a slot, past the check of the size that all others get.
 func TestConfigsAreBounded(t *testing.T) {
 	t.Parallel()
 	config := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}
-	handler := (&guard{session: sessionOn(t, &fakeRecords{}), seen: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
+	handler := (&guard{session: sessionOn(t, &fakeRecords{}), onManifest: func([]ocispec.Descriptor) {}}).wrap(images.HandlerFunc(
 		func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 			assert.NotEqual(t, config.MediaType, desc.MediaType, "was fetched")
 			return []ocispec.Descriptor{config}, nil

@@ -146,7 +146,7 @@ func TestLayersAreCounted(t *testing.T) {
 }
 
 // What containerd would take for an image of its own within an image is refused before anything is pulled.
-func TestAManifestHoldsNoManifest(t *testing.T) {
+func TestEmbeddedManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {
 		const blob = `{"mediaType":"%s","digest":"sha256:%064d","size":1}`

@@ -5,34 +5,35 @@ package images
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// stock is what containerd has at one moment: two listings, however many images
-// there are. Asking for each blob of each image took a hundred calls for 20
-// images, and half of a poll's CPU.
-type stock struct {
+// contents is what containerd has stored: two listings, however many images there are.
+// Requests for single blobs took half of a poll's CPU.
+type contents struct {
 	blobs     map[digest.Digest]bool
 	snapshots map[string]bool // committed ones, by chain id
 }
 
-// parts is what an image consists of for the node's platform. A digest names
-// the same parts for ever, so they are read once.
+// parts is what an image consists of for the node's platform. A digest always has the
+// same parts, so the Store caches them.
 type parts struct {
 	config   digest.Digest
 	blobs    []digest.Digest // of index, manifest, config and layers
 	snapshot string          // of the last layer, which implies those below it; "" for another platform
 }
 
-// stock lists blobs and snapshots.
-func (c *session) stock(ctx context.Context) (stock, error) {
-	s := stock{blobs: map[digest.Digest]bool{}, snapshots: map[string]bool{}}
+// listContent lists blobs and snapshots.
+func (c *session) listContent(ctx context.Context) (contents, error) {
+	s := contents{blobs: map[digest.Digest]bool{}, snapshots: map[string]bool{}}
 	err := c.client.ContentStore().Walk(ctx, func(i content.Info) error {
 		s.blobs[i.Digest] = true
 		return nil
@@ -56,8 +57,18 @@ func (c *session) stock(ctx context.Context) (stock, error) {
 	return s, nil
 }
 
-// complete reports whether every blob is there and the image is unpacked.
-func (s stock) complete(p parts) bool {
+// isComplete reports whether all blobs for the node's platform are stored and the image
+// is unpacked.
+func (c *session) isComplete(ctx context.Context, target ocispec.Descriptor) (bool, error) {
+	stored, err := c.listContent(ctx)
+	if err != nil {
+		return false, err
+	}
+	parts, err := c.partsOf(ctx, stored, target)
+	return stored.isComplete(parts), err
+}
+
+func (s contents) isComplete(p parts) bool {
 	if p.snapshot == "" || !s.snapshots[p.snapshot] {
 		return false
 	}
@@ -69,29 +80,44 @@ func (s stock) complete(p parts) bool {
 	return true
 }
 
-// anatomy gives the parts of an image; none where its content does not tell.
-func (c *session) anatomy(ctx context.Context, there stock, target ocispec.Descriptor) (parts, error) {
-	if !there.blobs[target.Digest] {
+// partsOf returns the parts of an image, without blobs if its content is unreadable.
+func (c *session) partsOf(ctx context.Context, stored contents, target ocispec.Descriptor) (parts, error) {
+	if !stored.blobs[target.Digest] {
 		return parts{}, nil
 	}
 	c.mu.Lock()
-	p, ok := c.known[target.Digest]
+	p, ok := c.partsCache[target.Digest]
 	c.mu.Unlock()
 	if ok {
 		return p, nil
 	}
-	p, err := c.dissect(ctx, target)
+	p, err := c.readParts(ctx, target)
 	if err != nil {
-		return parts{config: p.config}, c.unreadable(ctx, target, err)
+		return parts{config: p.config}, c.readError(ctx, target, err)
 	}
 	c.mu.Lock()
-	c.known[target.Digest] = p
+	c.partsCache[target.Digest] = p
 	c.mu.Unlock()
 	return p, nil
 }
 
-// dissect reads index, manifest and config of an image.
-func (c *session) dissect(ctx context.Context, target ocispec.Descriptor) (parts, error) {
+// readError returns the errors that are containerd's, and none for content that is
+// missing or no image.
+func (c *session) readError(ctx context.Context, target ocispec.Descriptor, err error) error {
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errdefs.IsUnavailable(err):
+		return err
+	}
+	c.log.Debug("image content: not readable", "digest", target.Digest, "error", err)
+	return nil
+}
+
+// readParts reads index, manifest and config of an image.
+func (c *session) readParts(ctx context.Context, target ocispec.Descriptor) (parts, error) {
 	store := c.client.ContentStore()
 	config, err := images.Config(ctx, store, target, c.matcher)
 	if err != nil {
@@ -103,11 +129,11 @@ func (c *session) dissect(ctx context.Context, target ocispec.Descriptor) (parts
 		return p, err
 	}
 	children := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(store), c.matcher), c.matcher, 1)
-	note := func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	collect := func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		p.blobs = append(p.blobs, d.Digest)
 		return children(ctx, d)
 	}
-	if err := images.Walk(ctx, images.HandlerFunc(note), target); err != nil {
+	if err := images.Walk(ctx, images.HandlerFunc(collect), target); err != nil {
 		return p, err
 	}
 	layers, err := images.RootFS(ctx, store, config)
@@ -118,17 +144,13 @@ func (c *session) dissect(ctx context.Context, target ocispec.Descriptor) (parts
 	return p, nil
 }
 
-// forget drops the parts of images that have no record any more.
-func (c *session) forget(records []images.Image) {
+// trimParts drops the cached parts of images without a record.
+func (c *session) trimParts(records []images.Image) {
 	named := make(map[digest.Digest]bool, len(records))
 	for _, r := range records {
 		named[r.Target.Digest] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for d := range c.known {
-		if !named[d] {
-			delete(c.known, d)
-		}
-	}
+	maps.DeleteFunc(c.partsCache, func(d digest.Digest, _ parts) bool { return !named[d] })
 }

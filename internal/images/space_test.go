@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-func TestInflated(t *testing.T) {
+func TestUnpackedLayer(t *testing.T) {
 	t.Parallel()
 	for mediaType, want := range map[string]int64{
 		ocispec.MediaTypeImageLayer:                       100,
@@ -30,14 +30,14 @@ func TestInflated(t *testing.T) {
 		"application/vnd.oci.image.layer.v1.tar+squeezed": 100,
 		"application/unknown":                             400,
 	} {
-		assert.Equal(t, want, inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: 100}), mediaType)
-		most := inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: math.MaxInt64})
-		assert.InDelta(t, maxNeed, most, worstRatio, "%s: larger than any disk", mediaType)
-		assert.Zero(t, inflated(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: -1}), mediaType)
+		assert.Equal(t, want, unpackedLayer(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: 100}), mediaType)
+		most := unpackedLayer(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: math.MaxInt64})
+		assert.InDelta(t, maxNeeded, most, worstRatio, "%s: larger than any disk", mediaType)
+		assert.Zero(t, unpackedLayer(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: -1}), mediaType)
 	}
 }
 
-func TestUnpacked(t *testing.T) {
+func TestUnpackedSize(t *testing.T) {
 	t.Parallel()
 	layers := []ocispec.Descriptor{
 		{MediaType: ocispec.MediaTypeImageConfig, Size: 7}, blob("a", 100), blob("b", 1000), blob("a", 100),
@@ -51,25 +51,25 @@ func TestUnpacked(t *testing.T) {
 		"the lowest is there":            {[]string{"one"}, 3300},
 		"all there":                      {[]string{"one", "two", "three"}, 0},
 	} {
-		s := stock{snapshots: map[string]bool{}}
+		s := contents{snapshots: map[string]bool{}}
 		for _, name := range is.there {
 			s.snapshots[name] = true
 		}
-		assert.Equal(t, is.want, unpacked(t.Context(), layers, chain, s), name)
+		assert.Equal(t, is.want, unpackedSize(t.Context(), layers, chain, s), name)
 	}
-	all := stock{snapshots: map[string]bool{"one": true}}
-	assert.EqualValues(t, 3300, unpacked(t.Context(), layers, chain[:1], all), "a config that knows less than the manifest")
+	all := contents{snapshots: map[string]bool{"one": true}}
+	assert.EqualValues(t, 3300, unpackedSize(t.Context(), layers, chain[:1], all), "a config that knows less than the manifest")
 }
 
 // Whatever a manifest claims, some needs can be added up.
-func TestNeedProperties(t *testing.T) {
+func TestSpaceNeededProperties(t *testing.T) {
 	t.Parallel()
 	c, store, _ := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})
 	target := heldImage(t, store, c.platform)
 	manifest, err := images.Manifest(t.Context(), store, target, c.matcher)
 	require.NoError(t, err)
 	there := append([]ocispec.Descriptor{manifest.Config}, manifest.Layers...)
-	none, err := c.need(t.Context(), there)
+	none, err := c.spaceNeeded(t.Context(), there)
 	require.NoError(t, err)
 	assert.Equal(t, policy.SpaceNeeded{}, none, "all is there")
 	ctx := t.Context()
@@ -78,7 +78,7 @@ func TestNeedProperties(t *testing.T) {
 		for _, size := range rapid.SliceOf(rapid.Int64()).Draw(t, "sizes") {
 			blobs = append(blobs, blob("missing", size))
 		}
-		n, err := c.need(ctx, blobs)
+		n, err := c.spaceNeeded(ctx, blobs)
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, n.Compressed, int64(0))
 		assert.GreaterOrEqual(t, n.Unpacked, int64(0))
@@ -87,26 +87,26 @@ func TestNeedProperties(t *testing.T) {
 }
 
 // A pull that broke off and goes on has been granted its room.
-func TestRoomIsAskedOnce(t *testing.T) {
+func TestSpaceIsCheckedOnce(t *testing.T) {
 	t.Parallel()
 	c, store, _ := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})
 	manifest, err := images.Manifest(t.Context(), store, heldImage(t, store, c.platform), c.matcher)
 	require.NoError(t, err)
 	blobs := append([]ocispec.Descriptor{manifest.Config}, append(manifest.Layers, blob("missing", 100))...)
 	asked, answer := 0, errors.New("no")
-	j := &job{terms: node.StageOptions{CheckSpace: func(_ context.Context, n policy.SpaceNeeded) error {
+	j := &job{options: node.StageOptions{CheckSpace: func(_ context.Context, n policy.SpaceNeeded) error {
 		asked++
 		assert.Equal(t, policy.SpaceNeeded{Compressed: 100, Unpacked: 300}, n)
 		return answer
 	}}}
 	g := &guard{session: c, job: j}
-	err = g.askRoom(t.Context(), blobs)
+	err = g.checkSpace(t.Context(), blobs)
 	require.ErrorIs(t, err, answer)
 	require.EqualError(t, err, "no")
-	assert.False(t, j.keeps(err), "nothing to keep")
+	assert.False(t, j.keepsLease(err), "nothing to keep")
 	answer = nil
-	require.NoError(t, g.askRoom(t.Context(), blobs))
-	require.NoError(t, g.askRoom(t.Context(), blobs))
+	require.NoError(t, g.checkSpace(t.Context(), blobs))
+	require.NoError(t, g.checkSpace(t.Context(), blobs))
 	assert.Equal(t, 2, asked)
-	require.NoError(t, (&guard{session: c, job: &job{}}).askRoom(t.Context(), blobs), "nobody wants to know")
+	require.NoError(t, (&guard{session: c, job: &job{}}).checkSpace(t.Context(), blobs), "no CheckSpace")
 }

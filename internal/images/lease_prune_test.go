@@ -22,7 +22,7 @@ import (
 type leftLeases struct {
 	*fakeLeases
 	answer  error              // of List and Delete
-	deletes func(leases.Lease) // hears of a deletion before it is done
+	deletes func(leases.Lease) // called before a deletion
 }
 
 func (l *leftLeases) List(_ context.Context, filters ...string) (all []leases.Lease, err error) {
@@ -45,7 +45,7 @@ func (l *leftLeases) Delete(ctx context.Context, lease leases.Lease, opts ...lea
 }
 
 // leasing is a session on leases by id, each with the release that it is for;
-// "": it is somebody else's.
+// "": it is not ours.
 func leasing(t *testing.T, refs map[string]string) (*session, *leftLeases) {
 	t.Helper()
 	l := &leftLeases{fakeLeases: &fakeLeases{live: map[string]leases.Lease{}}}
@@ -69,7 +69,7 @@ func refOf(repository string, d digest.Digest) string {
 	return digestName(release.Release{Repository: repository, Digest: d})
 }
 
-func TestTidyLeases(t *testing.T) {
+func TestPruneLeases(t *testing.T) {
 	t.Parallel()
 	other := digest.FromString("other image")
 	refs := map[string]string{
@@ -81,37 +81,37 @@ func TestTidyLeases(t *testing.T) {
 	c, l := leasing(t, refs)
 	want := []release.Pin{{Repository: "suse.com/a", Digest: someDigest}, {Repository: "suse.com/c", Digest: other}}
 	require.True(t, c.claim(refs["being staged"]))
-	require.NoError(t, c.tidyLeases(t.Context(), want))
+	require.NoError(t, c.pruneLeases(t.Context(), want))
 	assert.Equal(t, []string{"being staged", "foreign", "wanted", "wanted again"}, l.left())
 
 	c.release(refs["being staged"])
-	require.NoError(t, c.tidyLeases(t.Context(), nil))
+	require.NoError(t, c.pruneLeases(t.Context(), nil))
 	assert.Equal(t, []string{"foreign"}, l.left())
 	assert.Empty(t, c.staging, "all can be staged again")
 }
 
 // A staging takes up the leases that it finds: none goes under its hands.
-func TestTidyLeasesHoldsOffStaging(t *testing.T) {
+func TestPruneLeasesBlocksStaging(t *testing.T) {
 	t.Parallel()
 	ref := refOf("suse.com/a", someDigest)
 	c, l := leasing(t, map[string]string{"left": ref})
 	l.deletes = func(leases.Lease) { assert.False(t, c.claim(ref), "would be staged with a lease that goes") }
-	require.NoError(t, c.tidyLeases(t.Context(), nil))
+	require.NoError(t, c.pruneLeases(t.Context(), nil))
 	assert.Empty(t, l.left())
 }
 
-func TestTidyLeasesCannot(t *testing.T) {
+func TestPruneLeasesErrors(t *testing.T) {
 	t.Parallel()
 	c, l := leasing(t, nil)
 	l.answer = errBroken
-	assert.EqualError(t, c.tidyLeases(t.Context(), nil), "list leases: broken")
+	assert.EqualError(t, c.pruneLeases(t.Context(), nil), "list leases: broken")
 
 	c, l = leasing(t, map[string]string{"left": refOf("suse.com/a", someDigest)})
 	l.deletes = func(leases.Lease) { l.answer = errBroken }
-	assert.EqualError(t, c.tidyLeases(t.Context(), nil), "lease of suse.com/a@"+someDigest.String()+": broken")
+	assert.EqualError(t, c.pruneLeases(t.Context(), nil), "lease of suse.com/a@"+someDigest.String()+": broken")
 	assert.Empty(t, c.staging, "it can be staged again")
 
 	c, l = leasing(t, map[string]string{"left": refOf("suse.com/a", someDigest)})
 	l.deletes = func(leases.Lease) { l.answer = errdefs.ErrNotFound }
-	assert.NoError(t, c.tidyLeases(t.Context(), nil), "it has expired meanwhile")
+	assert.NoError(t, c.pruneLeases(t.Context(), nil), "it has expired meanwhile")
 }
