@@ -135,7 +135,7 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 	ctx, end := c.queue.interruptible(ctx)
 	defer end()
 	if c.poll != source.PollNone {
-		round.TakeUp(c.unfinished)
+		round.Resume(c.unfinished)
 		c.unfinished = nil
 	}
 	offers := c.asker.Ask(ctx, round, qs, true)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source asks a source of releases, as cheaply as it allows. A Round is one round
-// of questions, in which no answer is asked for twice; an Offer is what the source has for
-// one question. A digest that is new to the node counts only when it was read twice.
+// Package source asks a source for releases with as few requests as possible. The Asker
+// asks the questions of one Round, which requests no answer twice, and returns an Offer for
+// each. A digest that is new to the node counts only after a second reading.
 package source

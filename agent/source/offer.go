@@ -15,33 +15,40 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Offer is what the source has for one question. Where the source does not
-// answer, it is the last answer, with Err saying since when it is only that.
+// Offer is what the source has for one question. If the source does not answer, it is the
+// last answer, and Err says why.
 type Offer struct {
 	release.Question
-	Follow release.Release // what the followed tag names now
-	// Newest is the newest release that the rules allowed when it was asked for;
-	// Follow where none was newer. Decide finds it anew, by the rules of now.
+	Follow release.Release // what the followed tag names
+	// Newest is the newest release that the rules allowed when the source was asked;
+	// Follow where none was newer. Decide chooses again, by the rules of now.
 	Newest release.Release
-	// Newer are the tags above Follow, the highest first: see candidates.
-	Newer []record.Candidate
-	// Host answered; Mirror: it is not the one that the repository names.
-	Host   string
-	Mirror bool
-	// Refused are the tags that might have been offered, and by which rule they
-	// are not: the highest first, at most MaxRefused. A source's offer has those
-	// that no rule of the configuration changes; Decide adds the others.
+	Newer  []record.Candidate // above Follow, the highest first: see candidates
+	Host   string             // that answered
+	Mirror bool               // Host is not the one that the repository names
+	// Refused are tags that the source or its state refuses, the highest first, at most
+	// MaxRefused. Decide adds those that the configuration refuses.
 	Refused []policy.Refusal
 	Notes   []string
 	// StageFrom is when staging may begin on this node.
 	StageFrom time.Time
-	// Err with a zero Follow: unresolved, the pod is withheld. Err with a
-	// Follow: remembered.
+	// Err without Follow: the image is unresolved, and its pod withheld. Err with Follow:
+	// the offer is the last answer.
 	Err error
 }
 
-// firstSeen keeps since when a refusal stands.
-func (o *Offer) firstSeen(last record.Answer, now time.Time) {
+// MaxRefused bounds the refusals of an offer.
+const MaxRefused = 16
+
+// refuse adds a refusal.
+func (o *Offer) refuse(tag, rule, format string, args ...any) {
+	if len(o.Refused) < MaxRefused {
+		o.Refused = append(o.Refused, policy.Refusal{Tag: tag, Rule: rule, Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// keepSince sets since when each refusal stands, from the last answer where it has it.
+func (o *Offer) keepSince(last record.Answer, now time.Time) {
 	for n, no := range o.Refused {
 		o.Refused[n].Since = now.UTC().Round(0)
 		for _, was := range last.RefusedTags {
@@ -52,70 +59,74 @@ func (o *Offer) firstSeen(last record.Answer, now time.Time) {
 	}
 }
 
-// MaxRefused bounds what is kept of refusals: a person reads the highest.
-const MaxRefused = 16
-
-// refuse notes a refusal.
-func (o *Offer) refuse(tag, rule, format string, args ...any) {
-	if len(o.Refused) < MaxRefused {
-		o.Refused = append(o.Refused, policy.Refusal{Tag: tag, Rule: rule, Reason: fmt.Sprintf(format, args...)})
-	}
-}
-
 // Unresolved reports that nothing is known of the image.
 func (o Offer) Unresolved() bool { return o.Follow.Digest == "" }
 
-// LastOffer is the last answer to a question. err says why there is no newer one; an
-// answer that nobody was to renew is not a failure.
-func LastOffer(r *record.Record, q release.Question, err error) Offer {
-	m, ok := recall(r, q)
-	switch {
-	case !ok:
-		if s := r.Sources[q.Repository]; errors.Is(err, release.ErrNotAsked) && s.Failures > 0 {
-			err = s.Err(q.Repository) // asked, and not answered
+// Known returns the releases of an offer.
+func (o Offer) Known() []release.Release {
+	out := []release.Release{o.Follow, o.Newest}
+	for _, c := range o.Newer {
+		if c.Digest != "" {
+			out = append(out, c.Release)
 		}
-		return Offer{Question: q, Err: err}
-	case m.Refused != "":
-		cause := release.ErrPlatform
-		if m.Gone {
-			cause = release.ErrNotFound
-		}
-		return Offer{Question: q, Err: &release.Refusal{Text: m.Refused, Cause: cause}}
-	case errors.Is(err, release.ErrNotAsked):
-		err = nil
 	}
-	return Offer{
-		Question: q, Follow: m.Follow, Newest: m.Newest, Newer: withNewest(m.Follow, m.Newest, m.Newer),
-		Host: m.Host, Mirror: m.Mirror,
-		Refused: m.RefusedTags, Notes: m.Notes, StageFrom: m.StageFrom, Err: err,
-	}
+	return out
 }
 
-// remembered is the offer as the record keeps it.
-func (o Offer) remembered(now time.Time, rule policy.Rule) record.Answer {
+// answer returns the offer for the record.
+func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	return record.Answer{
 		At: now, Rules: rule.Asks(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host, Mirror: o.Mirror,
 		RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
 	}
 }
 
-// recall finds the last answer to a question. Once an offer is applied, the pod
-// manifest names another tag and so asks another question: what was offered is
-// the answer to it, and is kept as that.
-func recall(r *record.Record, q release.Question) (record.Answer, bool) {
-	if m, ok := r.Offers[q.String()]; ok {
-		return m, true
+// LastOffer returns the last answer to a question as an offer. err is why there is no newer
+// one; ErrNotAsked is not reported beside an answer.
+func LastOffer(r *record.Record, q release.Question, err error) Offer {
+	last, ok := lastAnswer(r, q)
+	switch {
+	case !ok:
+		if s := r.Sources[q.Repository]; errors.Is(err, release.ErrNotAsked) && s.Failures > 0 {
+			err = s.Err(q.Repository)
+		}
+		return Offer{Question: q, Err: err}
+	case last.Refused != "":
+		cause := release.ErrPlatform
+		if last.Gone {
+			cause = release.ErrNotFound
+		}
+		return Offer{Question: q, Err: &release.Refusal{Text: last.Refused, Cause: cause}}
+	case errors.Is(err, release.ErrNotAsked):
+		err = nil
+	}
+	if len(last.Newer) == 0 && last.Newest.Digest != "" && last.Newest.Tag != last.Follow.Tag {
+		// An older agent kept only the candidate that its rules allowed.
+		last.Newer = []record.Candidate{{Release: last.Newest, Settled: true}}
+	}
+	return Offer{
+		Question: q, Follow: last.Follow, Newest: last.Newest, Newer: last.Newer, Host: last.Host, Mirror: last.Mirror,
+		Refused: last.RefusedTags, Notes: last.Notes, StageFrom: last.StageFrom, Err: err,
+	}
+}
+
+// lastAnswer returns the last answer to a question. After an apply the pod manifest names
+// another tag, which is a new question: the applied offer becomes its answer.
+func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
+	if answer, ok := r.Offers[q.String()]; ok {
+		return answer, true
 	}
 	var best record.Answer
 	for _, key := range slices.Sorted(maps.Keys(r.Offers)) {
-		m := r.Offers[key]
-		if q.Tag == "" || m.Follow.Repository != q.Repository || strings.HasSuffix(key, release.AsWritten) == q.Convert {
+		answer := r.Offers[key]
+		isWritten := strings.HasSuffix(key, release.AsWritten)
+		if q.Tag == "" || answer.Follow.Repository != q.Repository || isWritten == q.Convert {
 			continue
 		}
-		for _, f := range []release.Release{m.Follow, m.Newest} {
-			if f.Tag == q.Tag && m.At.After(best.At) {
-				best = m
-				best.Follow, best.RefusedTags, best.Notes = f, nil, nil
+		for _, rel := range []release.Release{answer.Follow, answer.Newest} {
+			if rel.Tag == q.Tag && answer.At.After(best.At) {
+				best = answer
+				best.Follow, best.RefusedTags, best.Notes = rel, nil, nil
 			}
 		}
 	}
@@ -124,14 +135,4 @@ func recall(r *record.Record, q release.Question) (record.Answer, bool) {
 	}
 	r.Offers.Set(q.String(), best)
 	return best, true
-}
-
-func releasesOf(follow, newest release.Release, newer []record.Candidate) []release.Release {
-	out := []release.Release{follow, newest}
-	for _, c := range newer {
-		if c.Digest != "" {
-			out = append(out, c.Release)
-		}
-	}
-	return out
 }

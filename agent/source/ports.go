@@ -11,30 +11,31 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Source is where releases are learnt.
+// Source is what publishes releases: registries, or an OCI layout.
 type Source interface {
-	// Resolve asks what a tag names now: one HEAD request where the host allows
+	// Resolve returns what a tag names now, with one HEAD request where the host allows
 	// it. A missing tag is ErrNotFound.
 	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
 	// Tags lists the tags of a repository, unsorted, bounded in number.
 	Tags(ctx context.Context, repository string) ([]string, error)
-	// Describe fetches what a digest is, for the node's platform: ErrPlatform
-	// where there is none, ErrNotFound where the digest has vanished.
+	// Describe fetches the build behind a digest for the node's platform: ErrPlatform if
+	// there is none, ErrNotFound if the digest is gone.
 	Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error)
 }
 
 // TagResolver is the part of a Source that an apply needs.
 type TagResolver interface {
-	// Resolve asks what a tag names now. See Source.
+	// Resolve returns what a tag names now. See Source.
 	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
 }
 
 // FailureMeter counts polls without an answer.
 type FailureMeter interface {
-	// Failed: a poll had no answer for a repository. host is empty where none was
-	// reached. It is called once a round for a repository.
+	// Failed counts that a repository's source did not answer, at most once a round. host
+	// is empty if none was reached.
 	Failed(host string, cause release.Cause)
 }
 
-// ErrPersonFirst ends a poll or a staging for a request of a person.
+// ErrPersonFirst is the cause that ends the context of a poll or a staging for a person's
+// request.
 var ErrPersonFirst = errors.New("a person's request goes first")

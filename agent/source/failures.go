@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// leastFailedFirst sorts questions by the failures of their source. Requests to a host that
+// fails often may open its circuit breaker; the other repositories are asked before.
+func (a *Asker) leastFailedFirst(qs []release.Question) []release.Question {
+	out := slices.Clone(qs)
+	slices.SortStableFunc(out, func(x, y release.Question) int {
+		return cmp.Compare(a.Record.Sources[x.Repository].Failures, a.Record.Sources[y.Repository].Failures)
+	})
+	return out
+}
+
+// recordSources records how each repository's source answered. A repository fails at most
+// once a round, when any of its tags fails. The meter also counts followed tags that are
+// not there.
+func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
+	failed, counted := map[string]bool{}, map[string]bool{}
+	jitter := a.Jitter() // one a round: what failed together is asked again together
+	for _, q := range sortedKeys(round.results) {
+		r := round.results[q]
+		if r.err == nil || ctx.Err() != nil {
+			continue
+		}
+		if count && a.Meter != nil && !counted[q.Repository] {
+			counted[q.Repository] = true
+			se := sourceError(r.err)
+			a.Meter.Failed(se.Host, se.Cause)
+		}
+		if r.failed() && !failed[q.Repository] {
+			failed[q.Repository] = true
+			a.Log.Warn("source does not answer", "image", q.String(), "err", r.err)
+			recordFailure(a.Record, q.Repository, r.err, a.Now(), jitter)
+		}
+	}
+	for q, r := range round.results {
+		if r.failed() || failed[q.Repository] {
+			continue
+		}
+		if _, ok := errors.AsType[*release.SourceError](r.err); ok {
+			se := sourceError(r.err)
+			r.by = release.Resolved{Host: se.Host, Mirror: se.Mirror}
+		}
+		a.Record.Sources.Set(q.Repository, record.SourceRecord{
+			Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, LastSuccess: a.Now(),
+		})
+	}
+}
+
+// recordFailure records a failure and schedules the next request. An error without a
+// request is no further failure.
+func recordFailure(r *record.Record, repository string, err error, now time.Time, jitter float64) {
+	s, se := r.Sources[repository], sourceError(err)
+	if !se.Unasked || s.Failures == 0 {
+		s.Failures++
+	}
+	s.Error, s.Reason, s.Cause, s.HTTPStatus = err.Error(), se.Answer(), se.Cause, se.Status
+	if se.Host != "" {
+		s.Host, s.Mirror = se.Host, se.Mirror
+	}
+	s.RetryAt = policy.RetryTime(now, se.RetryAt, s.Failures, jitter)
+	r.Sources.Set(repository, s)
+}
+
+// sourceError returns the SourceError in err, or one made from it. Its Cause is set.
+func sourceError(err error) release.SourceError {
+	out := release.SourceError{Err: err}
+	if se, ok := errors.AsType[*release.SourceError](err); ok {
+		out = *se
+	}
+	out.Cause = cmp.Or(out.Cause, release.CauseOther)
+	return out
+}
+
+// Retries returns when sources are asked again before the next poll: failed ones, and
+// those whose rules have changed.
+func Retries(r *record.Record, now time.Time) []time.Time {
+	var at []time.Time
+	for _, s := range r.Sources {
+		if t, ok := s.AskAgainAt(now); ok {
+			at = append(at, t)
+		}
+	}
+	for _, o := range r.Offers {
+		if t, ok := o.AskAgainAt(now); ok && r.Sources[o.Follow.Repository].Failures == 0 {
+			at = append(at, t)
+		}
+	}
+	return at
+}

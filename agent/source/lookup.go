@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// maxCandidates bounds the tags that are resolved in a search. The newest few are enough,
+// since OBS publishes the tags of a build together.
+const maxCandidates = 8
+
+// lookup answers one question of a round.
+type lookup struct {
+	*Round
+	question release.Question
+	rule     policy.Rule
+	by       release.Resolved // the last answer about a tag
+}
+
+// answer returns what the source offers.
+func (l *lookup) answer(ctx context.Context) (Offer, error) {
+	q := l.question
+	offer := Offer{Question: q}
+	follow, d, err := l.followedTag(ctx)
+	if err != nil {
+		return offer, err
+	}
+	by := l.resolved[release.Reference{Repository: q.Repository, Tag: follow}].Resolved
+	offer.Host, offer.Mirror = by.Host, by.Mirror
+	offer.Follow, err = l.release(ctx, follow, d)
+	if errors.Is(err, release.ErrNotFound) {
+		// OBS deletes a tag by moving it to a digest that it deletes next. The tag is
+		// still there, so this must not be ErrNotFound, which is an alarm.
+		return offer, fmt.Errorf("%s names a digest that is not there: %v", q, err) //nolint:errorlint // on purpose
+	}
+	if err != nil {
+		return offer, err
+	}
+	if q.Convert && q.Tag != "" && follow == q.Tag && !l.isForm(follow, tags.Intermediate) {
+		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
+	}
+	short := l.resolved[release.Reference{Repository: q.Repository, Tag: q.Tag}].Digest
+	if short != "" && short != d && l.isForm(q.Tag, tags.Short) {
+		offer.refuse(q.Tag, policy.RulePublishing, "no intermediate tag names its digest (yet)")
+	}
+	offer.Newest = offer.Follow
+	if err := l.describeRunning(ctx); err != nil {
+		return offer, err
+	}
+	return offer, l.addNewer(ctx, &offer)
+}
+
+// resolve returns the digest that a tag names, with one request a round.
+func (l *lookup) resolve(ctx context.Context, tag string) (digest.Digest, error) {
+	ref := release.Reference{Repository: l.question.Repository, Tag: tag}
+	known, ok := l.resolved[ref]
+	if !ok {
+		if known.Resolved, known.err = l.asker.resolve(ctx, ref); known.err == nil || ctx.Err() == nil {
+			l.resolved[ref] = known
+		}
+	}
+	if known.err == nil {
+		l.by = known.Resolved
+	}
+	return known.Digest, known.err
+}
+
+// followedTag returns the floating tag to follow and its digest.
+func (l *lookup) followedTag(ctx context.Context) (string, digest.Digest, error) {
+	q := l.question
+	if q.Tag == "" {
+		return l.newestTag(ctx)
+	}
+	if t, err := l.rule.Dialect.Parse(q.Tag); err == nil && q.Convert && t.Form() == tags.Short {
+		return l.intermediateTag(ctx, t)
+	}
+	if tag := release.Floating(q.Tag, l.rule.Dialect); q.Convert && tag != q.Tag {
+		d, err := l.resolve(ctx, tag)
+		if !errors.Is(err, release.ErrNotFound) {
+			return tag, d, err
+		}
+	}
+	d, err := l.resolve(ctx, q.Tag)
+	return q.Tag, d, err
+}
+
+// newestTag returns the tag for a placeholder without a value: the newest that no rule
+// refuses, else the newest, so that the status shows the refusal.
+func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
+	list, err := l.list(ctx, false)
+	if err != nil {
+		return "", "", err
+	}
+	var refused release.Release
+	floating := append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...)
+	for _, t := range floating[:min(len(floating), maxCandidates)] {
+		d, err := l.resolve(ctx, t.Wire())
+		if errors.Is(err, release.ErrNotFound) {
+			continue
+		}
+		rel := release.Release{Repository: l.question.Repository, Tag: t.Wire(), Digest: d}
+		if _, isRefused := l.asker.Record.Refuses(rel, l.rule); err != nil || !isRefused {
+			return rel.Tag, d, err
+		}
+		if refused.Tag == "" {
+			refused = rel
+		}
+	}
+	if refused.Tag != "" {
+		return refused.Tag, refused.Digest, nil
+	}
+	return "", "", fmt.Errorf("%s: no known tag among %d: %w", l.question.Repository, len(list), release.ErrNotFound)
+}
+
+// intermediateTag returns the intermediate tag with the digest of the short tag; without
+// one, the short tag.
+func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, digest.Digest, error) {
+	q := l.question
+	want, err := l.resolve(ctx, q.Tag)
+	if err != nil {
+		return "", "", err
+	}
+	last := l.asker.Record.Offers[q.String()].Follow
+	sameDigest := last.Digest == want
+	wasIntermediate := last.Tag != q.Tag && l.isForm(last.Tag, tags.Intermediate)
+	if sameDigest && wasIntermediate {
+		d, err := l.resolve(ctx, last.Tag)
+		switch {
+		case err == nil && d == want:
+			return last.Tag, want, nil
+		case err != nil && !errors.Is(err, release.ErrNotFound):
+			return "", "", err
+		}
+		sameDigest = false // the intermediate tag has changed: search again
+	}
+	list, err := l.list(ctx, !sameDigest)
+	if err != nil || sameDigest && !l.lists.asked[q.Repository] { // without a new list nothing is found
+		return q.Tag, want, nil //nolint:nilerr // a host need not serve lists
+	}
+	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short))
+	if tag != "" || err != nil {
+		return tag, want, err
+	}
+	if wasIntermediate { // the short tag is published first, the intermediate one follows
+		if d, err := l.resolve(ctx, last.Tag); err == nil {
+			return last.Tag, d, nil
+		}
+	}
+	return q.Tag, want, nil
+}
+
+// findTag searches the newest tags of a form that fit for one that names a digest. It
+// returns "" if there is none.
+func (l *lookup) findTag(
+	ctx context.Context, want digest.Digest, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
+) (string, error) {
+	tried := 0
+	for _, t := range ofForm(list, f) {
+		if !fits(t) {
+			continue
+		}
+		if tried++; tried > maxCandidates {
+			break
+		}
+		d, err := l.resolve(ctx, t.Wire())
+		if err == nil && d == want {
+			return t.Wire(), nil
+		}
+		if err != nil && !errors.Is(err, release.ErrNotFound) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// list returns the tags of the repository, newest first.
+func (l *lookup) list(ctx context.Context, force bool) ([]tags.Tag, error) {
+	list, err := l.lists.list(ctx, l.question.Repository, force)
+	if err != nil {
+		l.asker.Log.Debug("no tag list", "repository", l.question.Repository, "err", err)
+	}
+	return list, err
+}
+
+func (l *lookup) isForm(tag string, f tags.Form) bool {
+	t, err := l.rule.Dialect.Parse(tag)
+	return err == nil && t.Form() == f
+}
+
+// release returns the release behind a digest, described once. A missing long tag is
+// searched again in each new list: it may be published after the floating tag.
+func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
+	repository := l.question.Repository
+	key := release.Key(repository, d)
+	r := l.asker.Record.Releases[key]
+	known := r.Config != "" // else the source did not have it, see describeRunning
+	r.Repository, r.Tag, r.Digest = repository, tag, d
+	if known && r.Long == "" {
+		_, _ = l.list(ctx, false) // lists the tags if they are due
+	}
+	if known && (r.Long != "" || !l.lists.asked[repository]) {
+		return r, nil
+	}
+	var err error
+	if !known {
+		if r.Build, err = l.asker.describe(ctx, repository, d); err != nil {
+			return release.Release{}, err
+		}
+	}
+	if r.Long == "" {
+		if r.Long, err = l.longTag(ctx, tag, d, !known); err != nil {
+			return release.Release{}, err
+		}
+	}
+	l.asker.Record.Releases.Set(key, r)
+	return r, nil
+}
+
+// longTag finds the long tag with a digest. It returns "" if there is none: a mirror may
+// have no long tags, or no lists.
+func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, force bool) (string, error) {
+	t, err := l.rule.Dialect.Parse(tag)
+	if err != nil {
+		return "", nil //nolint:nilerr // a foreign tag has no long form
+	}
+	if t.Form() == tags.Long {
+		return tag, nil
+	}
+	list, err := l.list(ctx, force)
+	if err != nil {
+		return "", ctx.Err() // an interruption must not record that there is none
+	}
+	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return isBuildOf(long, t) })
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// Round is one round of questions. It requests no answer twice.
+type Round struct {
+	asker        *Asker
+	poll         Poll
+	held         map[digest.Digest]bool               // by the node
+	running      map[release.Question][]digest.Digest // where it is known
+	rulesChanged map[string]bool                      // since the last answer, by repository
+	results      map[release.Question]result
+
+	// A later round takes these over from an interrupted one, see Resume.
+	began       time.Time
+	resolved    map[release.Reference]resolution
+	lists       *tagLists
+	interrupted map[string]bool // repositories whose question the interruption ended
+	readAgainAt time.Time       // the second reading; zero: the round does not wait for it
+}
+
+// resolution is the source's answer about a tag.
+type resolution struct {
+	release.Resolved
+	err error
+}
+
+// result is the answer to a question.
+type result struct {
+	offer     Offer
+	err       error
+	by        release.Resolved // the last answer about a tag
+	confirmed bool             // no digest in it waits for a second reading
+}
+
+// failed reports whether the source did not answer. ErrNotFound and ErrPlatform are answers.
+func (r result) failed() bool {
+	return r.err != nil && !errors.Is(r.err, release.ErrNotFound) && !errors.Is(r.err, release.ErrPlatform)
+}
+
+// NewRound begins a round. held are the digests on the node; running are the running
+// ones, by the question of their image.
+func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[release.Question][]digest.Digest) *Round {
+	return &Round{
+		asker: a, poll: poll, held: held, running: running,
+		rulesChanged: map[string]bool{}, results: map[release.Question]result{},
+		began: a.Now(), resolved: map[release.Reference]resolution{}, lists: newTagLists(a, poll),
+		interrupted: map[string]bool{},
+	}
+}
+
+// maxResumeAge is how long the answers of an interrupted round count.
+const maxResumeAge = 10 * time.Minute
+
+// Resume takes over the source's answers of an interrupted round of the same poll. Offers
+// are made anew, because the person's request may have changed the rules.
+func (r *Round) Resume(old *Round) {
+	if old == nil || old.poll != r.poll || r.began.Sub(old.began).Abs() > maxResumeAge {
+		return
+	}
+	r.began, r.resolved, r.interrupted, r.readAgainAt = old.began, old.resolved, old.interrupted, old.readAgainAt
+	r.lists, r.lists.asker = old.lists, r.asker
+}
+
+// askRepository asks the questions about one repository, and then trims its tag list. A
+// question that was answered before the tags were listed is answered again.
+func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
+	var beforeList []release.Question
+	for _, q := range qs {
+		if !r.asker.isDue(q, r.poll) || ctx.Err() != nil {
+			continue
+		}
+		if !r.lists.asked[q.Repository] {
+			beforeList = append(beforeList, q)
+		}
+		r.ask(ctx, q)
+	}
+	for _, q := range beforeList {
+		if r.lists.tags[q.Repository] != nil && ctx.Err() == nil {
+			r.ask(ctx, q)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	var follows []followed
+	for _, q := range qs {
+		last := r.asker.Record.Offers[q.String()] // in case this round has no answer
+		follows = append(follows, r.asker.followed(q, r.results[q].offer.Follow.Tag, last.Follow.Tag)...)
+	}
+	r.lists.trim(qs[0].Repository, follows)
+}
+
+// ask answers a question. An interrupted answer counts neither as answer nor as failure.
+func (r *Round) ask(ctx context.Context, q release.Question) {
+	r.asker.Progress.Report(status.Progress{Reference: q.String(), Phase: "asking"})
+	l := lookup{Round: r, question: q, rule: r.asker.Policy.RuleForQuestion(q)}
+	offer, err := l.answer(ctx)
+	if ctx.Err() != nil {
+		r.interrupted[q.Repository] = true
+		delete(r.results, q)
+		return
+	}
+	delete(r.interrupted, q.Repository)
+	r.results[q] = result{offer: offer, err: err, by: l.by, confirmed: true}
+}
+
+// interruptedLast moves questions to the end whose answer was interrupted: a source that
+// hangs must not delay the others again.
+func (r *Round) interruptedLast(qs []release.Question) []release.Question {
+	var first, last []release.Question
+	for _, q := range qs {
+		if r.interrupted[q.Repository] {
+			last = append(last, q)
+		} else {
+			first = append(first, q)
+		}
+	}
+	return append(first, last...)
+}
+
+// noteRules schedules a new request where the rules have changed since the last answer,
+// because it may lack what they allow now. All nodes may get new rules at once, so each
+// waits for a random time.
+func (r *Round) noteRules(qs []release.Question) {
+	jitter := r.asker.Jitter()
+	for _, q := range qs {
+		last, ok := r.asker.Record.Offers[q.String()]
+		if !ok || last.Rules == "" {
+			continue
+		}
+		changed := last.Rules != r.asker.Policy.RuleFor(q.Repository).Asks()
+		switch {
+		case !changed:
+			last.Again = time.Time{}
+		case last.Again.IsZero():
+			last.Again = r.asker.Now().Add(policy.Backoff(1, jitter))
+		}
+		r.rulesChanged[q.Repository] = r.rulesChanged[q.Repository] || changed
+		r.asker.Record.Offers.Set(q.String(), last)
+	}
+}
+
+// sortedKeys returns the keys of a map, sorted by their texts.
+func sortedKeys[K interface {
+	comparable
+	fmt.Stringer
+}, V any](m map[K]V) []K {
+	return slices.SortedFunc(maps.Keys(m), func(x, y K) int { return cmp.Compare(x.String(), y.String()) })
+}

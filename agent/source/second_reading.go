@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// maxReadings bounds how often a round reads a tag until two readings in a row agree.
+const maxReadings = 4
+
+// secondReading resolves the new tags of a round again.
+type secondReading struct {
+	*Round
+	confirmed map[release.Reference]bool // two readings in a row agreed
+}
+
+// confirmNew resolves what is new to the node a second time, after ConfirmAfter. Registries
+// show digests that are gone seconds later: OBS moves a tag that it cannot delete to a
+// broken manifest first, and mirrors replace their tags one by one.
+func confirmNew(ctx context.Context, round *Round) {
+	if round.asker.Policy.ConfirmAfter <= 0 {
+		return
+	}
+	s := secondReading{round, map[release.Reference]bool{}}
+	for range maxReadings - 1 {
+		refs := s.newTags()
+		if len(refs) == 0 || s.wait(ctx, refs) != nil {
+			break
+		}
+		s.readAgain(ctx, refs)
+	}
+	for _, ref := range s.newTags() {
+		s.reject(ref)
+	}
+	s.markUnread()
+}
+
+// readAgain resolves tags again, and answers the questions about repositories whose tags
+// have changed.
+func (s *secondReading) readAgain(ctx context.Context, refs []release.Reference) {
+	changed := map[string]bool{}
+	for _, ref := range refs {
+		var again resolution
+		again.Resolved, again.err = s.asker.resolve(ctx, ref)
+		if again.err != nil && ctx.Err() != nil {
+			break
+		}
+		if again.Digest == s.resolved[ref].Digest {
+			s.confirmed[ref] = true
+			continue
+		}
+		s.resolved[ref] = again
+		changed[ref.Repository] = true
+	}
+	for _, q := range sortedKeys(s.results) {
+		if changed[q.Repository] {
+			s.ask(ctx, q)
+		}
+	}
+}
+
+// newTags returns the tags whose digests are offered, new and not confirmed, sorted. New
+// is what differs from the last answer, or without one, what the node does not have.
+func (s *secondReading) newTags() []release.Reference {
+	out := map[release.Reference]bool{}
+	for q, r := range s.results {
+		if r.err != nil {
+			continue
+		}
+		last, ok := s.asker.Record.Offers[q.String()]
+		for _, rel := range []release.Release{r.offer.Follow, r.offer.Newest} {
+			ref := release.Reference{Repository: rel.Repository, Tag: rel.Tag}
+			if (ok || !s.held[rel.Digest]) && !s.confirmed[ref] && !wasOffered(last, rel) {
+				out[ref] = true
+			}
+		}
+	}
+	return sortedKeys(out)
+}
+
+func wasOffered(last record.Answer, r release.Release) bool {
+	is := func(o release.Release) bool { return o.Tag == r.Tag && o.Digest == r.Digest }
+	return is(last.Follow) || is(last.Newest) || slices.ContainsFunc(last.Newer, func(c record.Candidate) bool {
+		return c.Settled && is(c.Release)
+	})
+}
+
+// reject withdraws offers of a tag that named another digest at each reading.
+func (s *secondReading) reject(ref release.Reference) {
+	text := fmt.Sprintf("named another digest at each of %d readings", maxReadings)
+	for q, r := range s.results {
+		switch {
+		case q.Repository != ref.Repository:
+			continue
+		case r.offer.Follow.Tag == ref.Tag:
+			r.err = fmt.Errorf("%s: %s", ref, text)
+		case r.offer.Newest.Tag == ref.Tag:
+			n := slices.IndexFunc(r.offer.Newer, func(c record.Candidate) bool { return c.Tag == ref.Tag })
+			r.offer.Newer[n].No = &policy.Refusal{Tag: ref.Tag, Rule: policy.RuleConfirm, Reason: text}
+			r.offer.Newer[n].Settled = false
+			r.offer.Newest = r.offer.Follow
+		default:
+			continue
+		}
+		r.confirmed = false
+		s.results[q] = r
+	}
+}
+
+// markUnread marks candidates that the rules passed over, and that were read only once:
+// other rules must not offer them without a second reading.
+func (s *secondReading) markUnread() {
+	for q, r := range s.results {
+		for n, c := range r.offer.Newer {
+			if c.Tag != r.offer.Newest.Tag && !wasOffered(s.asker.Record.Offers[q.String()], c.Release) {
+				r.offer.Newer[n].Settled = false
+			}
+		}
+	}
+}
+
+// wait waits for ConfirmAfter. The time before an interruption counts.
+func (s *secondReading) wait(ctx context.Context, refs []release.Reference) error {
+	a := s.asker
+	if s.readAgainAt.IsZero() {
+		s.readAgainAt = a.Now().Add(a.Policy.ConfirmAfter)
+	}
+	d := min(s.readAgainAt.Sub(a.Now()), a.Policy.ConfirmAfter)
+	a.Log.Info("waiting before new digests are read again", "tags", len(refs), "after", d)
+	a.Progress.Report(status.Progress{Reference: refs[0].String(), Phase: "confirming"})
+	defer a.Progress.Heartbeat()()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		s.readAgainAt = time.Time{}
+		return nil
+	}
+}
