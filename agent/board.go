@@ -14,8 +14,8 @@ import (
 type Notifier interface {
 	// Status is a sentence for `systemctl status`.
 	Status(text string)
-	// Turned says that the loop has turned.
-	Turned()
+	// Heartbeat reports that the loop works.
+	Heartbeat()
 }
 
 // board shows the status, with the progress of the cycle that runs, to whoever reads or
@@ -44,7 +44,7 @@ func (b *board) show(s status.Status) {
 	b.announceChange()
 	b.mu.Unlock()
 	b.notify.Status(status.Sentence(s))
-	b.notify.Turned()
+	b.notify.Heartbeat()
 }
 
 // correct shows at once what was seen beside a running cycle, which may take long.
@@ -102,7 +102,7 @@ func (b *board) Listen(f func(status.Progress)) (stop func()) {
 // progress shows how far the work is and passes it on. The zero Progress says only that
 // the loop lives.
 func (b *board) progress(p status.Progress) {
-	defer b.notify.Turned()
+	defer b.notify.Heartbeat()
 	if p.Phase == "" {
 		return
 	}

@@ -35,7 +35,7 @@ func (m *manager) Status(text string) {
 	m.said = text
 }
 
-func (m *manager) Turned() {
+func (m *manager) Heartbeat() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := time.Now(); !m.turn.IsZero() {

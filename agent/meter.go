@@ -15,6 +15,6 @@ type Meter interface {
 	source.FailureMeter
 	stage.StagingMeter
 	apply.RestartMeter
-	// Turned: the loop has done a cycle.
-	Turned()
+	// CycleDone counts a cycle of the loop.
+	CycleDone()
 }

@@ -32,7 +32,7 @@ type counted struct {
 
 func (c *counted) lock() func() { c.mu.Lock(); return c.mu.Unlock }
 
-func (c *counted) Turned() {
+func (c *counted) CycleDone() {
 	defer c.lock()()
 	c.turns++
 }

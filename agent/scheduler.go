@@ -87,7 +87,7 @@ func (l *scheduler) observeBeside(ctx context.Context, pods node.ContainerLister
 // wait does what somebody asks, or sleeps until something is due or somebody does;
 // false: the end.
 func (l *scheduler) wait(ctx context.Context) bool {
-	l.notify.Turned()
+	l.notify.Heartbeat()
 	if ctx.Err() != nil {
 		return false
 	}
@@ -144,7 +144,7 @@ func (l *scheduler) keep(d done) {
 	}
 	d.status.Interrupted = l.cut
 	if l.agent.Meter != nil {
-		l.agent.Meter.Turned()
+		l.agent.Meter.CycleDone()
 	}
 	l.show(d.status)
 }

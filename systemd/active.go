@@ -10,11 +10,11 @@ const (
 	HookService = "image-update-agent-hook.service"
 )
 
-// Active is what the service manager says of a unit: active, inactive, failed,
-// activating and so on (ActiveState); not-found where there is no such unit. The
-// address is the system bus's; bus.ErrNone where there is none.
+// Active returns the ActiveState of a unit (active, inactive, failed, activating, ...),
+// or not-found if there is no such unit. The address is the system bus's; the error is
+// bus.ErrNone if there is none.
 func Active(ctx context.Context, address, unit string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	s, err := readUnit(ctx, address, unit)
 	if err == nil && s.load == "not-found" {

@@ -11,25 +11,22 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Inhibitor has logind delay a shutdown or reboot of the node while something
-// must not be left half done.
+// Inhibitor makes logind delay a shutdown or reboot of the node.
 type Inhibitor struct {
 	Bus string // D-Bus address of the system bus; empty: there is none
 }
 
-// Inhibit takes a delay lock; why is shown by `systemd-inhibit --list`. The lock
-// is held until release or the end of the process, since it is a file descriptor
-// (org.freedesktop.login1(5), "Inhibitor Locks"); logind waits no longer than
-// its InhibitDelayMaxSec=, 5 s by default. release is never nil, also with an
-// error, and may be called again.
-//
-// Where there is no bus or no logind, nobody is there to be delayed: no error.
+// Inhibit takes a delay lock; `systemd-inhibit --list` shows why. The lock is a file
+// descriptor, held until release is called or the process ends
+// (org.freedesktop.login1(5), "Inhibitor Locks"); logind waits at most
+// InhibitDelayMaxSec=, 5 s by default. release is never nil, also with an error, and may
+// be called twice. Without a bus or logind there is no lock and no error.
 func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
 	nothing := func() {}
 	if i.Bus == "" {
 		return nothing, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	lock, err := bus.Take(ctx, i.Bus, bus.Question{
 		Service: "org.freedesktop.login1", Path: "/org/freedesktop/login1",
@@ -42,5 +39,5 @@ func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err
 	case err != nil:
 		return nothing, fmt.Errorf("systemd: delay a shutdown: %w", err)
 	}
-	return func() { _ = lock.Close() }, nil // closed a second time, it is closed
+	return func() { _ = lock.Close() }, nil // a second Close does nothing
 }

@@ -132,7 +132,7 @@ func TestAShutdownIsDelayedUntilRelease(t *testing.T) {
 	assert.False(t, isLocked(t, l.lock(t, 1), longEnough))
 }
 
-func TestAKilledProcessHoldsNothing(t *testing.T) {
+func TestKilledProcessReleasesTheLock(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	l := serveLogind(t, b)
@@ -166,7 +166,7 @@ func TestNodesWithoutLogind(t *testing.T) {
 	}
 }
 
-func TestALogindThatGivesNoLock(t *testing.T) {
+func TestInhibitErrorsOfLogind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		inhibit any
@@ -217,7 +217,7 @@ func TestALogindThatGivesNoLock(t *testing.T) {
 	})
 }
 
-func TestAnInterruptedInhibit(t *testing.T) {
+func TestInhibitEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -231,8 +231,8 @@ func TestAnInterruptedInhibit(t *testing.T) {
 	release()
 }
 
-// TestInhibitKeepsNothingOpen is not parallel, and counts what the process has open.
-func TestInhibitKeepsNothingOpen(t *testing.T) {
+// TestInhibitClosesItsConnection is not parallel, and counts what the process has open.
+func TestInhibitClosesItsConnection(t *testing.T) {
 	b := bustest.Start(t, "")
 	l := serveLogind(t, b)
 	count := func() int {

@@ -16,33 +16,32 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// HoldKubelet is the name of the hold: kubelet is not there to start a pod
-// again, or has only just come.
+// HoldKubelet is the name of the hold while kubelet does not run, or has just started.
 const HoldKubelet = "kubelet"
 
 const (
 	kubeletUnit = "kubelet.service"
-	// kubeletSettles is how long kubelet has to be up: until then it may still be
-	// bringing up its pods, or end again.
+	// kubeletSettles is how long kubelet has to be up: before, it may still start its
+	// pods, or end again.
 	kubeletSettles = time.Minute
-	// busPatience is how long the manager may take.
-	busPatience = 2 * time.Second
-	// bootPatience is how long it may take while it starts everything else.
-	bootPatience = 10 * time.Second
+	// busTimeout bounds an answer of the service manager.
+	busTimeout = 2 * time.Second
+	// bootTimeout bounds it during the boot.
+	bootTimeout = 10 * time.Second
 )
 
-// Kubelet is kubelet as the service manager sees it. On a node without kubelet's unit,
-// or without a bus, kubelet is run by other means: no holds.
+// Kubelet is kubelet's unit. A node without the unit, or without a bus, runs kubelet by
+// other means and has no holds.
 type Kubelet struct {
 	Bus string // D-Bus address of the system bus; empty: there is none
 }
 
-// Holds lists why kubelet cannot be relied on now.
+// Holds lists why kubelet is not ready to start a pod.
 func (k Kubelet) Holds(ctx context.Context) []status.Hold {
 	if k.Bus == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
 	switch {
@@ -61,40 +60,39 @@ func (k Kubelet) Holds(ctx context.Context) []status.Hold {
 	return nil
 }
 
-// Exists reports whether the service manager has a unit of kubelet's.
+// Exists reports whether the service manager has kubelet's unit.
 func (k Kubelet) Exists(ctx context.Context) bool {
 	if k.Bus == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
 	return err == nil && unit.load != "not-found"
 }
 
 // Unstarted returns an error unless kubelet has certainly not been started since the
-// node booted: the boot is not over, and the unit, which must exist, has never left its
-// inactive state.
+// node booted: the boot is not over, and the existing unit was always inactive.
 func (k Kubelet) Unstarted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, bootPatience)
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	conn, err := bus.Open(ctx, k.Bus)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	again := time.NewTicker(busPatience / 20)
-	defer again.Stop()
-	enough := time.After(busPatience)
+	retry := time.NewTicker(busTimeout / 20)
+	defer retry.Stop()
+	timeout := time.After(busTimeout)
 	for {
 		err = unstarted(ctx, conn)
 		if !errors.Is(err, bus.ErrAbsent) {
 			return err
 		}
-		select { // early in a boot the bus is there a moment before the manager is on it
-		case <-enough:
+		select { // early in a boot, the bus runs a moment before the manager joins it
+		case <-timeout:
 			return err
-		case <-again.C:
+		case <-retry.C:
 		}
 	}
 }
@@ -118,14 +116,13 @@ func unstarted(ctx context.Context, conn *bus.Conn) error {
 	return nil
 }
 
-// unitState is what the manager knows of a unit.
 type unitState struct {
 	load   string        // LoadState: loaded, not-found, masked ...
 	active string        // ActiveState: active, reloading, inactive, failed, activating, deactivating ...
 	up     time.Duration // since it became active the last time
 }
 
-// readUnit reads the state of a unit, which the manager loads for that
+// readUnit reads the state of a unit; the manager loads it if need be
 // (org.freedesktop.systemd1(5)).
 func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 	conn, err := bus.Open(ctx, address)
@@ -145,14 +142,13 @@ func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 	return s, err
 }
 
-// property is a property of one of the manager's objects, as Interface.Name, and where
-// its value goes.
+// property is a property of one of the manager's objects (Interface.Name), and the
+// destination of its value.
 type property struct {
 	path, name string
 	into       any
 }
 
-// read reads properties.
 func read(ctx context.Context, conn *bus.Conn, properties ...property) error {
 	for _, p := range properties {
 		face, name, _ := strings.Cut(p.name, ".")
@@ -166,8 +162,7 @@ func read(ctx context.Context, conn *bus.Conn, properties ...property) error {
 	return nil
 }
 
-// uptime is how long ago a time of the monotonic clock was, in microseconds: of
-// that clock, as the other one is set now and then.
+// uptime returns the time since a time of the monotonic clock in microseconds.
 func uptime(since uint64) (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -177,8 +172,7 @@ func uptime(since uint64) (time.Duration, error) {
 	return time.Duration(now-min(now, since)) * time.Microsecond, nil
 }
 
-// unitPath is the object path of a unit: what is no letter or digit is escaped,
-// as by sd_bus_path_encode(3).
+// unitPath returns the object path of a unit, escaped as by sd_bus_path_encode(3).
 func unitPath(unit string) string {
 	path := []byte("/org/freedesktop/systemd1/unit/")
 	for i, c := range []byte(unit) {

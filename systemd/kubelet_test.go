@@ -148,7 +148,7 @@ func TestAManagerThatDoesNotAnswer(t *testing.T) {
 }
 
 // An interrupted look is no proof that kubelet is well.
-func TestAnInterruptedLookAtKubelet(t *testing.T) {
+func TestKubeletHoldsEndWithTheContext(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +191,7 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 }
 
 // Early in a boot the bus is there before the manager is on it.
-func TestAManagerThatComesToTheBusLater(t *testing.T) {
+func TestUnstartedWaitsForTheManager(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	ended := make(chan error)

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd is what the daemon and the service manager say to each
-// other: the unit file beside this code and the messages of sd_notify(3). A
-// test holds the two together.
+// Package systemd connects the daemon with the service manager: the unit files beside
+// this code, the messages of sd_notify(3), and what the manager knows of units. A test
+// compares unit files and code.
 //
-// A Notifier tells the manager that the daemon is ready, reloads, stops, what
-// it does in one line, and that it lives. It lives when its loop turns: a
-// process whose loop hangs is not kept alive by a ticker of its own. Messages
-// are advice. Where no manager listens (NOTIFY_SOCKET is unset) nothing
-// happens; where one listens and cannot be reached, that is logged and the
-// daemon goes on.
+// A Notifier reports that the daemon is ready, reloads or stops, a status line, and a
+// heartbeat for the watchdog, which depends on the loop: a loop that hangs sends none.
+// Without a manager (NOTIFY_SOCKET is unset) a Notifier does nothing; a message that
+// cannot be sent is logged.
 package systemd
 
 import (
@@ -25,25 +23,22 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxStatus bounds the status line, in bytes: `systemctl status` shows one
-// line, and names from a registry may stand in it.
+// maxStatus bounds the status line, in bytes: it may have names from a registry.
 const maxStatus = 512
 
-// reloadPatience is how long a reload may take: an apply with its proof and its
-// way back is given up after 11 minutes by default.
-const reloadPatience = 15 * time.Minute
+// reloadTimeout is how long a reload may take: an apply with its proof and rollback ends
+// after 11 minutes by default.
+const reloadTimeout = 15 * time.Minute
 
-// Notifier sends the daemon's messages to the service manager. Its methods may
-// be called by several goroutines.
+// Notifier sends messages to the service manager. It is safe for concurrent use.
 type Notifier struct {
 	log      *slog.Logger
 	watchdog time.Duration // WATCHDOG_USEC; 0: no watchdog
-	turned   atomic.Bool
+	alive    atomic.Bool   // a Heartbeat since the last message
 }
 
-// NewNotifier reads what the service manager expects (WATCHDOG_USEC and
-// WATCHDOG_PID, see sd_watchdog_enabled(3)). Call Watch if there is to be a
-// sign of life.
+// NewNotifier reads the watchdog's settings (WATCHDOG_USEC and WATCHDOG_PID, see
+// sd_watchdog_enabled(3)). Watch sends the heartbeats.
 func NewNotifier(log *slog.Logger) (*Notifier, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -52,19 +47,17 @@ func NewNotifier(log *slog.Logger) (*Notifier, error) {
 	return &Notifier{log: log, watchdog: watchdog}, nil
 }
 
-// Ready tells that the start, or the reload, is done.
+// Ready reports that the start, or the reload, is done.
 func (n *Notifier) Ready(status string) {
 	n.send(daemon.SdNotifyReady + "\n" + statusLine(status))
 }
 
-// Status sets the line that `systemctl status` shows: one line for people,
-// without secrets.
+// Status sets the line that `systemctl status` shows. It must not have secrets.
 func (n *Notifier) Status(status string) { n.send(statusLine(status)) }
 
-// Reloading tells that the configuration is read anew. Ready must follow,
-// whether the new configuration was taken or not. The time stamp is what
-// Type=notify-reload of newer managers waits for. A reload waits for the cycle
-// that runs, so it is told to take longer than TimeoutStartSec= allows.
+// Reloading reports a reload of the configuration. Ready must follow, also after an
+// error. Type=notify-reload of newer managers needs the time stamp. A reload waits for
+// the running cycle, so the message asks for more time than TimeoutStartSec= allows.
 func (n *Notifier) Reloading() {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -72,26 +65,25 @@ func (n *Notifier) Reloading() {
 		return
 	}
 	n.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d\nEXTEND_TIMEOUT_USEC=%d",
-		daemon.SdNotifyReloading, now.Nano()/1000, reloadPatience.Microseconds()))
+		daemon.SdNotifyReloading, now.Nano()/1000, reloadTimeout.Microseconds()))
 }
 
-// Stopping tells that the daemon ends on purpose.
+// Stopping reports that the daemon ends on purpose.
 func (n *Notifier) Stopping(status string) {
 	n.send(daemon.SdNotifyStopping + "\n" + statusLine(status))
 }
 
-// Turned is the loop's report that it turned, or that its long step made
-// progress. It costs next to nothing and sends nothing itself.
-func (n *Notifier) Turned() { n.turned.Store(true) }
+// Heartbeat reports that the loop works, or that a long step made progress. Watch passes
+// it on.
+func (n *Notifier) Heartbeat() { n.alive.Store(true) }
 
-// Every is how often the loop should call Turned at least, so that each look
-// of Watch finds a turn: a quarter of the manager's limit. It is 0 where the
-// manager has no watchdog, and the loop may sleep as long as it likes.
+// Every is the longest time between two calls of Heartbeat: a quarter of the manager's
+// limit; 0 without a watchdog.
 func (n *Notifier) Every() time.Duration { return n.watchdog / 4 }
 
-// Watch sends the sign of life until ctx ends: at half of the manager's limit,
-// as sd_watchdog_enabled(3) asks, and only if the loop turned since the last
-// one. It returns at once where the manager has no watchdog.
+// Watch sends heartbeats until ctx ends: at half of the manager's limit, as
+// sd_watchdog_enabled(3) asks, and only after a call of Heartbeat. Without a watchdog it
+// returns at once.
 func (n *Notifier) Watch(ctx context.Context) {
 	if n.watchdog == 0 {
 		return
@@ -103,7 +95,7 @@ func (n *Notifier) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if n.turned.Swap(false) {
+			if n.alive.Swap(false) {
 				n.send(daemon.SdNotifyWatchdog)
 			}
 		}
@@ -116,8 +108,7 @@ func (n *Notifier) send(message string) {
 	}
 }
 
-// statusLine keeps the text from becoming a message of its own: each line of a
-// datagram is one.
+// statusLine makes one line: each line of a datagram is a message of its own.
 func statusLine(text string) string {
 	return "STATUS=" + outside.Line(text, maxStatus)
 }

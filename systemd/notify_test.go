@@ -117,7 +117,7 @@ func TestAStatusIsOneBoundedLine(t *testing.T) {
 	}, m.received(t))
 }
 
-func TestTheSignOfLifeFollowsTheLoop(t *testing.T) {
+func TestHeartbeatsFollowTheLoop(t *testing.T) {
 	const limit = time.Minute
 	m := listen(t, limit)
 	synctest.Test(t, func(t *testing.T) {
@@ -134,11 +134,11 @@ func TestTheSignOfLifeFollowsTheLoop(t *testing.T) {
 			return m.received(t)
 		}
 		assert.Empty(t, pass(2*limit), "a loop that never turned is not alive")
-		n.Turned()
-		n.Turned()
+		n.Heartbeat()
+		n.Heartbeat()
 		assert.Equal(t, []string{"WATCHDOG=1"}, pass(limit/2))
 		assert.Empty(t, pass(limit), "a loop that turned once and hangs is not alive")
-		n.Turned()
+		n.Heartbeat()
 		assert.Len(t, pass(limit/2), 1)
 		cancel()
 		<-ended
@@ -158,7 +158,7 @@ func TestALoopThatReportsAtEveryIsNeverKilled(t *testing.T) {
 				<-time.After(phase)
 				silent := time.Duration(0)
 				for range 40 {
-					n.Turned()
+					n.Heartbeat()
 					<-time.After(n.Every())
 					synctest.Wait()
 					silent += n.Every()
@@ -178,7 +178,7 @@ func TestWithoutAWatchdogNothingIsWatched(t *testing.T) {
 	m := listen(t, 0)
 	n := notifier(t)
 	assert.Zero(t, n.Every())
-	n.Turned()
+	n.Heartbeat()
 	n.Watch(t.Context()) // returns although the context lives
 	assert.Empty(t, m.received(t))
 }
@@ -210,7 +210,7 @@ func TestWithoutAManagerNothingIsSentOrLogged(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-func TestAManagerThatIsAwayIsLogged(t *testing.T) {
+func TestAnUnreachableManagerIsLogged(t *testing.T) {
 	listen(t, 0)
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
 	var log bytes.Buffer

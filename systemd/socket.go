@@ -9,14 +9,12 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// Socket is the listening socket at path that the manager has made for the
-// daemon (systemd.socket(5)), nil where it has made none. Closing it leaves the
-// manager's own descriptor and the file: who connects meanwhile is served by the
-// next daemon.
+// Socket returns the manager's listening socket at path (systemd.socket(5)), nil if there
+// is none. Close leaves the manager's own descriptor and the file: the next daemon serves
+// clients that connect in between.
 //
-// Another socket that the manager passes on, as when the configuration has moved
-// path, is closed, and logged. Socket is called once: it takes the descriptors,
-// and their variables, away from the process (sd_listen_fds(3)).
+// Socket closes and logs other sockets, as after a change of path in the configuration.
+// Call it once: it removes the descriptors and their variables (sd_listen_fds(3)).
 func Socket(path string, log *slog.Logger) net.Listener {
 	var found net.Listener
 	for _, file := range activation.Files(true) {

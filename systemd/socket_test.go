@@ -72,7 +72,7 @@ func listening(t *testing.T, network, address string) net.Listener {
 	return listener
 }
 
-func TestTheManagersSocketIsTaken(t *testing.T) {
+func TestTheManagersSocketIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "status.sock")

@@ -12,33 +12,32 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// The units of the package, as far as others ask for them.
+// The units of the package.
 const (
 	ServiceUnit = "image-update-agent.service"
 	SocketUnit  = "image-update-agent.socket"
 	RenderUnit  = "image-update-agent-render.service"
 )
 
-// State is what the service manager knows of a unit (org.freedesktop.systemd1(5)).
+// State is the state of a unit (org.freedesktop.systemd1(5)).
 type State struct {
 	Load     string   // loaded, not-found, masked, bad-setting, error
 	File     string   // enabled, disabled, static, masked ...; empty: no file
 	Active   string   // active, reloading, inactive, failed, activating, deactivating
-	Changed  bool     // its files are others than those that the manager has read
+	Changed  bool     // the unit's files changed since the manager read them
 	DropIns  []string // paths
 	Result   string   // of a service that has ended: success, exit-code, watchdog ...
-	Restarts uint32   // of a service, by the manager, since somebody started it
+	Restarts uint32   // of a service, by the manager
 	Watchdog time.Duration
 	PID      uint32 // of a service that runs
 }
 
-// statePatience is longer than that of a cycle: a person waits, on a node that may be
-// busy.
-const statePatience = 10 * time.Second
+// stateTimeout is longer than that of a cycle: the node may be busy.
+const stateTimeout = 10 * time.Second
 
-// ReadState asks the manager at a D-Bus address for a unit, which it loads for that.
+// ReadState asks the manager at a D-Bus address for the state of a unit.
 func ReadState(ctx context.Context, address, unit string) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, statePatience)
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	conn, err := bus.Open(ctx, address)
 	if err != nil {

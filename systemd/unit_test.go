@@ -104,7 +104,7 @@ func TestTheUnitFitsTheNotifier(t *testing.T) {
 	// The longest step without a report is one metadata request, 60 s.
 	assert.GreaterOrEqual(t, limit, 2*time.Minute)
 	assert.LessOrEqual(t, limit, 10*time.Minute, "a hanging daemon is to be found out the same day")
-	assert.Greater(t, reloadPatience, duration(t, o["Service.TimeoutStartSec"]), "else it need not be told")
+	assert.Greater(t, reloadTimeout, duration(t, o["Service.TimeoutStartSec"]), "else no extension is needed")
 }
 
 func duration(t *testing.T, values []string) time.Duration {
@@ -130,7 +130,7 @@ func TestTheUnitNeverDelaysTheNode(t *testing.T) {
 
 // What runs before kubelet waits for no network, has none, ends within a time, and
 // is required by nobody.
-func TestNoBootFailsForRendering(t *testing.T) {
+func TestRenderingNeverFailsABoot(t *testing.T) {
 	t.Parallel()
 	o := options(t, renderFile)
 	assert.Equal(t, []string{renderFile + " " + HookPath}, options(t, unitFile)["Install.Also"], "who enables the one enables the others")
@@ -147,7 +147,7 @@ func TestNoBootFailsForRendering(t *testing.T) {
 	}
 }
 
-func TestTheUnitStartsAgainForEver(t *testing.T) {
+func TestTheServiceIsAlwaysRestarted(t *testing.T) {
 	t.Parallel()
 	o := options(t, unitFile)
 	assert.Equal(t, []string{"on-failure"}, o["Service.Restart"])

@@ -93,4 +93,4 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 type deaf struct{}
 
 func (deaf) Status(string) {}
-func (deaf) Turned()       {}
+func (deaf) Heartbeat()    {}

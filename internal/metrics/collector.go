@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// descriptions are of all metrics that are read at a scrape.
+// descriptions are of the metrics that the collector reads at a scrape.
 var descriptions = []struct {
 	name, help string
 	labels     []string
@@ -44,7 +44,7 @@ var descriptions = []struct {
 	{"registry_wait_seconds", "For how long a host still wants to be left alone.", []string{"host"}},
 }
 
-// collector makes the readings anew at each scrape.
+// collector reads all numbers at each scrape.
 type collector struct {
 	from  Readings
 	descs map[string]*prometheus.Desc
@@ -58,7 +58,7 @@ func newCollector(r Readings) *collector {
 	return c
 }
 
-// states are all states, in the order of their precedence.
+// states returns all states, in the order of their precedence.
 func states() []status.State {
 	return []status.State{
 		status.StateApplying, status.StateFailed, status.StateHeld, status.StateStale,
@@ -66,7 +66,7 @@ func states() []status.State {
 	}
 }
 
-// changes are all that an offer can change.
+// changes returns all changes of offers.
 func changes() []string {
 	out := []string{policy.ChangeConvert, policy.ChangeRemove}
 	for c := tags.Rebuild; c <= tags.Major; c++ {
@@ -110,7 +110,7 @@ func (c *collector) pace(gauge setGauge) {
 	if perHour := c.from.PerHour(); perHour > 0 {
 		left := p.Budget.Left
 		if p.Budget.PerHour == 0 {
-			left = perHour // a full budget is not spoken of
+			left = perHour // Pace leaves out a full budget
 		}
 		gauge("registry_request_budget", float64(perHour))
 		gauge("registry_request_budget_left", float64(left))
@@ -171,8 +171,7 @@ func (c *collector) sources(sources []status.SourceStatus, gauge setGauge) {
 // age is never negative: the clock may have been set back.
 func age(now, then float64) float64 { return max(0, now-then) }
 
-// offers counts what is offered. Containers of one image count each; its bytes are
-// on the node once.
+// offers counts offers by container, and bytes by image.
 func (c *collector) offers(s status.Status, gauge setGauge) {
 	offers, staged, bytes := map[string]float64{}, map[string]bool{}, int64(0)
 	for _, i := range s.Images {
@@ -187,7 +186,7 @@ func (c *collector) offers(s status.Status, gauge setGauge) {
 	}
 	for _, p := range s.PodManifests {
 		if p.Change == policy.ChangeRemove {
-			offers[p.Change]++ // there is no image to offer
+			offers[p.Change]++ // it has no image
 		}
 	}
 	for _, change := range changes() {
@@ -214,7 +213,7 @@ func (c *collector) holds(s status.Status, gauge setGauge) {
 		count(p.Holds)
 	}
 	for _, i := range s.Images {
-		if i.PodManifest == "" { // of the configuration; else its pod manifest has them
+		if i.PodManifest == "" { // an image of the configuration; others share their pod manifest's holds
 			count(i.Holds)
 		}
 	}

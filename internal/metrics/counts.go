@@ -14,24 +14,24 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// restartBuckets are where restarts differ (docs/dev/performance.md, Downtime): a
-// rebuild takes 1 s, a revision 2, a rollback 2 to 3, a pod with init containers 4
-// to 6, one that loses its registry 4 to 7, a manifest that kubelet meets
-// too early 10 to 15. A pod is looked at twice a second, so finer ones would lie.
+// restartBuckets fit measured restarts (docs/dev/performance.md, Downtime): a rebuild
+// takes 1 s, a revision 2, a rollback 2 to 3, a pod with init containers 4 to 6, one that
+// loses its registry 4 to 7, a manifest that kubelet reads too early 10 to 15. The agent
+// observes a pod twice a second, so finer buckets would be wrong.
 var restartBuckets = []float64{0.5, 1, 1.5, 2, 2.5, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300}
 
-// applyBuckets are of the whole apply, most of which is the proof: the settle time
-// of 30 s by default, and the timeout of 5 m where it does not come up.
+// applyBuckets are of the whole apply, mostly the proof: a settle time of 30 s by
+// default, or a timeout of 5 m.
 var applyBuckets = []float64{1, 2.5, 5, 10, 20, 30, 32.5, 35, 40, 60, 120, 300, 330, 360, 600}
 
-// nowhere is the host of a failure that reached none: the budget was spent, or a
+// noHost is the label of a failure before any host was asked: the budget was spent, or a
 // hosts.toml could not be read.
-const nowhere = "none"
+const noHost = "none"
 
-// Counts are what has happened since the start. It is an agent.Meter, safe for
-// concurrent use. One serves all agents of a daemon, so that a reload loses nothing.
+// Counts are the counters of a daemon since its start: an agent.Meter, safe for concurrent
+// use. All agents of a daemon share one, so that a reload loses nothing.
 type Counts struct {
-	turns                                prometheus.Counter
+	cycles                               prometheus.Counter
 	failures, stages, applies, rollbacks *prometheus.CounterVec
 	took                                 prometheus.Histogram
 	restarts                             *prometheus.HistogramVec
@@ -42,13 +42,13 @@ type Counts struct {
 
 var _ agent.Meter = (*Counts)(nil)
 
-// NewCounts begins at zero.
+// NewCounts returns counters at zero.
 func NewCounts() *Counts {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, labels)
 	}
 	c := &Counts{
-		turns: prometheus.NewCounter(prometheus.CounterOpts{
+		cycles: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: namespace + "loop_turns_total", Help: "Cycles that were done.",
 		}),
 		failures:  vec("poll_failures_total", "Polls that had no answer, by the host asked last.", "host", "cause"),
@@ -65,13 +65,13 @@ func NewCounts() *Counts {
 		}, []string{"of"}),
 		hosts: map[string]bool{},
 	}
-	c.begin()
+	c.initSeries()
 	return c
 }
 
-// begin makes the series that a node has from its start: of one that begins with
-// its first event, Prometheus would miss that.
-func (c *Counts) begin() {
+// initSeries creates the series at zero: Prometheus would miss the first event of a
+// series that starts with it.
+func (c *Counts) initSeries() {
 	for _, result := range []status.Result{status.ResultHeld, status.ResultFailed} {
 		c.stages.WithLabelValues(string(result))
 	}
@@ -99,21 +99,21 @@ const (
 )
 
 func (c *Counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.turns, c.failures, c.stages, c.applies, c.rollbacks, c.took, c.restarts}
+	return []prometheus.Collector{c.cycles, c.failures, c.stages, c.applies, c.rollbacks, c.took, c.restarts}
 }
 
-// Turned counts a cycle.
-func (c *Counts) Turned() { c.turns.Inc() }
+// CycleDone counts a cycle.
+func (c *Counts) CycleDone() { c.cycles.Inc() }
 
 // Failed counts a poll without an answer.
 func (c *Counts) Failed(host string, cause release.Cause) {
 	c.failures.WithLabelValues(c.host(host), string(cause)).Inc()
 }
 
-// host is the label of a host: its own as long as there are not too many.
+// host returns the label of a host: its name, or other if there are too many.
 func (c *Counts) host(name string) string {
 	if name == "" {
-		return nowhere
+		return noHost
 	}
 	name = label(name)
 	c.mu.Lock()
@@ -136,7 +136,7 @@ func (c *Counts) Staged(err error) {
 	c.stages.WithLabelValues(result).Inc()
 }
 
-// Restarted counts an apply or a rolling back.
+// Restarted counts an apply or a rollback.
 func (c *Counts) Restarted(r apply.Restart) {
 	of := ofApply
 	if r.Back {

@@ -55,7 +55,7 @@ func TestCounts(t *testing.T) {
 	t.Parallel()
 	c := NewCounts()
 	for range 3 {
-		c.Turned()
+		c.CycleDone()
 	}
 	c.Failed("m1:5000", release.CauseTimeout)
 	c.Failed("m1:5000", release.CauseTimeout)

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics tells Prometheus how the agent is doing: the same answers as
-// the status, as numbers to be plotted and to raise alarms on.
+// Package metrics exports the status as numbers for Prometheus.
 //
 // # Words
 //
-// A reading is read when somebody asks for it, and nothing of it is kept. A count
-// is of what has happened since the start of the daemon: [Counts] are told of it,
-// and survive a reload of the configuration.
+// A reading is computed at a scrape. A count is of events since the start of the daemon;
+// [Counts] survive a reload of the configuration.
 //
 // # Promises
 //
-//   - Nothing is computed before a scrape: a node that nobody scrapes pays for
-//     some counters and the code.
-//   - Names and labels stay as they are once released. Units are seconds and bytes;
-//     times are seconds since 1970.
-//   - The number of series is bounded: 256 repositories and 256 hosts, in
-//     alphabetical order, of counts those that came first; what is beyond is told
-//     as one, named "other".
-//   - Nothing of the Go runtime or of the process: systemd and its cgroup know
-//     better, and it costs more than all the rest.
+//   - Readings are computed at a scrape only: a node without scrapes pays for some
+//     counters.
+//   - Released names and labels do not change. Units are seconds and bytes; times are
+//     seconds since 1970.
+//   - The number of series is bounded: 256 repositories and 256 hosts, in alphabetical
+//     order, of counts the first ones; the series "other" sums up the rest.
+//   - No metrics of the Go runtime or of the process: systemd and its cgroup have better
+//     ones, and these cost more than all the rest.
 package metrics
 
 import (
@@ -41,35 +38,33 @@ import (
 const (
 	maxSeries = 256 // of one metric, by repository or by host
 	maxLabel  = 256 // bytes; a repository has at most 255
-	maxScrape = 2   // at once: more wait for nobody, they are told to come again
+	maxScrape = 2   // at once; others are refused
 )
 
-// other stands for what is beyond maxSeries. No repository is named so, as each
-// has a host and a slash, and no host that has a dot or a port.
+// other is the label of the series beyond maxSeries. No repository has that name, since
+// each has a slash, and no host with a dot or a port.
 const other = "other"
 
-// namespace begins each name.
+// namespace is the prefix of each name.
 const namespace = "image_update_agent_"
 
-// Readings is where the numbers come from. All functions are called at each
+// Readings are the sources of the numbers. The handler calls all functions at each
 // scrape, from any goroutine; none may be nil.
 type Readings struct {
-	// Version is the agent's own.
-	Version string
-	// Requests counts what was sent to registries, by kind of request.
+	Version string // the agent's
+	// Requests counts the requests to registries, by kind.
 	Requests func() map[string]uint64
-	// Received counts the bytes that came from them.
+	// Received counts the bytes from registries.
 	Received func() uint64
-	// Pace is what hosts and budget leave for later.
+	// Pace returns the waits that hosts asked for, and what is left of the budget.
 	Pace func() record.Pace
-	// PerHour is the budget of requests; 0: there is none, and no number of it.
+	// PerHour returns the budget of requests; 0: there is none.
 	PerHour func() int
-	// Status is the node as of the last cycle.
+	// Status returns the status of the last cycle.
 	Status func() status.Status
-	// Holds are the names of all holds: each has its number, also where none stands.
+	// Holds are the names of all holds; each has a series.
 	Holds []string
-	// Now is the clock.
-	Now func() time.Time
+	Now   func() time.Time
 }
 
 // Handler serves the numbers in Prometheus' text format.
@@ -83,8 +78,7 @@ func Handler(r Readings, c *Counts) http.Handler {
 	})
 }
 
-// bounded keeps so many values that none more is needed for the rest, which sum
-// makes one of.
+// bounded keeps maxSeries values, and combines the rest into one of the name other.
 func bounded(values map[string]float64, sum func(a, b float64) float64) map[string]float64 {
 	if len(values) <= maxSeries {
 		return values
@@ -101,7 +95,7 @@ func bounded(values map[string]float64, sum func(a, b float64) float64) map[stri
 	return values
 }
 
-// label is a name from outside as Prometheus takes it.
+// label makes a name from outside acceptable to Prometheus.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxLabel)], "")
 }

@@ -89,7 +89,7 @@ func full() Readings {
 // busy are counts of which each has something.
 func busy() *Counts {
 	c := NewCounts()
-	c.Turned()
+	c.CycleDone()
 	c.Failed("m1:5000", release.CauseTimeout)
 	c.Staged(nil)
 	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
@@ -100,7 +100,7 @@ func busy() *Counts {
 var update = flag.Bool("update", false, "write what is served to testdata/full.txt")
 
 // All that is served, word by word. The version of Go is the builder's.
-func TestAllNumbers(t *testing.T) {
+func TestAllMetrics(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/full.txt"
 	text := strings.ReplaceAll(scrape(t, Handler(full(), busy())), runtime.Version(), "goX")
@@ -132,7 +132,7 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 }
 
 // What there is nothing to say of is not there, instead of being zero.
-func TestNothingToSay(t *testing.T) {
+func TestReadingsWithoutStatus(t *testing.T) {
 	t.Parallel()
 	c := newCollector(readings(func(*status.Status, *record.Pace) {}))
 	assert.Equal(t, 3, testutil.CollectAndCount(c, "image_update_agent_registry_requests_total"))
@@ -246,7 +246,7 @@ func TestHandler(t *testing.T) {
 		assert.Contains(t, line, "image_update_agent_", "nothing of the runtime, the process or the scrape")
 	}
 
-	// More than two at once are told to come again.
+	// More than two at once are refused.
 	r, under, end := full(), make(chan struct{}, maxScrape), make(chan struct{})
 	st := r.Status
 	r.Status = func() status.Status {

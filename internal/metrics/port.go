@@ -19,14 +19,13 @@ const (
 	maxHeader    = 4 << 10          // bytes; a scrape has some hundred
 	readTimeout  = 10 * time.Second // of the request; a scrape sends it at once
 	writeTimeout = 30 * time.Second // of the answer: some 20 KB
-	idleTimeout  = 5 * time.Minute  // Prometheus comes again each minute or less
+	idleTimeout  = 5 * time.Minute  // Prometheus scrapes each minute or more often
 )
 
-// retryPort is how soon an address that was taken is tried again.
+// retryPort is the time between attempts to listen.
 const retryPort = time.Minute
 
-// Port serves metrics at a TCP address. The work never depends on it: an address
-// that cannot be had is told of and tried again.
+// Port serves metrics at a TCP address. It logs an error to listen, and tries again.
 type Port struct {
 	handler http.Handler
 	log     *slog.Logger
@@ -44,12 +43,11 @@ func NewPort(h http.Handler, log *slog.Logger) *Port {
 	}
 }
 
-// Listen has the port served at an address, host:port, from now on; empty: nowhere.
-// The caller has seen to it that it is a loopback address: nobody is asked who they
-// are. It does not wait. One goroutine calls it.
+// Listen sets the address, host:port; empty: none. It must be a loopback address, since
+// there is no authentication. Listen does not wait. Call it from one goroutine.
 func (p *Port) Listen(address string) {
 	select {
-	case <-p.wanted: // nobody has heard of that one
+	case <-p.wanted: // Run has not read that one yet
 	default:
 	}
 	p.wanted <- address
@@ -57,8 +55,8 @@ func (p *Port) Listen(address string) {
 
 // Run serves until ctx ends.
 func (p *Port) Run(ctx context.Context) {
-	var open *serving // nil: nobody is served
-	address, told := "", ""
+	var open *serving // nil: not listening
+	address, logged := "", ""
 	tick := time.NewTimer(p.retry)
 	tick.Stop()
 	defer tick.Stop()
@@ -69,11 +67,11 @@ func (p *Port) Run(ctx context.Context) {
 			return
 		case next := <-p.wanted:
 			if next == address {
-				continue // connections live through a reload
+				continue // connections survive a reload
 			}
 			open.close()
-			open, address, told = nil, next, ""
-		case <-open.over():
+			open, address, logged = nil, next, ""
+		case <-open.done():
 			open.close()
 			open = nil
 			tick.Reset(p.retry)
@@ -86,8 +84,8 @@ func (p *Port) Run(ctx context.Context) {
 		}
 		var err error
 		if open, err = p.serve(ctx, address); err != nil {
-			if err.Error() != told { // once, not each minute
-				told = err.Error()
+			if err.Error() != logged { // once, not each minute
+				logged = err.Error()
 				p.log.Warn("metrics are not served at the port", "address", address, "err", err)
 			}
 			tick.Reset(p.retry)
@@ -97,7 +95,7 @@ func (p *Port) Run(ctx context.Context) {
 	}
 }
 
-// serve begins to answer at an address.
+// serve listens at an address.
 func (p *Port) serve(ctx context.Context, address string) (*serving, error) {
 	l, err := p.listen(ctx, "tcp", address)
 	if err != nil {
@@ -116,20 +114,20 @@ func (p *Port) serve(ctx context.Context, address string) (*serving, error) {
 	return s, nil
 }
 
-// serving is a server at work; nil is none.
+// serving is a running server; nil is none.
 type serving struct {
 	server *http.Server
-	ended  chan struct{} // by close, or by itself
+	ended  chan struct{}
 }
 
-func (s *serving) over() <-chan struct{} {
+func (s *serving) done() <-chan struct{} {
 	if s == nil {
 		return nil
 	}
 	return s.ended
 }
 
-// close ends all connections: who is cut off asks again.
+// close ends all connections.
 func (s *serving) close() {
 	if s != nil {
 		_ = s.server.Close() // the listener may have ended before

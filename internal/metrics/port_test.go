@@ -138,7 +138,7 @@ func TestPortMoves(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-// A port that somebody else has is told of once, and taken when it is free.
+// A port in use is logged once, and taken when it is free.
 func TestATakenPort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestATakenPort(t *testing.T) {
 
 // A server that has ended by itself, as when the kernel has no memory for a
 // connection, is begun anew like a port that was taken.
-func TestPortComesBack(t *testing.T) {
+func TestPortListensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &heard{}
@@ -248,7 +248,7 @@ func TestPortIsBounded(t *testing.T) {
 }
 
 // A client that does not read its answer makes room for others.
-func TestPortEndsWhatNobodyReads(t *testing.T) {
+func TestPortEndsConnectionsWithoutAReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPort(up, slog.New(slog.DiscardHandler))
