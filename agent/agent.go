@@ -89,7 +89,7 @@ func (a *Agent) begin(ctx context.Context, e errand) (*cycle, error) {
 		Progress: c.progress,
 	}
 	if err == nil {
-		c.signs.ForgetGoneKeys(ctx)
+		c.signs.DropRemovedKeys(ctx)
 	}
 	return c, err
 }
@@ -101,6 +101,6 @@ func (a *Agent) load(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	err := a.records.Load(ctx)
-	a.space.Learn(a.records.Record.Least)
+	a.space.Restore(a.records.Record.Least)
 	return err
 }

@@ -66,7 +66,7 @@ func (a *Agent) cycle(ctx context.Context, e errand) (done, error) {
 		return c.reportUnobserved(ctx, err)
 	}
 	if !e.person {
-		a.space.ForgetFailures()
+		a.space.ClearFailures()
 	}
 	if err := c.restarter.PutBack(ctx); err != nil {
 		return c.reportUnobserved(ctx, err)

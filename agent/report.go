@@ -24,9 +24,9 @@ func (c *cycle) report(
 	rec := &c.records.Record
 	use := plan.InUse(pl, offers, inv, c.Now())
 	rec.NoteRunning(use.Pods, c.Policy.Prune.Keep)
-	rec.Least = c.space.AtLeast()
+	rec.Least = c.space.MinSpace()
 	rec.Retain(use, c.Now())
-	c.space.Learn(rec.Least)
+	c.space.Restore(rec.Least)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	updates := report.UpdatesOf(pl)
 	if err := c.announce(ctx, r.Announcement(pl, updates)); err != nil {

@@ -188,7 +188,7 @@ func (c stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 	for n, err := range c.stager.StageAll(ctx, releases) {
 		r := c.note(ctx, stepResult{step: pulls[n], err: err})
 		c.results = append(c.results, r)
-		c.space.Failed(r.step.Key(), r.err)
+		c.space.SetFailure(r.step.Key(), r.err)
 	}
 	if cut := c.interrupted(ctx, "staging", source.PollNone); cut != nil {
 		return cut

@@ -18,10 +18,19 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// SignatureChecker looks for the signatures of releases, and keeps in the record what it
-// found.
+// Verifier verifies the signatures of releases.
+type Verifier interface {
+	// Verify returns the fingerprint of the key that signed a release. ErrUnsigned and ErrForged
+	// are results of a verification; with any other error there was none.
+	Verify(ctx context.Context, r release.Release) (key string, err error)
+	// Keys are the fingerprints of the trusted keys, sorted. When they change, refused releases
+	// are verified again at once.
+	Keys(ctx context.Context) ([]string, error)
+}
+
+// SignatureChecker verifies releases and stores the results in the record.
 type SignatureChecker struct {
-	Verifier Verifier // nil: nobody verifies
+	Verifier Verifier // nil: nothing is verified
 	Policy   policy.Policy
 	Records  *record.Store
 	Log      *slog.Logger
@@ -30,7 +39,8 @@ type SignatureChecker struct {
 	Progress *status.Reporter
 }
 
-// Verify looks for the signature of a release, before a byte of a layer is pulled.
+// Verify verifies a release before its layers are pulled. ErrHeld where the policy requires a
+// signature and there is none.
 func (s *SignatureChecker) Verify(ctx context.Context, r release.Release) error {
 	rec := &s.Records.Record
 	pol, key := s.Policy.RuleFor(r.Repository).Signatures, release.Key(r.Repository, r.Digest)
@@ -60,17 +70,17 @@ func (s *SignatureChecker) Verify(ctx context.Context, r release.Release) error 
 	return fmt.Errorf("%w: %w", release.ErrHeld, err)
 }
 
-// keys are the fingerprints that count now, as one text.
+// keys are the fingerprints of the trusted keys, separated by spaces.
 func (s *SignatureChecker) keys(ctx context.Context) string {
 	keys, err := s.Verifier.Keys(ctx)
 	if err != nil {
-		return "" // the verification has said it
+		return "" // Verify reports the error
 	}
 	return strings.Join(keys, " ")
 }
 
-// ForgetGoneKeys forgets what was signed by a key that is gone.
-func (s *SignatureChecker) ForgetGoneKeys(ctx context.Context) {
+// DropRemovedKeys drops the signatures of keys that are not trusted any more.
+func (s *SignatureChecker) DropRemovedKeys(ctx context.Context) {
 	signed := s.Records.Record.Signed
 	if s.Verifier == nil || len(signed) == 0 {
 		return
@@ -79,18 +89,18 @@ func (s *SignatureChecker) ForgetGoneKeys(ctx context.Context) {
 	if keys == "" {
 		return
 	}
-	good := strings.Fields(keys)
+	trusted := strings.Fields(keys)
 	for release, by := range signed {
-		if !slices.Contains(good, by) {
-			s.Log.Warn("key is gone, signature is asked for again", "release", release, "key", by)
+		if !slices.Contains(trusted, by) {
+			s.Log.Warn("key was removed, verifying the signature again", "release", release, "key", by)
 			signed.Delete(release)
 		}
 	}
 }
 
-// VerifyAgain looks once more for the signatures of what was not signed well: after a
-// back-off, when other keys count, and when a person asks (now). A mirror may have
-// served a wrong signature once, and build services sign late.
+// VerifyAgain verifies the releases that failed before: after a back-off, when the keys have
+// changed, and atOnce on request. Build services sign late, and a mirror may have served a wrong
+// signature.
 func (s *SignatureChecker) VerifyAgain(ctx context.Context, atOnce bool) {
 	rec := &s.Records.Record
 	if s.Verifier == nil || len(rec.Unproved) == 0 {
@@ -99,14 +109,14 @@ func (s *SignatureChecker) VerifyAgain(ctx context.Context, atOnce bool) {
 	keys, now := s.keys(ctx), s.Now()
 	for key, u := range rec.Unproved {
 		if atOnce || keys != "" && u.Keys != keys {
-			u.Tries, u.RetryAt = 0, now // also where this cycle is interrupted
+			u.Tries, u.RetryAt = 0, now
 			rec.Unproved.Set(key, u)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(rec.Unproved)) {
 		wait := rec.Unproved[key].RetryAt.Sub(now)
 		rel, known := rec.Releases[key]
-		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.BackoffMost { // else the clock was wrong
+		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.BackoffMost { // a longer wait is of a wrong clock
 			continue
 		}
 		if err := s.Verify(ctx, rel); err == nil && rec.Signed[key] != "" {

@@ -14,21 +14,21 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Space reserves disk space for the pulls that run side by side. It is safe for
-// concurrent use. The zero value has no pulls.
+// Space reserves disk space for concurrent pulls, and keeps why releases could not be staged.
+// It is safe for concurrent use.
 type Space struct {
 	mu       sync.Mutex
-	reserved map[string]policy.SpaceNeeded // what the pulls under way bring, by release
-	blocked  map[string]policy.SpaceNeeded // what releases need for which there was no space, since the last poll
-	atLeast  map[string]int64              // bytes that are not enough for releases whose pull filled the disk
-	failed   map[string]error              // why releases could not be staged when that was tried last
+	reserved map[string]policy.SpaceNeeded // by the pulls under way, by release
+	blocked  map[string]policy.SpaceNeeded // releases without space since the last poll, and what they need
+	minSpace map[string]int64              // bytes that releases need at least, whose pull filled the disk
+	failed   map[string]error              // why releases could not be staged the last time
 }
 
-// errCrowded: there is space, but not beside the pulls that are under way.
-var errCrowded = fmt.Errorf("%w: no room beside other pulls", release.ErrHeld)
+// errCrowded: the space suffices for the pull alone, but not beside the pulls under way.
+var errCrowded = fmt.Errorf("%w: no space beside other pulls", release.ErrHeld)
 
-// Begin begins a cycle. What a poll finds may share layers with what came meanwhile:
-// what had no space is looked at again.
+// Begin begins a cycle. A poll checks blocked releases again: layers that they share with
+// others may have been pulled since.
 func (s *Space) Begin(poll bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,34 +38,34 @@ func (s *Space) Begin(poll bool) {
 	}
 }
 
-// Blocked is what releases need for which there was no space.
+// Blocked returns the releases without space and what they need.
 func (s *Space) Blocked() map[string]policy.SpaceNeeded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.blocked)
 }
 
-// AtLeast is what the record keeps of releases whose pull has filled the disk.
-func (s *Space) AtLeast() map[string]int64 {
+// MinSpace returns what releases need at least, whose pull filled the disk. The record keeps it.
+func (s *Space) MinSpace() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.atLeast)
+	return maps.Clone(s.minSpace)
 }
 
-// Learn takes over what the record has kept.
-func (s *Space) Learn(atLeast map[string]int64) {
+// Restore sets what MinSpace returned.
+func (s *Space) Restore(minSpace map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.atLeast = maps.Clone(atLeast)
+	s.minSpace = maps.Clone(minSpace)
 }
 
-// reserve reserves what a pull needs, or tells that there is no space. Pulls that run at
-// the same time are counted whole, though part of them is on the disk already:
-// overestimating delays a pull, underestimating fills the disk.
+// reserve reserves the space for a pull; its error is a ShortageError or errCrowded. Other
+// pulls count whole, though part of them is on the disk already: overestimating delays a pull,
+// underestimating fills the disk.
 func (s *Space) reserve(key string, n policy.SpaceNeeded, fs policy.Filesystem, keep policy.Reserve) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n.Unpacked = max(n.Unpacked, s.atLeast[key])
+	n.Unpacked = max(n.Unpacked, s.minSpace[key])
 	var others int64
 	for _, o := range s.reserved {
 		others += o.Compressed + o.Unpacked
@@ -81,9 +81,8 @@ func (s *Space) reserve(key string, n policy.SpaceNeeded, fs policy.Filesystem, 
 	return nil
 }
 
-// overflowed learns from a pull that filled the disk all the same, and has cleaned up:
-// the estimate was too small, or somebody else took the space. What is free now is not
-// enough, by a tenth at least.
+// overflowed raises the estimate of a pull that filled the disk and has cleaned up. The space
+// that is free now is too little by a tenth at least.
 func (s *Space) overflowed(key string, fs policy.Filesystem, keep policy.Reserve, err error) error {
 	if fs.Size == 0 {
 		return err
@@ -92,10 +91,10 @@ func (s *Space) overflowed(key string, fs policy.Filesystem, keep policy.Reserve
 	defer s.mu.Unlock()
 	n := s.reserved[key]
 	n.Unpacked = max(2*n.Unpacked, fs.Free+fs.Free/10+1)
-	if s.atLeast == nil {
-		s.atLeast = map[string]int64{}
+	if s.minSpace == nil {
+		s.minSpace = map[string]int64{}
 	}
-	s.blocked[key], s.atLeast[key] = n, n.Unpacked
+	s.blocked[key], s.minSpace[key] = n, n.Unpacked
 	return fmt.Errorf("%w: %w", &policy.ShortageError{SpaceNeeded: n, Filesystem: fs, Keep: keep.Keep(fs)}, err)
 }
 
@@ -105,24 +104,24 @@ func (s *Space) release(key string, err error) {
 	defer s.mu.Unlock()
 	delete(s.reserved, key)
 	if err == nil {
-		delete(s.atLeast, key)
+		delete(s.minSpace, key)
 		delete(s.blocked, key)
 	}
 }
 
-// FilesystemOf is where images are; zero where that is not known. Then a pull that fills
-// the disk cleans up after itself; without any the node would never be updated again.
+// FilesystemOf is the image filesystem; zero where it is unknown. Then releases are pulled
+// unchecked, and a pull that fills the disk cleans up after itself.
 func FilesystemOf(ctx context.Context, images node.ImageService, log *slog.Logger) policy.Filesystem {
 	fs, err := images.Filesystem(ctx)
 	if err != nil {
-		log.Warn("free space is not known", "err", err)
+		log.Warn("free space unknown", "err", err)
 		return policy.Filesystem{}
 	}
 	return fs
 }
 
-// Failed keeps why a release could not be staged; nil: it could.
-func (s *Space) Failed(key string, err error) {
+// SetFailure stores why a release could not be staged; nil is ignored.
+func (s *Space) SetFailure(key string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed == nil {
@@ -133,15 +132,14 @@ func (s *Space) Failed(key string, err error) {
 	}
 }
 
-// ForgetFailures begins a cycle that stages again what could not be staged.
-func (s *Space) ForgetFailures() {
+// ClearFailures begins a cycle that stages failed releases again.
+func (s *Space) ClearFailures() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = map[string]error{}
 }
 
-// Failure is why a release could not be staged when that was tried last; nil: it could,
-// or was not tried.
+// Failure is why a release could not be staged the last time; nil: it was staged, or not tried.
 func (s *Space) Failure(key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,28 +18,26 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// listPatience is how long CRI may take to list what was staged: it hears of an
-// image by an event, and on a busy node that comes late.
-const listPatience = 10 * time.Second
+// listTimeout is how long CRI may take to list a staged image. CRI receives an event for it,
+// which is late on a busy node.
+const listTimeout = 10 * time.Second
 
-// listInterval is how often CRI is asked for it.
 const listInterval = 500 * time.Millisecond
 
-// Stager stages releases: it verifies, pulls and checks that kubelet will find them.
+// Stager stages releases.
 type Stager struct {
 	Images     node.ImageStore
 	CRI        node.ImageService
 	Signatures *SignatureChecker
 	Space      *Space
-	Meter      StagingMeter // nil: nobody counts
+	Meter      StagingMeter // nil: nothing is counted
 	Policy     policy.Policy
 	Log        *slog.Logger
 	Progress   *status.Reporter
 }
 
-// StageAll stages releases, several at a time, and returns how each has ended. Their
-// signatures are looked for before, one after another: it costs little, and is kept in
-// the record.
+// StageAll stages releases, several at a time, and returns their errors. It verifies them one
+// after another, because the record is not safe for concurrent use.
 func (s *Stager) StageAll(ctx context.Context, releases []release.Release) []error {
 	var pulls errgroup.Group
 	pulls.SetLimit(max(1, s.Policy.Together))
@@ -56,7 +54,7 @@ func (s *Stager) StageAll(ctx context.Context, releases []release.Release) []err
 			return nil
 		})
 	}
-	_ = pulls.Wait() // each has its own error
+	_ = pulls.Wait() // the errors are in ended
 	for n, r := range releases {
 		if errors.Is(ended[n], errCrowded) {
 			ended[n] = s.Stage(ctx, r)
@@ -82,7 +80,7 @@ func (s *Stager) Stage(ctx context.Context, r release.Release) error {
 	return err
 }
 
-// pull pulls a release while there is space for it.
+// pull pulls a release if there is space for it.
 func (s *Stager) pull(ctx context.Context, r release.Release) error {
 	key := release.Key(r.Repository, r.Digest)
 	stop := s.Progress.Heartbeat()
@@ -97,17 +95,17 @@ func (s *Stager) pull(ctx context.Context, r release.Release) error {
 		err = s.Space.overflowed(key, FilesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve, err)
 	}
 	s.Space.release(key, err)
-	// One that found no space beside another is pulled again when that has ended.
+	// StageAll retries a crowded pull, which counts then.
 	if s.Meter != nil && ctx.Err() == nil && !errors.Is(err, errCrowded) {
 		s.Meter.Staged(err)
 	}
 	return err
 }
 
-// AwaitListed asks CRI for an image until it lists it, or its patience ends, and returns
-// the image id.
+// AwaitListed asks CRI for an image until CRI lists it or listTimeout is over, and returns the
+// image id.
 func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, error) {
-	end := time.NewTimer(listPatience)
+	end := time.NewTimer(listTimeout)
 	defer end.Stop()
 	tick := time.NewTicker(listInterval)
 	defer tick.Stop()
@@ -123,7 +121,7 @@ func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, e
 		case <-ctx.Done():
 			return "", fmt.Errorf("%s: cri: %w", name, ctx.Err())
 		case <-end.C:
-			return "", fmt.Errorf("%s: staged, but cri does not list it after %s", name, listPatience)
+			return "", fmt.Errorf("%s: staged, but cri does not list it after %s", name, listTimeout)
 		case <-tick.C:
 		}
 	}
@@ -131,6 +129,6 @@ func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, e
 
 // StagingMeter counts pulls.
 type StagingMeter interface {
-	// Staged: a pull has ended. An error that is ErrHeld says not now.
+	// Staged counts a pull that has ended. ErrHeld means that it waits.
 	Staged(err error)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch knows which containers of the node have to run. It turns the events of the
-// container runtime into observations, and shows what has ended while a cycle runs.
+// Package watch knows which containers of the node must run. It turns runtime events into
+// observations, and adds to the status the containers that have ended during a cycle.
 package watch

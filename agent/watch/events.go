@@ -4,16 +4,16 @@ package watch
 
 import "context"
 
-// RuntimeEvents tells when containers start and end. That is a reason to observe the
-// node and nothing else.
+// RuntimeEvents reports when containers start and end. An event is only a reason to observe the
+// node.
 type RuntimeEvents interface {
-	// Watch calls hear until ctx ends, from one goroutine. Of a runtime that is away
-	// it hears again when that is back.
-	Watch(ctx context.Context, hear func(RuntimeEvent))
+	// Watch calls handle from one goroutine until ctx ends. After an outage of the runtime it
+	// continues.
+	Watch(ctx context.Context, handle func(RuntimeEvent))
 }
 
-// RuntimeEvent is a container that was started or has ended. The zero value: events
-// may have been missed.
+// RuntimeEvent is a container that has started or ended. The zero value: events may have been
+// missed.
 type RuntimeEvent struct {
 	ContainerID string
 	Ended       bool

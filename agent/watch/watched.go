@@ -14,27 +14,26 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// eventDelay is from an event until the node is observed: kubelet starts within a
-// second what it starts anew at once, and events come in bursts. So the node is
-// observed at most once a second for events, however many there are.
+// eventDelay is the time from an event to the observation. kubelet restarts a container within
+// a second, and events come in bursts. So events cause at most one observation a second.
 const eventDelay = time.Second
 
-// Watched is what the loop knows of the followed containers that run, and of those
-// that should. The nil one is of an agent without a loop: it knows nothing.
+// Watched holds the followed containers that run, and those that should. The nil Watched, of
+// an agent without a loop, holds none.
 type Watched struct {
 	mu       sync.Mutex
-	busy     bool            // a cycle runs: what it has seen may be old by its end
-	acting   bool            // the agent restarts a pod: its containers come and go
+	busy     bool            // a cycle runs
+	acting   bool            // the agent restarts a pod
 	ids      map[string]bool // CRI's, of followed containers
-	down     bool            // some do not run
+	down     bool            // a followed container does not run
 	expected []plan.Expected
 	names    []string
 	node     string                  // see Inventory.NodeName
-	seen     map[string]*status.Down // by file/container, seen while a cycle ran
+	seen     map[string]*status.Down // by file/container, observed during a cycle
 }
 
-// WatchEvents calls observe soon after a followed container has started or ended, until
-// stop is called. nil events: there are none.
+// WatchEvents calls observe after a followed container has started or ended, until stop is
+// called. events may be nil.
 func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe func(context.Context)) (stop func()) {
 	if events == nil {
 		return func() {}
@@ -47,7 +46,7 @@ func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe
 			if w.concerns(e) {
 				select {
 				case due <- struct{}{}:
-				default: // it is due already
+				default:
 				}
 			}
 		})
@@ -66,7 +65,7 @@ func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe
 			}
 			timer.Stop()
 			select {
-			case <-due: // seen by this observation as well
+			case <-due: // this observation covers the events since
 			default:
 			}
 			observe(ctx)
@@ -85,7 +84,7 @@ func (w *Watched) concerns(e RuntimeEvent) bool {
 	case e.Ended:
 		return w.busy || w.ids[e.ContainerID]
 	default:
-		return w.down // else nothing of ours is missed
+		return w.down
 	}
 }
 
@@ -101,7 +100,7 @@ func (w *Watched) IsBusy() bool {
 	return w.busy
 }
 
-// Forget drops what was seen beside a cycle: who looks next sees it itself.
+// Forget drops the observations during a cycle, before the next one observes the node.
 func (w *Watched) Forget() {
 	if w == nil {
 		return
@@ -111,23 +110,22 @@ func (w *Watched) Forget() {
 	w.seen = nil
 }
 
-// Restart begins the time in which the agent restarts a pod: what goes down then is
-// its own doing.
+// Restart begins a restart by the agent: containers that end before end is called are expected
+// to.
 func (w *Watched) Restart() (end func()) {
 	if w == nil {
 		return func() {}
 	}
-	w.setActing(true)
-	return func() { w.setActing(false) }
+	set := func(acting bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.acting = acting
+	}
+	set(true)
+	return func() { set(false) }
 }
 
-func (w *Watched) setActing(acting bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.acting = acting
-}
-
-// Update takes over what a cycle has found.
+// Update sets the followed containers that a cycle found.
 func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
 	if w == nil {
 		return
@@ -149,7 +147,7 @@ func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
 	w.ids, w.down, w.expected, w.names, w.node = ids, p.IsDown(), all, p.Names, inv.NodeName
 }
 
-// Note keeps which containers do not run.
+// Note stores which of the expected containers do not run.
 func (w *Watched) Note(containers []node.Container, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,19 +159,19 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 	for _, e := range w.expected {
 		d := e.Down(inv, w.names, now)
 		w.seen[record.GoodKey(e.File, e.Container)] = d
-		w.down = w.down || d != nil // its start is to be heard
+		w.down = w.down || d != nil
 	}
 }
 
-// Correct is the status of a cycle with what was seen beside one. While a pod is applied
-// its containers come and go.
+// Correct adds the containers that have ended since to a cycle's status, except during an
+// apply.
 func (w *Watched) Correct(s status.Status) status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.seen) == 0 || s.State == status.StateApplying {
 		return s
 	}
-	s.Images = slices.Clone(s.Images) // readers have the old ones
+	s.Images = slices.Clone(s.Images) // the callers share s.Images
 	for n := range s.Images {
 		i := &s.Images[n]
 		d, known := w.seen[record.GoodKey(i.PodManifest, i.Container)]
