@@ -33,7 +33,7 @@ func (a *Agent) ParsedPods() int { return len(a.nodes.Parsed) }
 func (a *Agent) Retries() []time.Time { return source.Retries(&a.records.Record, a.Now()) }
 
 // DropFromRecord is Record.drop.
-func DropFromRecord(r *record.Record, limit int) []status.Dropped { return r.Drop(limit) }
+func DropFromRecord(r *record.Record, limit int) []status.Dropped { return record.Drop(r, limit) }
 
 // Arguments are what the next cycle would decide with.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {

@@ -2,6 +2,6 @@
 
 // Package record holds what cannot be observed again, or only at the price of a request:
 // answers, approvals, holds, denials, what ran well. The Store of a running agent owns the
-// Record; only the methods of the record and of its maps change it. What the node does not
-// need any more is removed (Retain).
+// Record; only the methods of the Record and of its maps change it. Retain removes what the
+// node does not need.
 package record

@@ -8,9 +8,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// NoteRunning keeps which digest each container runs, where it is the first one that is
-// seen: any other counts only once it is proved, see NoteProof. keep is how many
-// rollback targets stay.
+// NoteRunning records the first digest that each container is seen to run. Others are
+// recorded after their proof, see NoteProof. keep is how many rollback targets stay.
 func (r *Record) NoteRunning(pods map[string]PodInUse, keep int) {
 	for file, p := range pods {
 		for _, i := range p.Images {
@@ -27,7 +26,7 @@ func (r *Record) NoteRunning(pods map[string]PodInUse, keep int) {
 	}
 }
 
-// Proved is a container that was proved to run an image.
+// Proved is an image that a container was proved to run.
 type Proved struct {
 	Container string
 	Place     string // in the pod manifest: "container velum"
@@ -35,8 +34,8 @@ type Proved struct {
 	Config digest.Digest // its image id
 }
 
-// NoteProof keeps what a pod was proved to run, and what each of its containers ran
-// before: the rollback target. adopted: nobody has approved it.
+// NoteProof records what a pod was proved to run. What its containers ran before becomes
+// their rollback target. adopted: kubelet started it without an approval.
 func (r *Record) NoteProof(file string, proved []Proved, adopted bool, keep int) {
 	for _, p := range proved {
 		key := GoodKey(file, p.Container)
@@ -50,8 +49,8 @@ func (r *Record) NoteProof(file string, proved []Proved, adopted bool, keep int)
 	}
 }
 
-// IsGood reports whether a container runs what ran well: one image may have several
-// digests, by indexes that differ in other platforms.
+// IsGood reports whether a container runs what ran well. Digests differ for one image if
+// their indexes differ in other platforms.
 func (r *Record) IsGood(g Good, repository string, running, config digest.Digest) bool {
 	if g.Repository != repository || g.Running == "" {
 		return false
@@ -60,8 +59,7 @@ func (r *Record) IsGood(g Good, repository string, running, config digest.Digest
 	return g.Running == running || known != "" && known == config
 }
 
-// targets are the rollback targets of what runs now, at most keep of them. One that runs
-// again is none any more.
+// targets returns the rollback targets of what runs now, at most keep of them.
 func (g Good) targets(repository string, running digest.Digest, keep int) []release.Pin {
 	var out []release.Pin
 	for _, p := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {

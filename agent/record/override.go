@@ -17,25 +17,24 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Override is a pod manifest that names digests instead of what it follows, which
-// kubelet starts without a registry: its pod was rolled back, or lost the registry
-// in the middle of an apply. Rendering respects it until a release with another
-// digest is approved.
+// Override is a pod manifest that names digests instead of followed tags, so that kubelet
+// starts it without a registry: the pod was rolled back, or the registry went away during
+// an apply. Rendering keeps it until a release with another digest is applied.
 type Override struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
 	ByHand bool      `json:"byHand,omitempty"` // a person rolled the pod back
-	// From is the digest of the pod manifest that it takes the place of: somebody who
-	// has written another one meanwhile has a better idea.
+	// From is the digest of the pod manifest that it replaces. If the one on disk differs,
+	// it was edited by hand, and the override is dropped.
 	From digest.Digest `json:"from,omitempty"`
-	Data string        `json:"data,omitempty"` // the pod manifest; empty: a place has moved on, and it is rendered
-	// Images are what it names, by place ("container velum").
-	Images map[string]PinnedImage `json:"images"`
-	// Pending: the pod is to be brought to it.
-	Pending bool `json:"pending,omitempty"`
+	// Data is the pod manifest; empty: it is rendered, because a newer release has
+	// replaced some of Images.
+	Data    string                 `json:"data,omitempty"`
+	Images  map[string]PinnedImage `json:"images"`            // by place ("container velum")
+	Pending bool                   `json:"pending,omitempty"` // it is still to be applied
 }
 
-// Note says what an override is to people.
+// Note describes an override for people.
 func (o Override) Note() string {
 	since := ""
 	if !o.At.IsZero() {
@@ -44,23 +43,22 @@ func (o Override) Note() string {
 	return fmt.Sprintf("named by its digest%s, until a newer release is applied: %s", since, o.Reason)
 }
 
-// PinnedImage is an image by its digest: what a pod manifest names, or a container is
-// to run.
+// PinnedImage is an image that a pod manifest names by its digest, or a container is to
+// run.
 type PinnedImage struct {
 	release.Pin
 	Config digest.Digest `json:"config,omitempty"` // its image id; empty: not known
-	Tag    string        `json:"tag"`              // its release's best name, for people
-	Follow string        `json:"follow"`           // the tag that stands for it where no digest does
-	// Always: its pull policy was Always, and is again where there is no template.
+	Tag    string        `json:"tag"`              // the release's best name
+	Follow string        `json:"follow"`           // the tag in the pod manifest without the override
+	// Always: the pull policy was Always, and a pod manifest without template gets it back.
 	Always bool `json:"always,omitempty"`
 }
 
-// reference is how a pod manifest names a digest: the tag says to people which
-// release it is, and CRI looks the digest up.
-func (o PinnedImage) reference() string { return o.Repository + ":" + o.Tag + "@" + o.Digest.String() }
+// reference returns the image reference for a pod manifest. CRI ignores the tag.
+func (p PinnedImage) reference() string { return p.Repository + ":" + p.Tag + "@" + p.Digest.String() }
 
-// Pin makes the override that has the images of a pod manifest named by digest. to
-// says which; what it knows nothing of stays as it is.
+// Pin returns a pending override that names the images of a pod manifest by digest. to
+// returns the digest of an image; without one the image stays as it is.
 func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) PinnedImage) (Override, error) {
 	pod, err := manifests.Parse(text)
 	if err != nil {
@@ -71,7 +69,7 @@ func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) Pin
 	for _, img := range pod.Images {
 		ref := manifests.SplitReference(img.Reference)
 		if img.Document != 0 || !node.IsContainer(img) || ref.Digest != "" {
-			continue // what names a digest already follows nothing
+			continue
 		}
 		at := to(img)
 		if at.Digest == "" {
@@ -86,7 +84,7 @@ func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) Pin
 	return o, err
 }
 
-// Names reports whether a reference is the digest that stands in its place.
+// Names returns the image of the override that an image reference names.
 func (o Override) Names(i manifests.Image) (PinnedImage, bool) {
 	at, ok := o.Images[node.PlaceOf(i)]
 	if !ok || digest.Digest(manifests.SplitReference(i.Reference).Digest) != at.Digest {
@@ -95,12 +93,11 @@ func (o Override) Names(i manifests.Image) (PinnedImage, bool) {
 	return at, true
 }
 
-// Unpinned is a pod manifest with the tags that it followed before: where there is
-// no template, it says what is wanted.
+// Unpinned returns a pod manifest with the tags that it followed before the override.
 func (o Override) Unpinned(file node.PodFile) (node.PodFile, error) {
 	pod, err := file.Parse()
 	if err != nil {
-		return file, nil //nolint:nilerr // who reads the file next says so
+		return file, nil //nolint:nilerr // the survey reports it
 	}
 	pins := map[string][]manifests.Pinned{}
 	for _, img := range pod.Images {
@@ -123,7 +120,7 @@ func (o Override) Unpinned(file node.PodFile) (node.PodFile, error) {
 	return file, nil
 }
 
-// Pins puts digests in some places again.
+// Pins returns the edits that put the override's digests into places.
 func (o Override) Pins(places []string) []manifests.Pinned {
 	var out []manifests.Pinned
 	for _, place := range places {
@@ -145,14 +142,14 @@ func (o Override) isIn(disk string) bool {
 	return false
 }
 
-// Fits reports whether a pod manifest is the one that a pending override takes the
-// place of, or has it already.
+// Fits reports whether a pod manifest is the one that a pending override replaces, or the
+// override itself.
 func (o Override) Fits(disk string) bool {
 	return o.From == "" || o.From == digest.FromString(disk) || o.Data == disk
 }
 
-// MoveOn ends the places of an override that were proved to run another digest. data is
-// what the pod manifest became; nil: it stays.
+// MoveOn ends the override at the places that were proved to run another digest. data is
+// the new pod manifest; nil: it has not changed.
 func (r *Record) MoveOn(file string, data []byte, proved []Proved) {
 	var ends []string
 	for _, p := range proved {
@@ -163,8 +160,8 @@ func (r *Record) MoveOn(file string, data []byte, proved []Proved) {
 	r.EndPlaces(file, data, ends)
 }
 
-// EndPlaces ends some places of an override, when its pod manifest became data (nil: it
-// stays). Another text than its own says that it is not wanted any more.
+// EndPlaces ends an override at some places. data is the new pod manifest; nil: it has not
+// changed. A pod manifest other than the override's replaces its Data.
 func (r *Record) EndPlaces(file string, data []byte, places []string) {
 	o, ok := r.Overrides[file]
 	if !ok || len(places) == 0 && (data == nil || o.Data == string(data)) {
@@ -180,7 +177,7 @@ func (r *Record) EndPlaces(file string, data []byte, places []string) {
 	}
 }
 
-// Releases are what an override names, for people.
+// Releases returns the releases of an override, for people.
 func (o Override) Releases() string { return strings.Join(o.tags(), ", ") }
 
 func (o Override) tags() []string {

@@ -9,44 +9,42 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Pacer is how fast the hosts may be asked: what must survive a restart, so
-// that one never becomes a way around it.
+// Pacer limits the rate of requests. Its state is recorded, so that a restart does not
+// lift the limits.
 type Pacer interface {
-	// Pace is how it stands now.
+	// Pace returns the state.
 	Pace() Pace
-	// Resume takes up what was kept. Waits that are there already and later stay.
+	// Resume restores a recorded state. Waits that are there already and later stay.
 	Resume(p Pace)
 }
 
-// Pace is what hosts and the budget of requests leave for later.
+// Pace is the state of the limits for requests to registries.
 type Pace struct {
-	// Waits are the hosts that asked to be left alone (429 or 503 with
-	// Retry-After), by host[:port].
-	Waits map[string]Wait `json:"waits,omitempty"`
-	// Budget is what is left to ask with.
-	Budget Budget `json:"budget,omitzero"`
+	// Waits are the hosts that answered 429 or 503 with Retry-After, by host[:port].
+	Waits  map[string]Wait `json:"waits,omitempty"`
+	Budget Budget          `json:"budget,omitzero"`
 }
 
-// Wait is a host's wish to be left alone.
+// Wait is until when a host accepts no requests.
 type Wait struct {
 	Until  time.Time `json:"until"`
 	Status int       `json:"status"` // the HTTP status that it came with
 }
 
-// Budget bounds the requests of this node to all registries. It refills evenly
-// over the hour.
+// Budget bounds the requests of this node to all registries. It refills evenly within an
+// hour.
 type Budget struct {
 	PerHour int       `json:"perHour"` // 0: there is none
-	Left    int       `json:"left"`    // requests, at the time At
+	Left    int       `json:"left"`    // requests, at At
 	At      time.Time `json:"at,omitzero"`
 }
 
-// Recorder keeps what cannot be observed again.
+// Recorder stores the record and the status.
 type Recorder interface {
-	// Load reads the record; an absent one is an empty record.
+	// Load reads the record. An absent one is empty.
 	Load(ctx context.Context) (Record, error)
 	// Save writes it atomically.
 	Save(ctx context.Context, r Record) error
-	// Publish writes the status for readers that cannot reach the daemon.
+	// Publish writes the status file, for readers without access to the socket.
 	Publish(ctx context.Context, s status.Status) error
 }

@@ -12,7 +12,7 @@ import (
 // ByHand is why a release that a person rolled back is denied.
 const ByHand = "rolled back by hand"
 
-// RolledBack is what a pod was brought back from; nil: it runs what it follows.
+// RolledBack returns what a pod was rolled back from; nil: it was not.
 func (r *Record) RolledBack(file string) *status.RolledBack {
 	o, ok := r.Overrides[file]
 	if !ok || o.Pending {
@@ -26,7 +26,19 @@ func (r *Record) RolledBack(file string) *status.RolledBack {
 		}
 	}
 	if len(back.Left) == 0 {
-		return nil // it is only for as long as the registry is away
+		return nil // the override pins a digest while the registry is away
 	}
 	return &back
+}
+
+// NotUp returns the kind of reason for a pod that did not come up.
+func (r *Record) NotUp(file string) status.Kind {
+	switch {
+	case r.Overrides[file].Pending:
+		return status.KindStep // its rollback is pending
+	case r.Failed[file].Runs == "" && r.RolledBack(file) != nil:
+		return status.KindRolledBack
+	default:
+		return status.KindNotUp
+	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// maxRetryWait bounds how long a source is left alone: a host may ask for a day,
-// and the spread behind that is one and a half more. A later time was heard when
-// the clock was wrong.
+// maxRetryWait is the longest wait before a source is asked again: the day that a host may
+// ask for, and a spread of one and a half of that. A later time comes from a wrong clock.
 const maxRetryWait = 3 * policy.BackoffMost
 
-// AskAgainAt is when a failed source is asked again.
+// AskAgainAt returns when a failed source is asked again; false: it has not failed.
 func (s SourceRecord) AskAgainAt(now time.Time) (time.Time, bool) {
 	if s.Failures == 0 {
 		return time.Time{}, false
@@ -27,35 +26,17 @@ func (s SourceRecord) AskAgainAt(now time.Time) (time.Time, bool) {
 	return s.RetryAt, true
 }
 
-// Err is the failure of a source as the record keeps it.
+// Err returns the last failure of a source.
 func (s SourceRecord) Err(repository string) error {
 	return &release.Refusal{Text: s.Error, Cause: &release.SourceError{
 		Repository: repository, Host: s.Host, Mirror: s.Mirror, Status: s.HTTPStatus, Cause: s.Cause,
 	}}
 }
 
-// Drop removes the entries that JSON cannot write, and then the largest until the
-// record has at most limit bytes: those first that a poll learns again.
-func (r *Record) Drop(limit int) []status.Dropped {
-	return status.DropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers"})
-}
-
-// NotUp is what became of a pod that did not come up.
-func (r *Record) NotUp(file string) status.Kind {
-	switch {
-	case r.Overrides[file].Pending:
-		return status.KindStep // it is to be rolled back still
-	case r.Failed[file].Runs == "" && r.RolledBack(file) != nil:
-		return status.KindRolledBack
-	default:
-		return status.KindNotUp
-	}
-}
-
-// StaleSources are the sources that do not answer, and since when.
-func (r *Record) StaleSources() []status.Reason {
+// StaleSources returns the sources that do not answer, and since when.
+func StaleSources(sources Entries[SourceRecord]) []status.Reason {
 	var out []status.Reason
-	for name, s := range r.Sources {
+	for name, s := range sources {
 		if s.Failures > 0 {
 			since := "never answered"
 			if !s.LastSuccess.IsZero() {
@@ -70,10 +51,10 @@ func (r *Record) StaleSources() []status.Reason {
 	return status.Sorted(out)
 }
 
-// AskAgainAt is when a question is put again because the rules have changed.
+// AskAgainAt returns when a question is asked again because its rules have changed.
 func (m Answer) AskAgainAt(now time.Time) (time.Time, bool) {
 	if m.Again.Sub(now) > policy.BackoffMost {
-		return now, true // kept under a wrong clock
+		return now, true // recorded under a wrong clock
 	}
 	return m.Again, !m.Again.IsZero()
 }

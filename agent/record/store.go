@@ -42,8 +42,8 @@ func (s *Store) Load(ctx context.Context) error {
 // IsLoaded reports whether the record is known.
 func (s *Store) IsLoaded() bool { return s.loaded }
 
-// Save writes the record, also when the agent has been asked to stop: what was done is
-// done. One entry that cannot be written costs neither the others nor the next apply.
+// Save writes the record even after cancellation. Entries that cannot be written are
+// dropped, so that the others are saved.
 func (s *Store) Save(ctx context.Context) error {
 	if s.Pacer != nil {
 		s.Record.Pace = s.Pacer.Pace()
@@ -53,8 +53,8 @@ func (s *Store) Save(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if gone := s.Record.Drop(status.MaxRecord); len(gone) > 0 {
-		s.noteDropped(gone)
+	if dropped := Drop(&s.Record, status.MaxRecord); len(dropped) > 0 {
+		s.noteDropped(dropped)
 		err = s.Recorder.Save(last, s.Record)
 	}
 	if err != nil {
@@ -63,15 +63,14 @@ func (s *Store) Save(ctx context.Context) error {
 	return nil
 }
 
-// SaveSoon saves the record now or later: what it says of a file is done already.
+// SaveSoon saves the record. If that fails, a later save repeats it.
 func (s *Store) SaveSoon(ctx context.Context, file string) {
 	if err := s.Save(ctx); err != nil {
 		s.Log.Warn("record not saved yet", "file", file, "err", err)
 	}
 }
 
-// Commit saves what a person wants. What cannot be saved does not hold: the record is
-// read again.
+// Commit saves a person's request. If that fails, the record is loaded again without it.
 func (s *Store) Commit(ctx context.Context) error {
 	err := s.Save(ctx)
 	if err != nil {
@@ -80,8 +79,8 @@ func (s *Store) Commit(ctx context.Context) error {
 	return err
 }
 
-// Publish writes the status. What of it cannot be written is left out of it, and named
-// in it.
+// Publish writes the status even after cancellation. Entries that cannot be written are
+// dropped, and the status names them.
 func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 	last := context.WithoutCancel(ctx)
 	st.NameDropped(s.dropped)
@@ -89,16 +88,22 @@ func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 	if err == nil {
 		return nil
 	}
-	if gone := st.Drop(status.MaxStatus); len(gone) > 0 {
-		s.noteDropped(gone)
+	if dropped := status.DropFrom(st, "status", status.MaxStatus, nil); len(dropped) > 0 {
+		s.noteDropped(dropped)
 		st.NameDropped(s.dropped)
 		err = s.Recorder.Publish(last, *st)
 	}
 	return err
 }
 
-// ForgetDropped begins a poll, which learns anew what could not be saved.
+// ForgetDropped forgets the dropped entries. The poll that follows fetches them again.
 func (s *Store) ForgetDropped() { s.dropped = nil }
+
+// Drop removes the entries that JSON cannot write, and then the largest until the record
+// has at most limit bytes. Entries that a poll fetches again go first.
+func Drop(r *Record, limit int) []status.Dropped {
+	return status.DropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers"})
+}
 
 func (s *Store) noteDropped(all []status.Dropped) {
 	for _, d := range all {

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -22,7 +23,7 @@ func (a *Report) NodeState(plan plan.Plan) (status.State, []status.Reason) {
 		return status.StateFailed, failed
 	}
 	r := a.reasons(plan)
-	stale, unasked := a.Record.StaleSources(), Unasked(plan)
+	stale, unasked := record.StaleSources(a.Record.Sources), Unasked(plan)
 	switch {
 	case len(r.held) > 0:
 		return status.StateHeld, r.held

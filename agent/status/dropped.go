@@ -36,11 +36,8 @@ type entry struct {
 	drop  func()
 }
 
-// Drop does the same for a status.
-func (s *Status) Drop(limit int) []Dropped {
-	return DropFrom(s, "status", limit, nil)
-}
-
+// DropFrom removes entries of a document that JSON cannot write, and then the largest until
+// it has at most limit bytes. spare are the fields whose entries go first.
 func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 	var out []Dropped
 	v := reflect.ValueOf(document).Elem()

@@ -12,8 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Denial is why a release is not offered again on this node, until a person says
-// otherwise or it proves itself.
+// Denial is why this node refuses a release, until a person allows it or it is proved.
 type Denial struct {
 	At          time.Time `json:"at"`
 	Name        string    `json:"name"` // the release's best name
@@ -21,15 +20,13 @@ type Denial struct {
 	PodManifest string    `json:"podManifest"`
 	Reason      string    `json:"reason"`
 	ByHand      bool      `json:"byHand,omitempty"` // a person rolled it back
-	// Named is the day on which the source named it last, or the node ran it.
+	// Named is the last day on which the source named it or the node ran it.
 	Named time.Time `json:"named,omitzero"`
-	// Past: a newer release is there, and nothing names this one any more. It stays
-	// refused, and is no trouble of now.
+	// Past: a newer release replaced it. It stays denied, but the state is not failed.
 	Past bool `json:"past,omitempty"`
 }
 
-// Denies refuses a release that did not come up here, by whatever name: a digest is
-// its content.
+// Denies refuses a release whose digest failed on this node, under any name.
 func (r *Record) Denies(rel release.Release) (policy.Refusal, bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
 		if d := r.Denied[key]; rel.Digest != "" && strings.HasSuffix(key, "@"+rel.Digest.String()) {
@@ -39,7 +36,7 @@ func (r *Record) Denies(rel release.Release) (policy.Refusal, bool) {
 	return policy.Refusal{}, false
 }
 
-// HasFailed reports whether a release of that name did not come up here.
+// HasFailed reports whether a release of that name is denied.
 func (r *Record) HasFailed(repository, name string) bool {
 	for key, d := range r.Denied {
 		if d.Name == name && strings.HasPrefix(key, repository+"@") {
@@ -49,8 +46,8 @@ func (r *Record) HasFailed(repository, name string) bool {
 	return false
 }
 
-// Allow takes back the denials of releases ("repository@digest"), and the failure of
-// their pod manifest.
+// Allow removes the denials of releases ("repository@digest"), and the failure and the
+// pending rollback of their pod manifest.
 func (r *Record) Allow(file string, releases []string) {
 	for _, key := range releases {
 		r.Denied.Delete(key)
@@ -61,8 +58,8 @@ func (r *Record) Allow(file string, releases []string) {
 	}
 }
 
-// A denial is forgotten when nothing has named its release for denialAge, and of
-// more than maxDenials in one repository the one that was named longest ago.
+// Denials are removed denialAge after their release was last named, and beyond maxDenials
+// in a repository.
 const (
 	denialAge  = 90 * 24 * time.Hour
 	maxDenials = 32
@@ -75,20 +72,7 @@ func (d Denial) lastNamed() time.Time {
 	return d.At
 }
 
-// unproved refuses a release that is not signed well, where that is required.
-func (r *Record) unproved(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
-	u, is := r.Unproved[release.Key(rel.Repository, rel.Digest)]
-	if !is || rule.Signatures != policy.SignaturesRequire {
-		return policy.Refusal{}, false
-	}
-	again := u.RetryAt.UTC()
-	return policy.Refusal{
-		Tag: rel.Name(), Rule: policy.RuleSignature, RetryAt: again,
-		Reason: u.Reason + "; looked for again at " + again.Format(time.RFC3339),
-	}, true
-}
-
-// Refuses tells by which rule a release may not be offered, whatever runs.
+// Refuses returns the rule that refuses a release, whatever runs.
 func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
 	if no, refused := rule.Refuses(rel); refused {
 		return no, true
@@ -96,5 +80,13 @@ func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal,
 	if no, refused := r.Denies(rel); refused {
 		return no, true
 	}
-	return r.unproved(rel, rule)
+	u, unsigned := r.Unproved[release.Key(rel.Repository, rel.Digest)]
+	if !unsigned || rule.Signatures != policy.SignaturesRequire {
+		return policy.Refusal{}, false
+	}
+	again := u.RetryAt.UTC()
+	return policy.Refusal{
+		Tag: rel.Name(), Rule: policy.RuleSignature, RetryAt: again,
+		Reason: u.Reason + "; looked for again at " + again.Format(time.RFC3339),
+	}, true
 }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// InUse is what a node needs of its record.
+type InUse struct {
+	Pods      map[string]PodInUse // by pod manifest
+	Wrote     map[string]bool     // the pod manifests that kubelet has
+	Questions map[string]bool     // the questions of now, and their repositories
+	Releases  map[string]bool     // running or offered, by "repository@digest"
+	// Newest is when the newest release that the source names was created, by repository.
+	Newest map[string]time.Time
+}
+
+// PodInUse is one pod manifest as the node has it.
+type PodInUse struct {
+	Broken   bool   // it cannot be read
+	Unclear  bool   // it is broken, withheld, or about to be rolled back
+	Held     bool   // a person holds it
+	ID       string // the wanted pod: PodPlan.ID
+	Offer    string // PodPlan.Offer
+	AllRun   bool   // all followed containers run
+	Settled  bool   // the pod is as wanted, and all of it runs
+	OnDisk   *string
+	Images   []ImageInUse
+	Contains map[string]bool // containers of the wanted pod, and of the one on disk; nil: not known
+}
+
+// ImageInUse is one image of a pod manifest.
+type ImageInUse struct {
+	Container, Place   string
+	IsContainer        bool // CRI shows what becomes of it
+	Repository         string
+	Running, Config    digest.Digest // what runs: its digest and its image id
+	Target             digest.Digest // what is to run
+	RunsWell, Restarts bool          // it runs; it was restarted just now
+}
+
+// Retain removes what the node does not need.
+func (r *Record) Retain(use InUse, now time.Time) {
+	t := retention{r, use, now}
+	t.goods()
+	maps.DeleteFunc(r.Failed, t.isOutdated)
+	maps.DeleteFunc(r.Approved, t.isVoid)
+	r.Wrote.Retain(use.Wrote)
+	releases := maps.Clone(use.Releases)
+	for _, g := range r.Good {
+		releases[release.Key(g.Repository, g.Running)] = true
+		for _, p := range g.Before {
+			releases[release.Key(p.Repository, p.Digest)] = true
+		}
+	}
+	r.Offers.Retain(use.Questions)
+	r.Sources.Retain(use.Questions)
+	r.Lists.Retain(use.Questions)
+	r.Releases.Retain(releases)
+	r.Signed.Retain(releases)
+	r.Unproved.Retain(releases)
+	r.Least.Retain(releases)
+	t.denials()
+	maps.DeleteFunc(r.Overrides, t.hasEnded)
+	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.Stands(now) })
+}
+
+// retention is one removal of what a node does not need.
+type retention struct {
+	*Record
+	use InUse
+	now time.Time
+}
+
+// goods removes what ran in containers that are gone. A pod manifest that cannot be read
+// keeps its containers.
+func (t retention) goods() {
+	for key := range t.Good {
+		file, container, _ := strings.Cut(key, "/")
+		if p, known := t.use.Pods[file]; !known || !p.Broken && p.Contains != nil && !p.Contains[container] {
+			delete(t.Good, key)
+		}
+	}
+}
+
+// isOutdated reports whether a failure of a pod is over.
+func (t retention) isOutdated(file string, f Failure) bool {
+	p, known := t.use.Pods[file]
+	if !known || f.Runs != "" {
+		return !known || p.AllRun && !t.runsUnproved(file, p)
+	}
+	return p.ID != "" && f.Offer != p.ID || p.Settled
+}
+
+// isVoid reports whether an approval is done or void. A hold voids it, so that the end of
+// the hold restarts nothing.
+func (t retention) isVoid(file string, a Approval) bool {
+	p, known := t.use.Pods[file]
+	isOpen := p.Offer == a.Offer || p.ID == a.Offer && t.runsUnproved(file, p)
+	return !known || p.Held || !a.Stands(t.now) || !isOpen
+}
+
+// runsUnproved reports whether a pod runs what is not known to run well.
+func (t retention) runsUnproved(file string, p PodInUse) bool {
+	return slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
+		g := t.Good[GoodKey(file, i.Container)]
+		return i.IsContainer && i.Running != "" && g.Running != "" && !t.IsGood(g, i.Repository, i.Running, i.Config)
+	})
+}
+
+// hasEnded reports whether an override has ended: the pod manifest is gone or edited, or
+// a newer release has replaced every image of it.
+func (t retention) hasEnded(file string, o Override) bool {
+	p, known := t.use.Pods[file]
+	switch {
+	case !known || p.OnDisk == nil || o.Pending && !o.Fits(*p.OnDisk):
+		return true
+	case o.Pending || p.Unclear || o.isIn(*p.OnDisk):
+		return false
+	case !t.hasDenied(file):
+		return true // it pinned a digest while the registry was away, and was edited by hand
+	}
+	return !slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
+		at, ok := o.Images[i.Place]
+		return ok && at.Digest == i.Target
+	})
+}
+
+// hasDenied reports whether a pod did not come up with a release that is still current.
+func (t retention) hasDenied(file string) bool {
+	for _, d := range t.Denied {
+		if d.PodManifest == file && !d.Past {
+			return true
+		}
+	}
+	return false
+}
+
+// denials removes old denials. A tag may name another digest for a while and then the
+// denied one again, so each denial stays for long.
+func (t retention) denials() {
+	others := map[string][]string{} // by repository
+	for key, d := range t.Denied {
+		repository, _, _ := strings.Cut(key, "@")
+		age, newest := t.now.Sub(d.lastNamed()), t.use.Newest[repository]
+		isNewest := policy.IsCreation(d.Created, t.now) && !newest.IsZero() && !newest.After(d.Created)
+		switch {
+		case t.use.Releases[key], t.use.Pods[d.PodManifest].Unclear:
+			d.Named, d.Past = t.now.UTC().Truncate(24*time.Hour), false
+			t.Denied[key] = d
+		case age > denialAge, age < -denialAge:
+			delete(t.Denied, key)
+		default:
+			d.Past = d.Past || !isNewest
+			t.Denied[key] = d
+			others[repository] = append(others[repository], key)
+		}
+	}
+	for _, keys := range others {
+		slices.SortFunc(keys, func(x, y string) int {
+			return cmp.Or(t.Denied[y].lastNamed().Compare(t.Denied[x].lastNamed()), strings.Compare(x, y))
+		})
+		for _, key := range keys[min(len(keys), maxDenials):] {
+			delete(t.Denied, key)
+		}
+	}
+}
