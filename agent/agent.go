@@ -58,9 +58,9 @@ type Agent struct {
 }
 
 // begin begins a cycle. Its error is that the record cannot be read.
-func (a *Agent) begin(ctx context.Context, e errand) (*cycle, error) {
+func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	a.cycles++
-	c := &cycle{Agent: a, errand: e, log: a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))}
+	c := &cycle{Agent: a, purpose: e, log: a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))}
 	c.progress = &status.Reporter{To: a.Progress}
 	err := a.load(ctx, c.log)
 	if e.poll != source.PollNone {

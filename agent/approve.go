@@ -18,52 +18,52 @@ import (
 // slash, or a pod manifest's file name. retry: what did not come up before is
 // tried again.
 func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, status.Status, error) {
-	outcomes, done, err := requests{a}.apply(ctx, names, retry)
-	return outcomes, done.status, err
+	outcomes, d, err := requests{a}.apply(ctx, names, retry)
+	return outcomes, d.status, err
 }
 
 // requests are what persons ask of the agent.
 type requests struct{ *Agent }
 
-func (a requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, done, error) {
+func (r requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, cycleResult, error) {
 	if retry {
-		if err := a.allow(ctx, names); err != nil {
-			return nil, done{}, err
+		if err := r.allow(ctx, names); err != nil {
+			return nil, cycleResult{}, err
 		}
 	}
-	pods, d, err := a.wanted(ctx, names)
+	pods, d, err := r.podsToApply(ctx, names)
 	if err != nil {
-		return nil, done{}, err
+		return nil, cycleResult{}, err
 	}
-	outcomes, approved := a.approve(pods, d.results)
+	outcomes, approved := r.approve(pods, d.results)
 	if len(approved) == 0 {
 		if retry {
-			d, err = a.cycle(ctx, errand{person: true}) // what was denied is not any more
+			d, err = r.cycle(ctx, purpose{person: true}) // what was denied is not any more
 		}
 		return outcomes, d, err
 	}
 	// Saved before the first act: a crash in the middle goes on where it was.
-	if err := a.records.Commit(ctx); err != nil {
-		return nil, done{}, err
+	if err := r.records.Commit(ctx); err != nil {
+		return nil, cycleResult{}, err
 	}
 	for _, p := range approved {
-		a.announceChange(status.Progress{Reference: p.File, Phase: status.PhaseChanging, Edits: p.Edits})
+		r.announceChange(status.Progress{Reference: p.File, Phase: status.PhaseChanging, Edits: p.Edits})
 	}
-	d, err = a.cycle(ctx, errand{person: true})
+	d, err = r.cycle(ctx, purpose{person: true})
 	for n := range outcomes {
 		if outcomes[n].Result == "" {
-			a.outcome(&outcomes[n], d.results)
+			r.outcome(&outcomes[n], d.results)
 		}
 	}
 	if err == nil && d.results.hasTagMoved() {
-		d, err = a.askAfterMove(ctx, d)
+		d, err = r.askAfterMove(ctx, d)
 	}
 	return outcomes, d, err
 }
 
 // approve records an approval of each pod that can be applied. It returns what becomes
 // of the others; the result of those that are approved is open.
-func (a requests) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
+func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
 	outcomes = make([]status.Outcome, 0, len(pods))
 	for _, p := range pods {
 		at := p.Standing()
@@ -76,7 +76,7 @@ func (a requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 				o.Reason, o.ErrorKind = o.Reason+": "+err.Error(), status.ErrorKindOf(err)
 			}
 		case at.Result == "":
-			a.records.Record.Approved.Set(p.File, p.Approval(a.Now()))
+			r.records.Record.Approved.Set(p.File, p.Approval(r.Now()))
 			o.Edits = p.Edits
 			approved = append(approved, p)
 		}
@@ -95,18 +95,18 @@ func (a *Agent) announceChange(p status.Progress) {
 // askAfterMove polls after an apply whose floating tag was moved meanwhile, so
 // that what the tag names now can be approved. Where a person interrupts the poll,
 // the status stays that of the apply, which is done.
-func (a requests) askAfterMove(ctx context.Context, applied done) (done, error) {
-	again, err := a.cycle(ctx, errand{poll: source.PollAll})
-	if cut, is := errors.AsType[*interruption](err); is {
-		applied.unfinished = cut
+func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleResult, error) {
+	again, err := r.cycle(ctx, purpose{poll: source.PollAll})
+	if intr, is := errors.AsType[*interruptedError](err); is {
+		applied.unfinished = intr
 		return applied, nil
 	}
 	return again, err
 }
 
 // allow takes back the denials of the named images.
-func (a requests) allow(ctx context.Context, names []string) error {
-	pl, err := a.Plan(ctx, source.PollNone)
+func (r requests) allow(ctx context.Context, names []string) error {
+	pl, err := r.Plan(ctx, source.PollNone)
 	if err != nil {
 		return err
 	}
@@ -115,17 +115,17 @@ func (a requests) allow(ctx context.Context, names []string) error {
 		return err
 	}
 	for _, p := range pods {
-		a.records.Record.Allow(p.File, p.Releases())
+		r.records.Record.Allow(p.File, p.Releases())
 	}
-	return a.records.Commit(ctx)
+	return r.records.Commit(ctx)
 }
 
-// wanted are the pod manifests that use the named images. Where one is not ready
+// podsToApply are the pod manifests that use the named images. Where one is not ready
 // because the node has lost what was staged, as to the garbage collection of a
 // containerd that knows no pins, it is staged again first: who waits for an apply
 // should not have to ask twice. Then done is what that came to.
-func (a requests) wanted(ctx context.Context, names []string) (pods []plan.PodPlan, d done, err error) {
-	pl, err := a.Plan(ctx, source.PollNone)
+func (r requests) podsToApply(ctx context.Context, names []string) (pods []plan.PodPlan, d cycleResult, err error) {
+	pl, err := r.Plan(ctx, source.PollNone)
 	if err == nil {
 		pods, err = plan.Pick(pl, names)
 	}
@@ -136,9 +136,9 @@ func (a requests) wanted(ctx context.Context, names []string) (pods []plan.PodPl
 	for _, p := range pods {
 		needs = append(needs, p.Needs()...)
 	}
-	d, err = a.cycle(ctx, errand{person: true, needs: needs})
+	d, err = r.cycle(ctx, purpose{person: true, needs: needs})
 	if err == nil {
-		pl, err = a.Plan(ctx, source.PollNone)
+		pl, err = r.Plan(ctx, source.PollNone)
 	}
 	if err == nil {
 		pods, err = plan.Pick(pl, names)
@@ -157,9 +157,9 @@ func unstagedBy(p plan.PodPlan, staged results) error {
 }
 
 // outcome reads from the cycle that has just ended what became of an approval.
-func (a requests) outcome(o *status.Outcome, all results) {
+func (r requests) outcome(o *status.Outcome, all results) {
 	err := all.err(o.PodManifest)
-	_, pending := a.records.Record.Approved[o.PodManifest]
+	_, pending := r.records.Record.Approved[o.PodManifest]
 	switch {
 	case err != nil:
 		o.End(err)

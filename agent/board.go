@@ -25,23 +25,23 @@ type board struct {
 	watched *watch.Watched
 	now     func() time.Time
 
-	mu      sync.Mutex // guards what follows
-	status  status.Status
-	found   status.Status // by the last cycle
-	changed chan struct{} // closed, and another one made, when the status changes
+	mu         sync.Mutex // guards what follows
+	status     status.Status
+	lastReport status.Status // by the last cycle
+	changed    chan struct{} // closed, and another one made, when the status changes
 
-	hearing sync.Mutex // guards hearers, also while they hear
-	hearers map[int]func(status.Progress)
-	nextID  int
+	listenersMu sync.Mutex // guards listeners, also while they are called
+	listeners   map[int]func(status.Progress)
+	nextID      int
 }
 
 // show shows what a cycle has found.
 func (b *board) show(s status.Status) {
 	b.mu.Lock()
-	b.found = s
+	b.lastReport = s
 	s = b.watched.Correct(s)
 	b.status = s
-	b.announceChange()
+	b.signalChange()
 	b.mu.Unlock()
 	b.notify.Status(status.Sentence(s))
 	b.notify.Heartbeat()
@@ -50,12 +50,12 @@ func (b *board) show(s status.Status) {
 // correct shows at once what was seen beside a running cycle, which may take long.
 func (b *board) correct() {
 	b.mu.Lock()
-	s := b.watched.Correct(b.found)
+	s := b.watched.Correct(b.lastReport)
 	changed := b.status.State != status.StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
 	if changed {
 		s.Progress, s.Pulls, s.Interrupted = b.status.Progress, b.status.Pulls, b.status.Interrupted
 		b.status = s
-		b.announceChange()
+		b.signalChange()
 	}
 	b.mu.Unlock()
 	if changed {
@@ -71,8 +71,8 @@ func (b *board) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// announceChange wakes those who wait for Changed. The caller holds the lock.
-func (b *board) announceChange() {
+// signalChange wakes those who wait for Changed. The caller holds the lock.
+func (b *board) signalChange() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -87,21 +87,21 @@ func (b *board) Status() status.Status {
 // Listen calls f with all progress until the returned function has returned. f must
 // neither wait for the loop nor take its time: the work waits for it.
 func (b *board) Listen(f func(status.Progress)) (stop func()) {
-	b.hearing.Lock()
-	defer b.hearing.Unlock()
+	b.listenersMu.Lock()
+	defer b.listenersMu.Unlock()
 	id := b.nextID
 	b.nextID++
-	b.hearers[id] = f
+	b.listeners[id] = f
 	return func() {
-		b.hearing.Lock()
-		defer b.hearing.Unlock()
-		delete(b.hearers, id)
+		b.listenersMu.Lock()
+		defer b.listenersMu.Unlock()
+		delete(b.listeners, id)
 	}
 }
 
-// progress shows how far the work is and passes it on. The zero Progress says only that
+// showProgress shows how far the work is and passes it on. The zero Progress says only that
 // the loop lives.
-func (b *board) progress(p status.Progress) {
+func (b *board) showProgress(p status.Progress) {
 	defer b.notify.Heartbeat()
 	if p.Phase == "" {
 		return
@@ -110,40 +110,40 @@ func (b *board) progress(p status.Progress) {
 	b.status.Progress = &p
 	b.status.Pulls = status.Pulling(b.status.Pulls, p)
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
-		b.applying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
+		b.setApplying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
 	}
 	b.mu.Unlock()
-	b.hearing.Lock()
-	for _, f := range b.hearers {
+	b.listenersMu.Lock()
+	for _, f := range b.listeners {
 		f(p)
 	}
-	b.hearing.Unlock()
+	b.listenersMu.Unlock()
 }
 
-// interrupted shows that something goes on after a person's request.
-func (b *board) interrupted(cut *status.Interruption) {
+// showInterrupted shows that something goes on after a person's request.
+func (b *board) showInterrupted(intr *status.Interruption) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.status.Interrupted = cut
+	b.status.Interrupted = intr
 	b.status.Progress, b.status.Pulls = nil, nil
-	b.announceChange()
+	b.signalChange()
 }
 
-// begin shows that something is under way.
-func (b *board) begin(reason string) {
+// showApplying shows that something is under way.
+func (b *board) showApplying(reason string) {
 	b.mu.Lock()
-	b.applying(reason)
+	b.setApplying(reason)
 	s := b.status
 	b.mu.Unlock()
 	b.notify.Status(status.Sentence(s))
 }
 
-// applying changes the state in the status while something is under way. The
+// setApplying changes the state in the status while something is under way. The
 // caller holds the lock.
-func (b *board) applying(reason string) {
+func (b *board) setApplying(reason string) {
 	if b.status.State != status.StateApplying {
 		b.status.State, b.status.Since, b.status.Reason = status.StateApplying, b.now().UTC(), reason
 		b.status.Reasons = []status.Reason{{Kind: status.KindApplying, Text: reason}}
-		b.announceChange()
+		b.signalChange()
 	}
 }

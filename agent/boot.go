@@ -15,9 +15,9 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// bootPatience is how long containerd may take to say what the node holds: kubelet
+// bootTimeout is how long containerd may take to say what the node holds: kubelet
 // waits for it.
-const bootPatience = 5 * time.Second
+const bootTimeout = 5 * time.Second
 
 // Boot brings pod manifests to the templates that an update or a rollback of the
 // system has brought, so that their pods start with them instead of being restarted
@@ -26,7 +26,7 @@ const bootPatience = 5 * time.Second
 // template does not name stays as it is. The caller sees to it that kubelet has not
 // started.
 func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
-	begun, err := a.begin(ctx, errand{})
+	begun, err := a.begin(ctx, purpose{})
 	if err != nil {
 		return nil, err
 	}
@@ -52,48 +52,48 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 type bootCycle struct{ *cycle }
 
 // heldInTime is what the node holds, nothing where nobody says so in time.
-func (c bootCycle) heldInTime(ctx context.Context) []node.HeldImage {
-	ctx, cancel := context.WithTimeout(ctx, bootPatience)
+func (b bootCycle) heldInTime(ctx context.Context) []node.HeldImage {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	held, err := c.Images.Held(ctx)
+	held, err := b.Images.Held(ctx)
 	if err != nil {
-		c.log.Warn("images not seen", "err", err)
+		b.log.Warn("images not seen", "err", err)
 	}
 	return held
 }
 
-func (c bootCycle) boot(ctx context.Context, s *plan.BootStep) {
+func (b bootCycle) boot(ctx context.Context, s *plan.BootStep) {
 	switch {
 	case s.Do == plan.StepWrite:
-		s.Err = c.writeAtBoot(ctx, s)
+		s.Err = b.writeAtBoot(ctx, s)
 	case s.Do == plan.StepRemove:
-		s.Err = c.restarter.Remove(ctx, s.Step)
+		s.Err = b.restarter.Remove(ctx, s.Step)
 	case s.IsRendered: // a system that was rolled back, or a kill after the write
-		c.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
-		c.records.SaveSoon(ctx, s.File)
+		b.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
+		b.records.SaveSoon(ctx, s.File)
 		return
 	default:
-		c.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
+		b.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
 		return
 	}
-	stepRunner{c.cycle}.note(ctx, stepResult{step: s.Step, err: s.Err})
+	stepRunner{b.cycle}.logResult(ctx, stepResult{step: s.Step, err: s.Err})
 }
 
 // writeAtBoot writes a pod manifest. What its override says no more is kept first: who
 // goes on after a kill must not go back to it.
-func (c bootCycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
-	before, is := c.records.Record.Overrides[s.File]
+func (b bootCycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
+	before, is := b.records.Record.Overrides[s.File]
 	if !is {
-		return c.restarter.Write(ctx, s.Step)
+		return b.restarter.Write(ctx, s.Step)
 	}
-	c.records.Record.EndPlaces(s.File, s.Data, s.Ends)
-	err := c.records.Save(ctx)
+	b.records.Record.EndPlaces(s.File, s.Data, s.Ends)
+	err := b.records.Save(ctx)
 	if err == nil {
-		err = c.restarter.Write(ctx, s.Step)
+		err = b.restarter.Write(ctx, s.Step)
 	}
 	if err != nil {
-		c.records.Record.Overrides.Set(s.File, before)
-		err = errors.Join(err, c.records.Save(ctx))
+		b.records.Record.Overrides.Set(s.File, before)
+		err = errors.Join(err, b.records.Save(ctx))
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// maxRounds bounds how often a cycle plans and acts, see isNext.
+// maxRounds bounds how often a cycle plans and acts, see isRunnableNext.
 const maxRounds = 3
 
 // Cycle observes, asks, decides and acts, once. It returns what the node is like
@@ -25,32 +25,32 @@ const maxRounds = 3
 // record not be saved); what went wrong with one image or pod stands in the status, and
 // stops no other. An interruption by a person is no failure: the cycle is to be done again.
 func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
-	done, err := a.cycle(ctx, errand{poll: poll})
-	return done.status, err
+	d, err := a.cycle(ctx, purpose{poll: poll})
+	return d.status, err
 }
 
-// errand is what a cycle is for.
-type errand struct {
+// purpose is what a cycle is for.
+type purpose struct {
 	poll   source.Poll
 	person bool     // a person waits for its steps: it stages only what they need
 	needs  []string // releases
 }
 
 // stages tells whether a release is staged in this cycle.
-func (e errand) stages(release string) bool { return !e.person || slices.Contains(e.needs, release) }
+func (e purpose) stages(release string) bool { return !e.person || slices.Contains(e.needs, release) }
 
 // done is what a cycle came to.
-type done struct {
+type cycleResult struct {
 	status     status.Status
 	reported   bool // status is known: the cycle was not interrupted
 	results    results
-	unfinished *interruption // what a person's request has left; nil: nothing
+	unfinished *interruptedError // what a person's request has left; nil: nothing
 }
 
 // cycle is one cycle under way.
 type cycle struct {
 	*Agent
-	errand
+	purpose
 	log       *slog.Logger
 	progress  *status.Reporter
 	asker     *source.Asker
@@ -60,7 +60,7 @@ type cycle struct {
 	results   results
 }
 
-func (a *Agent) cycle(ctx context.Context, e errand) (done, error) {
+func (a *Agent) cycle(ctx context.Context, e purpose) (cycleResult, error) {
 	c, err := a.begin(ctx, e)
 	if err != nil {
 		return c.reportUnobserved(ctx, err)
@@ -75,44 +75,44 @@ func (a *Agent) cycle(ctx context.Context, e errand) (done, error) {
 	if err != nil {
 		return c.reportUnobserved(ctx, err)
 	}
-	offers, cut := c.ask(ctx, inv)
-	if cut != nil {
+	offers, intr := c.ask(ctx, inv)
+	if intr != nil {
 		c.records.SaveSoon(ctx, "") // a reload goes on with another agent
-		return done{}, cut
+		return cycleResult{}, intr
 	}
 	plan := c.decide(ctx, inv, offers)
-	last := context.WithoutCancel(ctx) // report even after cancellation
+	final := context.WithoutCancel(ctx) // report even after cancellation
 	limit := maxRounds
 	for again := len(plan.Steps) > 0; again && limit > 0; limit-- {
-		failed, cut := stepRunner{c}.runSteps(ctx, plan.Steps)
-		if cut != nil {
-			c.records.SaveSoon(last, "") // its answers are not asked for again
-			return done{}, cut
+		failed, intr := stepRunner{c}.runSteps(ctx, plan.Steps)
+		if intr != nil {
+			c.records.SaveSoon(final, "") // its answers are not asked for again
+			return cycleResult{}, intr
 		}
-		if err := c.restarter.PutBack(last); err != nil {
-			return c.reportUnobserved(last, err) // a pod manifest that is set aside is no pod that has gone
+		if err := c.restarter.PutBack(final); err != nil {
+			return c.reportUnobserved(final, err) // a pod manifest that is set aside is no pod that has gone
 		}
-		if inv, err = c.observe(last); err != nil {
-			return c.reportUnobserved(last, err)
+		if inv, err = c.observe(final); err != nil {
+			return c.reportUnobserved(final, err)
 		}
-		offers = c.standing(inv, offers)
-		plan = c.decide(last, inv, offers)
-		again = ctx.Err() == nil && (failed || slices.ContainsFunc(plan.Steps, c.isNext))
+		offers = c.currentOffers(inv, offers)
+		plan = c.decide(final, inv, offers)
+		again = ctx.Err() == nil && (failed || slices.ContainsFunc(plan.Steps, c.isRunnableNext))
 		if failed && limit < maxRounds+len(plan.Pods) {
 			limit++ // a pod that did not come up is rolled back in any case
 		}
 	}
-	return c.report(last, inv, offers, plan)
+	return c.report(final, inv, offers, plan)
 }
 
-// isNext reports whether a step can be done in this cycle still: what was staged in it
+// isRunnableNext reports whether a step can be done in this cycle still: what was staged in it
 // is applied in mode auto, what a pod that was rolled back is offered is staged, and
 // kept, and what the node was too busy for is written.
-func (c *cycle) isNext(s plan.Step) bool {
+func (c *cycle) isRunnableNext(s plan.Step) bool {
 	switch {
 	case s.Do == plan.StepDrop:
 		return true // also where the pod manifest's other steps have failed
-	case c.results.err(s.Key()) != nil || c.results.missing(s) != "":
+	case c.results.err(s.Key()) != nil || c.results.unstagedNeed(s) != "":
 		return false
 	case (s.Do == plan.StepStage || s.Do == plan.StepApply) && c.results.isDeferred(s.Key()):
 		return false
@@ -139,15 +139,15 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 		c.unfinished = nil
 	}
 	offers := c.asker.Ask(ctx, round, qs, true)
-	if cut := c.interrupted(ctx, "poll", c.poll); cut != nil {
+	if intr := c.interruption(ctx, "poll", c.poll); intr != nil {
 		if c.poll != source.PollNone {
 			c.unfinished = round
 		}
-		return nil, cut
+		return nil, intr
 	}
 	c.signs.VerifyAgain(ctx, c.poll == source.PollAll)
-	if cut := c.interrupted(ctx, "poll", source.PollNone); cut != nil {
-		return nil, cut
+	if intr := c.interruption(ctx, "poll", source.PollNone); intr != nil {
+		return nil, intr
 	}
 	return offers, nil
 }
@@ -159,9 +159,9 @@ func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
 	return c.asker.NewRound(c.poll, held, follow.Running(inv, views)), follow.Questions(views, c.Policy)
 }
 
-// standing are the offers for what is followed now. A step may have moved a pod
+// currentOffers are the offers for what is followed now. A step may have moved a pod
 // on to another tag: what was just applied is then the last answer for it.
-func (c *cycle) standing(
+func (c *cycle) currentOffers(
 	inv node.Inventory, asked map[release.Question]source.Offer,
 ) map[release.Question]source.Offer {
 	out := map[release.Question]source.Offer{}
@@ -198,7 +198,7 @@ func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[relea
 // Plan is what the next cycle would do if it ran now, having asked as poll
 // says. It changes nothing on the node and keeps nothing.
 func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
-	c, err := a.begin(ctx, errand{poll: poll})
+	c, err := a.begin(ctx, purpose{poll: poll})
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -36,22 +36,22 @@ func (a *Agent) Hold(
 	return keys, d.status, err
 }
 
-func (a requests) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, done, error) {
+func (r requests) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, cycleResult, error) {
 	switch {
 	case len(h.Reason) > maxReason:
-		return nil, done{}, ErrReason
-	case !h.Until.IsZero() && !h.Until.After(a.Now()):
-		return nil, done{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
+		return nil, cycleResult{}, ErrReason
+	case !h.Until.IsZero() && !h.Until.After(r.Now()):
+		return nil, cycleResult{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
 	}
-	keys, err := a.held(ctx, names, all)
+	keys, err := r.holdKeys(ctx, names, all)
 	if err != nil {
-		return nil, done{}, err
+		return nil, cycleResult{}, err
 	}
-	h.At, h.Until = a.Now().UTC(), outside.Time(h.Until)
+	h.At, h.Until = r.Now().UTC(), outside.Time(h.Until)
 	for _, k := range keys {
-		a.records.Record.Holds.Set(k, h)
+		r.records.Record.Holds.Set(k, h)
 	}
-	s, err := a.kept(ctx)
+	s, err := r.commitHolds(ctx)
 	return keys, s, err
 }
 
@@ -62,12 +62,12 @@ func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string,
 	return keys, d.status, err
 }
 
-func (a requests) unhold(ctx context.Context, names []string, all bool) ([]string, done, error) {
-	if err := a.load(ctx, a.Log); err != nil {
-		return nil, done{}, err
+func (r requests) unhold(ctx context.Context, names []string, all bool) ([]string, cycleResult, error) {
+	if err := r.load(ctx, r.Log); err != nil {
+		return nil, cycleResult{}, err
 	}
 	var keys, rest []string // a held image need not be used by any pod any more
-	for k := range a.records.Record.Holds {
+	for k := range r.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
 		}
@@ -78,34 +78,34 @@ func (a requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 		}
 	}
 	if len(rest) > 0 {
-		more, err := a.held(ctx, rest, false)
+		more, err := r.holdKeys(ctx, rest, false)
 		if err != nil {
-			return nil, done{}, err
+			return nil, cycleResult{}, err
 		}
 		keys = append(keys, more...)
 	}
 	slices.Sort(keys)
 	keys = slices.DeleteFunc(keys, func(k string) bool {
-		_, ok := a.records.Record.Holds[k]
-		a.records.Record.Holds.Delete(k)
+		_, ok := r.records.Record.Holds[k]
+		r.records.Record.Holds.Delete(k)
 		return !ok
 	})
-	s, err := a.kept(ctx)
+	s, err := r.commitHolds(ctx)
 	return keys, s, err
 }
 
-// kept keeps a changed hold before the cycle that shows it. One that cannot be kept
+// commitHolds keeps a changed hold before the cycle that shows it. One that cannot be kept
 // has not changed.
-func (a requests) kept(ctx context.Context) (done, error) {
-	if err := a.records.Commit(ctx); err != nil {
-		return done{}, err
+func (r requests) commitHolds(ctx context.Context) (cycleResult, error) {
+	if err := r.records.Commit(ctx); err != nil {
+		return cycleResult{}, err
 	}
-	return a.cycle(ctx, errand{person: true})
+	return r.cycle(ctx, purpose{person: true})
 }
 
-// held finds the keys that names stand for.
-func (a requests) held(ctx context.Context, names []string, all bool) ([]string, error) {
-	pl, err := a.Plan(ctx, source.PollNone) // also reads the record
+// holdKeys finds the keys that names stand for.
+func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]string, error) {
+	pl, err := r.Plan(ctx, source.PollNone) // also reads the record
 	if err != nil {
 		return nil, err
 	}

@@ -27,12 +27,12 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 	l := &Loop{ended: make(chan struct{})}
 	l.wake, l.queue = wake, newQueue()
 	l.board = board{
-		notify: n, watched: &l.watched, hearers: map[int]func(status.Progress){}, changed: make(chan struct{}),
+		notify: n, watched: &l.watched, listeners: map[int]func(status.Progress){}, changed: make(chan struct{}),
 		now: func() time.Time { return l.times.now() },
 	}
-	l.adopt(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
-	l.found = a.starting()
-	l.status = l.found
+	l.setAgent(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
+	l.lastReport = a.initialStatus()
+	l.status = l.lastReport
 	return l
 }
 
@@ -50,7 +50,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.times.observation = l.times.now() // the node may have changed while we were off
 	for {
 		now := l.times.now()
-		l.turn(ctx, now)
+		l.runDue(ctx, now)
 		l.times.NextObservation(l.Status())
 		if !l.wait(ctx) {
 			return nil
@@ -62,9 +62,9 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 // request has the loop's goroutine do a task, and waits for it.
-func (l *Loop) request(ctx context.Context, hear func(status.Progress), t task) error {
-	if hear != nil {
-		defer l.Listen(hear)()
+func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t task) error {
+	if onProgress != nil {
+		defer l.Listen(onProgress)()
 	}
 	t.done = make(chan struct{})
 	l.queue.add(&t)
@@ -73,7 +73,7 @@ func (l *Loop) request(ctx context.Context, hear func(status.Progress), t task) 
 		return nil
 	case <-l.ended:
 	case <-ctx.Done():
-		if l.queue.leave(&t) {
+		if l.queue.withdraw(&t) {
 			return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
 		}
 	}

@@ -13,44 +13,44 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// leastStretch is how long a poll or a staging that was interrupted goes on before the
+// minUninterrupted is how long a poll or a staging that was interrupted goes on before the
 // next request interrupts it again: requests that follow one another without a pause
 // do not keep it from ever ending. With the time that a pull needs to end it is less
 // than the two seconds within which a request begins.
-const leastStretch = time.Second
+const minUninterrupted = time.Second
 
-// interruption ends a cycle that a request of a person has interrupted. The cycle goes on
+// interruptedError ends a cycle that a request of a person has interrupted. The cycle goes on
 // after that, with the answers and the bytes that are there; a proof begins anew.
-type interruption struct {
+type interruptedError struct {
 	status.Interruption
 	rest source.Poll // what is left to ask
 }
 
-func (i *interruption) Error() string { return i.Work + ": " + source.ErrPersonFirst.Error() }
+func (i *interruptedError) Error() string { return i.Work + ": " + source.ErrPersonFirst.Error() }
 
-func (i *interruption) Unwrap() error { return source.ErrPersonFirst }
+func (i *interruptedError) Unwrap() error { return source.ErrPersonFirst }
 
 // verbObserve is the verb of the one task that no person asks for.
 const verbObserve = "observe"
 
 // task is what somebody asks of the loop.
 type task struct {
-	verb   string
-	urgent bool                        // it goes before polls and stagings
-	do     func(context.Context) error // an interruption: it is to be done again
-	done   chan struct{}
-	cut    bool // it was interrupted
+	verb        string
+	urgent      bool                        // it goes before polls and stagings
+	do          func(context.Context) error // an interruption: it is to be done again
+	done        chan struct{}
+	interrupted bool // it was interrupted
 }
 
 // queue is what waits for the loop's goroutine. The nil queue is always empty.
 type queue struct {
 	added chan struct{} // has one element when something was added
 
-	mu      sync.Mutex
-	tasks   []*task
-	end     context.CancelCauseFunc // of the poll or staging that runs; nil: none does
-	between *time.Timer             // ends it later, for who waits already
-	free    time.Time               // until then nobody interrupts
+	mu                 sync.Mutex
+	tasks              []*task
+	end                context.CancelCauseFunc // of the poll or staging that runs; nil: none does
+	delayed            *time.Timer             // ends it later, for who waits already
+	uninterruptedUntil time.Time               // until then nobody interrupts
 }
 
 func newQueue() *queue { return &queue{added: make(chan struct{}, 1)} }
@@ -82,18 +82,18 @@ func (q *queue) put(t *task) {
 	}
 }
 
-// leave takes back a task, which interrupts nothing any more; false: it has begun.
-func (q *queue) leave(t *task) bool {
+// withdraw takes back a task, which interrupts nothing any more; false: it has begun.
+func (q *queue) withdraw(t *task) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := slices.Index(q.tasks, t)
-	if n < 0 || t.cut {
+	if n < 0 || t.interrupted {
 		return false
 	}
 	q.tasks = slices.Delete(q.tasks, n, n+1)
-	if q.between != nil && !slices.ContainsFunc(q.tasks, isFirst) {
-		q.between.Stop()
-		q.between = nil
+	if q.delayed != nil && !slices.ContainsFunc(q.tasks, isUrgent) {
+		q.delayed.Stop()
+		q.delayed = nil
 	}
 	return true
 }
@@ -103,9 +103,9 @@ func (q *queue) leave(t *task) bool {
 func (q *queue) next() *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := slices.IndexFunc(q.tasks, isFirst)
+	n := slices.IndexFunc(q.tasks, isUrgent)
 	for last := len(q.tasks) - 1; n < 0 && last >= 0; last-- {
-		if q.tasks[last].cut {
+		if q.tasks[last].interrupted {
 			n = last
 		}
 	}
@@ -120,16 +120,16 @@ func (q *queue) next() *task {
 	return t
 }
 
-func isFirst(t *task) bool { return t.urgent && !t.cut }
+func isUrgent(t *task) bool { return t.urgent && !t.interrupted }
 
-// first is the verb of the request that goes before polls and stagings; "": none waits.
-func (q *queue) first() string {
+// urgentVerb is the verb of the request that goes before polls and stagings; "": none waits.
+func (q *queue) urgentVerb() string {
 	if q == nil {
 		return ""
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := slices.IndexFunc(q.tasks, isFirst); n >= 0 {
+	if n := slices.IndexFunc(q.tasks, isUrgent); n >= 0 {
 		return q.tasks[n].verb
 	}
 	return ""
@@ -143,18 +143,18 @@ func (q *queue) hasRequests() bool {
 	return slices.ContainsFunc(q.tasks, func(t *task) bool { return t.verb != verbObserve })
 }
 
-// owesNone reports whether nothing that was interrupted waits.
-func (q *queue) owesNone() bool {
+// hasNoInterrupted reports whether nothing that was interrupted waits.
+func (q *queue) hasNoInterrupted() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !slices.ContainsFunc(q.tasks, func(t *task) bool { return t.cut })
+	return !slices.ContainsFunc(q.tasks, func(t *task) bool { return t.interrupted })
 }
 
 // resume begins the time in which work that was interrupted is left alone.
 func (q *queue) resume() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.free = time.Now().Add(leastStretch)
+	q.uninterruptedUntil = time.Now().Add(minUninterrupted)
 }
 
 // interruptible is ctx for a poll or a staging, until its end is called: it ends for a
@@ -167,16 +167,16 @@ func (q *queue) interruptible(ctx context.Context) (work context.Context, end fu
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.end = cancel
-	if slices.ContainsFunc(q.tasks, isFirst) {
+	if slices.ContainsFunc(q.tasks, isUrgent) {
 		q.interrupt()
 	}
 	return work, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.between != nil {
-			q.between.Stop()
+		if q.delayed != nil {
+			q.delayed.Stop()
 		}
-		q.end, q.between = nil, nil
+		q.end, q.delayed = nil, nil
 		cancel(nil)
 	}
 }
@@ -184,26 +184,26 @@ func (q *queue) interruptible(ctx context.Context) (work context.Context, end fu
 // interrupt ends what may be interrupted, at once or when it has had its time. The
 // caller holds the lock.
 func (q *queue) interrupt() {
-	end, wait := q.end, time.Until(q.free)
+	end, wait := q.end, time.Until(q.uninterruptedUntil)
 	switch {
-	case end == nil || q.between != nil:
+	case end == nil || q.delayed != nil:
 	case wait > 0:
-		q.between = time.AfterFunc(wait, func() { end(source.ErrPersonFirst) })
+		q.delayed = time.AfterFunc(wait, func() { end(source.ErrPersonFirst) })
 	default:
 		end(source.ErrPersonFirst)
 	}
 }
 
-// interrupted tells work that a person's request has interrupted from one that has
+// interruption tells work that a person's request has interrupted from one that has
 // ended otherwise; nil: it was not interrupted.
-func (c *cycle) interrupted(work context.Context, what string, rest source.Poll) error {
+func (c *cycle) interruption(work context.Context, what string, rest source.Poll) error {
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
-	c.log.Info("interrupted, goes on soon", "work", what, "for", c.queue.first())
-	return c.interruption(what, rest)
+	c.log.Info("interrupted, goes on soon", "work", what, "for", c.queue.urgentVerb())
+	return c.newInterruption(what, rest)
 }
 
-func (c *cycle) interruption(what string, rest source.Poll) *interruption {
-	return &interruption{status.Interruption{Work: what, For: c.queue.first(), At: c.Now().UTC()}, rest}
+func (c *cycle) newInterruption(what string, rest source.Poll) *interruptedError {
+	return &interruptedError{status.Interruption{Work: what, For: c.queue.urgentVerb(), At: c.Now().UTC()}, rest}
 }

@@ -20,7 +20,7 @@ import (
 // not what was to be.
 func (c *cycle) report(
 	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer, pl plan.Plan,
-) (done, error) {
+) (cycleResult, error) {
 	rec := &c.records.Record
 	use := plan.InUse(pl, offers, inv, c.Now())
 	rec.NoteRunning(use.Pods, c.Policy.Prune.Keep)
@@ -52,14 +52,14 @@ func (c *cycle) report(
 	if published != nil {
 		c.log.Warn("status not published", "err", published)
 	}
-	return done{status: s, reported: true, results: c.results}, errors.Join(err, published)
+	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
 }
 
 // reportUnobserved reports a cycle that could not even observe the node: nothing was
 // changed, and nothing is known to have changed.
-func (c *cycle) reportUnobserved(ctx context.Context, cause error) (done, error) {
+func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult, error) {
 	if ctx.Err() != nil {
-		return done{}, cause
+		return cycleResult{}, cause
 	}
 	c.log.Error("cycle ended early", "err", cause)
 	s := c.newReport(false).Blank(
@@ -67,11 +67,11 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (done, error)
 	)
 	s.Sources = report.SourceStatus(c.records.Record)
 	published := c.records.Publish(ctx, &s)
-	return done{status: s, reported: true}, errors.Join(cause, published)
+	return cycleResult{status: s, reported: true}, errors.Join(cause, published)
 }
 
-// starting is the status before the first cycle.
-func (a *Agent) starting() status.Status {
+// initialStatus is the status before the first cycle.
+func (a *Agent) initialStatus() status.Status {
 	c := &cycle{Agent: a}
 	return c.newReport(false).Blank(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
 }

@@ -17,20 +17,20 @@ import (
 // no pod is being restarted.
 
 // Check polls now, all of it, and returns what was found.
-func (l *Loop) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
-	var d done
+func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
+	var d cycleResult
 	var err error
 	poll := source.PollAll
-	e := l.request(ctx, hear, task{verb: "check", do: func(ctx context.Context) error {
-		owed := l.owed
-		l.owed = nil // it asks everything, and stages it
+	e := l.request(ctx, onProgress, task{verb: "check", do: func(ctx context.Context) error {
+		owed := l.pending
+		l.pending = nil // it asks everything, and stages it
 		d, err = l.cycle(ctx, poll)
-		if cut, is := errors.AsType[*interruption](err); is {
-			poll = cut.rest
+		if intr, is := errors.AsType[*interruptedError](err); is {
+			poll = intr.rest
 		} else if err != nil {
-			l.owed = owed
+			l.pending = owed
 		}
-		l.oweRest(d)
+		l.scheduleRest(d)
 		return err
 	}})
 	return d.status, errors.Join(err, e)
@@ -38,9 +38,9 @@ func (l *Loop) Check(ctx context.Context, hear func(status.Progress)) (status.St
 
 // Apply approves and applies what is staged for the named images; see Agent.Apply.
 func (l *Loop) Apply(
-	ctx context.Context, names []string, retry bool, hear func(status.Progress),
+	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
-	err = l.person(ctx, "apply", "applying what was approved", hear, func(ctx context.Context) (d done, err error) {
+	err = l.person(ctx, "apply", "applying what was approved", onProgress, func(ctx context.Context) (d cycleResult, err error) {
 		again := retry
 		retry = false // where it goes on later: what a person has rolled back meanwhile stays so
 		out, d, err = requests{l.agent}.apply(ctx, names, again)
@@ -52,9 +52,9 @@ func (l *Loop) Apply(
 // Rollback returns the named images' pods to what ran well before; see
 // Agent.Rollback.
 func (l *Loop) Rollback(
-	ctx context.Context, names []string, hear func(status.Progress),
+	ctx context.Context, names []string, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
-	err = l.person(ctx, "rollback", "rolling back", hear, func(ctx context.Context) (d done, err error) {
+	err = l.person(ctx, "rollback", "rolling back", onProgress, func(ctx context.Context) (d cycleResult, err error) {
 		out, d, err = requests{l.agent}.rollback(ctx, names)
 		return d, err
 	})
@@ -65,7 +65,7 @@ func (l *Loop) Rollback(
 func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
-	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d done, err error) {
+	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
 		held, d, err = requests{l.agent}.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
 		return d, err
 	})
@@ -74,7 +74,7 @@ func (l *Loop) Hold(
 
 // Unhold takes holds back; see Agent.Unhold.
 func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
-	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d done, err error) {
+	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
 		held, d, err = requests{l.agent}.unhold(ctx, names, all)
 		return d, err
 	})
@@ -87,12 +87,12 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 		l.stopEvents()
 		times := *l.times
 		times.clock, times.interval = a.Now, interval
-		l.adopt(a, &times)
+		l.setAgent(a, &times)
 		l.stopEvents = l.watchEvents(ctx)
 		l.times.nextSlot(l.times.now())
-		d, _ := l.agent.cycle(ctx, errand{person: true})
-		l.keep(d)
-		l.oweRest(d)
+		d, _ := l.agent.cycle(ctx, purpose{person: true})
+		l.showResult(d)
+		l.scheduleRest(d)
 		return nil
 	}})
 }
@@ -100,23 +100,23 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 // person has the loop's goroutine do what a person asks, before polls and stagings, and
 // shows the status after it. doing is what the status says meanwhile; empty: it is short.
 func (l *Loop) person(
-	ctx context.Context, verb, doing string, hear func(status.Progress), do func(context.Context) (done, error),
+	ctx context.Context, verb, doing string, onProgress func(status.Progress), do func(context.Context) (cycleResult, error),
 ) error {
 	var err error
-	e := l.request(ctx, hear, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
+	e := l.request(ctx, onProgress, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
 		if doing != "" {
-			l.begin(doing)
+			l.showApplying(doing)
 		}
-		var d done
+		var d cycleResult
 		d, err = do(ctx)
 		if doing != "" && !d.reported && !errors.Is(err, source.ErrPersonFirst) {
-			d, _ = l.agent.cycle(ctx, errand{person: true}) // nothing was done: show again what is
+			d, _ = l.agent.cycle(ctx, purpose{person: true}) // nothing was done: show again what is
 		}
 		if doing != "" && !d.reported { // it was interrupted, or the daemon ends
-			d.status, d.reported = l.found, true
+			d.status, d.reported = l.lastReport, true
 		}
-		l.keep(d)
-		l.oweRest(d)
+		l.showResult(d)
+		l.scheduleRest(d)
 		return err
 	}})
 	return errors.Join(err, e)

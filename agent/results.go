@@ -26,8 +26,8 @@ type stepResult struct {
 
 // err is why a release was not staged, or what went wrong with a pod manifest; nil:
 // nothing.
-func (all results) err(key string) error {
-	for _, r := range slices.Backward(all) {
+func (rs results) err(key string) error {
+	for _, r := range slices.Backward(rs) {
 		if r.step.Key() == key && r.err != nil {
 			return r.err
 		}
@@ -36,9 +36,9 @@ func (all results) err(key string) error {
 }
 
 // errors are all that went wrong, by release or pod manifest.
-func (all results) errors() map[string]error {
+func (rs results) errors() map[string]error {
 	out := map[string]error{}
-	for _, r := range all {
+	for _, r := range rs {
 		if r.err != nil {
 			out[r.step.Key()] = r.err
 		}
@@ -48,21 +48,21 @@ func (all results) errors() map[string]error {
 
 // isDeferred reports whether a step about a release or pod manifest is left to the next
 // cycle.
-func (all results) isDeferred(key string) bool {
-	return slices.ContainsFunc(all, func(r stepResult) bool { return r.deferred && r.step.Key() == key })
+func (rs results) isDeferred(key string) bool {
+	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.deferred && r.step.Key() == key })
 }
 
 // hasDeferred reports whether anything is left to the next cycle that has not failed.
-func (all results) hasDeferred() bool {
-	return slices.ContainsFunc(all, func(r stepResult) bool {
-		return r.deferred && all.err(r.step.Key()) == nil
+func (rs results) hasDeferred() bool {
+	return slices.ContainsFunc(rs, func(r stepResult) bool {
+		return r.deferred && rs.err(r.step.Key()) == nil
 	})
 }
 
-// missing is a release that a step needs and that was not staged in this cycle.
-func (all results) missing(s plan.Step) string {
+// unstagedNeed is a release that a step needs and that was not staged in this cycle.
+func (rs results) unstagedNeed(s plan.Step) string {
 	for _, need := range s.Needs {
-		if all.err(need) != nil || all.isDeferred(need) {
+		if rs.err(need) != nil || rs.isDeferred(need) {
 			return need
 		}
 	}
@@ -70,21 +70,21 @@ func (all results) missing(s plan.Step) string {
 }
 
 // isApplied reports whether a pod manifest was applied in this cycle.
-func (all results) isApplied(file string) bool {
-	return slices.ContainsFunc(all, func(r stepResult) bool {
+func (rs results) isApplied(file string) bool {
+	return slices.ContainsFunc(rs, func(r stepResult) bool {
 		return r.step.File == file && r.restart.Applied
 	})
 }
 
 // hasTagMoved reports whether a tag has moved on under what was to be applied.
-func (all results) hasTagMoved() bool {
-	return slices.ContainsFunc(all, func(r stepResult) bool { return r.restart.TagMoved })
+func (rs results) hasTagMoved() bool {
+	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.restart.TagMoved })
 }
 
 // unchecked are the containers of a pod manifest whose readiness nobody could check.
-func (all results) unchecked(file string) []string {
+func (rs results) unchecked(file string) []string {
 	var out []string
-	for _, r := range all {
+	for _, r := range rs {
 		if r.step.File == file && r.restart.Unchecked != nil {
 			out = r.restart.Unchecked
 		}
@@ -92,10 +92,10 @@ func (all results) unchecked(file string) []string {
 	return out
 }
 
-// against refuses to apply what has just not come up in another pod, and a client of an
+// refusal refuses to apply what has just not come up in another pod, and a client of an
 // API server that has stayed as it was; nil: nothing speaks against it.
-func (all results) against(p plan.Apply) error {
-	for _, r := range all {
+func (rs results) refusal(p plan.Apply) error {
+	for _, r := range rs {
 		if r.err == nil {
 			continue
 		}
@@ -113,16 +113,16 @@ func (all results) against(p plan.Apply) error {
 	return nil
 }
 
-// rolledBack adds to what went wrong with a pod how its rollback has ended.
-func (all results) rolledBack(file, releases string, err error) bool {
-	for n, r := range slices.Backward(all) {
+// addRollback adds to what went wrong with a pod how its rollback has ended.
+func (rs results) addRollback(file, releases string, err error) bool {
+	for n, r := range slices.Backward(rs) {
 		if r.step.File != file || !r.restart.RollBack {
 			continue
 		}
 		if err == nil {
-			all[n].err = fmt.Errorf("%w; rolled back to %s", r.err, releases)
+			rs[n].err = fmt.Errorf("%w; rolled back to %s", r.err, releases)
 		} else { // that the rollback waits is not the news
-			all[n].err = fmt.Errorf("%w; roll back: %v", r.err, err) //nolint:errorlint // see above
+			rs[n].err = fmt.Errorf("%w; roll back: %v", r.err, err) //nolint:errorlint // see above
 		}
 		return true
 	}

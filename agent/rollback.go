@@ -25,38 +25,38 @@ var ErrWhich = errors.New("want images, or " + All + " for all of them")
 // well before the ones that run now. Those are denied then, until a newer one comes.
 // See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
-	outcomes, done, err := requests{a}.rollback(ctx, names)
-	return outcomes, done.status, err
+	outcomes, d, err := requests{a}.rollback(ctx, names)
+	return outcomes, d.status, err
 }
 
-func (a requests) rollback(ctx context.Context, names []string) ([]status.Outcome, done, error) {
+func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcome, cycleResult, error) {
 	if len(names) == 0 {
-		return nil, done{}, ErrWhich
+		return nil, cycleResult{}, ErrWhich
 	}
 	if slices.Contains(names, All) {
 		names = nil
 	}
-	p, err := a.Plan(ctx, source.PollNone)
+	p, err := r.Plan(ctx, source.PollNone)
 	if err != nil {
-		return nil, done{}, err
+		return nil, cycleResult{}, err
 	}
 	pods, err := plan.Pick(p, names)
 	if err != nil {
-		return nil, done{}, err
+		return nil, cycleResult{}, err
 	}
-	outcomes, err := a.requestRollback(ctx, pods, names)
+	outcomes, err := r.requestRollback(ctx, pods, names)
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
-		return outcomes, done{}, err
+		return outcomes, cycleResult{}, err
 	}
 	for _, o := range outcomes {
 		if isOpen(o) {
-			a.announceChange(status.Progress{Reference: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits})
+			r.announceChange(status.Progress{Reference: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits})
 		}
 	}
-	d, err := a.cycle(ctx, errand{person: true})
+	d, err := r.cycle(ctx, purpose{person: true})
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
-			a.rollbackOutcome(&outcomes[n], d.results)
+			r.rollbackOutcome(&outcomes[n], d.results)
 		}
 	}
 	return outcomes, d, err
@@ -66,8 +66,8 @@ func isOpen(o status.Outcome) bool { return o.Result == "" }
 
 // requestRollback records what pods are to return to. What becomes of one that has a way
 // back is open.
-func (a requests) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
-	c, err := a.begin(ctx, errand{})
+func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
+	c, err := r.begin(ctx, purpose{})
 	if err != nil {
 		return nil, err
 	}
@@ -77,50 +77,50 @@ func (a requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 	}
 	if inv.Busy != "" {
 		inv.Against = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
-	} else if a.Preconditions != nil {
-		inv.Against = a.Preconditions.Holds(ctx)
+	} else if r.Preconditions != nil {
+		inv.Against = r.Preconditions.Holds(ctx)
 	}
 	var outcomes []status.Outcome
-	for _, r := range plan.Rollbacks(inv, a.records.Record, a.Policy, a.Now(), pods, names) {
-		o := status.Outcome{PodManifest: r.Pod.File, Change: "rollback"}
+	for _, rb := range plan.Rollbacks(inv, r.records.Record, r.Policy, r.Now(), pods, names) {
+		o := status.Outcome{PodManifest: rb.Pod.File, Change: "rollback"}
 		switch {
-		case r.Err != nil:
-			o.End(r.Err)
-			if r.Pod.Err == nil {
+		case rb.Err != nil:
+			o.End(rb.Err)
+			if rb.Pod.Err == nil {
 				o.Result = status.ResultHeld
 			}
-		case r.To == nil:
+		case rb.To == nil:
 			o.Result = status.ResultNothing
 		case len(inv.Against) > 0:
 			against := inv.Against[0]
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
-			o.Edits = r.Edits
-			a.denyRunning(r.Pod, *r.To)
+			o.Edits = rb.Edits
+			r.denyRunning(rb.Pod, *rb.To)
 		}
 		outcomes = append(outcomes, o)
 	}
-	return outcomes, a.records.Commit(ctx)
+	return outcomes, r.records.Commit(ctx)
 }
 
 // denyRunning records that a pod is to go to its override, and denies what it leaves.
-func (a requests) denyRunning(p plan.PodPlan, o record.Override) {
+func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
 	for _, i := range p.Images {
 		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
-			a.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
-				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
-				Created: a.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
+			r.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
+				At: r.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
+				Created: r.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
 		}
 	}
-	a.records.Record.Approved.Delete(p.File)
-	a.records.Record.Overrides.Set(p.File, o)
+	r.records.Record.Approved.Delete(p.File)
+	r.records.Record.Overrides.Set(p.File, o)
 }
 
 // rollbackOutcome reads from the cycle that has just ended what became of a rollback.
-func (a requests) rollbackOutcome(o *status.Outcome, all results) {
-	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
+func (r requests) rollbackOutcome(o *status.Outcome, all results) {
+	override, err := r.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
 		o.End(err)

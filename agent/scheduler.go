@@ -25,49 +25,49 @@ type scheduler struct {
 	agent      *Agent
 	times      *timetable
 	stopEvents func()
-	owed       *source.Poll // a cycle to do at once: one that was interrupted, or what a request has left
-	cut        *status.Interruption
+	pending    *source.Poll // a cycle to do at once: one that was interrupted, or what a request has left
+	suspended  *status.Interruption
 }
 
-func (l *scheduler) adopt(a *Agent, times *timetable) {
+func (s *scheduler) setAgent(a *Agent, times *timetable) {
 	times.policy = a.Policy
-	a.Progress = l.progress
-	a.watched, a.timetable, a.queue = &l.watched, times, l.queue
-	if l.agent != nil {
-		a.nodes.Missing = l.agent.nodes.Missing // what was not started in time is not believed anew
+	a.Progress = s.showProgress
+	a.watched, a.timetable, a.queue = &s.watched, times, s.queue
+	if s.agent != nil {
+		a.nodes.Missing = s.agent.nodes.Missing // what was not started in time is not believed anew
 	}
-	l.agent, l.times = a, times
+	s.agent, s.times = a, times
 }
 
-// turn does a cycle where the clock wants one. Persons come before the clock.
-func (l *scheduler) turn(ctx context.Context, now time.Time) {
+// runDue does a cycle where the clock wants one. Persons come before the clock.
+func (s *scheduler) runDue(ctx context.Context, now time.Time) {
 	switch {
-	case l.queue.hasRequests():
+	case s.queue.hasRequests():
 		return
-	case l.owed != nil:
-		l.queue.resume()
-		l.byClock(ctx, source.PollNone)
+	case s.pending != nil:
+		s.queue.resume()
+		s.runScheduled(ctx, source.PollNone)
 		return
 	}
-	poll, due := l.times.poll(now, source.Retries(&l.agent.records.Record, now))
+	poll, due := s.times.poll(now, source.Retries(&s.agent.records.Record, now))
 	if !due {
 		return
 	}
-	l.byClock(ctx, poll)
+	s.runScheduled(ctx, poll)
 	if poll == source.PollFailed {
-		l.times.noRetry = l.times.now().Add(retryPause)
+		s.times.noRetryBefore = s.times.now().Add(retryPause)
 	}
 }
 
 // watchEvents observes the node soon after a followed container has started or ended.
-func (l *scheduler) watchEvents(ctx context.Context) (stop func()) {
-	pods := l.agent.Pods
-	return l.watched.WatchEvents(ctx, l.agent.Events, func(ctx context.Context) {
-		if l.watched.IsBusy() {
-			l.observeBeside(ctx, pods)
+func (s *scheduler) watchEvents(ctx context.Context) (stop func()) {
+	pods := s.agent.Pods
+	return s.watched.WatchEvents(ctx, s.agent.Events, func(ctx context.Context) {
+		if s.watched.IsBusy() {
+			s.observeBeside(ctx, pods)
 		}
-		l.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
-			l.background(ctx, source.PollNone)
+		s.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
+			s.runBackground(ctx, source.PollNone)
 			return nil
 		}})
 	})
@@ -75,134 +75,134 @@ func (l *scheduler) watchEvents(ctx context.Context) (stop func()) {
 
 // observeBeside observes the containers beside a running cycle, so that the status shows
 // at once what does not run.
-func (l *scheduler) observeBeside(ctx context.Context, pods node.ContainerLister) {
+func (s *scheduler) observeBeside(ctx context.Context, pods node.ContainerLister) {
 	containers, _, err := pods.Containers(ctx)
 	if err != nil {
 		return // the next observation says so
 	}
-	l.watched.Note(containers, time.Now().Round(0))
-	l.correct()
+	s.watched.Note(containers, time.Now().Round(0))
+	s.correct()
 }
 
 // wait does what somebody asks, or sleeps until something is due or somebody does;
 // false: the end.
-func (l *scheduler) wait(ctx context.Context) bool {
-	l.notify.Heartbeat()
+func (s *scheduler) wait(ctx context.Context) bool {
+	s.notify.Heartbeat()
 	if ctx.Err() != nil {
 		return false
 	}
-	if t := l.queue.next(); t != nil {
-		l.work(ctx, t)
+	if t := s.queue.next(); t != nil {
+		s.runTask(ctx, t)
 		return true
 	}
-	if l.owed != nil {
+	if s.pending != nil {
 		return true
 	}
-	timer := time.NewTimer(max(l.sleep(), 0))
+	timer := time.NewTimer(max(s.sleep(), 0))
 	defer timer.Stop()
-	l.watched.SetBusy(false)
-	defer l.watched.SetBusy(true)
+	s.watched.SetBusy(false)
+	defer s.watched.SetBusy(true)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-l.queue.added:
+	case <-s.queue.added:
 	case <-timer.C:
 	}
 	return true
 }
 
 // sleep is how long nothing is due.
-func (l *scheduler) sleep() time.Duration {
-	now := l.times.now()
-	d := l.times.observation.Sub(now)
-	if due := l.times.due(source.Retries(&l.agent.records.Record, now)); !due.IsZero() {
+func (s *scheduler) sleep() time.Duration {
+	now := s.times.now()
+	d := s.times.observation.Sub(now)
+	if due := s.times.due(source.Retries(&s.agent.records.Record, now)); !due.IsZero() {
 		d = min(d, due.Sub(now))
 	}
-	if l.wake > 0 {
-		d = min(d, l.wake)
+	if s.wake > 0 {
+		d = min(d, s.wake)
 	}
 	return d
 }
 
 // cycle does one cycle and shows its status.
-func (l *scheduler) cycle(ctx context.Context, poll source.Poll) (done, error) {
-	d, err := l.agent.cycle(ctx, errand{poll: poll})
+func (s *scheduler) cycle(ctx context.Context, poll source.Poll) (cycleResult, error) {
+	d, err := s.agent.cycle(ctx, purpose{poll: poll})
 	if err == nil && d.results.hasTagMoved() {
-		d, err = l.agent.cycle(ctx, errand{poll: source.PollDue}) // what the tag names now is staged, and applied
+		d, err = s.agent.cycle(ctx, purpose{poll: source.PollDue}) // what the tag names now is staged, and applied
 	}
-	l.keep(d)
+	s.showResult(d)
 	return d, err
 }
 
-// keep shows the status of a cycle, if it has come to one.
-func (l *scheduler) keep(d done) {
+// showResult shows the status of a cycle, if it has come to one.
+func (s *scheduler) showResult(d cycleResult) {
 	if !d.reported {
 		return
 	}
-	if l.owed == nil && l.queue.owesNone() {
-		l.cut = nil
+	if s.pending == nil && s.queue.hasNoInterrupted() {
+		s.suspended = nil
 	}
-	d.status.Interrupted = l.cut
-	if l.agent.Meter != nil {
-		l.agent.Meter.CycleDone()
+	d.status.Interrupted = s.suspended
+	if s.agent.Meter != nil {
+		s.agent.Meter.CycleDone()
 	}
-	l.show(d.status)
+	s.show(d.status)
 }
 
-// background does a cycle that nobody waits for, and with it what is owed.
-func (l *scheduler) background(ctx context.Context, poll source.Poll) {
-	if l.owed != nil {
-		poll = max(poll, *l.owed)
+// runBackground does a cycle that nobody waits for, and with it what is owed.
+func (s *scheduler) runBackground(ctx context.Context, poll source.Poll) {
+	if s.pending != nil {
+		poll = max(poll, *s.pending)
 	}
-	l.owed = nil
-	_, err := l.cycle(ctx, poll)
-	if cut, is := errors.AsType[*interruption](err); is {
-		l.owe(cut.rest)
-		l.suspend(cut)
+	s.pending = nil
+	_, err := s.cycle(ctx, poll)
+	if intr, is := errors.AsType[*interruptedError](err); is {
+		s.schedule(intr.rest)
+		s.suspend(intr)
 	}
 }
 
-// byClock does a cycle that no event has caused. The pause before the next observation
+// runScheduled does a cycle that no event has caused. The pause before the next observation
 // begins with its end.
-func (l *scheduler) byClock(ctx context.Context, poll source.Poll) {
-	l.times.observation = time.Time{}
-	l.background(ctx, poll)
+func (s *scheduler) runScheduled(ctx context.Context, poll source.Poll) {
+	s.times.observation = time.Time{}
+	s.runBackground(ctx, poll)
 }
 
-func (l *scheduler) owe(poll source.Poll) {
-	if l.owed != nil {
-		poll = max(poll, *l.owed)
+func (s *scheduler) schedule(poll source.Poll) {
+	if s.pending != nil {
+		poll = max(poll, *s.pending)
 	}
-	l.owed = &poll
+	s.pending = &poll
 }
 
 // suspend shows that something goes on after a person's request.
-func (l *scheduler) suspend(cut *interruption) {
-	l.cut = &cut.Interruption
-	l.interrupted(l.cut)
+func (s *scheduler) suspend(intr *interruptedError) {
+	s.suspended = &intr.Interruption
+	s.showInterrupted(s.suspended)
 }
 
-// work does what somebody asks. What was interrupted waits for its turn again.
-func (l *scheduler) work(ctx context.Context, t *task) {
-	if t.cut {
-		l.queue.resume()
-		t.cut = false
+// runTask does what somebody asks. What was interrupted waits for its turn again.
+func (s *scheduler) runTask(ctx context.Context, t *task) {
+	if t.interrupted {
+		s.queue.resume()
+		t.interrupted = false
 	}
 	err := t.do(ctx)
-	if cut, is := errors.AsType[*interruption](err); is {
-		t.cut = true
-		l.queue.add(t)
-		l.suspend(cut)
+	if intr, is := errors.AsType[*interruptedError](err); is {
+		t.interrupted = true
+		s.queue.add(t)
+		s.suspend(intr)
 		return
 	}
 	close(t.done)
 }
 
-// oweRest goes on with what a request has left.
-func (l *scheduler) oweRest(d done) {
+// scheduleRest goes on with what a request has left.
+func (s *scheduler) scheduleRest(d cycleResult) {
 	if d.unfinished != nil {
-		l.owe(d.unfinished.rest)
+		s.schedule(d.unfinished.rest)
 	} else if d.results.hasDeferred() {
-		l.owe(source.PollNone)
+		s.schedule(source.PollNone)
 	}
 }

@@ -32,10 +32,10 @@ type timetable struct {
 	interval  time.Duration // of polls; 0: polling is off
 	machineID string
 
-	slot        time.Time // the next poll of everything; zero: polling is off
-	first       time.Time // the poll for what was never asked; zero: there is no such thing
-	observation time.Time // the next observation; zero: observeInterval after the cycle that runs
-	noRetry     time.Time // no retry before
+	slot          time.Time // the next poll of everything; zero: polling is off
+	first         time.Time // the poll for what was never asked; zero: there is no such thing
+	observation   time.Time // the next observation; zero: observeInterval after the cycle that runs
+	noRetryBefore time.Time // no retry before
 }
 
 // now is the wall clock alone: with the monotonic one in it, a time could not be
@@ -48,7 +48,7 @@ func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.in
 // clockWasSet begins anew after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
 	t.nextSlot(now)
-	t.observation, t.first, t.noRetry = now, time.Time{}, time.Time{}
+	t.observation, t.first, t.noRetryBefore = now, time.Time{}, time.Time{}
 }
 
 // NextPoll is when anything is asked next. What was never asked for is asked for
@@ -71,8 +71,8 @@ func (t *timetable) due(retries []time.Time) time.Time {
 		retries = append(retries, t.first)
 	}
 	for n, r := range retries {
-		if r.Before(t.noRetry) {
-			retries[n] = t.noRetry
+		if r.Before(t.noRetryBefore) {
+			retries[n] = t.noRetryBefore
 		}
 	}
 	return policy.Earliest(t.slot, retries)
@@ -96,7 +96,7 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	if t.observation.IsZero() {
 		t.observation = t.now().Add(observeInterval)
 	}
-	t.observation = soon(t.beforeWindow(t.observation), t.now(), s)
+	t.observation = sooner(t.beforeWindow(t.observation), t.now(), s)
 	return t.observation
 }
 
@@ -112,17 +112,17 @@ func (t *timetable) beforeWindow(observation time.Time) time.Time {
 	return observation
 }
 
-// soon is the next observation, earlier where something does not run: the pauses grow
+// sooner is the next observation, earlier where something does not run: the pauses grow
 // with the time since it ended, as kubelet's own do. What comes back is told by an
 // event; this is for what kubelet says, which nobody announces.
-func soon(observation, now time.Time, s status.Status) time.Time {
+func sooner(observation, now time.Time, s status.Status) time.Time {
 	const leastPause = 2 * time.Second
 	for _, i := range s.Images {
 		if i.Down == nil {
 			continue
 		}
 		observation = policy.Earlier(observation, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
-		if end := i.Down.Since.Add(plan.StartPatience); i.Down.Starting && end.After(now) {
+		if end := i.Down.Since.Add(plan.StartTimeout); i.Down.Starting && end.After(now) {
 			observation = policy.Earlier(observation, end)
 		}
 	}

@@ -77,10 +77,10 @@ func (o *podObservation) addNew(c node.Container, e plan.Expectation, p plan.App
 
 // ranBefore reports whether a container has the image of the rollback target.
 func ranBefore(p plan.Apply, c node.Container, e plan.Expectation) bool {
-	if p.Back == nil {
+	if p.Rollback == nil {
 		return false
 	}
-	at, ok := plan.PinnedFor(*p.Back, e)
+	at, ok := plan.PinnedFor(*p.Rollback, e)
 	return ok && isImage(c, plan.Expectation{Digest: at.Digest, Config: at.Config})
 }
 

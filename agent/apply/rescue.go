@@ -141,7 +141,7 @@ func (r *rescue) stagedOverride(before record.Override, now []byte, reason strin
 		return record.Override{}, err
 	}
 	o, err := record.Pin(was.Data, reason, r.Now(), func(img manifests.Image) record.PinnedImage {
-		return r.step.Apply.Ahead[node.PlaceOf(img)]
+		return r.step.Apply.Digests[node.PlaceOf(img)]
 	})
 	o.From = digest.FromBytes(now)
 	return o, err

@@ -27,9 +27,9 @@ func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 	if err != nil {
 		return r.ended(errors.Join(err, r.Records.Save(ctx)))
 	}
-	target := s.Apply.Back
-	if target == nil && s.Apply.NoBack != "" {
-		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoBack)
+	target := s.Apply.Rollback
+	if target == nil && s.Apply.NoRollback != "" {
+		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoRollback)
 	}
 	rec.Failed.Set(s.File, record.Failure{
 		At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: cause.Error(),

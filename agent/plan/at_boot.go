@@ -41,60 +41,60 @@ func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Tim
 		case s.Do == "" && s.Reason == "" && !s.IsRendered:
 			continue
 		case s.Do != "" && inv.Busy != "":
-			s.stays("%s", inv.Busy)
+			s.keepAsIs("%s", inv.Busy)
 		}
 		steps = append(steps, s)
 	}
 	return steps
 }
 
-func (s *BootStep) stays(format string, args ...any) {
+func (s *BootStep) keepAsIs(format string, args ...any) {
 	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
 }
 
 // atBoot plans one pod manifest.
-func (d bootPlanner) atBoot(v follow.PodView, s *BootStep) {
+func (bp bootPlanner) atBoot(v follow.PodView, s *BootStep) {
 	p := PodPlan{File: v.File, Pod: v.Pod.Name}
 	switch {
 	case v.Err != nil:
-		s.stays("%v", v.Err)
+		s.keepAsIs("%v", v.Err)
 	case v.Override.Pending:
 		if string(s.Was.Data) != v.Override.Data {
 			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.Override.Data), v.Template != nil, v.Override.Reason
 		}
-	case d.orphan(v, &p):
+	case bp.planOrphan(v, &p):
 		s.Do, s.Reason = StepRemove, "its template is gone"
-		d.heldAtBoot(v, p, s)
+		bp.holdAtBoot(v, p, s)
 	case v.Template == nil || !v.Managed:
 		// Not ours.
 	default:
-		d.toTemplate(v, &p, s)
+		bp.renderTemplate(v, &p, s)
 	}
 }
 
-// heldAtBoot has a pod manifest stay that anybody holds: also one whose image the
+// holdAtBoot has a pod manifest stay that anybody holds: also one whose image the
 // template takes away, or takes from elsewhere.
-func (d bootPlanner) heldAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
+func (bp bootPlanner) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	for _, img := range v.Was.Images {
 		if ref, err := release.ParseReference(img.Reference); err == nil {
 			p.Images = append(p.Images, ImagePlan{Want: follow.Want{Ask: release.Question{Repository: ref.Repository}}})
 		}
 	}
-	d.holds(&p)
-	d.waitsFor(&p)
+	bp.addHolds(&p)
+	bp.addWaits(&p)
 	if len(p.Holds) > 0 {
-		s.stays("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
+		s.keepAsIs("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
 	}
 }
 
-// toTemplate renders a pod manifest with the tags of its template, and with what is
+// renderTemplate renders a pod manifest with the tags of its template, and with what is
 // on disk where that is higher.
-func (d bootPlanner) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
+func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 	why := ""
 	for _, w := range v.Wants {
 		i := ImagePlan{Want: w}
 		var moves bool
-		i.Target, moves = d.bootTarget(w)
+		i.Target, moves = bp.bootTarget(w)
 		at, named := v.Overridden(w.Image)
 		switch {
 		case named && !moves:
@@ -103,37 +103,37 @@ func (d bootPlanner) toTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 			s.Ends = append(s.Ends, node.PlaceOf(w.Image))
 		}
 		if moves && why == "" {
-			why = d.speaksAgainst(v, i.Target, w)
+			why = bp.bootRefusal(v, i.Target, w)
 		}
 		p.Images = append(p.Images, i)
 	}
-	d.render(v, p)
+	bp.render(v, p)
 	switch {
 	case p.Err != nil:
-		s.stays("%v", p.Err)
+		s.keepAsIs("%v", p.Err)
 	case v.Disk != nil && !p.Waiting:
-		_, once := d.rec.Wrote[v.File]
-		s.IsRendered = once && !d.unedited(*v.Disk) && p.same(v.Disk)
-	case v.Disk != nil && !d.unedited(*v.Disk):
-		s.stays("it is not what the agent wrote last")
-	case v.Disk != nil && d.isConfigured(v, *p):
-		s.stays("only its pull policy is another")
+		_, once := bp.rec.Wrote[v.File]
+		s.IsRendered = once && !bp.unedited(*v.Disk) && p.matches(v.Disk)
+	case v.Disk != nil && !bp.unedited(*v.Disk):
+		s.keepAsIs("it is not what the agent wrote last")
+	case v.Disk != nil && bp.isConfigured(v, *p):
+		s.keepAsIs("only its pull policy is another")
 	case why != "":
-		s.stays("%s", why)
+		s.keepAsIs("%s", why)
 	case v.Disk == nil:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
 	default:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
-		d.heldAtBoot(v, *p, s)
+		bp.holdAtBoot(v, *p, s)
 	}
 }
 
 // isConfigured reports whether nothing is another but the pull policy, which the
 // configuration names, and no system.
-func (d bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
-	other := *d.facts
+func (bp bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
+	other := *bp.facts
 	other.policy.PullPolicy = manifests.PullAlways
-	if d.policy.PullPolicy == manifests.PullAlways {
+	if bp.policy.PullPolicy == manifests.PullAlways {
 		other.policy.PullPolicy = manifests.PullIfNotPresent
 	}
 	podPlanner{imagePlanner{&other}}.render(v, &p)

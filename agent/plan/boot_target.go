@@ -18,12 +18,12 @@ import (
 // bootTarget is what an image is to follow; moves: it is not what the pod manifest
 // follows. What the configuration names instead of the template is no system's
 // update, and is offered.
-func (d bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bool) {
+func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bool) {
 	ask := w.Ask
 	if ask.Repository == "" {
 		return release.Release{}, false // as the template has it
 	}
-	rule := d.policy.RuleFor(ask.Repository)
+	rule := bp.policy.RuleFor(ask.Repository)
 	target = release.Release{Repository: ask.Repository, Tag: ask.Tag}
 	on := w.OnDisk
 	if on.Repository == ask.Repository && (rule.Follow != "" || on.Tag == ask.Tag) {
@@ -31,10 +31,10 @@ func (d bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bo
 		return target, false
 	}
 	// The intermediate tag of a short one, where the last poll has found it.
-	if known := d.rec.Offers[ask.String()].Follow; policy.AreTwins(ask.Tag, known.Tag, rule) {
+	if known := bp.rec.Offers[ask.String()].Follow; policy.AreTwins(ask.Tag, known.Tag, rule) {
 		target.Tag = known.Tag
 	}
-	return d.lastSeen(release.Reference{Repository: target.Repository, Tag: target.Tag}), true
+	return bp.lastSeen(release.Reference{Repository: target.Repository, Tag: target.Tag}), true
 }
 
 // lastSeen is the release that a tag named when somebody looked: where kubelet starts
@@ -62,15 +62,15 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 	return is
 }
 
-// speaksAgainst tells why a pod must not start with what its template brings.
-func (d bootPlanner) speaksAgainst(v follow.PodView, target release.Release, w follow.Want) string {
+// bootRefusal tells why a pod must not start with what its template brings.
+func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
-	rule := d.policy.RuleFor(target.Repository)
-	if no, refused := d.rec.Refuses(target, rule); refused {
+	rule := bp.policy.RuleFor(target.Repository)
+	if no, refused := bp.rec.Refuses(target, rule); refused {
 		return no.String()
 	}
 	switch {
-	case rule.Signatures == policy.SignaturesRequire && d.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
+	case rule.Signatures == policy.SignaturesRequire && bp.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
 		return name + ": not known to be signed"
 	case on.Repository != "" && host(on.Repository) != host(target.Repository):
 		// As a rewrite makes it: nobody has seen that the other one serves it.
@@ -79,7 +79,7 @@ func (d bootPlanner) speaksAgainst(v follow.PodView, target release.Release, w f
 		return name + ": lower than " + on.Tag
 	case policy.IsLower(target.Tag, v.Override.Images[node.PlaceOf(w.Image)].Tag, rule.Dialect):
 		return name + ": lower than what the pod was rolled back to"
-	case v.Disk != nil && d.policy.PullPolicy == manifests.PullIfNotPresent && !d.hasName(name):
+	case v.Disk != nil && bp.policy.PullPolicy == manifests.PullIfNotPresent && !bp.hasName(name):
 		return name + ": not on the node"
 	}
 	return ""

@@ -83,26 +83,26 @@ func observed(
 
 // tracked plans an image that no pod manifest names: nothing runs that its rules
 // could compare it with.
-func (d imagePlanner) tracked(o source.Offer) ImagePlan {
+func (ip imagePlanner) tracked(o source.Offer) ImagePlan {
 	i := ImagePlan{Offer: o}
 	if !o.Unresolved() {
-		d.target(follow.Want{}, &i, d.policy.RuleFor(o.Repository), "")
+		ip.target(follow.Want{}, &i, ip.policy.RuleFor(o.Repository), "")
 	}
-	i.Staged = d.isStaged(i.Target)
+	i.Staged = ip.isStaged(i.Target)
 	one := []ImagePlan{i}
-	one[0].Holds = d.diskHolds(one)
+	one[0].Holds = ip.diskHolds(one)
 	return one[0]
 }
 
 // pod plans one pod manifest.
-func (d podPlanner) pod(v follow.PodView) PodPlan {
+func (pp podPlanner) pod(v follow.PodView) PodPlan {
 	p := PodPlan{File: v.File, Pod: v.Pod.Name, Err: v.Err}
 	if v.Err != nil {
 		return p
 	}
-	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
+	containers := pp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, pp.names)
 	for _, w := range v.Wants {
-		p.Images = append(p.Images, d.image(v, w, containers))
+		p.Images = append(p.Images, pp.image(v, w, containers))
 		if w.Left != "" {
 			p.Left = append(p.Left, left([]manifests.Image{w.Image})...)
 		}
@@ -110,27 +110,27 @@ func (d podPlanner) pod(v follow.PodView) PodPlan {
 	switch {
 	case v.Override.Pending:
 		// It is brought to that first.
-		p.offerNothing()
-		if d.inv.Busy != "" {
-			p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
+		p.clearChanges()
+		if pp.inv.Busy != "" {
+			p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
 		}
 		return p
-	case d.orphan(v, &p):
+	case pp.planOrphan(v, &p):
 		// Its template is gone: nothing of it is offered any more.
-	case d.withheld(&p):
+	case pp.withhold(&p):
 		// Rule 2: one unresolved image withholds the whole pod.
-		p.offerNothing()
+		p.clearChanges()
 	case !v.Managed:
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldUnmanaged, Reason: v.Unmanaged()})
 	default:
-		d.render(v, &p)
+		pp.render(v, &p)
 	}
-	d.sum(v, &p)
+	pp.summarize(v, &p)
 	return p
 }
 
-// withheld holds a pod back whose images are not all known.
-func (d podPlanner) withheld(p *PodPlan) bool {
+// withhold holds a pod back whose images are not all known.
+func (pp podPlanner) withhold(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
 			p.Holds = append(p.Holds, status.Hold{
@@ -141,34 +141,34 @@ func (d podPlanner) withheld(p *PodPlan) bool {
 	return len(p.Holds) > 0
 }
 
-// orphan plans a pod manifest of ours whose template is gone. Without any
+// planOrphan plans a pod manifest of ours whose template is gone. Without any
 // template at all nothing is concluded: the package may just not be there.
-func (d podPlanner) orphan(v follow.PodView, p *PodPlan) bool {
-	_, ours := d.rec.Wrote[v.File]
-	if v.Template != nil || !ours || d.policy.Manage[v.File] || len(d.inv.Templates) == 0 {
+func (pp podPlanner) planOrphan(v follow.PodView, p *PodPlan) bool {
+	_, ours := pp.rec.Wrote[v.File]
+	if v.Template != nil || !ours || pp.policy.Manage[v.File] || len(pp.inv.Templates) == 0 {
 		return false
 	}
-	if !d.unedited(*v.Disk) {
+	if !pp.unedited(*v.Disk) {
 		p.Holds = append(p.Holds, status.Hold{
 			Name: status.HoldEdited, Reason: "its template is gone, but the file was edited since we wrote it",
 		})
-		p.offerNothing()
+		p.clearChanges()
 		return true
 	}
-	p.offerNothing()
+	p.clearChanges()
 	p.Change = policy.ChangeRemove
 	return true
 }
 
-// offerNothing takes back what the images alone would offer.
-func (p *PodPlan) offerNothing() {
+// clearChanges takes back what the images alone would offer.
+func (p *PodPlan) clearChanges() {
 	for n := range p.Images {
 		p.Images[n].Change = ""
 	}
 }
 
 // render makes the wanted pod manifest and compares it with the one on disk.
-func (d podPlanner) render(v follow.PodView, p *PodPlan) {
+func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 	var tags []tagAt
 	for _, i := range p.Images {
 		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
@@ -176,7 +176,7 @@ func (d podPlanner) render(v follow.PodView, p *PodPlan) {
 		}
 	}
 	w := renderInput{
-		overrides: manifests.Overrides{Rewrites: d.policy.Rewrites, PullPolicy: v.PullPolicy(d.policy)},
+		overrides: manifests.Overrides{Rewrites: pp.policy.Rewrites, PullPolicy: v.PullPolicy(pp.policy)},
 		tags:      tags,
 	}
 	places, all := unreplacedPlaces(&v, p)
@@ -192,8 +192,8 @@ func (d podPlanner) render(v follow.PodView, p *PodPlan) {
 	p.Waiting, p.Err = out.waiting, err
 }
 
-// sum draws the pod's change, its offer's identity and its readiness.
-func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
+// summarize draws the pod's change, its offer's identity and its readiness.
+func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 	if p.Err != nil || p.Withheld() {
 		return
 	}
@@ -204,31 +204,31 @@ func (d podPlanner) sum(v follow.PodView, p *PodPlan) {
 		}
 		staged = staged && (i.Target.Digest == "" || i.Staged)
 	}
-	d.convert(p)
+	pp.offerConversion(p)
 	p.ID = p.identity()
-	if d.wantsStaged(*p) {
-		p.Holds = append(p.Holds, d.diskHolds(p.Images)...)
+	if pp.wantsStaged(*p) {
+		p.Holds = append(p.Holds, pp.diskHolds(p.Images)...)
 	}
-	writes := p.Wanted != nil && !p.same(node.Find(d.inv.PodManifests, p.File))
-	if d.inv.Busy != "" && (p.Change != "" || writes) {
-		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: d.inv.Busy, Grain: d.inv.BusyGrain})
+	writes := p.Wanted != nil && !p.matches(node.Find(pp.inv.PodManifests, p.File))
+	if pp.inv.Busy != "" && (p.Change != "" || writes) {
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
 	}
 	if p.Change != "" {
 		if p.Change != policy.ChangeRemove {
-			p.Edits = d.edits(v, *p)
+			p.Edits = pp.edits(v, *p)
 		}
-		p.Holds = append(p.Holds, d.inv.Against...)
-		d.holds(p)
-		d.waitsFor(p)
-		d.pullHazardHolds(v, p)
+		p.Holds = append(p.Holds, pp.inv.Against...)
+		pp.addHolds(p)
+		pp.addWaits(p)
+		pp.pullHazardHolds(v, p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == policy.ChangeRemove
 	}
 }
 
-// convert offers what changes the pod manifest alone, unless the restart that it
+// offerConversion offers what changes the pod manifest alone, unless the restart that it
 // needs would start what a rule refuses.
-func (d podPlanner) convert(p *PodPlan) {
+func (pp podPlanner) offerConversion(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
 		p.Change = policy.ChangeConvert
 	}
@@ -238,13 +238,13 @@ func (d podPlanner) convert(p *PodPlan) {
 	refused := false
 	for n := range p.Images {
 		rel := p.Images[n].Target
-		if no, is := d.rec.Refuses(rel, d.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
+		if no, is := pp.rec.Refuses(rel, pp.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
 			p.Images[n].refuse(no)
 			refused = true
 		}
 	}
 	if refused {
-		p.offerNothing()
+		p.clearChanges()
 		p.Change, p.Wanted, p.Waiting = "", nil, false
 	}
 }
@@ -275,7 +275,7 @@ func (p *PodPlan) isHeld(name string) bool {
 	return slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name == name })
 }
 
-// same reports whether the rendered file is the one on disk to the byte.
-func (p *PodPlan) same(disk *node.PodFile) bool {
+// matches reports whether the rendered file is the one on disk to the byte.
+func (p *PodPlan) matches(disk *node.PodFile) bool {
 	return disk != nil && bytes.Equal(disk.Data, p.Wanted)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// short tells that a release waits for room, by what its last pull said that it
+// shortage tells that a release waits for room, by what its last pull said that it
 // needs: so nobody is asked anew while there is none.
-func (f *facts) short(r release.Release) (*policy.ShortageError, bool) {
+func (f *facts) shortage(r release.Release) (*policy.ShortageError, bool) {
 	n, is := f.inv.Wanting[release.Key(r.Repository, r.Digest)]
 	if !is || f.inv.Has(r.Digest) { // what kubelet has pulled meanwhile needs none
 		return nil, false
@@ -20,8 +20,8 @@ func (f *facts) short(r release.Release) (*policy.ShortageError, bool) {
 	return f.policy.Reserve.Lacks(f.inv.Filesystem, n, 0)
 }
 
-func (f *facts) isShort(i ImagePlan) bool {
-	_, is := f.short(i.Target)
+func (f *facts) lacksSpace(i ImagePlan) bool {
+	_, is := f.shortage(i.Target)
 	return is
 }
 
@@ -29,7 +29,7 @@ func (f *facts) isShort(i ImagePlan) bool {
 func (f *facts) diskHolds(images []ImagePlan) []status.Hold {
 	var reasons []string
 	for n, i := range images {
-		if s, is := f.short(i.Target); is {
+		if s, is := f.shortage(i.Target); is {
 			images[n].Shortage = s
 			reasons = append(reasons, release.FullName(i.Target)+": "+s.Error())
 		}

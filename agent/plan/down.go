@@ -21,16 +21,16 @@ type Expected struct {
 	missing                         time.Time
 }
 
-// StartPatience is how long kubelet may take for a container that it has not started
+// StartTimeout is how long kubelet may take for a container that it has not started
 // yet, as its image is pulled: then it counts as one that does not run.
-const StartPatience = 5 * time.Minute
+const StartTimeout = 5 * time.Minute
 
-func (d imagePlanner) expects(v follow.PodView, w follow.Want) (Expected, bool) {
+func (ip imagePlanner) expects(v follow.PodView, w follow.Want) (Expected, bool) {
 	is := node.IsContainer(w.Image) && w.Ask.Repository != "" && v.Disk != nil && w.OnDisk.Repository != ""
 	return Expected{
 		File: v.File, namespace: v.Was.Namespace, pod: v.Was.Name, Container: w.Image.Container,
 		init: w.Image.Kind == manifests.KindInit, once: v.Was.Once,
-		missing: d.inv.Missing[record.GoodKey(v.File, w.Image.Container)],
+		missing: ip.inv.Missing[record.GoodKey(v.File, w.Image.Container)],
 	}, is
 }
 
@@ -58,7 +58,7 @@ func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *statu
 	}
 	// kubelet's words before it has tried anything.
 	early := out.Reason == "" || out.Reason == "ContainerCreating" || out.Reason == "PodInitializing"
-	out.Starting = out.Starting && early && now.Sub(out.Since) < StartPatience
+	out.Starting = out.Starting && early && now.Sub(out.Since) < StartTimeout
 	return &out
 }
 

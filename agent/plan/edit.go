@@ -15,7 +15,7 @@ import (
 
 // edits are what the offer of a pod changes: the images, and the pull policies that are
 // written.
-func (d podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
+func (pp podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
 	var out []status.Edit
 	for _, i := range p.Images {
 		if i.Change == "" {

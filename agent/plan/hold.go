@@ -10,24 +10,24 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// holds adds what persons and the configuration hold a pod back with.
-func (d podPlanner) holds(p *PodPlan) {
-	if h, ok := d.rec.Holds[record.Everything]; ok && h.Stands(d.now) {
-		p.hold(record.Everything, status.ByPerson, h.Reason, h.Until)
+// addHolds adds what persons and the configuration hold a pod back with.
+func (pp podPlanner) addHolds(p *PodPlan) {
+	if h, ok := pp.rec.Holds[record.Everything]; ok && h.Stands(pp.now) {
+		p.addHold(record.Everything, status.ByPerson, h.Reason, h.Until)
 	}
 	for _, i := range p.Images {
 		repository := i.Want.Ask.Repository
-		if h, ok := d.rec.Holds[repository]; ok && h.Stands(d.now) {
-			p.hold(repository, status.ByPerson, h.Reason, h.Until)
+		if h, ok := pp.rec.Holds[repository]; ok && h.Stands(pp.now) {
+			p.addHold(repository, status.ByPerson, h.Reason, h.Until)
 		}
-		rule := d.policy.RuleFor(repository)
-		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).Stands(d.now) {
-			p.hold(repository, status.ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
+		rule := pp.policy.RuleFor(repository)
+		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).Stands(pp.now) {
+			p.addHold(repository, status.ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
 		}
 	}
 }
 
-func (p *PodPlan) hold(image, by, reason string, until time.Time) {
+func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	text := image
 	if image == record.Everything {
 		text = "everything"

@@ -19,57 +19,57 @@ import (
 // think that it will end again.
 const flapTime = time.Minute
 
-func (d imagePlanner) flaps(c node.Container) bool {
-	age := d.now.Sub(c.StartedAt)
+func (ip imagePlanner) flaps(c node.Container) bool {
+	age := ip.now.Sub(c.StartedAt)
 	return c.Restarts > 0 && age >= 0 && age < flapTime
 }
 
 // image plans one image of a pod.
-func (d imagePlanner) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
-	i := ImagePlan{Want: w, Offer: d.offers[w.Ask]}
+func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
+	i := ImagePlan{Want: w, Offer: ip.offers[w.Ask]}
 	var c *node.Container
 	if node.IsContainer(w.Image) {
 		c = node.FindContainer(containers, w.Image.Container)
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
-	if e, is := d.expects(v, w); is {
+	if e, is := ip.expects(v, w); is {
 		i.Expected = &e
-		i.Down = e.Down(d.inv, d.names, d.now)
+		i.Down = e.Down(ip.inv, ip.names, ip.now)
 	}
 	if c != nil {
-		i.Flaps = d.flaps(*c)
-		i.Running.Digest, i.Config = node.DigestOf(c, d.inv.Held), c.Image
+		i.Flaps = ip.flaps(*c)
+		i.Running.Digest, i.Config = node.DigestOf(c, ip.inv.Held), c.Image
 	}
 	if w.Ask.Repository == "" || i.Offer.Unresolved() {
 		return i
 	}
-	rule := d.policy.RuleForQuestion(w.Ask)
-	good := d.rec.Good[record.GoodKey(v.File, w.Image.Container)]
-	running := d.running(w, c, good)
+	rule := ip.policy.RuleForQuestion(w.Ask)
+	good := ip.rec.Good[record.GoodKey(v.File, w.Image.Container)]
+	running := ip.running(w, c, good)
 	if at, ok := v.Overridden(w.Image); ok {
 		running = at.Digest // whatever runs: that is what is to run
 		i.note(v.Override.Note())
 	}
-	d.target(w, &i, rule, running)
+	ip.target(w, &i, rule, running)
 	if i.Offer.Unresolved() {
 		return i
 	}
 	var same bool
-	i.Running.Digest, same = node.RunsTarget(c, i.Target, d.inv.Held)
+	i.Running.Digest, same = node.RunsTarget(c, i.Target, ip.inv.Held)
 	known := c != nil && c.Image != ""
 	if !known && node.IsContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
-		known, same = true, d.sameImage(good, i.Target)
+		known, same = true, ip.sameImage(good, i.Target)
 	}
 	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if at, ok := v.Overridden(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
 		i.Change = "" // kubelet does what it can
 	}
-	i.Running.Tag = d.nameOf(w, i.Running.Digest)
+	i.Running.Tag = ip.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// What runs is not asked for its signature any more: it would only keep the
 	// other images of its pod.
-	i.Staged = d.isStaged(i.Target) || same && d.inv.Staged(i.Target)
-	if i.Change != "" && d.waits(i) {
+	i.Staged = ip.isStaged(i.Target) || same && ip.inv.Staged(i.Target)
+	if i.Change != "" && ip.isDelayed(i) {
 		i.StageFrom = i.Offer.StageFrom.UTC()
 		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
 	}
@@ -77,12 +77,12 @@ func (d imagePlanner) image(v follow.PodView, w follow.Want, containers []node.C
 }
 
 // running is the digest that a container runs, or ran last.
-func (d imagePlanner) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
+func (ip imagePlanner) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
 	case !node.IsContainer(w.Image):
 		return ""
 	case c != nil && c.Image != "":
-		return node.DigestOf(c, d.inv.Held)
+		return node.DigestOf(c, ip.inv.Held)
 	case good.Repository == w.Ask.Repository:
 		return good.Running
 	default:
@@ -91,15 +91,15 @@ func (d imagePlanner) running(w follow.Want, c *node.Container, good record.Good
 }
 
 // sameImage compares what last ran with the target, where CRI shows nothing.
-func (d imagePlanner) sameImage(good record.Good, target release.Release) bool {
-	config := d.rec.Releases[release.Key(good.Repository, good.Running)].Config
+func (ip imagePlanner) sameImage(good record.Good, target release.Release) bool {
+	config := ip.rec.Releases[release.Key(good.Repository, good.Running)].Config
 	return good.Running == target.Digest || (config != "" && config == target.Config)
 }
 
 // nameOf is the best name for what runs: the long tag its digest had when it
 // was learnt, else the tag in the pod manifest.
-func (d imagePlanner) nameOf(w follow.Want, running digest.Digest) string {
-	if r, ok := d.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
+func (ip imagePlanner) nameOf(w follow.Want, running digest.Digest) string {
+	if r, ok := ip.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
 		return r.Name()
 	}
 	return w.OnDisk.Tag

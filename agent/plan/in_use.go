@@ -44,7 +44,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	use := record.PodInUse{
 		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldAsked),
-		ID: p.ID, Offer: p.Offer, AllRun: p.allWell(), Settled: p.well(), Contains: map[string]bool{},
+		ID: p.ID, Offer: p.Offer, AllRun: p.allRun(), Settled: p.isSettled(), Contains: map[string]bool{},
 	}
 	for _, i := range p.Images {
 		use.Contains[i.Want.Image.Container] = true

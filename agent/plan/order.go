@@ -14,18 +14,18 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// waitsFor adds what an apply without a person's yes waits for.
-func (d podPlanner) waitsFor(p *PodPlan) {
-	if d.now.Before(d.policy.Freeze) {
-		until := d.policy.Freeze.UTC()
+// addWaits adds what an apply without a person's yes waits for.
+func (pp podPlanner) addWaits(p *PodPlan) {
+	if pp.now.Before(pp.policy.Freeze) {
+		until := pp.policy.Freeze.UTC()
 		p.Holds = append(p.Holds, status.Hold{
 			Name: status.HoldFreeze, Reason: "nothing is applied before " + until.Format(time.RFC3339), Until: until,
 		})
 	}
-	if !d.policy.Auto || p.isHeld(status.HoldUnmanaged) {
+	if !pp.policy.Auto || p.isHeld(status.HoldUnmanaged) {
 		return
 	}
-	if open, change := d.policy.Open(d.now); !open {
+	if open, change := pp.policy.Open(pp.now); !open {
 		opens := change.UTC()
 		p.Waits = append(p.Waits, status.Hold{
 			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
@@ -36,21 +36,21 @@ func (d podPlanner) waitsFor(p *PodPlan) {
 			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"},
 		)
 	}
-	if f, failed := d.rec.Failed[p.File]; failed && f.Offer == p.ID {
+	if f, failed := pp.rec.Failed[p.File]; failed && f.Offer == p.ID {
 		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: f.Reason})
 	}
 }
 
 // skew has a client of the API server wait that would be newer than that is by a minor
-// version: its apply without a person's yes, for a person may apply both, in their order.
-func (d podPlanner) skew(pods []PodPlan) {
+// version: its apply without a person's approval, for a person may apply both, in their order.
+func (pp podPlanner) skew(pods []PodPlan) {
 	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == follow.PodAPIServer })
-	if at < 0 || !d.policy.Auto {
+	if at < 0 || !pp.policy.Auto {
 		return
 	}
 	for n := range pods {
 		client := &pods[n]
-		if IsClient(client.Pod) && client.Change != "" && d.isAhead(client, &pods[at]) {
+		if IsClient(client.Pod) && client.Change != "" && pp.isAhead(client, &pods[at]) {
 			client.Waits = append(client.Waits, status.Hold{
 				Name:   status.HoldControlPlane,
 				Reason: client.Pod + " must not be newer than " + follow.PodAPIServer + ", which is applied first",
@@ -61,13 +61,13 @@ func (d podPlanner) skew(pods []PodPlan) {
 
 // isAhead reports whether a client is to be of a higher minor version than the API server
 // is of.
-func (d podPlanner) isAhead(client, server *PodPlan) bool {
+func (pp podPlanner) isAhead(client, server *PodPlan) bool {
 	to, from := component(client), component(server)
 	if to == nil || from == nil {
 		return false
 	}
-	is, errIs := d.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
-	next, errNext := d.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
+	is, errIs := pp.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
+	next, errNext := pp.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
 	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
 }
 

@@ -91,11 +91,11 @@ type ImagePlan struct {
 	Shortage     *policy.ShortageError // there is no room for its pull; nil: there is
 }
 
-// well reports that the pod is what it is to be, and that all of it runs.
-func (p *PodPlan) well() bool { return p.ID != "" && p.Change == "" && p.allWell() }
+// isSettled reports that the pod is what it is to be, and that all of it runs.
+func (p *PodPlan) isSettled() bool { return p.ID != "" && p.Change == "" && p.allRun() }
 
-// allWell reports that all of the pod runs.
-func (p *PodPlan) allWell() bool {
+// allRun reports that all of the pod runs.
+func (p *PodPlan) allRun() bool {
 	return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		return !i.Well && node.IsContainer(i.Want.Image) && i.Want.Ask.Repository != ""
 	})
@@ -154,10 +154,10 @@ type Apply struct {
 	HostNetwork bool
 	Grace       time.Duration
 	// Back is what to return to if it does not come up; nil: nothing, for NoBack.
-	Back   *record.Override
-	NoBack string
+	Rollback   *record.Override
+	NoRollback string
 	// Ahead are the digests of all containers as they are to be, by place.
-	Ahead map[string]record.PinnedImage
+	Digests map[string]record.PinnedImage
 }
 
 // Expectation is what a container must run after an apply.

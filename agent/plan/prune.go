@@ -17,8 +17,8 @@ import (
 // with Prune.Foreign all SUSE builds of followed repositories. What a pin will
 // hold, what any container uses, and everything of a repository that is not
 // settled stays. While anything is unclear nothing goes.
-func (d stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
-	settled, known := d.settled(plan)
+func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
+	settled, known := sp.settled(plan)
 	if !known {
 		return nil
 	}
@@ -27,20 +27,20 @@ func (d stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 		need[p.Digest] = true
 	}
 	var gone []node.HeldImage
-	shadows := map[node.HeldImage]bool{}
-	for _, h := range d.inv.Held {
-		repository, old := d.old(h, settled)
-		if !old || need[h.Digest] || slices.Contains(d.inv.Used, h.Config) {
+	aliases := map[node.HeldImage]bool{}
+	for _, h := range sp.inv.Held {
+		repository, old := sp.isOldRelease(h, settled)
+		if !old || need[h.Digest] || slices.Contains(sp.inv.Used, h.Config) {
 			continue
 		}
 		if well, followed := settled[repository]; followed && !well {
 			continue
 		}
 		gone = append(gone, h)
-		shadows[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
-		shadows[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
+		aliases[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
+		aliases[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
 	}
-	gone = append(gone, d.orphanedAliases(gone, shadows)...)
+	gone = append(gone, sp.orphanedAliases(gone, aliases)...)
 	slices.SortFunc(gone, func(a, b node.HeldImage) int { return strings.Compare(a.Name, b.Name) })
 	return gone
 }
@@ -48,7 +48,7 @@ func (d stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 // settled are the followed repositories, and whether all of each is as it should
 // be: it runs well, and what is to be there is. Nobody tells what a volume has
 // mounted, so the repository of one never is. known: every pod and image is.
-func (d stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
+func (sp stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 	settled = map[string]bool{}
 	add := func(repository string, well bool) {
 		before, seen := settled[repository]
@@ -81,12 +81,12 @@ func isWell(p *PodPlan, i ImagePlan) bool {
 	})
 }
 
-// old reports whether a record may be an old release, and of which repository.
-func (d stepPlanner) old(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
+// isOldRelease reports whether a record may be an old release, and of which repository.
+func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
 	if h.Pin {
 		return "", false
 	}
-	if h.Staged || !d.policy.Prune.Foreign {
+	if h.Staged || !sp.policy.Prune.Foreign {
 		return h.Repository, h.Staged
 	}
 	ref, err := release.ParseReference(h.Name)
@@ -94,20 +94,20 @@ func (d stepPlanner) old(h node.HeldImage, followed map[string]bool) (repository
 		return "", false
 	}
 	_, ours := followed[ref.Repository]
-	_, foreign := d.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
+	_, foreign := sp.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
 	return ref.Repository, ours && foreign == nil
 }
 
 // orphanedAliases are the records that CRI made beside a pull of an image that goes,
 // repository@digest and the bare image id. They go with it, unless somebody else
 // has a name for the digest, too.
-func (d stepPlanner) orphanedAliases(gone []node.HeldImage, shadows map[node.HeldImage]bool) []node.HeldImage {
+func (sp stepPlanner) orphanedAliases(gone []node.HeldImage, aliases map[node.HeldImage]bool) []node.HeldImage {
 	named := map[digest.Digest]bool{}
 	var out []node.HeldImage
-	for _, h := range d.inv.Held {
+	for _, h := range sp.inv.Held {
 		switch {
 		case h.Pin, slices.Contains(gone, h):
-		case shadows[node.HeldImage{Name: h.Name, Digest: h.Digest}]:
+		case aliases[node.HeldImage{Name: h.Name, Digest: h.Digest}]:
 			out = append(out, h)
 		default:
 			named[h.Digest] = true

@@ -17,29 +17,29 @@ import (
 
 // restart is what happens to the running pod: it is brought to its override, to
 // what was approved, or what it runs is proved.
-func (d restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
-	if s, ok := d.rollBack(v); ok || v.Override.Pending {
+func (rp restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
+	if s, ok := rp.rollBack(v); ok || v.Override.Pending {
 		return s, ok
 	}
-	if s, ok := d.apply(v, p); ok {
+	if s, ok := rp.apply(v, p); ok {
 		return s, true
 	}
-	return d.prove(v, p)
+	return rp.prove(v, p)
 }
 
 // apply makes the step that a standing approval asks for, or mode auto, if nothing
 // holds it.
-func (d restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
+func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Offer == "" || len(p.Holds) > 0 {
 		return Step{}, false
 	}
-	yes, approved := d.rec.Approved[v.File]
-	approved = approved && yes.Offer == p.Offer && yes.Stands(d.now)
-	if !approved && (!d.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
+	approval, approved := rp.rec.Approved[v.File]
+	approved = approved && approval.Offer == p.Offer && approval.Stands(rp.now)
+	if !approved && (!rp.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
-	s.Apply = about(v.Was, v.Pod, d.inv, d.names)
+	s.Apply = newApply(v.Was, v.Pod, rp.inv, rp.names)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == policy.ChangeRemove {
@@ -49,15 +49,15 @@ func (d restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Waiting {
 		s.Data = p.Wanted
 	} else if pod, err := v.Disk.Parse(); err == nil {
-		s.Apply.asRuns(pod)
+		s.Apply.useRunningPod(pod)
 	}
-	d.expect(v, p, &s)
-	if broken := d.notRunningBefore(v, p); broken != "" {
-		s.Apply.NoBack = broken + " did not run before either"
+	rp.expect(v, p, &s)
+	if broken := rp.notRunningBefore(v, p); broken != "" {
+		s.Apply.NoRollback = broken + " did not run before either"
 	} else {
-		d.rollbackTarget(v, &s)
+		rp.rollbackTarget(v, &s)
 	}
-	s.Apply.Ahead = wantedDigests(p)
+	s.Apply.Digests = wantedDigests(p)
 	return s, true
 }
 
@@ -106,15 +106,15 @@ func expectation(o record.PinnedImage, kind manifests.Kind, name string, contain
 	return e
 }
 
-// asRuns takes what is to be known of a pod from the one that runs: its template may
+// useRunningPod takes what is to be known of a pod from the one that runs: its template may
 // be another by now.
-func (p *Apply) asRuns(pod manifests.Pod) {
+func (p *Apply) useRunningPod(pod manifests.Pod) {
 	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
 }
 
-// about is what all steps that restart a pod, or observe it, have to know of it. was is
+// newApply is what all steps that restart a pod, or observe it, have to know of it. was is
 // the pod on disk, pod what it is to be.
-func about(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
+func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
 	return Apply{
 		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(names), pod.Name),
 		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
@@ -126,8 +126,8 @@ func about(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
 // to stop for it where the pod manifest itself does not change: the containers
 // that do. The whole pod goes where an init container changes, and where one that
 // does is not running.
-func (d restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
-	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
+func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
+	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
 	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		return i.Change != "" && node.IsContainer(i.Want.Image) && (c == nil || !c.Running)
@@ -138,7 +138,7 @@ func (d restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 			continue
 		}
 		e := expectation(i.targetImage(), img.Kind, img.Container, containers)
-		e.OnNode, e.Anew = d.isOnNode(i) || d.isPinned(v, i), s.Apply.Aside
+		e.OnNode, e.Anew = rp.isOnNode(i) || rp.isPinned(v, i), s.Apply.Aside
 		s.Apply.Expect = append(s.Apply.Expect, e)
 		if c := node.FindContainer(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {
 			s.Apply.Stop = append(s.Apply.Stop, c.ID)
@@ -160,14 +160,14 @@ func (p *PodPlan) restarts() bool {
 
 // pullHazardHolds holds a pod back whose restart would pull what a rule refuses: one of its
 // images keeps what runs, but the tag that kubelet will pull names something else.
-func (d podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
+func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	if !p.restarts() {
 		return
 	}
 	for _, i := range p.Images {
-		is, rule := i.Offer.Follow, d.policy.RuleFor(i.Target.Repository)
+		is, rule := i.Offer.Follow, pp.policy.RuleFor(i.Target.Repository)
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreTwins(i.Target.Tag, is.Tag, rule))
-		if kept && len(i.Offer.Refused) > 0 && !d.isOnNode(i) && !d.isPinned(v, i) {
+		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}

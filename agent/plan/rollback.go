@@ -17,11 +17,11 @@ import (
 
 // notRunningBefore names a container of a pod that did not run before its apply: then it is
 // not made the update's fault.
-func (d restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
-	began := d.rec.Approved[v.File].Well // an apply that was cut short may have left nothing running
+func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
+	began := rp.rec.Approved[v.File].Well // an apply that was cut short may have left nothing running
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-		unknown := i.Flaps && !d.runsGood(i, d.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
+		unknown := i.Flaps && !rp.runsGood(i, rp.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
 		if is && (!i.Well && !began || unknown) && v.Was.Name == v.Pod.Name {
 			return i.Want.Image.Container
 		}
@@ -30,23 +30,23 @@ func (d restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
 }
 
 // rollbackTarget plans how a pod returns to what ran well before, if it does not come up.
-func (d restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
-	o, err := d.rollbackOverride(v, func(_ string, g record.Good) release.Pin {
+func (rp restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
+	o, err := rp.overrideTo(v, func(_ string, g record.Good) release.Pin {
 		return release.Pin{Repository: g.Repository, Digest: g.Running}
 	})
 	switch {
 	case err != nil:
-		s.Apply.NoBack = err.Error()
+		s.Apply.NoRollback = err.Error()
 	case len(o.Images) == 0:
-		s.Apply.NoBack = "no other release is known to have run well"
+		s.Apply.NoRollback = "no other release is known to have run well"
 	default:
-		s.Apply.Back = &o
+		s.Apply.Rollback = &o
 	}
 }
 
-// rollbackOverride is the override that has a pod run the digests that to chooses of those
+// overrideTo is the override that has a pod run the digests that to chooses of those
 // that ran well.
-func (d restartPlanner) rollbackOverride(
+func (rp restartPlanner) overrideTo(
 	v follow.PodView, to func(container string, g record.Good) release.Pin,
 ) (record.Override, error) {
 	if !v.Managed {
@@ -56,12 +56,12 @@ func (d restartPlanner) rollbackOverride(
 	if err != nil {
 		return record.Override{}, err
 	}
-	return record.Pin(was.Data, "", d.now, func(img manifests.Image) record.PinnedImage {
-		p := to(img.Container, d.rec.Good[record.GoodKey(v.File, img.Container)])
+	return record.Pin(was.Data, "", rp.now, func(img manifests.Image) record.PinnedImage {
+		p := to(img.Container, rp.rec.Good[record.GoodKey(v.File, img.Container)])
 		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
 			return at // as it stands there
 		}
-		rel := d.rec.Releases[release.Key(p.Repository, p.Digest)]
+		rel := rp.rec.Releases[release.Key(p.Repository, p.Digest)]
 		return record.PinnedImage{Pin: p, Config: rel.Config, Tag: rel.Name()}
 	})
 }
@@ -98,11 +98,11 @@ func (s Step) Proved() []record.Proved {
 
 // rollBack makes the step that brings a pod to its override. What the node has
 // against restarting pods does not hold it: the pod does not run well as it is.
-func (d restartPlanner) rollBack(v follow.PodView) (Step, bool) {
-	if !v.Override.Pending || v.Err != nil || d.inv.Busy != "" { // one without a file is not pending
+func (rp restartPlanner) rollBack(v follow.PodView) (Step, bool) {
+	if !v.Override.Pending || v.Err != nil || rp.inv.Busy != "" { // one without a file is not pending
 		return Step{}, false
 	}
-	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, d.inv, d.names)
+	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, rp.inv, rp.names)
 	return s, err == nil
 }
 
@@ -118,7 +118,7 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
 	}
 	s := Step{Do: StepRollBack, File: disk.Name, Was: disk, Data: []byte(o.Data), Ours: ours}
-	s.Apply = about(was, pod, inv, names)
+	s.Apply = newApply(was, pod, inv, names)
 	s.Apply.Aside = string(disk.Data) != o.Data
 	containers := inv.PodContainers(pod.Namespace, pod.Name, names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
@@ -134,48 +134,48 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 // as by a rollback of the system, by which kubelet starts what is denied, and does not
 // run yet: nobody's yes is needed to bring it back. What follows anything else is
 // somebody's edit.
-func (d restartPlanner) needsRestore(v *follow.PodView) bool {
+func (rp restartPlanner) needsRestore(v *follow.PodView) bool {
 	o := v.Override
 	if v.Err != nil || v.Template == nil || v.Disk == nil || o.Data == "" || o.Data == string(v.Disk.Data) {
 		return false
 	}
-	containers := d.inv.PodContainers(v.Was.Namespace, v.Was.Name, d.names)
+	containers := rp.inv.PodContainers(v.Was.Namespace, v.Was.Name, rp.names)
 	return slices.ContainsFunc(v.Was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[node.PlaceOf(i)]
 		c := node.FindContainer(containers, i.Container)
 		ref, _ := release.ParseReference(i.Reference)
-		_, denied := d.rec.Denies(d.lastSeen(ref))
+		_, denied := rp.rec.Denies(rp.lastSeen(ref))
 		return ours && denied && node.Pulled(i) && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
 }
 
 // prove makes the step that proves what a pod runs by nobody's approval: kubelet
 // took it by itself, or an apply was cut short.
-func (d restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
+func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
 	}
-	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: about(v.Was, v.Pod, d.inv, d.names)}
+	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, rp.inv, rp.names)}
 	s.Apply.Offer = p.ID
 	if pod, err := v.Disk.Parse(); err == nil {
-		s.Apply.asRuns(pod)
+		s.Apply.useRunningPod(pod)
 	}
-	containers := d.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, d.names)
+	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
 	unproved := false
 	for _, i := range p.Images {
 		img := i.Want.Image
 		if !node.IsContainer(img) || i.Want.Ask.Repository == "" || i.Running.Digest == "" {
 			continue
 		}
-		g := d.rec.Good[record.GoodKey(v.File, img.Container)]
-		unproved = unproved || g.Running != "" && !d.runsGood(i, g)
+		g := rp.rec.Good[record.GoodKey(v.File, img.Container)]
+		unproved = unproved || g.Running != "" && !rp.runsGood(i, g)
 		s.Apply.Expect = append(s.Apply.Expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
-	f := d.rec.Failed[v.File]
-	if !unproved || isFailureOf(f, s.Apply) && !d.steady(p, containers) {
+	f := rp.rec.Failed[v.File]
+	if !unproved || isFailureOf(f, s.Apply) && !rp.ranLongEnough(p, containers) {
 		return Step{}, false
 	}
-	d.rollbackTarget(v, &s)
+	rp.rollbackTarget(v, &s)
 	return s, true
 }
 
@@ -184,13 +184,13 @@ func (f *facts) runsGood(i ImagePlan, g record.Good) bool {
 	return f.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
-// steady reports that a pod that did not come up has run for as long as a proof
+// ranLongEnough reports that a pod that did not come up has run for as long as a proof
 // takes.
-func (d restartPlanner) steady(p PodPlan, containers []node.Container) bool {
+func (rp restartPlanner) ranLongEnough(p PodPlan, containers []node.Container) bool {
 	for _, i := range p.Images {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		if node.IsContainer(i.Want.Image) && i.Want.Ask.Repository != "" &&
-			(!i.Well || c == nil || d.isYoung(*c)) {
+			(!i.Well || c == nil || rp.isYoung(*c)) {
 			return false
 		}
 	}

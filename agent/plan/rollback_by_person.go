@@ -53,7 +53,7 @@ func Rollbacks(
 // byPerson is the override that returns the named images of a pod to what ran well
 // before, and the others to what they run: nil where nothing is known to. What CRI
 // does not show is none that can be returned from.
-func (d restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
+func (rp restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
 	if v.Disk == nil {
 		return nil, nil
 	}
@@ -66,12 +66,12 @@ func (d restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*
 		}
 	}
 	another := false
-	o, err := d.rollbackOverride(v, func(container string, g record.Good) release.Pin {
+	o, err := rp.overrideTo(v, func(container string, g record.Good) release.Pin {
 		if running[container] == "" {
 			return release.Pin{Repository: g.Repository, Digest: g.Running}
 		}
 		for _, pin := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {
-			_, denied := d.rec.Denied[release.Key(pin.Repository, pin.Digest)]
+			_, denied := rp.rec.Denied[release.Key(pin.Repository, pin.Digest)]
 			if pin.Digest != running[container] && !denied {
 				another = another || pin.Digest != ""
 				return pin

@@ -19,29 +19,29 @@ import (
 // steps turns the plans of all pods into things to do, in an order in which
 // each may rely on those before it: images first, files next, pins when it is
 // clear what is needed, and at last what restarts something.
-func (d stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
-	d.urgent = d.needed(plan)
-	steps := d.stage(plan)
+func (sp stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
+	sp.urgent = sp.urgentReleases(plan)
+	steps := sp.stage(plan)
 	var applies []Step
-	restarts := restartPlanner{d.facts}
+	restarts := restartPlanner{sp.facts}
 	for n, v := range views {
 		p := plan.Pods[n]
-		steps = append(steps, d.files(v, p)...)
+		steps = append(steps, sp.files(v, p)...)
 		if s, ok := restarts.restart(v, p); ok {
 			applies = append(applies, s)
 		}
 	}
-	inOrder(d.policy, applies)
-	for _, w := range d.inv.Waiting {
-		if !slices.Contains(follow.FileNames(d.inv), w.Name) {
+	inOrder(sp.policy, applies)
+	for _, w := range sp.inv.Waiting {
+		if !slices.Contains(follow.FileNames(sp.inv), w.Name) {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
 		}
 	}
-	pins, differ := d.pins(plan)
+	pins, differ := sp.pins(plan)
 	if differ {
 		steps = append(steps, Step{Do: StepPin, Pins: pins})
 	}
-	if gone := d.prune(plan, pins); len(gone) > 0 {
+	if gone := sp.prune(plan, pins); len(gone) > 0 {
 		steps = append(steps, Step{Do: StepPrune, Gone: gone})
 	}
 	return append(steps, applies...)
@@ -49,28 +49,28 @@ func (d stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
 
 // stage lists what must be pulled: the releases of every offer, of every pod
 // manifest that is to be written, and of the configuration's own images.
-func (d stepPlanner) stage(plan Plan) []Step {
+func (sp stepPlanner) stage(plan Plan) []Step {
 	seen := map[string]bool{}
 	var steps []Step
 	add := func(i ImagePlan) {
 		key := release.Key(i.Target.Repository, i.Target.Digest)
-		if i.Target.Digest == "" || i.Staged || seen[key] || d.isShort(i) {
+		if i.Target.Digest == "" || i.Staged || seen[key] || sp.lacksSpace(i) {
 			return
 		}
 		seen[key] = true
 		steps = append(steps, Step{Do: StepStage, Release: i.Target})
 	}
 	for _, p := range plan.Pods {
-		if d.wantsStaged(p) && !d.isLater(p) {
+		if sp.wantsStaged(p) && !sp.stagesLater(p) {
 			for _, i := range p.Images {
-				if !d.isRunning(i) {
+				if !sp.isRunning(i) {
 					add(i)
 				}
 			}
 		}
 	}
 	for _, i := range plan.Tracked {
-		if !d.waits(i) {
+		if !sp.isDelayed(i) {
 			add(i)
 		}
 	}
@@ -79,41 +79,41 @@ func (d stepPlanner) stage(plan Plan) []Step {
 
 // isRunning reports whether an image is what it is to be: its pin is enough, and
 // comes with the pins.
-func (d stepPlanner) isRunning(i ImagePlan) bool {
-	return i.Change == "" && i.Running.Digest == i.Target.Digest && d.inv.Has(i.Target.Digest)
+func (sp stepPlanner) isRunning(i ImagePlan) bool {
+	return i.Change == "" && i.Running.Digest == i.Target.Digest && sp.inv.Has(i.Target.Digest)
 }
 
-// isLater reports whether the pod's pulls wait for this node's moment. A new pod
+// stagesLater reports whether the pod's pulls wait for this node's moment. A new pod
 // does not wait: kubelet will pull for it as soon as it is written.
-func (f *facts) isLater(p PodPlan) bool {
+func (f *facts) stagesLater(p PodPlan) bool {
 	if p.Ready || node.Find(f.inv.PodManifests, p.File) == nil {
 		return false
 	}
-	return slices.ContainsFunc(p.Images, f.waits)
+	return slices.ContainsFunc(p.Images, f.isDelayed)
 }
 
-// waits reports whether an image's pull waits for this node's moment. One that
+// isDelayed reports whether an image's pull waits for this node's moment. One that
 // lies beyond the whole spread was kept under a wrong clock. What kubelet has
 // pulled already waits for nothing.
-func (f *facts) waits(i ImagePlan) bool {
+func (f *facts) isDelayed(i ImagePlan) bool {
 	wait := i.Offer.StageFrom.Sub(f.now)
 	return i.Target.Digest != "" && !f.inv.Has(i.Target.Digest) && wait > 0 && wait <= f.policy.StageDelay &&
 		!f.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
 }
 
-// needed are the releases that are pulled now, so that nobody waits for them: for
+// urgentReleases are the releases that are pulled now, so that nobody waits for them: for
 // a new pod, or because their moment has come by another question.
-func (d stepPlanner) needed(plan Plan) map[string]bool {
+func (sp stepPlanner) urgentReleases(plan Plan) map[string]bool {
 	out := map[string]bool{}
 	add := func(i ImagePlan, isNew bool) {
-		if isNew || !d.waits(i) {
+		if isNew || !sp.isDelayed(i) {
 			out[release.Key(i.Target.Repository, i.Target.Digest)] = true
 		}
 	}
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
-			if d.wantsStaged(p) {
-				add(i, node.Find(d.inv.PodManifests, p.File) == nil)
+			if sp.wantsStaged(p) {
+				add(i, node.Find(sp.inv.PodManifests, p.File) == nil)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func isAboutToStart(i ImagePlan) bool {
 
 // files lists what happens to the pod's files now: rule 3 lets through what
 // restarts nothing, and keeps the rest until it is approved.
-func (d stepPlanner) files(v follow.PodView, p PodPlan) []Step {
+func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	if v.Override.Pending {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (d stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 		}
 		return nil
 	}
-	busy := d.inv.Busy != ""
+	busy := sp.inv.Busy != ""
 	if p.isHeld(status.HoldDisk) && v.Disk == nil {
 		return nil // a new pod would have kubelet pull
 	}
@@ -160,13 +160,13 @@ func (d stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	}
 	var steps []Step
 	switch {
-	case p.Change == policy.ChangeRemove && !d.alive(v) && !busy:
+	case p.Change == policy.ChangeRemove && !sp.alive(v) && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
-	case p.Waiting && (d.isLater(p) || p.isHeld(status.HoldDisk)):
+	case p.Waiting && (sp.stagesLater(p) || p.isHeld(status.HoldDisk)):
 		// Nothing is kept for approval before its images are on their way.
 	case p.Waiting && (v.Waiting == nil || !bytes.Equal(v.Waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
-	case p.Wanted != nil && !p.Waiting && !p.same(v.Disk) && !busy:
+	case p.Wanted != nil && !p.Waiting && !p.matches(v.Disk) && !busy:
 		steps = append(steps, Step{
 			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: p.needsIfNew(v),
 		})
@@ -187,16 +187,16 @@ func (f *facts) alive(v follow.PodView) bool {
 func (p *PodPlan) Needs() []string {
 	var out []string
 	for _, i := range p.Images {
-		if i.Target.Digest != "" && !i.IsThere() {
+		if i.Target.Digest != "" && !i.RunsTarget() {
 			out = append(out, release.Key(i.Target.Repository, i.Target.Digest))
 		}
 	}
 	return out
 }
 
-// IsThere reports whether an image runs what it is to run, and the node has it: whether
+// RunsTarget reports whether an image runs what it is to run, and the node has it: whether
 // it may be staged for another pod does not matter.
-func (i ImagePlan) IsThere() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
+func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
 
 // needsIfNew: a new pod starts as soon as it is written, so its images come
 // first; rewriting a comment needs none.
@@ -208,9 +208,9 @@ func (p *PodPlan) needsIfNew(v follow.PodView) []string {
 }
 
 // pins lists what must not be collected: what runs, what is staged, what ran
-// well and what ran well before it.
-func (d stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
-	held, have := d.inv.Digests()
+// isSettled and what ran well before it.
+func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
+	held, have := sp.inv.Digests()
 	need := map[release.Pin]bool{}
 	add := func(repository string, dg digest.Digest, coming bool) {
 		if repository != "" && dg != "" && (held[dg] || coming) {
@@ -219,23 +219,23 @@ func (d stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	}
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
-			add(i.Want.Ask.Repository, i.Target.Digest, d.wantsStaged(p) && !d.isLater(p) && !d.isShort(i))
+			add(i.Want.Ask.Repository, i.Target.Digest, sp.wantsStaged(p) && !sp.stagesLater(p) && !sp.lacksSpace(i))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
 			// What the pod manifest on disk follows: kubelet starts it at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
 	for _, i := range plan.Tracked {
-		add(i.Target.Repository, i.Target.Digest, !d.waits(i) && !d.isShort(i))
+		add(i.Target.Repository, i.Target.Digest, !sp.isDelayed(i) && !sp.lacksSpace(i))
 	}
-	for _, g := range d.rec.Good {
+	for _, g := range sp.rec.Good {
 		add(g.Repository, g.Running, false)
 		for _, p := range g.Before {
 			add(p.Repository, p.Digest, false)
 		}
 	}
 	for p := range have {
-		if plan.keeps(p) {
+		if plan.mustKeep(p) {
 			need[p] = true
 		}
 		differ = differ || !need[p]
@@ -250,9 +250,9 @@ func (d stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	return want, differ
 }
 
-// keeps reports whether a pin must not go yet: while anything is unclear, and
+// mustKeep reports whether a pin must not go yet: while anything is unclear, and
 // where a new release of what is tracked is not there.
-func (p Plan) keeps(pin release.Pin) bool {
+func (p Plan) mustKeep(pin release.Pin) bool {
 	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.Withheld() }) ||
 		slices.ContainsFunc(p.Tracked, func(i ImagePlan) bool {
 			return i.Target.Digest == "" || !i.Staged && i.Target.Repository == pin.Repository

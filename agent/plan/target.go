@@ -18,16 +18,16 @@ import (
 // target chooses what an image is to run: the newest release that no rule
 // refuses, or what runs. It is judged here, by what runs now and the rules of
 // now, and not when the source was asked.
-func (d imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
+func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
-	against := func(rel release.Release) (policy.Refusal, bool) { return d.rec.Refuses(rel, rule) }
+	against := func(rel release.Release) (policy.Refusal, bool) { return ip.rec.Refuses(rel, rule) }
 	if running != "" && w.OnDisk.Repository == o.Repository && !release.IsPlaceholder(w.OnDisk.Tag) {
-		is = d.rec.Releases[release.Key(o.Repository, running)]
+		is = ip.rec.Releases[release.Key(o.Repository, running)]
 		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
-		against = func(rel release.Release) (policy.Refusal, bool) { return d.against(w, i, is, rel, rule) }
+		against = func(rel release.Release) (policy.Refusal, bool) { return ip.refusal(w, i, is, rel, rule) }
 	}
-	c := o.Choose(rule, d.now, against)
+	c := o.Choose(rule, ip.now, against)
 	if i.Target = c.Newest; c.Newest.Tag == o.Follow.Tag {
 		if no, refused := against(o.Follow); refused {
 			c.Refused, i.Target = append(c.Refused, no), is
@@ -36,7 +36,7 @@ func (d imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, runn
 			}
 		}
 	}
-	d.explain(i, c, rule)
+	ip.explainChoice(i, c, rule)
 	if i.Target.Digest == "" {
 		// Nothing is known to run, and what it would start with is refused: it waits.
 		no := c.Refused[len(c.Refused)-1]
@@ -45,9 +45,9 @@ func (d imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, runn
 	}
 }
 
-// explain says what the choice passed over. It never writes into what the offer
+// explainChoice says what the choice passed over. It never writes into what the offer
 // shares with the record.
-func (d imagePlanner) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
+func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
 	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
 	facts := i.Offer.Refused
@@ -61,7 +61,7 @@ func (d imagePlanner) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
 		if no != c.Runs {
 			newer = append(newer, no)
 		}
-		no.Holds = no.IsAwaited(d.now)
+		no.Holds = no.IsAwaited(ip.now)
 		if len(i.Offer.Refused) < source.MaxRefused && !slices.Contains(i.Offer.Refused, no) {
 			i.Offer.Refused = append(i.Offer.Refused, no)
 		}
@@ -75,16 +75,16 @@ func (d imagePlanner) explain(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	}
 }
 
-// against tells by which rule rel must not take the place of what runs. What
+// refusal tells by which rule rel must not take the place of what runs. What
 // disagrees without being a reason is noted.
-func (d imagePlanner) against(
+func (ip imagePlanner) refusal(
 	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
 ) (policy.Refusal, bool) {
 	same := rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config
 	if same && rel.Tag == w.OnDisk.Tag {
 		return policy.Refusal{}, false
 	}
-	if no, refused := d.rec.Refuses(rel, rule); refused || same {
+	if no, refused := ip.rec.Refuses(rel, rule); refused || same {
 		return no, refused
 	}
 	if no, refused := policy.ForeignOrigin(was, rel); refused {
@@ -101,7 +101,7 @@ func (d imagePlanner) against(
 	switch {
 	case rel.Tag == w.OnDisk.Tag, policy.AreTwins(was.Long, rel.Tag, rule),
 		rel.Tag == i.Offer.Follow.Tag && policy.AreTwins(w.OnDisk.Tag, rel.Tag, rule):
-		older, warning := policy.IsOlder(was, rel, rule.Dialect, d.now)
+		older, warning := policy.IsOlder(was, rel, rule.Dialect, ip.now)
 		if warning != "" {
 			i.note(warning)
 		}

@@ -149,7 +149,7 @@ func (a *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 		s.Offered, s.Size = named(i.Target.Name(), i.Target.Digest), i.Target.Size
 	}
 	err := i.Offer.Err
-	if !i.IsThere() {
+	if !i.RunsTarget() {
 		err = errors.Join(err, a.Errs[key])
 	}
 	if err != nil {
