@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// archive is a place in an uncompressed tar file: a table of where the members
-// begin, made in one pass over the headers.
+// archive is a place in an uncompressed tar file, with a table of its members made in one
+// pass over the headers.
 type archive struct {
 	file    *os.File
 	members map[string]member
@@ -51,13 +51,12 @@ func openArchive(file *os.File) (*archive, error) {
 	}
 }
 
-// add notes where a member is. The tar reader has read its header and nothing
-// more, so that the file stands at its first byte. A member that is no plain
-// file (a link, a device, a sparse one) is left out; a name that stands there
-// twice is refused, because what extracts takes the last, and a table the first.
+// add records the offset of a member: the tar reader has read nothing but its header.
+// Members that are no plain file (links, devices, sparse files) are left out. A second
+// member of one name is refused, because tar would extract the last one.
 func (a *archive) add(header *tar.Header) error {
 	name := path.Clean(header.Name)
-	if header.Typeflag != tar.TypeReg || !fs.ValidPath(name) || !belongs(name) {
+	if header.Typeflag != tar.TypeReg || !fs.ValidPath(name) || !isOfLayout(name) {
 		return nil
 	}
 	offset, err := a.file.Seek(0, io.SeekCurrent)
@@ -71,9 +70,9 @@ func (a *archive) add(header *tar.Header) error {
 	return nil
 }
 
-// belongs tells the files of layouts from others. Their depth is bounded here:
-// below an oci-layout, a blob is three deep.
-func belongs(name string) bool {
+// isOfLayout reports whether a layout may have a file of that name, within maxDepth: a blob
+// is three levels below the oci-layout.
+func isOfLayout(name string) bool {
 	base := path.Base(name)
 	if strings.Count(name, "/") > maxDepth+3 {
 		return false

@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Describe reads what a digest is, for the node's platform: the manifest (of an
-// index the one that fits) and the image config.
+// Describe reads the manifest (of an index, the platform's one) and the image config of a
+// digest.
 func (l *Layout) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := ctx.Err(); err != nil {
 		return release.Build{}, l.failed(repository, err)
@@ -35,7 +35,7 @@ func (l *Layout) Describe(ctx context.Context, repository string, d digest.Diges
 	return build, nil
 }
 
-// find looks for an entry in the layouts of a repository.
+// find returns an entry of a repository, and its layout.
 func (l *Layout) find(repository string, d digest.Digest) (home, ocispec.Descriptor, error) {
 	for _, at := range l.homes[repository] {
 		if desc, ok := at.entries[d]; ok {

@@ -15,11 +15,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// directory is a place below a directory, which nothing leads out of.
+// directory is a place in a directory; symbolic links do not lead out of it.
 type directory struct{ root *os.Root }
 
-// open opens a regular file. Without O_NONBLOCK, a FIFO in a blob's place would
-// be waited for without end.
+// open opens a regular file. Without O_NONBLOCK, opening a FIFO would block.
 func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	file, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -36,8 +35,7 @@ func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// layouts walks the tree without following symbolic links, and not into what is
-// a layout already.
+// layouts walks the tree. It does not follow symbolic links, nor descend into a layout.
 func (d *directory) layouts() ([]string, error) {
 	var found []string
 	seen := 0
@@ -63,5 +61,5 @@ func (d *directory) layouts() ([]string, error) {
 	return outermost(found), err
 }
 
-// Close closes the directory. What was opened in it stays open.
+// Close closes the directory, but not its open files.
 func (d *directory) Close() error { return d.root.Close() }

@@ -132,7 +132,7 @@ func TestNamesAreShownQuoted(t *testing.T) {
 }
 
 // The largest index is read, and so is one at the deepest place.
-func TestOpenTakesTheLimit(t *testing.T) {
+func TestOpenAcceptsTheLimit(t *testing.T) {
 	t.Parallel()
 	dir, _ := one(t)
 	padded(t, dir, maxIndex)

@@ -20,15 +20,19 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// home is one layout of a place: its directory, and the entries of its index,
-// named or not. A tool that moves a name to another image leaves the old entry
-// there without one.
+// home is one layout of a place: its directory, and the entries of its index, also those
+// without a name.
 type home struct {
 	dir     string
 	entries map[digest.Digest]ocispec.Descriptor
 }
 
-// load reads all indexes and counts the entries that have no usable name.
+// blobPath returns the path of a blob with a valid digest.
+func (h home) blobPath(d digest.Digest) string {
+	return path.Join(h.dir, blobsDir, d.Algorithm().String(), d.Encoded())
+}
+
+// load reads all indexes and counts the entries without a usable name.
 func (l *Layout) load() (unnamed int, err error) {
 	dirs, err := l.place.layouts()
 	if err != nil {
@@ -46,7 +50,7 @@ func (l *Layout) load() (unnamed int, err error) {
 		if budget -= size; budget < 0 {
 			return 0, fmt.Errorf("%s: %w: over %d bytes together", indexFile, outside.ErrTooLarge, maxIndexes)
 		}
-		unnamed += l.enter(dir, index)
+		unnamed += l.addIndex(dir, index)
 	}
 	if len(l.names) == 0 {
 		return unnamed, ErrUnnamed
@@ -79,9 +83,8 @@ func readIndex(p place, dir string) ([]ocispec.Descriptor, int64, error) {
 	return d.Manifests, int64(len(data)), nil
 }
 
-// enter takes the entries of one index in, and counts those that no name leads
-// to. What is no image (an artifact, a signature) is not looked at.
-func (l *Layout) enter(dir string, index []ocispec.Descriptor) (unnamed int) {
+// addIndex adds the images of one index, and counts those without a usable name.
+func (l *Layout) addIndex(dir string, index []ocispec.Descriptor) (unnamed int) {
 	h := home{dir: dir, entries: map[digest.Digest]ocispec.Descriptor{}}
 	repositories := map[string]bool{}
 	own := repositoryOf(dir)
@@ -98,7 +101,7 @@ func (l *Layout) enter(dir string, index []ocispec.Descriptor) (unnamed int) {
 			unnamed++
 		}
 		for _, ref := range names {
-			l.claim(ref, entry.Digest)
+			l.addName(ref, entry.Digest)
 			repositories[ref.Repository] = true
 		}
 	}
@@ -108,22 +111,20 @@ func (l *Layout) enter(dir string, index []ocispec.Descriptor) (unnamed int) {
 	return unnamed
 }
 
-// claim gives a digest a name. Which of two is meant, nobody can tell: an index
-// has no order.
-func (l *Layout) claim(ref release.Reference, d digest.Digest) {
-	n, taken := l.names[ref]
+// addName names a digest. A name of two digests is ambiguous: an index has no order.
+func (l *Layout) addName(ref release.Reference, d digest.Digest) {
+	n, exists := l.names[ref]
 	switch {
-	case !taken:
+	case !exists:
 		l.names[ref] = named{digest: d}
 		l.tags[ref.Repository] = append(l.tags[ref.Repository], ref.Tag)
 	case n.digest != d:
-		n.contrary = d
+		n.other = d
 		l.names[ref] = n
 	}
 }
 
-// namesOf reads the names of an entry; own is the repository of bare tags,
-// empty where they have none.
+// namesOf returns the names of an entry; own is the repository of bare tags, or empty.
 func namesOf(entry ocispec.Descriptor, own string) []release.Reference {
 	var names []release.Reference
 	for _, key := range []string{images.AnnotationImageName, ocispec.AnnotationRefName} {
@@ -134,8 +135,7 @@ func namesOf(entry ocispec.Descriptor, own string) []release.Reference {
 	return names
 }
 
-// nameOf reads a whole name or a bare tag. A bare tag has neither of the
-// characters that a whole name cannot be without.
+// nameOf reads a whole name or a bare tag, which has none of the marks of a whole name.
 func nameOf(text, own string) (release.Reference, bool) {
 	if !strings.ContainsAny(text, ":/@") {
 		return release.Reference{Repository: own, Tag: text}, own != "" && tags.Classify(text) != tags.ClassInvalid
@@ -144,9 +144,8 @@ func nameOf(text, own string) (release.Reference, bool) {
 	return ref, err == nil && ref.Tag != ""
 }
 
-// repositoryOf is the repository that a directory in a tree stands for, or
-// empty: only a path that is a normalised repository does, so that a directory
-// "images" is not taken for docker.io/library/images.
+// repositoryOf returns the repository that a directory in a tree stands for, or "". It
+// must be a normalised repository: "images" is not docker.io/library/images.
 func repositoryOf(dir string) string {
 	name, err := release.NormalizeRepository(dir)
 	if err != nil || name != dir {

@@ -18,35 +18,32 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Options say how a layout is read. The zero value reads it for this machine.
+// Options configure Open.
 type Options struct {
-	// Platform chooses from an index; nil: that of this machine.
+	// Platform chooses from an index; nil means this machine's.
 	Platform platforms.MatchComparer
-	// Log is told of what was left out; nil: nowhere.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
 // Layout is the source of releases in a place. It is safe for concurrent use.
 type Layout struct {
-	host     string // "oci:PATH", where a registry has its host
+	host     string // "oci:PATH"
 	place    place
 	platform platforms.MatchComparer
 	names    map[release.Reference]named
 	tags     map[string][]string // by repository
-	homes    map[string][]home   // by repository: the layouts that name it
+	homes    map[string][]home   // by repository
 }
 
-// named is what a name says: a digest, or that several claim the name.
-type named struct {
-	digest   digest.Digest
-	contrary digest.Digest
-}
+// named is the digest of a name; other is a second one, which makes the name ambiguous.
+type named struct{ digest, other digest.Digest }
 
 var _ source.Source = (*Layout)(nil)
 
-// Open reads the indexes of a directory or tar file: one layout, or a tree of
-// them. The error is fs.ErrNotExist, ErrNotLayout, ErrCompressed, ErrUnnamed, or
-// says what is broken. The layout holds the path open until Close.
+// Open reads the indexes of a directory or tar file: one layout, or a tree of them. The
+// error is fs.ErrNotExist, ErrNotLayout, ErrCompressed, ErrUnnamed, or about a defect. The
+// Layout keeps the path open until Close.
 func Open(path string, o Options) (*Layout, error) {
 	if o.Platform == nil {
 		o.Platform = platforms.Default()
@@ -72,7 +69,7 @@ func Open(path string, o Options) (*Layout, error) {
 	return l, nil
 }
 
-// Close lets go of the path. Layers that are being read are read on.
+// Close closes the path. Open layers stay readable.
 func (l *Layout) Close() error {
 	if err := l.place.Close(); err != nil {
 		return fmt.Errorf("%s: close: %w", l.host, err)
@@ -80,8 +77,7 @@ func (l *Layout) Close() error {
 	return nil
 }
 
-// Resolve says what a name named when the layout was opened, and proves that
-// the manifest behind it is there.
+// Resolve returns the digest of a name, and verifies its manifest.
 func (l *Layout) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if err := ctx.Err(); err != nil {
 		return release.Resolved{}, l.failed(ref.Repository, err)
@@ -93,9 +89,9 @@ func (l *Layout) Resolve(ctx context.Context, ref release.Reference) (release.Re
 	switch {
 	case !ok:
 		return release.Resolved{}, l.failed(ref.Repository, fmt.Errorf("%s: %w", ref.Tag, release.ErrNotFound))
-	case n.contrary != "":
+	case n.other != "":
 		return release.Resolved{}, l.failed(ref.Repository,
-			fmt.Errorf("%s: ambiguous: names both %s and %s", ref.Tag, n.digest, n.contrary))
+			fmt.Errorf("%s: ambiguous: names both %s and %s", ref.Tag, n.digest, n.other))
 	}
 	at, desc, err := l.find(ref.Repository, n.digest)
 	if err == nil {
@@ -107,8 +103,7 @@ func (l *Layout) Resolve(ctx context.Context, ref release.Reference) (release.Re
 	return release.Resolved{Digest: n.digest, Host: l.host, Mirror: true}, nil
 }
 
-// Tags lists the tags of a repository, sorted. A repository without any is
-// release.ErrNotFound.
+// Tags lists the tags of a repository, sorted; release.ErrNotFound if there are none.
 func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, l.failed(repository, err)
@@ -120,8 +115,8 @@ func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) 
 	return slices.Sorted(slices.Values(list)), nil
 }
 
-// failed says of which repository and place an error is. The other side of a
-// stick is always the registry, so it counts as a mirror.
+// failed adds repository and place to an error. A place is always a copy of a registry,
+// so it counts as a mirror.
 func (l *Layout) failed(repository string, err error) *release.SourceError {
 	return &release.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: outside.Error(err)}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Sizes for places that somebody else has written. A manifest's is what
-// registries must accept at least (OCI distribution specification); one
-// index.json may be as large, and all of a tree together four times that.
+// Sizes in bytes. A manifest may have what registries must accept (OCI distribution
+// specification), an index.json as much, and all of a tree together four times that.
 const (
 	maxIndex    = 4 << 20
 	maxIndexes  = 16 << 20
@@ -20,16 +19,14 @@ const (
 	maxMarker   = 4 << 10 // oci-layout: 30 bytes
 )
 
-// Counts: a thousand images of a hundred blobs each; a repository of the
-// distribution specification has no more components than bytes, 255, but
-// nobody's has more than a dozen.
+// Counts: a thousand images of a hundred blobs each; repositories in use have at most a
+// dozen components.
 const (
 	maxEntries = 100_000 // members of a tar file, or files and directories beside the blobs
 	maxDepth   = 16      // directories above an oci-layout
 )
 
-// shown is a file name from outside for an error: quoted where a terminal would
-// act on it.
+// shown makes a file name safe for an error: quoted if it is not printable.
 func shown(name string) string {
 	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		name = strconv.Quote(name)

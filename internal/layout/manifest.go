@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -17,17 +16,33 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// errBlob is a blob that the layout names and does not have: not the
-// fs.ErrNotExist of the place, and no "not found" of a source.
+// errBlob is a missing blob: neither the fs.ErrNotExist of the place nor the
+// release.ErrNotFound of a source.
 var errBlob = errors.New("blob is missing: the layout is not complete")
 
-// blob opens a blob of a layout if it has the size that its descriptor says.
+// firstOf reads a blob from the first layout of the repository that has it.
+func firstOf[T any](l *Layout, repository string, d digest.Digest, read func(home) (T, error)) (T, error) {
+	err := fmt.Errorf("%s: %w", outside.Text(d.String()), errBlob)
+	for _, at := range l.homes[repository] {
+		found, readErr := read(at)
+		if readErr == nil {
+			return found, nil
+		}
+		if !errors.Is(readErr, errBlob) {
+			err = readErr
+		}
+	}
+	var none T
+	return none, l.failed(repository, err)
+}
+
+// blob opens a blob of a layout and compares its size with the descriptor.
 func (l *Layout) blob(at home, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	d := desc.Digest
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("digest %q: %w", outside.Text(d.String()), err)
 	}
-	file, size, err := l.place.open(path.Join(at.dir, blobsDir, d.Algorithm().String(), d.Encoded()))
+	file, size, err := l.place.open(at.blobPath(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", d, errBlob)
 	}
@@ -41,7 +56,7 @@ func (l *Layout) blob(at home, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	return file, nil
 }
 
-// document reads a small blob and compares it with its digest.
+// document reads a small blob and verifies its digest.
 func (l *Layout) document(at home, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size > limit {
 		return nil, fmt.Errorf("%s: %w: %d bytes", desc.Digest, outside.ErrTooLarge, desc.Size)

@@ -15,14 +15,13 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// What Open may find instead of a layout.
+// Errors of Open.
 var (
-	// ErrNotLayout: the path has no oci-layout, or what stands there is none.
+	// ErrNotLayout: the path has no valid oci-layout.
 	ErrNotLayout = errors.New("not an OCI image layout")
-	// ErrCompressed: the tar file is compressed. A layer in it could only be
-	// found by unpacking all that stands before it, each time.
+	// ErrCompressed: the tar file is compressed, which allows no access to single layers.
 	ErrCompressed = errors.New("compressed")
-	// ErrUnnamed: there are images, but none that says which repository it is of.
+	// ErrUnnamed: no image has a name with a repository.
 	ErrUnnamed = errors.New("no image has a whole name")
 )
 
@@ -33,25 +32,23 @@ const (
 	blobsDir   = "blobs"
 )
 
-// place is where files of layouts are: a directory or a tar file. Names are
-// relative, with slashes.
+// place is a directory or a tar file. Names are relative, with slashes.
 type place interface {
-	// open opens a regular file for reading and tells its size.
+	// open opens a regular file and returns its size.
 	open(name string) (io.ReadCloser, int64, error)
 	// layouts lists the directories with an oci-layout, sorted; "." is the place
 	// itself. None is below another one.
 	layouts() ([]string, error)
-	// Close lets go of the place.
 	Close() error
 }
 
-// magics are how compressed files begin.
+// magics are the first bytes of compressed files.
 var magics = map[string]string{
 	"gzip": "\x1f\x8b", "bzip2": "BZh", "xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd",
 }
 
-// openPlace opens a directory or a tar file. A path that is anything else (a
-// FIFO, a device) is not opened: that could hang or act.
+// openPlace opens a directory or a tar file, and nothing else: opening a FIFO or a device
+// may block or have effects.
 func openPlace(name string) (place, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -78,7 +75,7 @@ func openPlace(name string) (place, error) {
 	return archive, nil
 }
 
-// compression tells how a file is compressed by its first bytes; empty: it is not.
+// compression returns the kind of compression by the first bytes; empty: none.
 func compression(file io.ReaderAt) string {
 	head := make([]byte, 8)
 	n, err := file.ReadAt(head, 0)
@@ -93,7 +90,7 @@ func compression(file io.ReaderAt) string {
 	return ""
 }
 
-// read reads a small file whole.
+// read reads a small file.
 func read(p place, name string, limit int64) ([]byte, error) {
 	file, _, err := p.open(name)
 	if err != nil {
@@ -111,19 +108,12 @@ func read(p place, name string, limit int64) ([]byte, error) {
 func outermost(dirs []string) []string {
 	slices.Sort(dirs)
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
-		return slices.ContainsFunc(parents(dir), func(above string) bool {
-			_, found := slices.BinarySearch(dirs, above)
-			return found
-		})
+		for dir != "." {
+			dir = path.Dir(dir)
+			if _, found := slices.BinarySearch(dirs, dir); found {
+				return true
+			}
+		}
+		return false
 	})
-}
-
-// parents are the directories above one, "." included.
-func parents(dir string) []string {
-	var above []string
-	for dir != "." {
-		dir = path.Dir(dir)
-		above = append(above, dir)
-	}
-	return above
 }

@@ -12,11 +12,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Locate describes what a digest names in a repository. Annotations of the entry are
-// not passed on: a registry has none.
+// Locate describes a digest in a repository, without the annotations of its entry: a
+// registry has none.
 func (l *Layout) Locate(_ context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
 	_, desc, err := l.find(repository, d)
 	if err != nil {
@@ -25,30 +24,24 @@ func (l *Layout) Locate(_ context.Context, repository string, d digest.Digest) (
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}, nil
 }
 
-// Fetch opens a blob in the first layout of the repository that has it.
+// Fetch opens a blob. Its reader verifies the digest at the end.
 func (l *Layout) Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	err := fmt.Errorf("%s: %w", outside.Text(desc.Digest.String()), errBlob)
-	for _, at := range l.homes[repository] {
-		file, failed := l.blob(at, desc)
-		if failed == nil {
-			return &verified{
-				ReadCloser: file, ctx: ctx, want: desc.Digest, digester: desc.Digest.Algorithm().Digester(),
-				failed: func(err error) error { return l.failed(repository, err) },
-			}, nil
-		}
-		if !errors.Is(failed, errBlob) {
-			err = failed
-		}
+	file, err := firstOf(l, repository, desc.Digest, func(at home) (io.ReadCloser, error) { return l.blob(at, desc) })
+	if err != nil {
+		return nil, err
 	}
-	return nil, l.failed(repository, err)
+	return &verified{
+		ReadCloser: file, ctx: ctx, want: desc.Digest, digester: desc.Digest.Algorithm().Digester(),
+		failed: func(err error) error { return l.failed(repository, err) },
+	}, nil
 }
 
-// verified is a blob whose last byte is only given out with the right digest.
-// It cannot seek: a resumed pull reads from the start, so that all is hashed.
+// verified is a blob that ends with an error unless its digest is right. It cannot seek: a
+// resumed pull reads from the start, for the digest.
 type verified struct {
 	io.ReadCloser
 
-	ctx      context.Context //nolint:containedctx // a read from a disk ends with the pull that wants it
+	ctx      context.Context //nolint:containedctx // the pull's
 	want     digest.Digest
 	digester digest.Digester
 	failed   func(error) error

@@ -3,11 +3,10 @@
 package layout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -19,10 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Manifest reads the manifest or index that a tag or digest names, whatever it is
-// of, with its media type. By digest, it need not stand in an index.json: the
-// children of an index do not. The error is release.ErrNotFound for a tag that the
-// place does not name.
+// Manifest reads the manifest or index of a tag or digest, of any kind, and returns its
+// media type. A digest need not be an entry of an index.json: the children of an index are
+// not. The error is release.ErrNotFound for an unknown tag.
 func (l *Layout) Manifest(ctx context.Context, repository, tagOrDigest string) (string, []byte, error) {
 	if err := ctx.Err(); err != nil {
 		return "", nil, l.failed(repository, err)
@@ -35,76 +33,61 @@ func (l *Layout) Manifest(ctx context.Context, repository, tagOrDigest string) (
 		}
 		d = resolved.Digest
 	}
-	kind, body, err := l.whole(repository, d)
-	if err != nil {
-		return "", nil, l.failed(repository, err)
-	}
-	return kind, body, nil
+	var kind string
+	body, err := firstOf(l, repository, d, func(at home) (body []byte, err error) {
+		kind, body, err = l.anyManifest(at, d)
+		return body, err
+	})
+	return kind, body, err
 }
 
-// whole reads a manifest from the first layout of the repository that has it.
-func (l *Layout) whole(repository string, d digest.Digest) (kind string, body []byte, err error) {
-	err = fmt.Errorf("%s: %w", d, errBlob)
-	for _, at := range l.homes[repository] {
-		desc, named := at.entries[d]
-		if !named {
-			file, size, failed := l.place.open(path.Join(at.dir, blobsDir, d.Algorithm().String(), d.Encoded()))
-			if failed != nil {
-				continue
-			}
-			file.Close()
-			desc = ocispec.Descriptor{Digest: d, Size: size}
+// anyManifest reads a manifest of a layout, an entry or not.
+func (l *Layout) anyManifest(at home, d digest.Digest) (kind string, body []byte, err error) {
+	desc, isEntry := at.entries[d]
+	if !isEntry {
+		file, size, err := l.place.open(at.blobPath(d))
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: %w", d, errBlob)
 		}
-		if body, err = l.document(at, desc, maxManifest); err != nil {
-			continue
-		}
-		if err = ocimanifest.CheckBounds(body); err != nil {
-			continue
-		}
-		if kind = desc.MediaType; kind == "" {
-			kind = kindOf(body)
-		}
-		return kind, body, nil
+		file.Close()
+		desc = ocispec.Descriptor{Digest: d, Size: size}
 	}
-	return "", nil, err
+	if body, err = l.document(at, desc, maxManifest); err != nil {
+		return "", nil, err
+	}
+	if err := ocimanifest.CheckBounds(body); err != nil {
+		return "", nil, err
+	}
+	return cmp.Or(desc.MediaType, kindOf(body)), body, nil
 }
 
-// kindOf is the media type that a manifest says it has; OCI leaves it open.
+// kindOf returns the media type in a manifest, which is optional, or guesses it.
 func kindOf(body []byte) string {
-	var said struct {
+	var manifest struct {
 		MediaType string            `json:"mediaType"`
 		Manifests []json.RawMessage `json:"manifests"`
 	}
-	switch err := json.Unmarshal(body, &said); {
-	case err == nil && said.MediaType != "":
-		return said.MediaType
-	case said.Manifests != nil:
+	switch err := json.Unmarshal(body, &manifest); {
+	case err == nil && manifest.MediaType != "":
+		return manifest.MediaType
+	case manifest.Manifests != nil:
 		return ocispec.MediaTypeImageIndex
 	}
 	return ocispec.MediaTypeImageManifest
 }
 
-// Blob reads a small blob, as signatures are; it has the size and the digest of
-// its descriptor.
+// Blob reads a small blob, as signatures are, and verifies its size and digest.
 func (l *Layout) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, l.failed(repository, err)
 	}
-	err := fmt.Errorf("%s: %w", outside.Text(desc.Digest.String()), errBlob)
-	for _, at := range l.homes[repository] {
-		body, failed := l.document(at, desc, ocimanifest.MaxSignatureBlob)
-		if failed == nil {
-			return body, nil
-		}
-		if !errors.Is(failed, errBlob) {
-			err = failed
-		}
-	}
-	return nil, l.failed(repository, err)
+	return firstOf(l, repository, desc.Digest, func(at home) ([]byte, error) {
+		return l.document(at, desc, ocimanifest.MaxSignatureBlob)
+	})
 }
 
-// Referrers lists the entries that refer to a digest; they have an artifact type,
-// as oras writes them. The error is release.ErrNotFound where there is none.
+// Referrers lists the entries that refer to a digest. They have an artifact type, as oras
+// writes it. The error is release.ErrNotFound if there is none.
 func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	var list []ocispec.Descriptor
 	for _, at := range l.homes[repository] {
@@ -131,7 +114,7 @@ func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Dige
 	return list, nil
 }
 
-// refersTo tells whether a manifest has the digest for its subject.
+// refersTo reports whether the subject of a manifest is d.
 func (l *Layout) refersTo(at home, desc ocispec.Descriptor, d digest.Digest) (bool, error) {
 	body, err := l.document(at, desc, maxManifest)
 	if err != nil {

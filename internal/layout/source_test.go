@@ -226,7 +226,7 @@ func TestPlatforms(t *testing.T) {
 }
 
 // A name that two images claim has no answer; its neighbour has.
-func TestContraryNames(t *testing.T) {
+func TestAmbiguousNames(t *testing.T) {
 	t.Parallel()
 	dir, _ := one(t)
 	add(t, dir, ocispec.AnnotationRefName, velum+":4.0.0-rev2", image(t, "linux/amd64", false))
@@ -240,7 +240,7 @@ func TestContraryNames(t *testing.T) {
 }
 
 // A stick that is pulled out says nothing of tags.
-func TestPlaceGoesAway(t *testing.T) {
+func TestRemovedPlace(t *testing.T) {
 	t.Parallel()
 	dir, d := one(t)
 	l := opened(t, dir)

@@ -111,7 +111,7 @@ func TestNoHostMayResolve(t *testing.T) {
 }
 
 // What a host may do instead of answering, and what two of them together mean.
-func TestNoAnswer(t *testing.T) {
+func TestSourceErrors(t *testing.T) {
 	t.Parallel()
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }

@@ -26,10 +26,9 @@ const (
 	inTotoStatement     = "https://in-toto.io/Statement/v1"
 )
 
-// bundle is what is read of a sigstore bundle, as protobuf-specs'
-// sigstore_bundle.proto has it in JSON. Certificates, log entries, timestamps and
-// the digest beside a message signature prove nothing and are not looked at: a key
-// of ours has signed, or none.
+// bundle is the part of a sigstore bundle that counts here, as JSON of protobuf-specs'
+// sigstore_bundle.proto. Only our keys prove anything: certificates, log entries,
+// timestamps and the digest beside a message signature are ignored.
 type bundle struct {
 	MediaType string `json:"mediaType"`
 	Envelope  *struct {
@@ -44,8 +43,7 @@ type bundle struct {
 	} `json:"messageSignature"`
 }
 
-// statement is what an envelope has signed. Other keys are to be ignored, says
-// in-toto.
+// statement is the signed content of an envelope; in-toto has other keys ignored.
 type statement struct {
 	Type          string          `json:"_type"`
 	PredicateType string          `json:"predicateType"`
@@ -56,10 +54,10 @@ type statement struct {
 	} `json:"subject"`
 }
 
-// errOther is a bundle that is no signature: an attestation.
-var errOther = errors.New("an attestation, no signature")
+// errAttestation is a bundle that is no signature.
+var errAttestation = errors.New("an attestation, no signature")
 
-// referrers asks the API for bundles.
+// referrers tries the bundles that the referrers API lists.
 func (s *search) referrers(ctx context.Context, d digest.Digest) (Verdict, bool) {
 	list, err := s.from.Referrers(ctx, s.owner.repository, d)
 	if s.absent("referrers", err) {
@@ -68,8 +66,8 @@ func (s *search) referrers(ctx context.Context, d digest.Digest) (Verdict, bool)
 	return s.bundles(ctx, "referrers", list, d)
 }
 
-// fallbackTag asks for the list under the tag that stands for the API where a
-// registry has none: "Referrers Tag Schema" of the distribution specification.
+// fallbackTag tries the list under the tag that replaces the API on older registries:
+// "Referrers Tag Schema" of the distribution specification.
 func (s *search) fallbackTag(ctx context.Context, d digest.Digest) (Verdict, bool) {
 	tag := tagOf(d)
 	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
@@ -110,26 +108,25 @@ func (s *search) bundles(
 	return Verdict{}, false
 }
 
-// mayBeSignature reads what a list says of a manifest, which nobody has signed: it
-// is only good to ask for less. Some registries give another artifact type than
-// the manifest has, but copy its annotations.
+// mayBeSignature filters a list, which is not signed, to save requests. Some registries
+// list another artifact type than the manifest has, but copy its annotations.
 func mayBeSignature(desc ocispec.Descriptor) bool {
 	kind := desc.Annotations[predicateAnnotation]
 	return kind == signPredicate || kind == "" && desc.ArtifactType == bundleMediaType
 }
 
-// annotations are those of a manifest: a fallback tag's list does not copy them.
+// annotations reads those of a manifest: a fallback tag's list does not copy them.
 func annotations(manifest []byte) map[string]string {
-	var has struct {
+	var m struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	if err := json.Unmarshal(manifest, &has); err != nil {
+	if err := json.Unmarshal(manifest, &m); err != nil {
 		return nil
 	}
-	return has.Annotations
+	return m.Annotations
 }
 
-// artifact fetches the one bundle of an artifact and checks it.
+// artifact fetches and verifies the bundle of an artifact.
 func (s *search) artifact(ctx context.Context, what string, desc ocispec.Descriptor, d digest.Digest) (key, bool) {
 	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, desc.Digest.String())
 	if err != nil {
@@ -158,23 +155,23 @@ func (s *search) artifact(ctx context.Context, what string, desc ocispec.Descrip
 	return s.bundle(ctx, what, data, d)
 }
 
-// bundle checks one bundle. What a message signature signs has to be fetched.
+// bundle verifies a bundle. For a message signature it fetches the signed manifest.
 func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.Digest) (key, bool) {
 	b, err := parseBundle(data)
 	var by key
 	switch {
 	case err != nil:
 	case b.Message != nil:
-		_, image, failed := s.from.Manifest(ctx, s.owner.repository, d.String())
-		if failed != nil {
-			s.torn(what+": manifest that it signs", failed)
+		_, image, fetchErr := s.from.Manifest(ctx, s.owner.repository, d.String())
+		if fetchErr != nil {
+			s.torn(what+": manifest that it signs", fetchErr)
 			return key{}, false
 		}
 		by, err = s.ring.message(b, image, d)
 	default:
 		by, err = s.ring.statement(b, s.owner, d)
 	}
-	if errors.Is(err, errOther) {
+	if errors.Is(err, errAttestation) {
 		return key{}, false
 	}
 	if err != nil {
@@ -183,7 +180,7 @@ func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.
 	return by, err == nil
 }
 
-// parseBundle reads a bundle, of which nothing is proved yet.
+// parseBundle reads a bundle. It verifies nothing.
 func parseBundle(data []byte) (bundle, error) {
 	var b bundle
 	if err := unmarshal(data, &b, true); err != nil {
@@ -200,7 +197,7 @@ func parseBundle(data []byte) (bundle, error) {
 	return b, nil
 }
 
-// statement checks an envelope: first who has signed it, then what it says.
+// statement verifies an envelope: first its signature, then its content.
 func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	if b.Envelope.PayloadType != inTotoPayload {
 		return key{}, fmt.Errorf("envelope: payload type %q", outside.Text(b.Envelope.PayloadType))
@@ -213,26 +210,26 @@ func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	if err != nil {
 		return key{}, fmt.Errorf("envelope: signature: %w", err)
 	}
-	by, verified, err := r.enveloped(inTotoPayload, content, sig)
+	by, verified, err := r.verifyEnvelope(inTotoPayload, content, sig)
 	if err != nil {
 		return key{}, err
 	}
-	var said statement
-	if err := unmarshal(verified, &said, true); err != nil {
+	var s statement
+	if err := unmarshal(verified, &s, true); err != nil {
 		return key{}, fmt.Errorf("statement: %w", err)
 	}
 	switch {
-	case said.PredicateType != signPredicate:
-		return key{}, errOther
-	case said.Type != inTotoStatement:
-		return key{}, fmt.Errorf("statement: type %q", outside.Text(said.Type))
+	case s.PredicateType != signPredicate:
+		return key{}, errAttestation
+	case s.Type != inTotoStatement:
+		return key{}, fmt.Errorf("statement: type %q", outside.Text(s.Type))
 	}
-	return by, said.is(of, d)
+	return by, s.checkSubject(of, d)
 }
 
-// is tells whether a statement is for a digest, and the owner's if it says whose:
-// in-toto leaves the meaning of a name to who writes it, and cosign writes none.
-func (s statement) is(of owner, d digest.Digest) error {
+// checkSubject wants a subject with the digest, and with the owner's name or none: cosign
+// writes no name.
+func (s statement) checkSubject(of owner, d digest.Digest) error {
 	err := errors.New("statement: is for another digest")
 	for _, subject := range s.Subject {
 		if subject.Digest[d.Algorithm().String()] != d.Encoded() {
@@ -241,14 +238,14 @@ func (s statement) is(of owner, d digest.Digest) error {
 		if subject.Name == "" {
 			return nil
 		}
-		if err = of.identifies(subject.Name, d); err == nil {
+		if err = of.checkIdentity(subject.Name, d); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// message checks a signature over the bytes of the manifest, whose digest is d.
+// message verifies a signature over the bytes of the manifest with digest d.
 func (r ring) message(b bundle, manifest []byte, d digest.Digest) (key, error) {
 	sig, err := decode(b.Message.Signature, maxEncoded)
 	if err != nil {
@@ -257,5 +254,5 @@ func (r ring) message(b bundle, manifest []byte, d digest.Digest) (key, error) {
 	if d.Algorithm().FromBytes(manifest) != d {
 		return key{}, fmt.Errorf("message signature: the manifest is not %s", d)
 	}
-	return r.signed(manifest, sig)
+	return r.verify(manifest, sig)
 }

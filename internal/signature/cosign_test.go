@@ -111,7 +111,7 @@ func TestIdentity(t *testing.T) {
 		"sles12/velum":                                      "docker.io/sles12/velum",
 		"registry.local:5000/registry.suse.com/caasp/pause": "registry.local:5000/registry.suse.com/caasp/pause",
 	} {
-		assert.NoError(t, owner{repository: repository}.identifies(identity, d), identity)
+		assert.NoError(t, owner{repository: repository}.checkIdentity(identity, d), identity)
 	}
 	other := digest.FromString("other image")
 	for _, identity := range []string{
@@ -121,7 +121,7 @@ func TestIdentity(t *testing.T) {
 		"registry.suse.com/caasp/v4/velum\n", " registry.suse.com/caasp/v4/velum",
 		"registry.suse.com/caasp/v4/velum@" + other.String(),
 	} {
-		assert.Error(t, owner{repository: "registry.suse.com/caasp/v4/velum"}.identifies(identity, d), identity)
+		assert.Error(t, owner{repository: "registry.suse.com/caasp/v4/velum"}.checkIdentity(identity, d), identity)
 	}
 }
 

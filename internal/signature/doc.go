@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signature proves that an image was signed with a key that lies on this
-// node. It verifies cosign's signatures by public keys alone: no certificates, no
-// transparency log, no trust roots from the network.
+// Package signature verifies cosign's signatures of images with public keys on this node:
+// no certificates, no transparency log, no trust roots from the network.
 //
 // # Words
 //
@@ -23,19 +22,15 @@
 //
 // # Promises
 //
-//   - A signature counts if one of the keys made it over exactly the bytes that
-//     came; only after that the bytes are read for the digest, the kind and the
-//     identity. What could be read in two ways is refused.
-//   - The identity is the repository that the pod manifest names, also where a
-//     mirror serves it; or one that the rewrites of the configuration make that of.
-//     cosign's bundles have none: there, a repository stands for whatever its
-//     publisher's keys have signed.
-//   - An attestation (SBOM, provenance, scan) is no signature: it says what an
-//     image is, not that it may run.
-//   - A signature says nothing of the time: an old image stays signed. Lower
-//     versions are refused elsewhere.
-//   - The files of keys are looked at before each verification and read again
-//     when they changed; one that is broken, or that others than root may write,
-//     is warned of and does not count.
-//   - All that is read is bounded in size and count (limits.go).
+//   - A signature counts if one of the keys made it over exactly the received bytes. Only
+//     then the bytes are decoded, and digest, kind and identity compared. Ambiguous JSON
+//     is refused.
+//   - The identity must be the repository in the pod manifest, also for a mirror, or one
+//     that the configured rewrites turn into it. cosign's bundles have no identity: there,
+//     the publisher's keys may sign any repository.
+//   - An attestation (SBOM, provenance, scan) is no signature.
+//   - Old images stay signed: the agent refuses lower versions elsewhere.
+//   - Changed key files are read again before each verification. A key that is broken, or
+//     that others than root may write, is logged and does not count.
+//   - All input is bounded in size and count (limits.go).
 package signature

@@ -15,17 +15,15 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// owner is the repository whose signature is wanted, with the rewrites of the
-// configuration. Where one of them has led to a mirror's name, the publisher
-// still signs for his own.
+// owner is the repository whose signature is wanted, with the configured rewrites: a
+// publisher signs for the name before a rewrite.
 type owner struct {
 	repository string // normalised
 	rewrites   []manifests.Rewrite
 }
 
-// identifies compares an identity with the owner. podman adds the tag that it
-// pushed: which tag an image has is no part of what is asked here.
-func (o owner) identifies(identity string, d digest.Digest) error {
+// checkIdentity compares an identity with the owner. It ignores the tag that podman adds.
+func (o owner) checkIdentity(identity string, d digest.Digest) error {
 	named, err := reference.ParseNormalizedNamed(identity)
 	if err != nil || !strings.Contains(identity, "/") {
 		return fmt.Errorf("identity %q: no repository", outside.Text(identity))
@@ -39,8 +37,7 @@ func (o owner) identifies(identity string, d digest.Digest) error {
 	return nil
 }
 
-// rewrittenFrom tells whether rendering makes the owner's repository of a name:
-// the same rewrites, in the same order, so that none is read backwards.
+// rewrittenFrom reports whether the rewrites turn a name into the owner's repository.
 func (o owner) rewrittenFrom(named reference.Named) bool {
 	for _, name := range spellings(named) {
 		to, err := release.NormalizeRepository(manifests.Rewritten(name, o.rewrites))
@@ -51,8 +48,8 @@ func (o owner) rewrittenFrom(named reference.Named) bool {
 	return false
 }
 
-// spellings are the ways to write a repository in a pod manifest, which rewrites
-// take as it is written: names of docker.io may leave out the host, or "library".
+// spellings returns the ways to write a repository in a pod manifest: names of docker.io
+// may leave out the host, or "library".
 func spellings(named reference.Named) []string {
 	const host, library = "docker.io/", "library/"
 	path, found := strings.CutPrefix(named.Name(), host)

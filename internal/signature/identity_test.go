@@ -77,14 +77,14 @@ func TestIdentityBehindARewrite(t *testing.T) {
 	} {
 		d := digest.FromString("image")
 		o := owner{c.repository, rewrites(t, c.rewrites...)}
-		assert.Equal(t, c.good, o.identifies(c.identity, d) == nil, "%q: %s for %s", c.rewrites, c.identity, c.repository)
-		assert.Error(t, o.identifies(c.identity+"@"+digest.FromString("other").String(), d), "another digest stays another")
+		assert.Equal(t, c.good, o.checkIdentity(c.identity, d) == nil, "%q: %s for %s", c.rewrites, c.identity, c.repository)
+		assert.Error(t, o.checkIdentity(c.identity+"@"+digest.FromString("other").String(), d), "another digest stays another")
 	}
 }
 
 // Whatever the rewrites: an identity counts that rendering makes the repository
 // of, and beside the repository itself no other.
-func TestIdentitiesAreWhatRenderingRewrites(t *testing.T) {
+func TestIdentitiesMatchRewrittenRepositories(t *testing.T) {
 	t.Parallel()
 	part := rapid.SampledFrom([]string{"r.a", "r.b", "m:5000", "a", "b", "ab"})
 	name := rapid.Custom(func(t *rapid.T) string {
@@ -106,11 +106,11 @@ func TestIdentitiesAreWhatRenderingRewrites(t *testing.T) {
 			return // m:5000 in the middle
 		}
 		o, d := owner{repository, list}, digest.FromString("image")
-		require.NoError(t, o.identifies(identity, d), "%s for %s", identity, repository)
-		require.NoError(t, o.identifies(repository, d))
+		require.NoError(t, o.checkIdentity(identity, d), "%s for %s", identity, repository)
+		require.NoError(t, o.checkIdentity(repository, d))
 		made, err := release.NormalizeRepository(manifests.Rewritten(other, list))
 		allowed := other == repository || err == nil && made == repository
-		require.Equal(t, allowed, o.identifies(other, d) == nil, "%s for %s", other, repository)
+		require.Equal(t, allowed, o.checkIdentity(other, d) == nil, "%s for %s", other, repository)
 	})
 }
 

@@ -21,11 +21,11 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/dsse"
 )
 
-// key is a public key with the ways in which it signs.
+// key is a public key with verifiers for its algorithms.
 type key struct {
 	fingerprint string
 	kind        string // for people
-	ways        []signature.Verifier
+	verifiers   []signature.Verifier
 }
 
 // newKey reads a SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
@@ -34,37 +34,37 @@ func newKey(der []byte) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	ways, err := waysOf(public)
+	verifiers, err := verifiersOf(public)
 	if err != nil {
 		return key{}, err
 	}
 	sum := sha256.Sum256(der)
-	return key{fingerprint: "sha256:" + hex.EncodeToString(sum[:]), kind: kindOf(public), ways: ways}, nil
+	return key{fingerprint: "sha256:" + hex.EncodeToString(sum[:]), kind: kindOf(public), verifiers: verifiers}, nil
 }
 
-// waysOf gives the verifiers for a key: sigstore's default for its kind (RSA of
-// 2048, 3072 or 4096 bits with PKCS #1 v1.5 and SHA-256, never PSS; ECDSA with
-// the hash of its curve's length; Ed25519), and what cosign has signed with
-// beside that: ECDSA of any curve with SHA-256, Ed25519ph for its logs.
-func waysOf(public crypto.PublicKey) ([]signature.Verifier, error) {
-	usual, err := signature.LoadDefaultVerifier(public)
+// verifiersOf returns sigstore's default verifier for a key (RSA of 2048, 3072 or 4096 bits
+// with PKCS #1 v1.5 and SHA-256, never PSS; ECDSA with the hash of its curve's length;
+// Ed25519), and those of cosign's other algorithms: ECDSA of any curve with SHA-256, and
+// Ed25519ph for its logs.
+func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
+	standard, err := signature.LoadDefaultVerifier(public)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kindOf(public), err)
 	}
-	ways := []signature.Verifier{usual}
+	verifiers := []signature.Verifier{standard}
 	var other signature.Verifier
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
 		if k.Curve == elliptic.P256() {
-			return ways, nil
+			return verifiers, nil
 		}
 		other, err = signature.LoadECDSAVerifier(k, crypto.SHA256)
 	case ed25519.PublicKey:
 		other, err = signature.LoadED25519phVerifier(k)
 	default:
-		return ways, nil
+		return verifiers, nil
 	}
-	return append(ways, other), err
+	return append(verifiers, other), err
 }
 
 func kindOf(public crypto.PublicKey) string {
@@ -79,16 +79,16 @@ func kindOf(public crypto.PublicKey) string {
 	return fmt.Sprintf("%T", public)
 }
 
-// ring are the keys of which any may have signed.
+// ring are the trusted keys.
 type ring []key
 
 var errNoKeyFits = errors.New("made with none of the keys, or altered")
 
-// signed tells which key has signed a message.
-func (r ring) signed(message, sig []byte) (key, error) {
+// verify returns the key that signed a message.
+func (r ring) verify(message, sig []byte) (key, error) {
 	for _, k := range r {
-		for _, way := range k.ways {
-			if way.VerifySignature(bytes.NewReader(sig), bytes.NewReader(message)) == nil {
+		for _, v := range k.verifiers {
+			if v.VerifySignature(bytes.NewReader(sig), bytes.NewReader(message)) == nil {
 				return k, nil
 			}
 		}
@@ -96,10 +96,10 @@ func (r ring) signed(message, sig []byte) (key, error) {
 	return key{}, errNoKeyFits
 }
 
-// enveloped tells which key has signed a DSSE envelope of a payload type, and
-// gives the payload that was verified.
-func (r ring) enveloped(payloadType string, payload, sig []byte) (key, []byte, error) {
-	// Encoded anew: the library also reads what is no strict base64.
+// verifyEnvelope returns the key that signed a DSSE envelope of a payload type, and the
+// verified payload.
+func (r ring) verifyEnvelope(payloadType string, payload, sig []byte) (key, []byte, error) {
+	// The envelope is encoded again, because the library accepts non-strict base64.
 	envelope, err := json.Marshal(map[string]any{
 		"payloadType": payloadType,
 		"payload":     base64.StdEncoding.EncodeToString(payload),
@@ -109,9 +109,9 @@ func (r ring) enveloped(payloadType string, payload, sig []byte) (key, []byte, e
 		return key{}, nil, err
 	}
 	for _, k := range r {
-		for _, way := range k.ways {
+		for _, v := range k.verifiers {
 			var verified []byte
-			v := dsse.WrapVerifier(way, dsse.WithExpectedPayloadType(payloadType), dsse.WithDecodedPayload(&verified))
+			v := dsse.WrapVerifier(v, dsse.WithExpectedPayloadType(payloadType), dsse.WithDecodedPayload(&verified))
 			if v.VerifySignature(bytes.NewReader(envelope), nil) == nil {
 				return k, verified, nil
 			}
@@ -120,8 +120,7 @@ func (r ring) enveloped(payloadType string, payload, sig []byte) (key, []byte, e
 	return key{}, nil, errNoKeyFits
 }
 
-// decode reads base64 in one way only: Go's own reading forgives bits in the
-// padding and line ends.
+// decode reads strict base64: Go's own decoder accepts bits in the padding and line ends.
 func decode(encoded string, limit int) ([]byte, error) {
 	if len(encoded) > limit {
 		return nil, fmt.Errorf("too large: %d characters, at most %d", len(encoded), limit)

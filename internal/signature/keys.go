@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
-// keys are the public keys of some directories, kept until a file changes.
+// keys caches the public keys of some directories until a file changes.
 type keys struct {
 	dirs []string
 	log  *slog.Logger
@@ -27,7 +27,7 @@ type keys struct {
 	ring  ring
 }
 
-// current gives the keys, and reads the files again if they have changed; ErrNoKeys where there is none.
+// current returns the keys, read again if a file changed; ErrNoKeys if there is none.
 func (k *keys) current(ctx context.Context) (ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,7 +41,7 @@ func (k *keys) current(ctx context.Context) (ring, error) {
 	return k.ring, nil
 }
 
-// stampOf changes when the files of directories change. The error of what cannot be read is a part of it, so that it is
+// stampOf returns a stamp that changes with the files. It has the errors, too, so that each is
 // logged once.
 func stampOf(dirs []string) string {
 	var stamps strings.Builder
@@ -63,7 +63,7 @@ func stampOf(dirs []string) string {
 	return stamps.String()
 }
 
-// read reads the keys. A broken file costs only itself.
+// read reads the keys. It logs and skips broken files.
 func (k *keys) read(ctx context.Context) ring {
 	var found ring
 	for _, f := range KeyFiles(k.dirs) {
@@ -121,8 +121,7 @@ func KeyFiles(dirs []string) []KeyFile {
 	return out
 }
 
-// parseKey reads the one public key of a PEM file. With a second one, it would
-// depend on the reader which of them counts.
+// parseKey reads the public key of a PEM file. A second one would be ambiguous.
 func parseKey(data []byte) (key, error) {
 	block, rest := pem.Decode(data)
 	if block == nil {

@@ -290,7 +290,7 @@ func TestCurvesAndHashes(t *testing.T) {
 			h.Write([]byte("message"))
 			sig, err := ecdsa.SignASN1(rand.Reader, private, h.Sum(nil))
 			require.NoError(t, err)
-			_, err = ring{k}.signed([]byte("message"), sig)
+			_, err = ring{k}.verify([]byte("message"), sig)
 			assert.Equal(t, valid, err == nil, "%s %s", k.kind, hash)
 		}
 	}
@@ -308,11 +308,11 @@ func TestNoPSS(t *testing.T) {
 	sum := sha256.Sum256([]byte("message"))
 	sig, err := rsa.SignPKCS1v15(rand.Reader, private, crypto.SHA256, sum[:])
 	require.NoError(t, err)
-	_, err = ring{k}.signed([]byte("message"), sig)
+	_, err = ring{k}.verify([]byte("message"), sig)
 	require.NoError(t, err)
 	sig, err = rsa.SignPSS(rand.Reader, private, crypto.SHA256, sum[:], nil)
 	require.NoError(t, err)
-	_, err = ring{k}.signed([]byte("message"), sig)
+	_, err = ring{k}.verify([]byte("message"), sig)
 	require.ErrorIs(t, err, errNoKeyFits)
 }
 

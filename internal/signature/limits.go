@@ -4,18 +4,18 @@ package signature
 
 import "github.com/kubic-project/image-update-agent/internal/ocimanifest"
 
-// Sizes and counts for what others have published. cosign's payload has 250
-// bytes, its bundle 2 KiB, with a transparency log's proof 10 KiB.
+// Limits of what a registry sends. cosign's payload has 250 bytes, its bundle 2 KiB, with
+// a transparency log's proof 10 KiB.
 const (
 	maxSignatures = 64                           // of one digest, in one place
 	maxPayload    = 64 << 10                     // bytes of a simple signing payload
 	maxBundle     = ocimanifest.MaxSignatureBlob // bytes
 	maxEncoded    = 4 << 10                      // characters of a signature in base64: RSA with 4096 bits has 684
 	maxDepth      = 32                           // of JSON
-	maxReasons    = 5                            // that an error tells
+	maxReasons    = 5                            // in an error
 )
 
-// Sizes and counts for keys, which root has put there.
+// Limits of key files, which are root's.
 const (
 	maxKeyFiles = 64
 	maxKeyFile  = 64 << 10 // bytes; RSA with 4096 bits has 800

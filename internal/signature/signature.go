@@ -3,6 +3,7 @@
 package signature
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,10 @@ import (
 // (suse-build-key, openSUSE-build-key).
 const DefaultDir = "/usr/share/pki/containers"
 
-// What may be wrong with the signatures of a digest. Every other error says that
-// they could not be asked for, or that there is no key; it is no answer.
+// Errors of Verify. With any other error, the signatures are unknown.
 var (
-	// ErrUnsigned: there is no signature. It may still come: build services sign
-	// after they have published the tags.
+	// ErrUnsigned: there is no signature yet: build services sign after they have
+	// published the tags.
 	ErrUnsigned = release.ErrUnsigned
 	// ErrWrong: there are signatures, and none of them is valid for this digest,
 	// this repository and these keys.
@@ -41,35 +41,34 @@ const (
 	Bundle        = "bundle"
 )
 
-// Fetcher is the source of signatures: the one of the image. An error is
-// release.ErrNotFound only where the thing is not there; an error of any other kind
-// is no answer.
+// Fetcher is the source of images and their signatures. It returns release.ErrNotFound only
+// for what certainly does not exist.
 type Fetcher interface {
-	// Manifest gives the manifest or index that a tag or digest names, with its
-	// media type; by digest, it was compared with it.
+	// Manifest returns the manifest or index of a tag or digest, with its media type; a
+	// digest is verified.
 	Manifest(ctx context.Context, repository, tagOrDigest string) (mediaType string, body []byte, err error)
-	// Blob gives a blob, which was compared with size and digest.
+	// Blob returns a blob; size and digest are verified.
 	Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error)
-	// Referrers lists the manifests that refer to a digest. A source that keeps no
-	// such list has release.ErrNotFound.
+	// Referrers lists the manifests that refer to a digest; release.ErrNotFound if the
+	// source has no such list.
 	Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error)
 }
 
-// Verdict is what a valid signature says.
+// Verdict describes a valid signature.
 type Verdict struct {
 	Key    string        // fingerprint, sha256:HEX
 	Format string        // SimpleSigning or Bundle
 	Signed digest.Digest // the digest asked for, or that of the platform
 }
 
-// Options say which keys count.
+// Options configure a Verifier.
 type Options struct {
-	// Dirs are the directories of which every *.pem counts; nil: DefaultDir.
+	// Dirs are the directories with keys (*.pem); nil means DefaultDir.
 	Dirs []string
-	// Rewrites are those that pod manifests are rendered with: the repository that
-	// one of them makes may have the signatures of the one that it was made of.
+	// Rewrites are those that render pod manifests: the signatures of a repository count
+	// for what a rewrite turns it into.
 	Rewrites []manifests.Rewrite
-	// Log is told of keys and verifications; nil: nowhere.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
@@ -80,7 +79,7 @@ type Verifier struct {
 	log      *slog.Logger
 }
 
-// New makes a verifier; no key is read yet.
+// New returns a verifier. It reads no key yet.
 func New(o Options) *Verifier {
 	if o.Dirs == nil {
 		o.Dirs = []string{DefaultDir}
@@ -93,9 +92,8 @@ func New(o Options) *Verifier {
 	}
 }
 
-// Keys are what a refusal depends on beside the signatures, and holds as long as
-// it is the same: the fingerprints of the keys that count now, sorted, and the
-// rewrites.
+// Keys returns the fingerprints of the current keys, sorted, and the rewrites. A refusal
+// stays valid while they are the same.
 func (v *Verifier) Keys(ctx context.Context) ([]string, error) {
 	ring, err := v.keys.current(ctx)
 	if err != nil {
@@ -113,10 +111,9 @@ func (v *Verifier) Keys(ctx context.Context) ([]string, error) {
 	return fingerprints, nil
 }
 
-// Verify looks for a valid signature over d, and where that has none over
-// platform: the digest of the image that an index has for the node; empty: only d
-// counts. repository is the name that the pod manifest has, whatever host serves
-// it. The error is ErrUnsigned, ErrWrong, ErrNoKeys, or of the source.
+// Verify searches a valid signature of d, or else of platform: the node's image of an
+// index, or empty. repository is the name in the pod manifest, whatever host serves it.
+// The error is ErrUnsigned, ErrWrong, ErrNoKeys, or of the source.
 func (v *Verifier) Verify(
 	ctx context.Context, from Fetcher, repository string, d, platform digest.Digest,
 ) (Verdict, error) {
@@ -156,69 +153,69 @@ func (v *Verifier) verify(
 	return Verdict{}, s.failure(ctx)
 }
 
-// search is one look for a valid signature. What stood in the way is kept: no
-// answer outweighs a wrong signature, and that outweighs none.
+// search is one search for a valid signature. An error of the source outweighs a wrong
+// signature, and that outweighs none.
 type search struct {
 	from  Fetcher
 	owner owner
 	ring  ring
 
-	seen   map[digest.Digest]bool // digests and bundles that were looked at
-	noWord []error                // of the source
-	wrong  []string               // each a signature that does not count
+	seen      map[digest.Digest]bool // digests and bundles that were tried
+	sourceErr error                  // the first one
+	wrong     []string               // invalid signatures
 }
 
-// over asks for signatures of a digest, in each format and by each way.
+// over searches a signature of a digest, in each format and place.
 func (s *search) over(ctx context.Context, d digest.Digest) (Verdict, bool) {
-	for _, ask := range []func(context.Context, digest.Digest) (Verdict, bool){
+	for _, try := range []func(context.Context, digest.Digest) (Verdict, bool){
 		s.simpleSigning, s.referrers, s.fallbackTag,
 	} {
 		if ctx.Err() != nil {
 			return Verdict{}, false
 		}
-		if verdict, ok := ask(ctx, d); ok {
+		if verdict, ok := try(ctx, d); ok {
 			return verdict, true
 		}
 	}
 	return Verdict{}, false
 }
 
-// absent tells whether a thing is not there; another error is kept.
+// absent reports an error. It records every one but release.ErrNotFound.
 func (s *search) absent(what string, err error) bool {
 	if err != nil && !errors.Is(err, release.ErrNotFound) {
-		s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))
+		s.torn(what, err)
 	}
 	return err != nil
 }
 
-// torn keeps the error for a part of a signature. One that is not there is not
-// the absence of a signature, nor of the image.
+// torn records the error of a part of a signature. A missing part does not mean that the
+// signature or the image does not exist.
 func (s *search) torn(what string, err error) {
 	if errors.Is(err, release.ErrNotFound) {
 		err = errors.New("is missing")
 	}
-	s.noWord = append(s.noWord, outside.Error(fmt.Errorf("%s: %w", what, err)))
+	s.sourceErr = cmp.Or(s.sourceErr, outside.Error(fmt.Errorf("%s: %w", what, err)))
 }
 
 func (s *search) refuse(what string, err error) {
 	s.wrong = append(s.wrong, outside.Text(fmt.Sprintf("%s: %v", what, err)))
 }
 
-// failure is the error of a search that found no valid signature.
+// failure returns the error of a search without a valid signature.
 func (s *search) failure(ctx context.Context) error {
-	told := strings.Join(s.wrong[:min(len(s.wrong), maxReasons)], "; ")
+	reasons := strings.Join(s.wrong[:min(len(s.wrong), maxReasons)], "; ")
 	if more := len(s.wrong) - maxReasons; more > 0 {
-		told = fmt.Sprintf("%s; and %d more", told, more)
+		reasons = fmt.Sprintf("%s; and %d more", reasons, more)
 	}
 	switch {
-	case len(s.noWord) > 0 && told != "":
-		return fmt.Errorf("%w (%s)", s.noWord[0], told)
-	case len(s.noWord) > 0:
-		return s.noWord[0]
+	case s.sourceErr != nil && reasons != "":
+		return fmt.Errorf("%w (%s)", s.sourceErr, reasons)
+	case s.sourceErr != nil:
+		return s.sourceErr
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case told != "":
-		return fmt.Errorf("%w: %s", ErrWrong, told)
+	case reasons != "":
+		return fmt.Errorf("%w: %s", ErrWrong, reasons)
 	}
 	return ErrUnsigned
 }

@@ -21,8 +21,8 @@ const (
 )
 
 // payload is what simple signing signs
-// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md):
-// a key of critical that the reader does not know makes it invalid.
+// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md).
+// An unknown key of critical makes it invalid.
 type payload struct {
 	Critical struct {
 		Identity struct {
@@ -33,10 +33,10 @@ type payload struct {
 		} `json:"image"`
 		Type string `json:"type"`
 	} `json:"critical"`
-	Optional map[string]any `json:"optional"` // the signer's, as it likes
+	Optional map[string]any `json:"optional"`
 }
 
-// simpleSigning asks for the tag sha256-HEX.sig, and tries its layers in turn.
+// simpleSigning tries the layers of the tag sha256-HEX.sig.
 func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, bool) {
 	tag := tagOf(d) + ".sig"
 	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
@@ -63,7 +63,7 @@ func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, b
 	return Verdict{}, false
 }
 
-// layer fetches one payload and checks it.
+// layer fetches and verifies one payload.
 func (s *search) layer(ctx context.Context, what string, layer ocispec.Descriptor, d digest.Digest) (key, bool) {
 	sig, ok := layer.Annotations[simpleAnnotation]
 	switch {
@@ -86,13 +86,13 @@ func (s *search) layer(ctx context.Context, what string, layer ocispec.Descripto
 	return by, err == nil
 }
 
-// simple checks a payload: first who has signed its bytes, then what they say.
+// simple verifies a payload: first its signature, then its content.
 func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (key, error) {
 	sig, err := decode(encoded, maxEncoded)
 	if err != nil {
 		return key{}, fmt.Errorf("annotation: %w", err)
 	}
-	by, err := r.signed(data, sig)
+	by, err := r.verify(data, sig)
 	if err != nil {
 		return key{}, err
 	}
@@ -107,8 +107,8 @@ func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (ke
 	case signed != d.String():
 		return key{}, fmt.Errorf("payload: is for %q", outside.Text(signed))
 	}
-	return by, of.identifies(critical.Identity.DockerReference, d)
+	return by, of.checkIdentity(critical.Identity.DockerReference, d)
 }
 
-// tagOf is the tag that stands for a digest where a tag must.
+// tagOf returns the tag for a digest.
 func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }

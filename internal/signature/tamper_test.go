@@ -209,7 +209,7 @@ func FuzzKey(f *testing.F) {
 		if err != nil {
 			return
 		}
-		assert.NotEmpty(t, k.ways)
+		assert.NotEmpty(t, k.verifiers)
 		assert.Len(t, k.fingerprint, len("sha256:")+64)
 	})
 }

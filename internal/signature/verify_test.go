@@ -173,7 +173,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-func TestBundlesThatAreNone(t *testing.T) {
+func TestInvalidBundles(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
 	good := unsigned()
@@ -307,7 +307,7 @@ func TestReferrersAreBounded(t *testing.T) {
 
 // Who cannot ask has no answer: neither "unsigned" nor "wrong". What can be asked
 // all the same may suffice.
-func TestNoAnswer(t *testing.T) {
+func TestSourceErrors(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
 	v := by.verifier(t)
@@ -382,7 +382,7 @@ func TestUnsigned(t *testing.T) {
 }
 
 // What is asked for by two ways is looked at once.
-func TestNothingIsAskedTwice(t *testing.T) {
+func TestNoRequestIsRepeated(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
 	s := unsigned()
@@ -407,7 +407,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 }
 
 // Manifests that are none, or two things at once.
-func TestSpoiltManifests(t *testing.T) {
+func TestMalformedManifests(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
 	for _, body := range []string{"", "{}", "[]", `{"schemaVersion":2,"layers":[],"config":{},"manifests":[]}`} {
@@ -436,14 +436,14 @@ func TestSpoiltManifests(t *testing.T) {
 }
 
 // What a source or a signature says is kept in bounded words.
-func TestWordsOfSignaturesAreOneLine(t *testing.T) {
+func TestErrorsAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))
-	s := &search{}
+	s, absent := &search{}, &search{}
 	s.torn("bundle", long)
-	assert.True(t, s.absent("tag", long))
+	assert.True(t, absent.absent("tag", long))
 	s.refuse("simple signing", long)
-	for _, text := range []string{s.noWord[0].Error(), s.noWord[1].Error(), s.wrong[0]} {
+	for _, text := range []string{s.sourceErr.Error(), absent.sourceErr.Error(), s.wrong[0]} {
 		assert.Equal(t, outside.Line(text, outside.MaxError), text)
 	}
 }
