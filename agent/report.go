@@ -36,7 +36,7 @@ func (c *cycle) report(
 	state, reasons := r.NodeState(pl)
 	c.nodes.Missing = pl.Missing()
 	c.watched.Update(pl, inv)
-	s := r.Blank(state, reasons...)
+	s := r.NewStatus(state, reasons...)
 	s.Sources, s.Updates, s.NotAllowed = report.SourceStatus(*rec), updates, pl.NotAllowed()
 	for _, p := range pl.Pods {
 		s.PodManifests = append(s.PodManifests, r.PodStatus(p))
@@ -62,7 +62,7 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult,
 		return cycleResult{}, cause
 	}
 	c.log.Error("cycle ended early", "err", cause)
-	s := c.newReport(false).Blank(
+	s := c.newReport(false).NewStatus(
 		status.StateFailed, status.Reason{Kind: status.KindNode, Text: cause.Error(), ErrorKind: status.ErrorKindOf(cause)},
 	)
 	s.Sources = report.SourceStatus(c.records.Record)
@@ -73,7 +73,7 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult,
 // initialStatus is the status before the first cycle.
 func (a *Agent) initialStatus() status.Status {
 	c := &cycle{Agent: a}
-	return c.newReport(false).Blank(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
+	return c.newReport(false).NewStatus(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
 }
 
 func (c *cycle) newReport(unasked bool) *report.Report {

@@ -13,40 +13,40 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Timetable tells when something happens by itself.
+// Timetable is when the loop polls and observes.
 type Timetable interface {
-	// NextPoll is when anything is asked next. unasked: something is followed for which
-	// no source was asked yet.
+	// NextPoll is the time of the next poll or retry. unasked: a source of a followed image was
+	// not asked yet.
 	NextPoll(retries []time.Time, unasked bool) time.Time
-	// NextObservation is when the node is observed next. s is the node as it is now.
+	// NextObservation is the time of the next observation. s is the current status.
 	NextObservation(s status.Status) time.Time
 }
 
-// Report is what a status is made from beside the plan.
+// Report makes a status from a plan and what else a cycle knows.
 type Report struct {
 	Record    *record.Record
 	Loaded    bool             // the record is known
-	Errs      map[string]error // what did not work, by pod manifest or release
+	Errs      map[string]error // of steps, by pod manifest or release
 	Policy    policy.Policy
 	Now       func() time.Time
 	Version   string
 	Pacer     record.Pacer // nil: none
-	Timetable Timetable    // nil: nothing is asked or observed by itself
-	Unasked   bool         // something is followed for which no source was asked yet
+	Timetable Timetable    // nil: the agent runs without a loop
+	Unasked   bool         // see Timetable.NextPoll
 }
 
-// GrainKey is where the grain's own trouble stands among a cycle's errors.
+// GrainKey is the key of the grain's error in Report.Errs.
 const GrainKey = "grain"
 
-// Announcement is what the UI is told: what is staged and waits for approval.
-func (a *Report) Announcement(plan plan.Plan, updates []status.AnnouncedUpdate) status.Announcement {
-	state, _ := a.NodeState(plan)
+// Announcement is what the admin's UI shows: the state and the updates that wait for approval.
+func (r *Report) Announcement(p plan.Plan, updates []status.AnnouncedUpdate) status.Announcement {
+	state, _ := r.NodeState(p)
 	return status.Announcement{
-		State: string(state), Reason: status.SentenceOf(a.notUp(plan, nil)), Updates: updates, NotAllowed: plan.NotAllowed(),
+		State: string(state), Reason: status.SentenceOf(r.notUp(p, nil)), Updates: updates, NotAllowed: p.NotAllowed(),
 	}
 }
 
-// UpdatesOf are what a plan has staged and waits for approval, each once, sorted.
+// UpdatesOf are the staged updates of a plan that wait for approval, each once, sorted.
 func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 	out := []status.AnnouncedUpdate{}
 	for _, p := range pl.Pods {

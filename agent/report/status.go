@@ -18,71 +18,71 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Blank is a status with everything but images: the state, since when, and the
-// checks. Since moves only when the state does.
-func (a *Report) Blank(state status.State, reasons ...status.Reason) status.Status {
-	now := a.Now().UTC()
-	if a.Loaded && (a.Record.State != state || a.Record.Since.IsZero()) {
-		a.Record.State, a.Record.Since = state, now
+// NewStatus is a status without sources, images and pod manifests. Since changes with the state.
+func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.Status {
+	now := r.Now().UTC()
+	if r.Loaded && (r.Record.State != state || r.Record.Since.IsZero()) {
+		r.Record.State, r.Record.Since = state, now
 	}
-	since := a.Record.Since
+	since := r.Record.Since
 	if since.IsZero() {
 		since = now
 	}
 	return status.Status{
-		SchemaVersion: status.StatusSchemaVersion, Version: a.Version,
+		SchemaVersion: status.StatusSchemaVersion, Version: r.Version,
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
-		LastCheck: when(a.Record.LastCheck),
-		NextCheck: a.nextCheck(), Budget: a.budget(),
+		LastCheck: when(r.Record.LastCheck),
+		NextCheck: r.nextCheck(), Budget: r.budget(),
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 	}
 }
 
-// nextCheck is when the node asks next; nil: polling is off.
-func (a *Report) nextCheck() *time.Time {
-	if a.Timetable == nil {
+// nextCheck is the time of the next poll or retry; nil: polling is off.
+func (r *Report) nextCheck() *time.Time {
+	if r.Timetable == nil {
 		return nil
 	}
-	return when(a.Timetable.NextPoll(source.Retries(a.Record, a.Now()), a.Unasked))
+	return when(r.Timetable.NextPoll(source.Retries(r.Record, r.Now()), r.Unasked))
 }
 
-// budget is what is left of the requests; nil: all, or there is no limit.
-func (a *Report) budget() *status.BudgetStatus {
-	if a.Pacer == nil {
+// budget is what is left of the requests; nil: they are not limited.
+func (r *Report) budget() *status.BudgetStatus {
+	if r.Pacer == nil {
 		return nil
 	}
-	b := a.Pacer.Pace().Budget
+	b := r.Pacer.Pace().Budget
 	if b.PerHour == 0 {
 		return nil
 	}
 	return &status.BudgetStatus{PerHour: b.PerHour, Left: b.Left}
 }
 
-func (a *Report) PodStatus(p plan.PodPlan) status.PodStatus {
+// PodStatus is the status of a pod manifest.
+func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 	s := status.PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
-		Edits: append([]status.Edit{}, p.Edits...), RolledBack: a.Record.RolledBack(p.File),
+		Edits: append([]status.Edit{}, p.Edits...), RolledBack: r.Record.RolledBack(p.File),
 		Left: p.Left, Holds: append(orEmpty(p.Holds), p.Waits...),
 	}
 	if s.Left == nil {
 		s.Left = []status.Left{}
 	}
-	if err := errors.Join(p.Err, a.Errs[p.File]); err != nil {
+	if err := errors.Join(p.Err, r.Errs[p.File]); err != nil {
 		s.Error, s.ErrorKind = err.Error(), status.ErrorKindOf(err)
 	}
 	return s
 }
 
-// AddImages adds the images of a plan, which is that of the next cycle, to a status.
-func (a *Report) AddImages(s *status.Status, pl plan.Plan) {
+// AddImages adds the images of the next cycle's plan to a status.
+func (r *Report) AddImages(s *status.Status, pl plan.Plan) {
 	unstaged := map[int]error{}
 	add := func(p plan.PodPlan, i plan.ImagePlan) {
 		key := release.Key(i.Target.Repository, i.Target.Digest)
-		if err := a.Errs[key]; err != nil && pl.Stages(key) {
+		if err := r.Errs[key]; err != nil && pl.Stages(key) {
 			unstaged[len(s.Images)] = err
 		}
-		s.Images = append(s.Images, a.imageStatus(p, i))
+		s.Images = append(s.Images, r.imageStatus(p, i))
 	}
 	for _, p := range pl.Pods {
 		for _, i := range p.Images {
@@ -95,18 +95,17 @@ func (a *Report) AddImages(s *status.Status, pl plan.Plan) {
 		add(plan.PodPlan{}, i)
 	}
 	for n, err := range unstaged {
-		s.Images[n].RetryAt = a.stagedAgain(*s, err)
+		s.Images[n].RetryAt = r.stagingRetry(*s, err)
 	}
 }
 
-// stagedAgain is when a release that could not be staged is tried again: in the next
-// cycle that comes by itself, unless its host asked to be left alone for longer. nil:
-// no cycle comes by itself.
-func (a *Report) stagedAgain(s status.Status, err error) *time.Time {
-	if a.Timetable == nil {
+// stagingRetry is when a release that could not be staged is retried: in the next observation or
+// poll, but not before its host's Retry-After. nil: there is no timetable.
+func (r *Report) stagingRetry(s status.Status, err error) *time.Time {
+	if r.Timetable == nil {
 		return nil
 	}
-	at := a.Timetable.NextObservation(s)
+	at := r.Timetable.NextObservation(s)
 	if s.NextCheck != nil {
 		at = policy.Earlier(at, *s.NextCheck)
 	}
@@ -116,7 +115,7 @@ func (a *Report) stagedAgain(s status.Status, err error) *time.Time {
 	return when(at)
 }
 
-func (a *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatus {
+func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatus {
 	repository := i.Want.Ask.Repository
 	if repository == "" {
 		repository = i.Offer.Repository
@@ -138,19 +137,19 @@ func (a *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 		s.Follow = i.Want.Ask.Tag
 	}
 	key := release.Key(i.Target.Repository, i.Target.Digest)
-	s.SignedBy = a.Record.Signed[key]
-	if u, doubted := a.Record.Unproved[key]; doubted && a.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
+	s.SignedBy = r.Record.Signed[key]
+	if u, known := r.Record.Unproved[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
 		s.Notes = append(s.Notes, "not verified: "+u.Reason)
 	}
-	good := a.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]
+	good := r.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]
 	s.Adopted = good.Adopted && good.Running == i.Running.Digest
-	s.LastGood = named(a.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)
+	s.LastGood = named(r.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)
 	if i.Change != "" && !p.Withheld() {
 		s.Offered, s.Size = named(i.Target.Name(), i.Target.Digest), i.Target.Size
 	}
 	err := i.Offer.Err
 	if !i.RunsTarget() {
-		err = errors.Join(err, a.Errs[key])
+		err = errors.Join(err, r.Errs[key])
 	}
 	if err != nil {
 		s.Error, s.ErrorKind = err.Error(), status.ErrorKindOf(err)
@@ -158,10 +157,11 @@ func (a *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	return s
 }
 
-func SourceStatus(r record.Record) []status.SourceStatus {
+// SourceStatus lists the sources by repository.
+func SourceStatus(rec record.Record) []status.SourceStatus {
 	out := []status.SourceStatus{}
-	for _, name := range slices.Sorted(maps.Keys(r.Sources)) {
-		s := r.Sources[name]
+	for _, name := range slices.Sorted(maps.Keys(rec.Sources)) {
+		s := rec.Sources[name]
 		out = append(out, status.SourceStatus{
 			Repository: name, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
 			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error,

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// failures are the reasons of the state failed.
+func (r *Report) failures(pl plan.Plan) []status.Reason {
+	var all []status.Reason
+	for key, err := range r.Errs {
+		if !release.IsWaiting(err) {
+			all = append(all, r.stepReason(key, err))
+		}
+	}
+	for _, p := range pl.Pods {
+		if p.Err != nil && r.Errs[p.File] == nil {
+			all = append(all, status.Reason{
+				Kind: status.KindManifest, PodManifest: p.File, ErrorKind: status.ErrorKindOf(p.Err),
+				Text: fmt.Sprintf("%s: %v", p.File, p.Err),
+			})
+		}
+		for _, i := range p.Images {
+			// Without its followed tag the pod could not start again.
+			if ask := i.Want.Ask; i.Offer.Unresolved() && ask.Tag != "" && errors.Is(i.Offer.Err, release.ErrNotFound) {
+				all = append(all, status.Reason{
+					Kind: status.KindGone, PodManifest: p.File, Image: ask.Repository, Tag: ask.Tag, ErrorKind: status.ErrorNotFound,
+					Text: fmt.Sprintf("%s: %s: %v", p.File, r.missingTag(ask), i.Offer.Err),
+				})
+			}
+		}
+	}
+	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
+}
+
+// stepReason is the reason of a step that failed or waits. key is its pod manifest or release.
+func (r *Report) stepReason(key string, err error) status.Reason {
+	out := status.Reason{Kind: status.KindStep, Text: fmt.Sprintf("%s: %v", key, err), ErrorKind: status.ErrorKindOf(err)}
+	repository, d, _ := strings.Cut(key, "@")
+	switch {
+	case digest.Digest(d).Validate() == nil:
+		out.Image, out.Digest = repository, digest.Digest(d)
+	case key != GrainKey:
+		out.PodManifest = key
+	}
+	if out.ErrorKind == status.ErrorNotUp {
+		out.Kind = r.Record.NotUp(key)
+	}
+	return out
+}
+
+// notUp are the pods that did not come up or do not run any more, and the releases that were
+// rolled back. It skips the pod manifests in reported, which have a reason already.
+func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason {
+	var all []status.Reason
+	skip := map[string]bool{}
+	for _, p := range pl.Pods {
+		skip[p.File] = reported[p.File] != nil
+		if f, ok := r.Record.Failed[p.File]; ok && (f.Offer == p.ID || f.Runs != "") && !skip[p.File] {
+			skip[p.File] = true
+			kind := status.KindStep
+			if f.Runs != "" {
+				kind = r.Record.NotUp(p.File)
+			}
+			all = append(all, status.Reason{Kind: kind, PodManifest: p.File, Since: f.At, Text: p.File + ": " + f.Reason})
+		}
+		if !skip[p.File] {
+			all = append(all, p.Downs(false)...)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Record.Denied)) {
+		d := r.Record.Denied[key]
+		if _, pinned := r.Record.Overrides[d.PodManifest]; pinned && !d.ByHand && !d.Past && !skip[d.PodManifest] {
+			all = append(all, status.Reason{
+				Kind: status.KindRolledBack, PodManifest: d.PodManifest, Tag: d.Name, Since: d.At,
+				Text: fmt.Sprintf("%s: %s was rolled back: %s", d.PodManifest, d.Name, d.Reason),
+			})
+		}
+	}
+	return all
+}
+
+func (r *Report) missingTag(q release.Question) string {
+	if q.Convert && r.Policy.RuleFor(q.Repository).Follow == q.Tag {
+		return "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
+	}
+	return "the followed tag is gone"
+}
