@@ -7,9 +7,9 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// ChangeOf says what target changes against what runs. Digests decide; tags
-// only name the size of it. same: the image that runs is the target's; known:
-// something is known to run, or to have run last.
+// ChangeOf returns what target changes against what runs. Digests decide whether it changes
+// anything, tags how much. same: the target's image runs; known: it is known what runs, or
+// ran last.
 func ChangeOf(disk release.Reference, target release.Release, known, same bool, d tags.Dialect) string {
 	if disk.Repository == "" {
 		return "" // no pod yet: nothing to change
@@ -26,36 +26,34 @@ func ChangeOf(disk release.Reference, target release.Release, known, same bool, 
 	from, errF := d.Parse(disk.Tag)
 	to, errT := d.Parse(target.Tag)
 	if errF != nil || errT != nil || from.HasV() != to.HasV() {
-		// Two worlds: nobody can say how far apart they are, so the largest.
 		return tags.Major.String()
 	}
 	switch c := tags.ChangeBetween(from, to); {
 	case c == tags.Lower:
-		return tags.Major.String() // asked for by a rewrite or a value: the admin should look twice
+		return tags.Major.String() // by a rewrite or a value: the admin has to check it
 	case c > tags.Same:
 		return c.String()
 	case !known:
-		return ChangeConvert // nothing is known to run: only the name changes
+		return ChangeConvert // only the name changes
 	case from.Form() == to.Form() || (from.Rev() != "" && from.Rev() == to.Rev()):
 		return tags.Rebuild.String() // another name for the same revision
 	default:
-		return tags.Revision.String() // the short tag moved on under the pod
+		return tags.Revision.String() // the short tag was moved to another revision
 	}
 }
 
-// The changes that tags alone do not tell. The others are tags.Change's words.
+// The changes beside those of tags.Change.
 const (
-	// ChangeConvert brings a pod manifest to intermediate tag and pull policy;
-	// the software stays the same.
+	// ChangeConvert changes the tag's form or the pull policy, and not the software.
 	ChangeConvert = "convert"
-	// ChangeRemove takes away a pod manifest of ours whose template is gone.
+	// ChangeRemove removes a pod manifest of ours whose template is gone.
 	ChangeRemove = "remove"
 )
 
-// ChangeRank orders the changes; the largest of its images is a pod's.
+// ChangeRank orders the changes. A pod's change is the largest of its images.
 var ChangeRank = map[string]int{
 	"": 0, ChangeConvert: 1, "rebuild": 2, "revision": 3, "patch": 4, "minor": 5, "major": 6, ChangeRemove: 7,
 }
 
-// IsMinor reports whether a change is a minor version's at least.
+// IsMinor reports whether a change is at least minor.
 func IsMinor(change string) bool { return ChangeRank[change] >= ChangeRank[tags.Minor.String()] }

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Policy is what the admin wants, from the configuration. Decide only reads it.
+// Policy is the configuration of what is offered and applied.
 type Policy struct {
 	// PullPolicy is written into what templates render: Always or IfNotPresent.
 	PullPolicy string
@@ -28,78 +28,74 @@ type Policy struct {
 	// Manage are pod manifests without a template that may be changed, by file
 	// name. Those with a template always may.
 	Manage map[string]bool
-	// NodeName is the node's name in Kubernetes, by which a pod of CRI is told to be a
-	// static pod's; empty: by the longest name that fits.
+	// NodeName is the node's name in Kubernetes, which ends the names of static pods in CRI;
+	// empty: not known.
 	NodeName string
-	// Images are tracked although no pod manifest names them.
+	// Images are followed although no pod manifest names them.
 	Images []release.Reference
-	// Rule gives a repository's rule. It must be pure.
+	// Rule returns a repository's rule. It must be pure.
 	Rule func(repository string) Rule
-	// ListEvery is how often a tag list is asked for, at most.
+	// ListEvery is the shortest time between two requests for a tag list.
 	ListEvery time.Duration
-	// ConfirmAfter is the time between the two readings of a digest that is new to
-	// the node; 0: one is enough.
+	// ConfirmAfter is the time between the two readings of a digest that is new to the
+	// node; 0: there is no second one.
 	ConfirmAfter time.Duration
-	// StageDelay is this node's own part of the spread of staging: so long after a
-	// poll has found something its pull begins. A person does not wait for it.
+	// StageDelay is how long this node waits before it pulls a new offer, unless a person
+	// asks.
 	StageDelay time.Duration
-	// Together is how many releases are staged at a time; below 1 is 1.
+	// Together is how many releases are staged at a time; below 1: 1.
 	Together int
 	// Reserve is what stays free of the image filesystem.
 	Reserve Reserve
-	// Prune is what becomes of old releases.
-	Prune Prune
-	// Auto applies what is staged without anybody's yes, while Window is open.
+	Prune   Prune
+	// Auto applies staged releases without an approval, while Window is open.
 	Auto bool
-	// Window tells whether an apply may begin by itself, and when that changes; nil:
-	// it always may. It must be pure.
+	// Window reports whether automatic applies may begin, and when that changes; nil: they
+	// always may. It must be pure.
 	Window func(now time.Time) (open bool, change time.Time)
-	// Freeze is when applies are allowed again; zero: they are.
+	// Freeze is when applies are allowed again; zero: now.
 	Freeze time.Time
-	// Order are shell patterns (path.Match) of pod manifests: those are applied
-	// first, in this order.
+	// Order are shell patterns (path.Match) of the pod manifests to apply first.
 	Order []string
 	// Forgets is KubeletForgets, but on a node without a kubelet.
 	Forgets time.Duration
-	// ApplyTimeout bounds the wait for CRI to show the applied digest, and Settle is
-	// how long it must stay so.
+	// ApplyTimeout bounds the wait until a pod runs the applied digest, and Settle is how
+	// long it must run.
 	ApplyTimeout, Settle time.Duration
 }
 
-// Prune says how many old releases stay.
+// Prune is which old releases stay.
 type Prune struct {
-	// Keep is how many releases that ran well stay beside the one that does.
+	// Keep is how many rollback targets stay.
 	Keep int
-	// Foreign: old releases of followed repositories go also where staging did not
-	// bring them.
+	// Foreign: prune also old releases of followed repositories that the agent did not
+	// stage.
 	Foreign bool
 }
 
 // Rule is the policy of one repository.
 type Rule struct {
 	Updates tags.Change  // the largest change that may be offered
-	Dialect tags.Dialect // how its tags are spelt
-	// Follow is the floating tag to follow instead of the one that is written in a
-	// file of ours; empty: that one.
+	Dialect tags.Dialect // of its tags
+	// Follow is the floating tag to follow; empty: the one in the template.
 	Follow string
-	// Allow and Deny are shell patterns (path.Match) for tags; one of Deny may be a
-	// digest. What Allow does not match, if it is not empty, or Deny does, is not
-	// offered.
+	// Allow and Deny are shell patterns (path.Match) for tags; one of Deny may be a digest.
+	// If Allow is not empty, only tags that it matches are offered.
 	Allow, Deny []string
-	// Max is the highest release that may be offered (tags.Tag.Exceeds); zero: none.
-	Max tags.Tag
-	// Signatures: what signatures are good for here; empty: SignaturesOff.
+	// Max is the highest release that may be offered (tags.Tag.Exceeds); zero: any.
+	Max        tags.Tag
 	Signatures Signatures
-	// Older: a tag that goes back to an older build is followed.
+	// Older: a tag that was moved to an older build is followed.
 	Older bool
-	// Hold is why nothing of the repository is applied; empty: it may be. It ends
-	// at HoldUntil; zero: never.
+	// Hold is why nothing of the repository is applied; empty: there is no hold. It ends at
+	// HoldUntil; zero: never.
 	Hold      string
 	HoldUntil time.Time
 
-	kubeadm bool // of an image of a control plane of kubeadm, see RuleForQuestion
+	kubeadm bool // the image is of a control plane of kubeadm, see RuleForQuestion
 }
 
+// RuleFor returns a repository's rule.
 func (p Policy) RuleFor(repository string) Rule {
 	if p.Rule == nil {
 		return Rule{Updates: tags.Revision}
@@ -107,15 +103,15 @@ func (p Policy) RuleFor(repository string) Rule {
 	return p.Rule(repository)
 }
 
-// RuleForQuestion gives the rule that a question's answers go by.
+// RuleForQuestion returns the rule for the answers to a question.
 func (p Policy) RuleForQuestion(q release.Question) Rule {
 	r := p.RuleFor(q.Repository)
 	r.kubeadm = q.Kubeadm
 	return r
 }
 
-// Value finds the tag for a placeholder: by the name that the template writes,
-// by the name after the rewrite, and by that name as CRI normalises it.
+// Value returns the tag for a placeholder, by the repository as the template writes it, as
+// rewritten, or as CRI normalises it.
 func (p Policy) Value(written, rewritten, normalised string) string {
 	for _, name := range []string{written, rewritten, normalised} {
 		if tag := p.Values[name]; tag != "" {
@@ -125,15 +121,14 @@ func (p Policy) Value(written, rewritten, normalised string) string {
 	return ""
 }
 
-// Asks identifies what of a rule decides what a source is asked for: after a
-// change the last answer may lack what is allowed now.
+// Asks identifies the part of a rule that decides what a source is asked for.
 func (r Rule) Asks() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %q %s", r.Updates, r.Dialect, r.Follow, r.Allow, r.Deny, r.Max))
 	return hex.EncodeToString(sum[:8])
 }
 
-// RefusesUpgrade refuses more than a patch of a control plane of kubeadm, unless a
-// pattern of `allow` matches one of its names: a new tag is no `kubeadm upgrade`.
+// RefusesUpgrade refuses more than a patch of a control plane of kubeadm, unless a pattern
+// of `allow` matches one of its names: a new tag does not do what `kubeadm upgrade` does.
 func (r Rule) RefusesUpgrade(change tags.Change, names ...string) (Refusal, bool) {
 	allowed := func(name string) bool { return matching(r.Allow, name) != "" }
 	if !r.kubeadm || change <= tags.Patch || slices.ContainsFunc(names, allowed) {
@@ -145,7 +140,7 @@ func (r Rule) RefusesUpgrade(change tags.Change, names ...string) (Refusal, bool
 	}, true
 }
 
-// Open reports whether an apply may begin by itself, and when that changes.
+// Open reports whether automatic applies may begin, and when that changes.
 func (p Policy) Open(now time.Time) (open bool, change time.Time) {
 	if p.Window == nil {
 		return true, time.Time{}
@@ -153,12 +148,12 @@ func (p Policy) Open(now time.Time) (open bool, change time.Time) {
 	return p.Window(now)
 }
 
-// Signatures says what a repository's signatures are good for.
+// Signatures is whether signatures are verified, and what an invalid one means.
 type Signatures string
 
 // The policies of signatures. The empty one is SignaturesOff.
 const (
-	SignaturesOff     Signatures = "off"     // nobody looks
-	SignaturesWarn    Signatures = "warn"    // what is not signed well is noted, and staged
-	SignaturesRequire Signatures = "require" // it is not staged
+	SignaturesOff     Signatures = "off"     // they are not verified
+	SignaturesWarn    Signatures = "warn"    // a release without a valid signature is staged with a warning
+	SignaturesRequire Signatures = "require" // a release without a valid signature is not staged
 )

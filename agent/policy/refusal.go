@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Setting is the setting that would allow what is refused, whatever the tag is.
+// Setting identifies the setting that would allow the tag.
 func (r Refusal) Setting() string {
 	if r.Rule == RuleUpdates {
 		return r.Key
@@ -20,22 +20,21 @@ type Refusal struct {
 	Tag    string `json:"tag"`
 	Rule   string `json:"rule"` // stable word, see the constants
 	Reason string `json:"reason"`
-	// Key is what would allow it in the configuration, as in "updates: minor"; empty:
-	// nothing there, or it is no rule of the configuration.
+	// Key is the setting that would allow it, as in "updates: minor"; empty: none would.
 	Key string `json:"key,omitempty"`
-	// Since is when it was first seen, of what is being published.
+	// Since is when it was first seen, of RulePublishing.
 	Since time.Time `json:"since,omitzero"`
-	// Holds: it is waited for, and the node is held as long as it stands.
+	// Holds: the node is held until the refusal ends.
 	Holds bool `json:"holds,omitempty"`
-	// RetryAt is when a signature is looked for again.
+	// RetryAt is when the signature is verified again.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 
 // publishingTime is how long a long tag without its floating one counts as being
-// published. OBS takes minutes; what stays so was withdrawn.
+// published. OBS takes minutes; after this time the build was withdrawn.
 const publishingTime = 24 * time.Hour
 
-// IsAwaited reports whether something newer is only waited for.
+// IsAwaited reports whether the refusal is expected to end by itself.
 func (r Refusal) IsAwaited(now time.Time) bool {
 	switch r.Rule {
 	case RuleSignature, RuleOlder:
@@ -46,7 +45,7 @@ func (r Refusal) IsAwaited(now time.Time) bool {
 	return false
 }
 
-// The rules that refuse a release. They are an interface, as holds are.
+// The rules that refuse a release. They are part of the machine interface.
 const (
 	RuleUpdates    = "updates"      // a larger change than the policy allows
 	RuleAllow      = "allow"        // matches none of the allowed patterns
@@ -56,12 +55,12 @@ const (
 	RuleMissing    = "missing"      // listed, but not served
 	RulePlatform   = "platform"     // not for this node
 	RuleOrigin     = "origin"       // an image of another application, by its own label
-	RuleOlder      = "older"        // the tag went back to an older build
-	RuleSignature  = "signature"    // not signed (yet), or not well
+	RuleOlder      = "older"        // the tag was moved to an older build
+	RuleSignature  = "signature"    // not signed (yet), or without a valid signature
 	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
 	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
 )
 
-// String is a refusal in one line.
+// String returns the refusal in one line.
 func (r Refusal) String() string { return fmt.Sprintf("%s refused by %s: %s", r.Tag, r.Rule, r.Reason) }

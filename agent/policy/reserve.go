@@ -8,17 +8,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Reserve is what stays free on the image filesystem: the largest of the three.
-// The zero value reserves nothing.
+// Reserve is the space to keep free on the image filesystem: the largest of the three.
 type Reserve struct {
 	Bytes   int64
 	Percent int // of the filesystem
-	// HighMark is the usage in percent at which kubelet begins to collect images:
-	// a pull that reached it would cost the node others. 0: there is none.
+	// HighMark is the usage in percent at which kubelet begins to remove images; 0: not
+	// known.
 	HighMark int
 }
 
-// Keep is what must stay free of a filesystem.
+// Keep returns the bytes to keep free on a filesystem.
 func (r Reserve) Keep(fs Filesystem) int64 {
 	free := max(r.Bytes, fs.Size/100*int64(r.Percent))
 	if r.HighMark > 0 {
@@ -27,23 +26,23 @@ func (r Reserve) Keep(fs Filesystem) int64 {
 	return free
 }
 
-// ShortageError is a pull that waits for room, with the figures.
+// ShortageError is a pull that waits for disk space.
 type ShortageError struct {
 	SpaceNeeded
 	Filesystem
 	Keep int64 `json:"keep"` // bytes that stay free
 }
 
-// Error tells all figures: who reads it wants to know how much to free.
+// Error has all figures, so that a reader knows how much to free.
 func (e *ShortageError) Error() string {
 	return fmt.Sprintf("needs %s to pull and %s to unpack, and %s of %s stay free: only %s are free on %s",
 		Bytes(e.Compressed), Bytes(e.Unpacked), Bytes(e.Keep), Bytes(e.Size), Bytes(e.Free), e.Path)
 }
 
-// Unwrap is ErrHeld: it is not now, not never.
+// Unwrap returns ErrHeld.
 func (e *ShortageError) Unwrap() error { return release.ErrHeld }
 
-// Bytes is a number of bytes for people.
+// Bytes formats a number of bytes for people.
 func Bytes(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -55,8 +54,8 @@ func Bytes(n int64) string {
 	}
 }
 
-// Lacks tells whether there is no room for a pull beside what others are about
-// to bring.
+// Lacks reports whether a filesystem has too little space for a pull. others are the bytes
+// that other pulls still need.
 func (r Reserve) Lacks(fs Filesystem, n SpaceNeeded, others int64) (*ShortageError, bool) {
 	keep := r.Keep(fs)
 	if fs.Size == 0 || n.Compressed+n.Unpacked+others+keep <= fs.Free {
@@ -65,11 +64,11 @@ func (r Reserve) Lacks(fs Filesystem, n SpaceNeeded, others int64) (*ShortageErr
 	return &ShortageError{n, fs, keep}, true
 }
 
-// SpaceNeeded is what a pull would bring that is not on the node yet, in bytes.
-// Unpacked is an estimate: no manifest tells it.
+// SpaceNeeded is how many bytes a pull adds. Unpacked is an estimate, because image manifests
+// do not have it.
 type SpaceNeeded struct{ Compressed, Unpacked int64 }
 
-// Filesystem is where the node's images are, and how full it is, in bytes.
+// Filesystem is the image filesystem, with its size in bytes.
 type Filesystem struct {
 	Path string
 	Size int64

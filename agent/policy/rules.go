@@ -13,8 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// RefusesTag tells what can be said against a tag before anybody is asked what
-// it names.
+// RefusesTag refuses a tag by its name, before it is resolved.
 func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 	name := t.Wire()
 	if no, refused := r.RefusesUpgrade(change, name); refused {
@@ -29,6 +28,7 @@ func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 	return r.denies(name)
 }
 
+// TooMuch returns the refusal of a change that is larger than Updates.
 func (r Rule) TooMuch(name string, change tags.Change) Refusal {
 	return Refusal{
 		Tag: name, Rule: RuleUpdates, Key: "updates: " + change.String(),
@@ -36,7 +36,7 @@ func (r Rule) TooMuch(name string, change tags.Change) Refusal {
 	}
 }
 
-// Refuses tells by which rule a release may not be offered, whatever runs.
+// Refuses returns the refusal of a release, whatever runs.
 func (r Rule) Refuses(rel release.Release) (Refusal, bool) {
 	names := []string{rel.Tag, rel.Long, rel.Digest.String()}
 	if no, denied := r.denies(names...); denied {
@@ -63,8 +63,8 @@ func (r Rule) denies(names ...string) (Refusal, bool) {
 	return Refusal{}, false
 }
 
-// matching gives the first pattern that a name matches. The configuration has
-// checked the patterns: a bad one matches nothing.
+// matching returns the first pattern that a name matches. The configuration has checked
+// the patterns; an invalid one matches nothing.
 func matching(patterns []string, name string) string {
 	for _, p := range patterns {
 		if ok, err := path.Match(p, name); name != "" && err == nil && ok {
@@ -74,10 +74,10 @@ func matching(patterns []string, name string) string {
 	return ""
 }
 
-// ForeignOrigin tells an image that was tagged into a repository by mistake: by its
-// own label it comes from another one than what is there, and that is not this
-// one either. Labels are what their authors made of them, so a name that is the
-// beginning of the other passes (ingress-nginx, ingress-nginx-controller).
+// ForeignOrigin refuses an image that was tagged into a repository by mistake: its label
+// names another repository than this one, and than the label of the known release.
+// Authors write labels by hand, so one name may be the beginning of the other
+// (ingress-nginx, ingress-nginx-controller).
 func ForeignOrigin(known, rel release.Release) (Refusal, bool) {
 	if known.Origin == "" || rel.Origin == "" || known.Origin == rel.Origin || similarName(rel.Origin, rel.Repository) {
 		return Refusal{}, false
@@ -93,44 +93,43 @@ func similarName(a, b string) bool {
 	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
 }
 
-// IsOlder tells whether a release is older than what runs under the same tag.
-// The long tags say so, unless the times of creation say the opposite: OBS'
-// build counter starts anew when an image moves to another project.
+// IsOlder reports whether a release is older than what runs under the same tag, by its long
+// tag. If the times of creation contradict, it is not older, with a warning: OBS' build
+// counter restarts when an image moves to another project.
 func IsOlder(running, rel release.Release, d tags.Dialect, now time.Time) (older bool, warning string) {
 	was, errWas := d.Parse(running.Long)
 	is, errIs := d.Parse(rel.Long)
 	if errWas != nil || errIs != nil || was == is {
 		return IsEarlier(rel, running, now), ""
 	}
-	higher, later := tags.Compare(is, was) > 0, IsEarlier(running, rel, now)
+	higher := tags.Compare(is, was) > 0
 	switch {
 	case higher && IsEarlier(rel, running, now):
-		return false, fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
-			rel.Long, running.Long, day(rel.Created), day(running.Created))
-	case !higher && later:
+		return false, EarlierThan(rel, running)
+	case !higher && IsEarlier(running, rel, now):
 		return false, fmt.Sprintf("%s is older by name than %s, but was created later (%s, %s)",
 			rel.Long, running.Long, day(rel.Created), day(running.Created))
 	}
 	return !higher, ""
 }
 
-// IsLower reports whether a tag is below what a release is called.
+// IsLower reports whether a tag is lower than another one.
 func IsLower(tag, than string, d tags.Dialect) bool {
 	is, errIs := d.Parse(tag)
 	was, errWas := d.Parse(than)
 	return errIs == nil && errWas == nil && tags.ChangeBetween(was, is) == tags.Lower
 }
 
-// IsEarlier compares times of creation, where both are known. Builds that can be
-// reproduced have the same time in all of them, and are not told apart.
+// IsEarlier reports whether a was created before b. It is false if a time is not known.
 func IsEarlier(a, b release.Release, now time.Time) bool {
 	return IsCreation(a.Created, now) && IsCreation(b.Created, now) && a.Created.Before(b.Created)
 }
 
-// IsCreation tells whether an image can have been created then. A time in the
-// future is no evidence: what runs would be newer than any later build.
+// IsCreation reports whether an image can have been created at a time. A time in the future
+// is not believed: the image would be newer than any later build.
 func IsCreation(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
+// EarlierThan warns that a release with a higher tag was created earlier.
 func EarlierThan(rel, than release.Release) string {
 	return fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
 		rel.Name(), than.Name(), day(rel.Created), day(than.Created))
@@ -138,8 +137,7 @@ func EarlierThan(rel, than release.Release) string {
 
 func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Risen is what a release changes against what runs, as far as names tell it: a
-// rebuild at least.
+// Risen returns the change between the names of two releases, at least a rebuild.
 func Risen(was, rel release.Release, rule Rule) tags.Change {
 	from, errFrom := rule.Dialect.Parse(was.Name())
 	to, errTo := rule.Dialect.Parse(rel.Name())
@@ -149,8 +147,8 @@ func Risen(was, rel release.Release, rule Rule) tags.Change {
 	return max(tags.ChangeBetween(from, to), tags.Rebuild)
 }
 
-// AreTwins reports whether two tags stand for the same releases, as a short tag
-// and its intermediate one do. What the configuration follows stands for itself.
+// AreTwins reports whether two tags name the same releases, as a short tag and its
+// intermediate tag do. A tag that the configuration follows is equal to itself only.
 func AreTwins(a, b string, rule Rule) bool {
 	x, errX := rule.Dialect.Parse(a)
 	y, errY := rule.Dialect.Parse(b)

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// NextSlot is the first moment after now at which this node polls. Each node
-// has its own fixed place in the interval, drawn from its machine id, so that
-// a fleet spreads evenly and a site-wide restart changes nothing about it. A
-// zero interval has no slot: polling is off.
+// NextSlot returns the first time after now at which this node polls. Its place in the
+// interval follows from the machine id, so that the nodes of a fleet spread evenly, also
+// after a restart of all. It is zero if polling is off (interval 0).
 func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time {
 	if interval <= 0 {
 		return time.Time{}
@@ -23,9 +22,8 @@ func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time
 	return now.Round(0).UTC().Add(time.Duration(span - passed))
 }
 
-// sinceEpoch is the time since 1970 modulo span, in nanoseconds, of which 64 bits
-// have enough for 292 years only. Before 1970, where a node without a clock wakes,
-// it counts from the span's begin as well.
+// sinceEpoch returns the nanoseconds since 1970 modulo span, also for times before 1970,
+// and for those that do not fit 64 bits.
 func sinceEpoch(t time.Time, span uint64) uint64 {
 	seconds := t.Unix()
 	high, low := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
@@ -36,8 +34,7 @@ func sinceEpoch(t time.Time, span uint64) uint64 {
 	return (rest + uint64(t.Nanosecond())%span) % span
 }
 
-// StageDelay is a node's own part of the spread of staging, the same after each
-// restart: so long after a poll its pulls begin. 0: there is no spread.
+// StageDelay returns how long a node waits between a poll and its pulls, from 0 to spread.
 func StageDelay(spread time.Duration, machineID string) time.Duration {
 	if spread <= 0 {
 		return 0
@@ -45,13 +42,14 @@ func StageDelay(spread time.Duration, machineID string) time.Duration {
 	return place("stage delay", spread, machineID)
 }
 
-// place is a node's own place in a span: for each purpose another one, so that
-// the first to poll is not the first to pull.
+// place returns a node's place in a span. It differs by purpose, so that the first node to
+// poll is not the first to pull.
 func place(purpose string, span time.Duration, machineID string) time.Duration {
 	sum := sha256.Sum256([]byte("image-update-agent " + purpose + " " + machineID))
 	return time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(span))
 }
 
+// Earlier returns the earlier of two times.
 func Earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -5,17 +5,17 @@ package release
 // Question is what the source is asked about one followed image.
 type Question struct {
 	Repository string
-	// Tag is where to start from: the tag in the template or in the pod manifest,
-	// whichever is higher. Empty: a placeholder without a value, so the newest.
+	// Tag is the higher tag of template and pod manifest. Empty: a placeholder without a
+	// value, which follows the newest tag.
 	Tag string
-	// Convert: the pod manifest is ours to render, so a short tag is to become
-	// its intermediate tag. Otherwise the tag is followed as it stands.
+	// Convert: the agent renders the pod manifest, and a short tag becomes its intermediate
+	// tag. Otherwise the tag is followed as it is.
 	Convert bool
-	// Kubeadm: the image is of a control plane that kubeadm has set up.
+	// Kubeadm: the image is of a control plane of kubeadm.
 	Kubeadm bool
 }
 
-// String is the question for people, and as a key of the record.
+// String is also the key in the record.
 func (q Question) String() string {
 	s := q.Repository
 	if q.Tag != "" {
@@ -33,5 +33,5 @@ func (q Question) String() string {
 // OfKubeadm marks the questions of a control plane of kubeadm.
 const OfKubeadm = " (kubeadm)"
 
-// AsWritten marks the questions of pod manifests that are not ours to render.
+// AsWritten marks the questions of pod manifests that the agent does not render.
 const AsWritten = " (as written)"

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Floating is the tag that a release of that name is followed by.
+// Floating returns the floating tag to follow for a tag: the intermediate tag of a long one.
 func Floating(tag string, d tags.Dialect) string {
 	if t, err := d.Parse(tag); err == nil && t.Form() == tags.Long {
 		if im, ok := t.Intermediate(); ok {
@@ -22,19 +22,17 @@ func Floating(tag string, d tags.Dialect) string {
 	return tag
 }
 
-// Reference is a floating or a long tag in a repository. Repository is
-// normalised as CRI normalises it: "sles12/velum" is
-// "docker.io/sles12/velum". The zero value names nothing.
+// Reference is a tag in a repository. Repository is normalised as in CRI: "sles12/velum" is
+// "docker.io/sles12/velum".
 type Reference struct {
 	Repository string `json:"repository"`
 	Tag        string `json:"tag"`
 }
 
-// String is the reference as it stands in a pod manifest: repository:tag.
+// String is as in a pod manifest: repository:tag.
 func (r Reference) String() string { return r.Repository + ":" + r.Tag }
 
-// ParseReference reads "repository:tag"; the tag may be missing and then stays
-// empty, for an agent never invents "latest".
+// ParseReference parses "repository:tag". A missing tag stays empty, and is not "latest".
 func ParseReference(text string) (Reference, error) {
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
@@ -47,7 +45,7 @@ func ParseReference(text string) (Reference, error) {
 	return r, nil
 }
 
-// NormalizeRepository gives the repository name that CRI and containerd use.
+// NormalizeRepository returns the repository name of CRI and containerd.
 func NormalizeRepository(name string) (string, error) {
 	r, err := ParseReference(name)
 	if err != nil {
@@ -59,7 +57,7 @@ func NormalizeRepository(name string) (string, error) {
 	return r.Repository, nil
 }
 
-// IsPlaceholder reports whether a tag in a template waits for its value.
+// IsPlaceholder reports whether a tag of a template is a placeholder.
 func IsPlaceholder(tag string) bool {
 	return tag == "__TAG__" || strings.HasPrefix(tag, "%%")
 }

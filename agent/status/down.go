@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Down is that a followed container does not run.
+// Down describes a followed container that does not run.
 type Down struct {
-	// Since is when it ended; of one that was never started, when that was seen first.
+	// Since is when it ended; if it was never started, when that was first observed.
 	Since time.Time `json:"since"`
-	// Starting: it was not started yet, and kubelet may be about to: it pulls, or
-	// init containers run. It is believed for five minutes.
+	// Starting: kubelet has not started it yet, and may still pull or run init containers.
+	// After five minutes it counts as down.
 	Starting bool   `json:"starting"`
 	ExitCode int32  `json:"exitCode"`
-	Reason   string `json:"reason"`  // CRI's or kubelet's word: Error, OOMKilled, CrashLoopBackOff, ErrImagePull; or empty
-	Message  string `json:"message"` // what they say beside it
-	// Absent: CRI does not show it.
+	Reason   string `json:"reason"`  // from CRI or kubelet: Error, OOMKilled, CrashLoopBackOff, ErrImagePull; or empty
+	Message  string `json:"message"` // from CRI or kubelet
+	// Absent: CRI does not list it.
 	Absent bool `json:"absent,omitempty"`
 }
 
-// String says why, in one sentence.
+// String describes it in one sentence.
 func (d Down) String() string {
 	text := "does not run"
 	switch {
@@ -40,7 +40,7 @@ func (d Down) String() string {
 	return text
 }
 
-// AsReason is a container that does not run as a reason of the node's.
+// AsReason returns the reason for the node's state.
 func (d *Down) AsReason(file, container, image string) Reason {
 	return Reason{
 		Kind: KindDown, PodManifest: file, Container: container, Image: image, Since: d.Since.UTC(),

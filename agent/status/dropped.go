@@ -13,15 +13,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Bounds of the record and of the status as indented JSON, in bytes. A node has some
-// kilobytes for each repository. What is larger would not be read again.
+// Bounds of the record and of the status as indented JSON, in bytes: larger files are not
+// read. A repository needs some kilobytes.
 const (
 	MaxRecord = 16 << 20
 	MaxStatus = 4 << 20
 )
 
-// Dropped is an entry of the record or the status that could not be written, and was
-// left out so that the rest could.
+// Dropped is an entry of the record or the status that was left out because it could not be
+// written.
 type Dropped struct {
 	Entry  string `json:"entry"` // as in "record: releases registry.suse.com/caasp/v4/velum@sha256:..."
 	Reason string `json:"reason"`
@@ -31,7 +31,7 @@ type Dropped struct {
 type entry struct {
 	name  string
 	size  int
-	spare bool // it is learnt again
+	spare bool // it goes first
 	err   error
 	drop  func()
 }
@@ -56,7 +56,7 @@ func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 	compact(v)
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
-		return out // what is wrong is no entry
+		return out // the error is not in an entry
 	}
 	slices.SortStableFunc(whole, func(a, b entry) int {
 		if a.spare != b.spare {
@@ -103,7 +103,7 @@ func entriesOf(v reflect.Value, spare []string) []entry {
 	return out
 }
 
-// nameOf is a map's key, or what an element of a list says first of itself.
+// nameOf returns a map's key, or the first field of a list's element.
 func nameOf(key, value reflect.Value) string {
 	if key.Kind() == reflect.String {
 		return key.String()
@@ -114,7 +114,7 @@ func nameOf(key, value reflect.Value) string {
 	return fmt.Sprint(key.Int())
 }
 
-// compact takes the emptied elements out of the lists, which others may share.
+// compact removes zero elements from the lists. It copies them, because they may be shared.
 func compact(v reflect.Value) {
 	for _, values := range v.Fields() {
 		if values.Kind() != reflect.Slice || values.IsNil() {
@@ -130,7 +130,7 @@ func compact(v reflect.Value) {
 	}
 }
 
-// NameDropped names in a status what was dropped.
+// NameDropped adds the dropped entries to a status.
 func (s *Status) NameDropped(dropped []Dropped) {
 	if len(dropped) == 0 || len(s.Dropped) == len(dropped) {
 		return

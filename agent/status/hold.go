@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// The names of holds. They are an interface: scripts and dashboards match them.
+// The names of holds. They are part of the machine interface.
 const (
 	HoldWithheld  = "withheld"  // an image of the pod is unresolved
 	HoldBusy      = "busy"      // another operation owns the node
-	HoldUnmanaged = "unmanaged" // the pod manifest is not ours to change
-	HoldEdited    = "edited"    // somebody edited a file of ours whose template is gone
+	HoldUnmanaged = "unmanaged" // the agent may not change the pod manifest
+	HoldEdited    = "edited"    // a file of ours was edited by hand, and its template is gone
 	HoldRefused   = "refused"   // a restart would start what a rule refuses
-	HoldAsked     = "hold"      // a person, or the configuration, wants nothing applied
-	HoldDisk      = "disk"      // no room for a pull on the image filesystem
-	HoldFreeze    = "freeze"    // the configuration wants nothing applied before a date
-	// What only an apply without a person's yes waits for.
+	HoldAsked     = "hold"      // a person or the configuration set a hold
+	HoldDisk      = "disk"      // too little space for a pull on the image filesystem
+	HoldFreeze    = "freeze"    // the configuration allows no apply before a date
+	// Only automatic applies wait for these.
 	HoldWindow       = "window"        // no maintenance window is open
-	HoldControlPlane = "control-plane" // etcd and kube-apiserver are for a person, node by node
-	HoldFailed       = "failed"        // it was tried, and did not come up
+	HoldControlPlane = "control-plane" // etcd and kube-apiserver need a person's approval
+	HoldFailed       = "failed"        // the release did not come up before
 )
 
-// AsReason is a hold as a reason of the node's: of a pod manifest, or of an image.
+// AsReason returns the reason for the node's state, for a pod manifest or an image.
 func (h Hold) AsReason(file, image string) Reason {
 	return Reason{
 		Kind: KindHold, PodManifest: file, Image: image, Hold: h.Name, Until: h.Until,
@@ -31,21 +31,21 @@ func (h Hold) AsReason(file, image string) Reason {
 	}
 }
 
-// Hold is a named reason not to act now.
+// Hold is a named reason not to apply now.
 type Hold struct {
-	Name   string `json:"name"`   // stable word: "update-in-progress", "withheld", "unmanaged" ...
+	Name   string `json:"name"`   // HoldWithheld ...
 	Reason string `json:"reason"` // for people
-	// Until is when it ends by itself, as Reason says; zero: nobody knows.
+	// Until is when it ends by itself; zero: not known.
 	Until time.Time `json:"until,omitzero"`
 	// Image is the repository that HoldAsked, HoldWithheld and HoldRefused are about; "*": all of them.
 	Image string `json:"image,omitempty"`
-	// By is who wants HoldAsked: ByPerson or ByConfiguration.
+	// By is who set HoldAsked: ByPerson or ByConfiguration.
 	By string `json:"by,omitempty"`
 	// Grain is the grain of HoldBusy; empty: the grains could not be read.
 	Grain string `json:"grain,omitempty"`
 }
 
-// Who can want that nothing is applied.
+// Who can set a hold.
 const (
 	ByPerson        = "person"
 	ByConfiguration = "configuration"

@@ -10,26 +10,25 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// NotAllowed is something newer that the configuration keeps from being offered.
+// NotAllowed is a newer tag that the configuration refuses.
 type NotAllowed struct {
 	Image string `json:"image"` // repository
 	Tag   string `json:"tag"`
 	Rule  string `json:"rule"` // updates, max, allow, deny or kubeadm
-	Key   string `json:"key"`  // what would allow it there, as in "updates: minor"
+	Key   string `json:"key"`  // the setting that would allow it, as in "updates: minor"
 }
 
-// RebuildsOnly is a followed tag that is not understood, so that nothing can be
-// newer than it: it is only watched for another digest.
+// RebuildsOnly is a followed tag that cannot be parsed: no tag is newer, and only another
+// digest is offered.
 type RebuildsOnly struct {
 	Tag string `json:"tag"`
-	// Dialect is the `dialect` that reads the tag; empty: none does.
+	// Dialect is the `dialect` that can parse the tag; empty: none can.
 	Dialect string `json:"dialect,omitempty"`
-	// Follow is the part of the tag that is understood, to be written under `follow`
-	// where the repository has it; empty: there is none.
+	// Follow is the part of the tag that can be parsed, for `follow`; empty: none.
 	Follow string `json:"follow,omitempty"`
 }
 
-// maxNamed bounds what one sentence names.
+// maxNamed bounds the items in a sentence.
 const maxNamed = 3
 
 func few(names []string) string {
@@ -39,14 +38,14 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// LastPart returns the last path element of a repository.
 func LastPart(repository string) string { return repository[strings.LastIndex(repository, "/")+1:] }
 
-// Announcement is what the admin's UI is told.
+// Announcement is what the salt grain reports to the admin's UI.
 type Announcement struct {
-	State   string
-	Reason  string // why a pod did not come up; empty: none has failed
-	Updates []AnnouncedUpdate
-	// NotAllowed is what is newer, and what the configuration does not allow.
+	State      string
+	Reason     string // why a pod did not come up; empty: none failed
+	Updates    []AnnouncedUpdate
 	NotAllowed []NotAllowed
 }
 
@@ -54,12 +53,12 @@ type Announcement struct {
 type AnnouncedUpdate struct {
 	Image  string        `json:"image"` // repository
 	Change string        `json:"change"`
-	From   string        `json:"from"` // what runs, by its best name; "" where nothing is known to
+	From   string        `json:"from"` // what runs, by its best name; "": not known
 	To     string        `json:"to"`
 	Digest digest.Digest `json:"digest"` // of To
 }
 
-// Sentence says why nothing newer is offered, and how to go forward.
+// Sentence explains why the pod is not updated, and what ends that.
 func (b RolledBack) Sentence(file string) string {
 	return fmt.Sprintf("%s was rolled back to %s and %s is denied, until apply --retry %s or a newer release",
 		file, few(b.Runs), few(b.Left), file)

@@ -2,28 +2,51 @@
 
 package status
 
-// Result is how an approval ended for one pod manifest.
+import "github.com/kubic-project/image-update-agent/agent/release"
+
+// Result is how an apply or a rollback of a pod manifest ended.
 type Result string
 
-// The results of an apply.
+// The results.
 const (
 	ResultApplied Result = "applied" // CRI shows the offer running
-	ResultNothing Result = "nothing" // there was nothing to apply, or to go back to
-	ResultHeld    Result = "held"    // a named reason speaks against it now
-	ResultFailed  Result = "failed"  // it was tried and did not come up
+	ResultNothing Result = "nothing" // there was nothing to apply, or no rollback target
+	ResultHeld    Result = "held"    // there is a hold
+	ResultFailed  Result = "failed"  // the pod did not come up
 	ResultBack    Result = "rolled back"
 )
 
-// Outcome is what became of one pod manifest that was to be applied.
+// Outcome is the result of an apply or a rollback of one pod manifest.
 type Outcome struct {
 	PodManifest string `json:"podManifest"`
 	Change      string `json:"change"`
 	Result      Result `json:"result"`
 	Reason      string `json:"reason"`
-	// Hold is the name of the hold that speaks against it, ErrorKind what went wrong or
-	// has to wait; both empty where Result says it all.
+	// Hold is the name of the hold, ErrorKind the kind of the error; empty: there is none.
 	Hold      string    `json:"hold"`
 	ErrorKind ErrorKind `json:"errorKind"`
-	// Edits are what the apply, or the rollback, was to change.
+	// Edits are the planned changes of the pod manifest.
 	Edits []Edit `json:"edits,omitempty"`
+}
+
+// End sets the result of an error: held if it only has to wait, else failed.
+func (o *Outcome) End(err error) {
+	o.Result, o.Reason, o.ErrorKind = ResultFailed, err.Error(), ErrorKindOf(err)
+	if release.IsWaiting(err) {
+		o.Result = ResultHeld
+	}
+}
+
+// The fields of a pod manifest that the agent changes.
+const (
+	EditImage      = "image"
+	EditPullPolicy = "imagePullPolicy"
+)
+
+// Edit is a change of one container or volume of a pod manifest.
+type Edit struct {
+	Container string `json:"container"`
+	Field     string `json:"field"` // EditImage or EditPullPolicy
+	From      string `json:"from"`  // of an image, its release; "": absent
+	To        string `json:"to"`
 }

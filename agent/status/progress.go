@@ -15,20 +15,19 @@ const (
 	PhaseProving   = "proving"
 )
 
-// Progress is how far long work has come. Total is zero while it is unknown.
+// Progress is the progress of long work.
 type Progress struct {
 	Reference string `json:"reference"`
-	// Phase is asking or confirming; of an apply changing, of a rollback returning, before
-	// it begins, with Edits; then waiting or proving; of a pull, of which several may run
-	// side by side, resolving, downloading or unpacking, and done, failed or interrupted at last.
+	// Phase is, of a poll, asking or confirming; of an apply changing and of a rollback
+	// returning, with Edits, then waiting or proving; of a pull resolving, downloading or
+	// unpacking, and at last done, failed or interrupted.
 	Phase string `json:"phase"`
 	Done  int64  `json:"done,omitempty"`  // bytes
-	Total int64  `json:"total,omitempty"` // bytes
-	Edits []Edit `json:"edits,omitempty"` // what is about to change of the pod manifest Reference
+	Total int64  `json:"total,omitempty"` // bytes; 0: not known
+	Edits []Edit `json:"edits,omitempty"` // of the pod manifest Reference
 }
 
-// Pulling takes a report into the list of pulls that are under way, sorted by
-// reference, and returns the new list.
+// Pulling updates the list of running pulls, sorted by reference.
 func Pulling(pulls []Progress, p Progress) []Progress {
 	var out []Progress
 	for _, other := range pulls {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Kind says what a reason is about. Kinds are an interface, as the names of holds are.
+// Kind is what a reason is about. Kinds are part of the machine interface.
 type Kind string
 
-// The kinds, by the state that they speak for.
+// The kinds, by the state that they explain.
 const (
 	// Of the state applying.
 	KindApplying Kind = "applying" // pods are being restarted
@@ -30,13 +30,13 @@ const (
 	KindDropped    Kind = "dropped"      // entries of the record or the status were left out
 	KindManifest   Kind = "pod-manifest" // it could not be read or rendered: podManifest
 	KindGone       Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
-	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person returned it: podManifest
+	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person rolled it back: podManifest
 	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
 	// Of failed, or of held where it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of held.
 	KindHold  Kind = "hold"  // see holds: hold, until; podManifest or image
-	KindAwait Kind = "await" // something newer is only waited for: rule, image, tag
+	KindAwait Kind = "await" // something newer is expected: rule, image, tag
 	// Of stale.
 	KindSource Kind = "source" // a source does not answer: image, host, cause, httpStatus, since, retryAt
 	// Of unchecked.
@@ -47,11 +47,11 @@ const (
 	// Of current.
 	KindNone         Kind = "none"          // there is nothing to do
 	KindNotAllowed   Kind = "not-allowed"   // something newer that the configuration refuses: image, tag, rule
-	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag is not understood: image, tag
+	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag cannot be parsed: image, tag
 )
 
-// Reason is one thing that speaks for the node's state. Programs read the kind and the fields
-// that it has; Text is for people.
+// Reason is one reason for the node's state. Programs read the kind and its fields; Text is
+// for people.
 type Reason struct {
 	Kind        Kind          `json:"kind"`
 	Text        string        `json:"text"`
@@ -72,25 +72,25 @@ type Reason struct {
 	RetryAt     time.Time     `json:"retryAt,omitzero"`
 }
 
-// ErrorKind is what an error is, in one word.
+// ErrorKind is the kind of an error.
 type ErrorKind string
 
 // The kinds of errors.
 const (
 	ErrorDisk     ErrorKind = "disk"      // the image filesystem is too full
-	ErrorUnsigned ErrorKind = "unsigned"  // nobody has signed the release, yet
+	ErrorUnsigned ErrorKind = "unsigned"  // the release has no signature (yet)
 	ErrorForged   ErrorKind = "forged"    // it has signatures, and none is valid
 	ErrorNotFound ErrorKind = "not-found" // the source has no such tag, digest or repository
 	ErrorPlatform ErrorKind = "platform"  // the image is not for this node's platform
 	ErrorSource   ErrorKind = "source"    // the source does not answer
 	ErrorNotAsked ErrorKind = "not-asked" // no poll has asked for it yet
-	ErrorNotUp    ErrorKind = "not-up"    // the pod was seen not to come up
-	ErrorConflict ErrorKind = "conflict"  // somebody else changed the file
-	ErrorHeld     ErrorKind = "held"      // it waits for something else
+	ErrorNotUp    ErrorKind = "not-up"    // the pod was observed not to come up
+	ErrorConflict ErrorKind = "conflict"  // the file was changed meanwhile
+	ErrorHeld     ErrorKind = "held"      // it has to wait
 	ErrorOther    ErrorKind = "other"
 )
 
-// ErrorKindOf is the kind of an error, the most exact of those that are true; empty: there is none.
+// ErrorKindOf returns the most specific kind of an error; empty: there is no error.
 func ErrorKindOf(err error) ErrorKind {
 	_, isShort := errors.AsType[*policy.ShortageError](err)
 	_, isSource := errors.AsType[*release.SourceError](err)
@@ -122,7 +122,7 @@ func ErrorKindOf(err error) ErrorKind {
 	}
 }
 
-// item is what a reason adds to a sentence that begins with lead and lists several of its kind.
+// item returns the part of a sentence for a reason. Reasons of one kind share the lead.
 func (r Reason) item() (lead, item string) {
 	switch r.Kind {
 	case KindUnasked:
@@ -138,14 +138,14 @@ func (r Reason) item() (lead, item string) {
 	}
 }
 
-// Listed is a reason whose text follows from its fields.
+// Listed sets the text of a reason from its fields.
 func Listed(r Reason) Reason {
 	lead, item := r.item()
 	r.Text = lead + item
 	return r
 }
 
-// SentenceOf is what reasons say to people, those of one kind in one list.
+// SentenceOf returns reasons as text for people, those of one kind in one list.
 func SentenceOf(reasons []Reason) string {
 	var out []string
 	for n := 0; n < len(reasons); {
@@ -164,13 +164,13 @@ func SentenceOf(reasons []Reason) string {
 	return strings.Join(out, "; ")
 }
 
-// Sorted puts reasons in the order of their texts, each once.
+// Sorted sorts reasons by text and removes duplicates.
 func Sorted(reasons []Reason) []Reason {
 	slices.SortFunc(reasons, func(x, y Reason) int { return strings.Compare(x.Text, y.Text) })
 	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
 }
 
-// Fails makes a status that of a failed node: what was already true stands behind the reason.
+// Fails sets the state to failed, and the reason before the others.
 func (s *Status) Fails(r Reason) {
 	s.State = StateFailed
 	s.Reasons = append([]Reason{r}, s.Reasons...)

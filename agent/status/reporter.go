@@ -7,20 +7,18 @@ import (
 	"time"
 )
 
-// heartbeatInterval is how often the last progress is reported again while the work
-// waits for another program: well within the patience of the service manager's
-// watchdog.
+// heartbeatInterval is well below the timeout of the service manager's watchdog.
 const heartbeatInterval = 10 * time.Second
 
 // Reporter reports the progress of a cycle. It is safe for concurrent use.
 type Reporter struct {
-	To func(Progress) // nil: nobody listens; called by one goroutine at a time
+	To func(Progress) // nil: no reports; called by one goroutine at a time
 
 	mu   sync.Mutex
 	last Progress
 }
 
-// Report passes progress on.
+// Report reports progress.
 func (r *Reporter) Report(p Progress) {
 	if r.To == nil {
 		return
@@ -31,11 +29,10 @@ func (r *Reporter) Report(p Progress) {
 	r.To(p)
 }
 
-// Heartbeat reports the last progress again and again, until stop is called: the work
-// waits for another program, and lives. It is for calls that end by themselves: a
-// request after a minute, a tag list after five, a pull in kubelet's name after 15, a
-// staging after an hour. Local I/O sends no heartbeat, so the watchdog ends a daemon
-// that hangs.
+// Heartbeat repeats the last progress until stop is called, while the daemon waits for
+// another program. The call must have a timeout: a request has a minute, a tag list five, a
+// pull by CRI 15, a staging an hour. Local I/O sends no heartbeat, so the watchdog catches
+// hangs.
 func (r *Reporter) Heartbeat() (stop func()) {
 	if r.To == nil {
 		return func() {}
@@ -59,8 +56,8 @@ func (r *Reporter) Heartbeat() (stop func()) {
 	return func() { close(done); beat.Wait() }
 }
 
-// WhileWaiting runs work on a pod with heartbeats. Mostly it is short: only a
-// heartbeat reports that the pod is waited for.
+// WhileWaiting runs work on a pod with heartbeats. The first of them reports PhaseWaiting, so
+// that short work reports nothing.
 func (r *Reporter) WhileWaiting(pod string, work func() error) error {
 	r.mu.Lock()
 	r.last = Progress{Reference: pod, Phase: PhaseWaiting}

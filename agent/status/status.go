@@ -12,26 +12,25 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// StatusSchemaVersion is the version of Status as JSON. It grows only when a
-// field changes its meaning; new fields do not count.
+// StatusSchemaVersion is the version of Status as JSON. It changes only with the meaning of a
+// field.
 const StatusSchemaVersion = 1
 
 // State is the node's state in one word.
 type State string
 
-// The states in order of precedence: the first that holds is the node's.
+// The states, by precedence: the first that applies is the node's.
 const (
-	StateApplying  State = "applying"  // a pod is being brought to its offer
-	StateFailed    State = "failed"    // something of ours did not work; a person should look
-	StateHeld      State = "held"      // there is something to do, and a named reason not to
-	StateStale     State = "stale"     // a source does not answer: what we know is old
-	StateUnchecked State = "unchecked" // no source was asked yet for something that is followed
+	StateApplying  State = "applying"  // a pod is being restarted
+	StateFailed    State = "failed"    // something failed; a person has to act
+	StateHeld      State = "held"      // there is something to do, and a hold
+	StateStale     State = "stale"     // a source does not answer: offers are old
+	StateUnchecked State = "unchecked" // no source was asked yet for a followed image
 	StateStaged    State = "staged"    // offers are staged and wait for approval
 	StateCurrent   State = "current"   // nothing to do
 )
 
-// Status is the whole answer to "why is (nothing) happening?". It is what the
-// status socket serves and what the status file holds.
+// Status is the status document, on the status socket and in the status file.
 type Status struct {
 	SchemaVersion int        `json:"schemaVersion"`
 	Version       string     `json:"version"` // of the agent
@@ -42,28 +41,27 @@ type Status struct {
 	Written       time.Time  `json:"written"`
 	LastCheck     *time.Time `json:"lastCheck"`
 	NextCheck     *time.Time `json:"nextCheck"`          // null: polling is off
-	Progress      *Progress  `json:"progress,omitempty"` // what was heard last
-	Pulls         []Progress `json:"pulls,omitempty"`    // that run side by side
-	// Interrupted is a poll or a staging that goes on after a person's request.
+	Progress      *Progress  `json:"progress,omitempty"` // the last report
+	Pulls         []Progress `json:"pulls,omitempty"`    // running now
+	// Interrupted is work that continues after a person's request.
 	Interrupted  *Interruption  `json:"interrupted,omitempty"`
-	Budget       *BudgetStatus  `json:"budget"` // null: nothing of it is spent, or there is none
+	Budget       *BudgetStatus  `json:"budget"` // null: it is full, or there is none
 	Sources      []SourceStatus `json:"sources"`
 	Images       []ImageStatus  `json:"images"`
 	PodManifests []PodStatus    `json:"podManifests"`
-	// Updates are staged and wait for approval: what the admin's UI is told.
+	// Updates are staged and wait for approval.
 	Updates []AnnouncedUpdate `json:"updates"`
-	// Dropped is what could not be kept, and was left out.
-	Dropped []Dropped `json:"dropped,omitempty"`
-	// NotAllowed is what is newer, and what the configuration does not allow.
+	// Dropped are entries that could not be written.
+	Dropped    []Dropped    `json:"dropped,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed"`
 }
 
-// Is reports whether a reason of the kind speaks for the state.
+// Is reports whether the state has a reason of the kind.
 func (s Status) Is(kind Kind) bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool { return r.Kind == kind })
 }
 
-// BudgetStatus is what is left of the hour's requests to registries.
+// BudgetStatus is the budget of requests to registries.
 type BudgetStatus struct {
 	PerHour int `json:"perHour"`
 	Left    int `json:"left"`
@@ -84,7 +82,7 @@ type SourceStatus struct {
 	RetryAt     *time.Time    `json:"retryAt"`
 }
 
-// Named is a digest with the best name there is for it.
+// Named is a digest with its best name.
 type Named struct {
 	Tag    string        `json:"tag"` // long tag, else floating tag, else ""
 	Digest digest.Digest `json:"digest"`
@@ -96,29 +94,29 @@ type ImageStatus struct {
 	Container   string     `json:"container"`
 	PodManifest string     `json:"podManifest"`
 	Follow      string     `json:"follow"` // floating tag
-	Host        string     `json:"host"`   // that answered for it
+	Host        string     `json:"host"`   // that answered
 	Mirror      bool       `json:"mirror"`
 	Running     *Named     `json:"running"`
-	Down        *Down      `json:"down"` // null: it runs, or has done its work
+	Down        *Down      `json:"down"` // null: it runs, or has completed
 	LastGood    *Named     `json:"lastGood"`
 	Offered     *Named     `json:"offered"`
-	Change      string     `json:"change"` // "" where nothing is offered
+	Change      string     `json:"change"` // "": nothing is offered
 	Created     *time.Time `json:"created"`
-	// of what is offered, compressed, in bytes; 0: nothing is, or it is not known
+	// Size is the compressed size of the offer in bytes; 0: not known.
 	Size      int64     `json:"size"`
 	Staged    bool      `json:"staged"`
-	StageFrom time.Time `json:"stageFrom,omitzero"` // of what waits to be staged
-	// of what could not be staged: when it is tried again; else null
+	StageFrom time.Time `json:"stageFrom,omitzero"` // if it is later
+	// RetryAt is when a failed staging is tried again.
 	RetryAt  *time.Time       `json:"retryAt"`
-	SignedBy string           `json:"signedBy"` // the key's fingerprint; "": not looked for, or not signed
+	SignedBy string           `json:"signedBy"` // the key's fingerprint; "": not verified, or not signed
 	Adopted  bool             `json:"adopted"`
 	Holds    []Hold           `json:"holds"`
-	Refused  []policy.Refusal `json:"refused"` // what is not offered, and by which rule
-	// NotAllowed are those that are newer and that the configuration refuses, the
-	// highest for each setting that would allow it.
+	Refused  []policy.Refusal `json:"refused"` // newer tags that are not offered
+	// NotAllowed are newer tags that the configuration refuses, the highest for each
+	// setting that would allow it.
 	NotAllowed   []policy.Refusal      `json:"notAllowed"`
-	RebuildsOnly *RebuildsOnly         `json:"rebuildsOnly"` // null: the followed tag is understood
-	Shortage     *policy.ShortageError `json:"shortage"`     // null: there is room for its pull
+	RebuildsOnly *RebuildsOnly         `json:"rebuildsOnly"` // null: the followed tag can be parsed
+	Shortage     *policy.ShortageError `json:"shortage"`     // null: there is enough space
 	Notes        []string              `json:"notes"`
 	Error        string                `json:"error"`
 	ErrorKind    ErrorKind             `json:"errorKind"`
@@ -135,21 +133,20 @@ type PodStatus struct {
 	Holds       []Hold    `json:"holds"`
 	Error       string    `json:"error"`
 	ErrorKind   ErrorKind `json:"errorKind"`
-	// RolledBack: the pod was brought back to what ran well before; null: it was not, or
-	// has got a newer release since.
+	// RolledBack: the pod was rolled back, and has no newer release yet; null: it was not.
 	RolledBack *RolledBack `json:"rolledBack"`
 }
 
-// RolledBack is what a pod was brought back from, until a newer release is applied.
+// RolledBack describes a rollback, until a newer release is applied.
 type RolledBack struct {
 	At     time.Time `json:"at"`
 	ByHand bool      `json:"byHand"`
-	Left   []string  `json:"left"` // the releases that are not offered any more
-	Runs   []string  `json:"runs"` // the releases that stand in their place
+	Left   []string  `json:"left"` // the denied releases
+	Runs   []string  `json:"runs"` // the releases that run instead
 	Reason string    `json:"reason"`
 }
 
-// Left is an image reference that rendering leaves alone.
+// Left is an image reference that rendering does not change.
 type Left struct {
 	Path      string `json:"path"`
 	Line      int    `json:"line"`
@@ -157,14 +154,14 @@ type Left struct {
 	Reason    string `json:"reason"`
 }
 
-// Interruption is a poll, a staging or a proof that a request of a person has interrupted.
+// Interruption is work that a person's request interrupted.
 type Interruption struct {
-	Work string    `json:"work"` // poll, staging, proof, or cycle: between two steps of one
+	Work string    `json:"work"` // poll, staging, proof, or cycle (between two steps)
 	For  string    `json:"for"`  // apply, rollback, hold, unhold or reload
 	At   time.Time `json:"at"`
 }
 
-// Sentence is a status in one line, its times as in all texts of a status.
+// Sentence returns the status in one line.
 func Sentence(s Status) string {
 	text := string(s.State) + ": " + s.Reason
 	if s.NextCheck != nil {
