@@ -15,16 +15,16 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// ErrUnknownImage: a name given by a person fits no tracked image.
+// ErrUnknownImage is returned for a name that matches no tracked image.
 var ErrUnknownImage = errors.New("no pod manifest uses it")
 
-// IsUnstaged reports whether a pod's offer lacks nothing but its images.
+// IsUnstaged reports whether only staging is missing for the pod's offer.
 func IsUnstaged(p PodPlan) bool {
 	at := p.Standing()
 	return at.Result == status.ResultHeld && !at.Staged
 }
 
-// Pick finds the pods that use the named images.
+// Pick returns the pods that use the named images; no names: all pods.
 func Pick(plan Plan, names []string) ([]PodPlan, error) {
 	if len(names) == 0 {
 		return plan.Pods, nil
@@ -44,23 +44,24 @@ func Pick(plan Plan, names []string) ([]PodPlan, error) {
 	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
 }
 
+// IsNamed reports whether name stands for the image, see IsRepository.
 func IsNamed(i ImagePlan, name string) bool {
 	return i.Want.Ask.Repository != "" && IsRepository(i.Want.Ask.Repository, name)
 }
 
-// IsRepository compares with what a person gives: a repository, or the end of one.
+// IsRepository reports whether name is the repository or its last path elements.
 func IsRepository(repository, name string) bool {
 	return repository == name || strings.HasSuffix(repository, "/"+name)
 }
 
-// Approval is an approval of exactly the pod's offer.
+// Approval returns an approval of the pod's current offer.
 func (p *PodPlan) Approval(now time.Time) record.Approval {
 	return record.Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 	})}
 }
 
-// Releases are those that a pod runs or is offered.
+// Releases returns the releases (repository@digest) that the pod runs or is offered.
 func (p *PodPlan) Releases() []string {
 	var out []string
 	for _, i := range p.Images {

@@ -17,17 +17,16 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// BootStep is what becomes of a pod manifest whose template says something else,
-// before kubelet starts.
+// BootStep is the decision about one pod manifest that differs from its template.
 type BootStep struct {
-	Step       // Do is empty where it stays as it is
+	Step       // Do is empty: the file is kept
 	Reason     string
-	Err        error    // why the step could not be done
-	Ends       []string // places of its override that a template has moved on
-	IsRendered bool     // Was is to the byte what the agent writes, whatever it wrote last
+	Err        error    // set by the caller: the step failed
+	Ends       []string // places of its override that the template replaces
+	IsRendered bool     // Was equals the rendered template, whatever the record says
 }
 
-// AtBoot decides what Boot does. It is pure, as Decide is.
+// AtBoot plans the writes before kubelet starts. It is pure.
 func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Time) []BootStep {
 	f, views := observed(inv, nil, rec, p, now)
 	var steps []BootStep
@@ -52,7 +51,6 @@ func (s *BootStep) keepAsIs(format string, args ...any) {
 	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
 }
 
-// atBoot plans one pod manifest.
 func (bp bootPlanner) atBoot(v follow.PodView, s *BootStep) {
 	p := PodPlan{File: v.File, Pod: v.Pod.Name}
 	switch {
@@ -66,14 +64,14 @@ func (bp bootPlanner) atBoot(v follow.PodView, s *BootStep) {
 		s.Do, s.Reason = StepRemove, "its template is gone"
 		bp.holdAtBoot(v, p, s)
 	case v.Template == nil || !v.Managed:
-		// Not ours.
+		// The agent does not manage it.
 	default:
 		bp.renderTemplate(v, &p, s)
 	}
 }
 
-// holdAtBoot has a pod manifest stay that anybody holds: also one whose image the
-// template takes away, or takes from elsewhere.
+// holdAtBoot keeps a pod manifest that is held. The holds on images that the template drops
+// count, too.
 func (bp bootPlanner) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	for _, img := range v.Was.Images {
 		if ref, err := release.ParseReference(img.Reference); err == nil {
@@ -87,8 +85,8 @@ func (bp bootPlanner) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	}
 }
 
-// renderTemplate renders a pod manifest with the tags of its template, and with what is
-// on disk where that is higher.
+// renderTemplate renders the template with its own tags, or those on disk where they are
+// higher.
 func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 	why := ""
 	for _, w := range v.Wants {
@@ -128,8 +126,8 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 	}
 }
 
-// isConfigured reports whether nothing is another but the pull policy, which the
-// configuration names, and no system.
+// isConfigured reports whether only the pull policy differs: that change comes from the
+// configuration, not from a new system.
 func (bp bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
 	other := *bp.facts
 	other.policy.PullPolicy = manifests.PullAlways
@@ -140,12 +138,12 @@ func (bp bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
 	return p.Err == nil && !p.Waiting
 }
 
-// unedited reports whether a pod manifest is what the agent wrote last.
+// unedited reports whether the pod manifest is what the agent wrote last.
 func (f *facts) unedited(disk node.PodFile) bool {
 	return f.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
 }
 
-// BootErrors joins what went wrong.
+// BootErrors joins the errors of the steps.
 func BootErrors(steps []BootStep) error {
 	var all []error
 	for _, s := range steps {

@@ -15,13 +15,13 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// bootTarget is what an image is to follow; moves: it is not what the pod manifest
-// follows. What the configuration names instead of the template is no system's
-// update, and is offered.
+// bootTarget returns the release that an image has to follow at boot. moves: the pod manifest
+// follows another one. A tag that only the configuration names is offered later, not applied
+// at boot.
 func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bool) {
 	ask := w.Ask
 	if ask.Repository == "" {
-		return release.Release{}, false // as the template has it
+		return release.Release{}, false // the template decides
 	}
 	rule := bp.policy.RuleFor(ask.Repository)
 	target = release.Release{Repository: ask.Repository, Tag: ask.Tag}
@@ -30,15 +30,15 @@ func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves b
 		target.Tag = on.Tag
 		return target, false
 	}
-	// The intermediate tag of a short one, where the last poll has found it.
+	// Prefer the intermediate tag that the last poll found for a short one.
 	if known := bp.rec.Offers[ask.String()].Follow; policy.AreTwins(ask.Tag, known.Tag, rule) {
 		target.Tag = known.Tag
 	}
 	return bp.lastSeen(release.Reference{Repository: target.Repository, Tag: target.Tag}), true
 }
 
-// lastSeen is the release that a tag named when somebody looked: where kubelet starts
-// what the node has by that name, that, else what the last answer of a source said.
+// lastSeen returns the release that a tag last named: on the node if kubelet starts images
+// from there, else by the last answer of the source.
 func (f *facts) lastSeen(ref release.Reference) release.Release {
 	is := release.Release{Repository: ref.Repository, Tag: ref.Tag}
 	if f.policy.PullPolicy == manifests.PullIfNotPresent {
@@ -62,7 +62,7 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 	return is
 }
 
-// bootRefusal tells why a pod must not start with what its template brings.
+// bootRefusal returns why the pod must not start with its template's image; "": it may.
 func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := bp.policy.RuleFor(target.Repository)
@@ -73,7 +73,7 @@ func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w fo
 	case rule.Signatures == policy.SignaturesRequire && bp.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
 		return name + ": not known to be signed"
 	case on.Repository != "" && host(on.Repository) != host(target.Repository):
-		// As a rewrite makes it: nobody has seen that the other one serves it.
+		// A rewrite changed the registry, which may not serve the image.
 		return name + ": of another registry than " + on.Repository
 	case follow.Higher(target.Tag, on.Tag, rule.Dialect) != target.Tag:
 		return name + ": lower than " + on.Tag
@@ -85,13 +85,13 @@ func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w fo
 	return ""
 }
 
-// host is the registry of a repository.
+// host returns the registry of a repository.
 func host(repository string) string {
 	name, _, _ := strings.Cut(repository, "/")
 	return name
 }
 
-// hasName reports whether kubelet finds an image on the node by this name.
+// hasName reports whether kubelet finds an image by this name on the node.
 func (f *facts) hasName(name string) bool {
 	return slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name })
 }

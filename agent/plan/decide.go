@@ -20,8 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Decide makes the plan of one cycle. It is pure: the same arguments give the
-// same plan, and it changes none of them.
+// Decide makes the plan of one cycle. It is pure.
 func Decide(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) Plan {
@@ -39,19 +38,18 @@ func Decide(
 	return plan
 }
 
-// facts are the arguments of Decide, and what all pods together tell.
+// facts are the arguments of Decide and what follows from all pods together.
 type facts struct {
 	inv    node.Inventory
 	offers map[release.Question]source.Offer
 	rec    record.Record
 	policy policy.Policy
 	now    time.Time
-	names  []string        // of all static pods, to tell them apart
-	urgent map[string]bool // releases (repository@digest) that no pod waits for
+	names  []string        // of all static pods
+	urgent map[string]bool // releases (repository@digest) that are pulled without delay
 }
 
-// The planners plan from the facts: an image, the pod that has it, the steps that follow,
-// what restarts a pod, and what is done before kubelet starts.
+// The planners share the facts. Each plans one kind of thing.
 type (
 	imagePlanner   struct{ *facts }
 	podPlanner     struct{ imagePlanner }
@@ -60,7 +58,7 @@ type (
 	bootPlanner    struct{ podPlanner }
 )
 
-// observed are the facts, and the pod manifests with what each follows.
+// observed returns the facts and a view of each pod manifest.
 func observed(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) (*facts, []follow.PodView) {
@@ -81,8 +79,7 @@ func observed(
 	return f, views
 }
 
-// tracked plans an image that no pod manifest names: nothing runs that its rules
-// could compare it with.
+// tracked plans an image of the configuration that no pod manifest names.
 func (ip imagePlanner) tracked(o source.Offer) ImagePlan {
 	i := ImagePlan{Offer: o}
 	if !o.Unresolved() {
@@ -109,16 +106,14 @@ func (pp podPlanner) pod(v follow.PodView) PodPlan {
 	}
 	switch {
 	case v.Override.Pending:
-		// It is brought to that first.
+		// The pending override is applied first.
 		p.clearChanges()
-		if pp.inv.Busy != "" {
-			p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
-		}
+		pp.holdIfBusy(&p)
 		return p
 	case pp.planOrphan(v, &p):
-		// Its template is gone: nothing of it is offered any more.
+		// Its template is gone: only its removal is offered.
 	case pp.withhold(&p):
-		// Rule 2: one unresolved image withholds the whole pod.
+		// One unresolved image withholds the whole pod.
 		p.clearChanges()
 	case !v.Managed:
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldUnmanaged, Reason: v.Unmanaged()})
@@ -129,7 +124,7 @@ func (pp podPlanner) pod(v follow.PodView) PodPlan {
 	return p
 }
 
-// withhold holds a pod back whose images are not all known.
+// withhold holds a pod with unresolved images.
 func (pp podPlanner) withhold(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
@@ -141,8 +136,8 @@ func (pp podPlanner) withhold(p *PodPlan) bool {
 	return len(p.Holds) > 0
 }
 
-// planOrphan plans a pod manifest of ours whose template is gone. Without any
-// template at all nothing is concluded: the package may just not be there.
+// planOrphan offers to remove a pod manifest of the agent whose template is gone. If no
+// template exists at all, the package may be missing, and the pod stays.
 func (pp podPlanner) planOrphan(v follow.PodView, p *PodPlan) bool {
 	_, ours := pp.rec.Wrote[v.File]
 	if v.Template != nil || !ours || pp.policy.Manage[v.File] || len(pp.inv.Templates) == 0 {
@@ -160,39 +155,14 @@ func (pp podPlanner) planOrphan(v follow.PodView, p *PodPlan) bool {
 	return true
 }
 
-// clearChanges takes back what the images alone would offer.
+// clearChanges drops the changes of the single images.
 func (p *PodPlan) clearChanges() {
 	for n := range p.Images {
 		p.Images[n].Change = ""
 	}
 }
 
-// render makes the wanted pod manifest and compares it with the one on disk.
-func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
-	var tags []tagAt
-	for _, i := range p.Images {
-		if i.Want.Image.Document == 0 { // a later one has the same paths, and is not edited
-			tags = append(tags, tagAt{i.Want.Image.Path, i.Target.Tag})
-		}
-	}
-	w := renderInput{
-		overrides: manifests.Overrides{Rewrites: pp.policy.Rewrites, PullPolicy: v.PullPolicy(pp.policy)},
-		tags:      tags,
-	}
-	places, all := unreplacedPlaces(&v, p)
-	if all && v.Template != nil && isStillWanted(v.Override, p) {
-		w.text = v.Override.Data
-	} else {
-		w.pins = v.Override.Pins(places)
-	}
-	out, err := render(v.Source().Data, v.Disk, w)
-	if out.wanted != nil {
-		p.Wanted, p.Left = out.wanted, out.left
-	}
-	p.Waiting, p.Err = out.waiting, err
-}
-
-// summarize draws the pod's change, its offer's identity and its readiness.
+// summarize sets the pod's change, the ID of its offer, its holds and whether it is ready.
 func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 	if p.Err != nil || p.Withheld() {
 		return
@@ -210,8 +180,8 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 		p.Holds = append(p.Holds, pp.diskHolds(p.Images)...)
 	}
 	writes := p.Wanted != nil && !p.matches(node.Find(pp.inv.PodManifests, p.File))
-	if pp.inv.Busy != "" && (p.Change != "" || writes) {
-		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
+	if p.Change != "" || writes {
+		pp.holdIfBusy(p)
 	}
 	if p.Change != "" {
 		if p.Change != policy.ChangeRemove {
@@ -226,8 +196,8 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 	}
 }
 
-// offerConversion offers what changes the pod manifest alone, unless the restart that it
-// needs would start what a rule refuses.
+// offerConversion offers a change of the pod manifest alone, unless the restart would start a
+// refused release.
 func (pp podPlanner) offerConversion(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
 		p.Change = policy.ChangeConvert
@@ -249,8 +219,8 @@ func (pp podPlanner) offerConversion(p *PodPlan) {
 	}
 }
 
-// identity names what the pod is to be, and nothing of what it is: it does not
-// change while an apply is under way.
+// identity hashes what the pod is to become. It does not depend on the current state, so it is
+// stable during an apply.
 func (p *PodPlan) identity() string {
 	id := sha256.New()
 	fmt.Fprintf(id, "%s\n", p.File)
@@ -267,6 +237,7 @@ func (p *PodPlan) identity() string {
 	return hex.EncodeToString(id.Sum(nil))
 }
 
+// Withheld reports whether nothing of the pod may be offered.
 func (p *PodPlan) Withheld() bool {
 	return p.isHeld(status.HoldWithheld) || p.isHeld(status.HoldEdited)
 }
@@ -275,7 +246,7 @@ func (p *PodPlan) isHeld(name string) bool {
 	return slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name == name })
 }
 
-// matches reports whether the rendered file is the one on disk to the byte.
+// matches reports whether the rendered pod manifest equals the file on disk.
 func (p *PodPlan) matches(disk *node.PodFile) bool {
 	return disk != nil && bytes.Equal(disk.Data, p.Wanted)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// shortage tells that a release waits for room, by what its last pull said that it
-// needs: so nobody is asked anew while there is none.
+// shortage reports how much disk space a release lacks, by the size that its last pull
+// reported.
 func (f *facts) shortage(r release.Release) (*policy.ShortageError, bool) {
 	n, is := f.inv.Wanting[release.Key(r.Repository, r.Digest)]
-	if !is || f.inv.Has(r.Digest) { // what kubelet has pulled meanwhile needs none
+	if !is || f.inv.Has(r.Digest) {
 		return nil, false
 	}
 	return f.policy.Reserve.Lacks(f.inv.Filesystem, n, 0)
@@ -25,7 +25,7 @@ func (f *facts) lacksSpace(i ImagePlan) bool {
 	return is
 }
 
-// diskHolds holds what waits for room, and notes how much of it is missing.
+// diskHolds returns a hold for images that lack disk space, and stores each shortage.
 func (f *facts) diskHolds(images []ImagePlan) []status.Hold {
 	var reasons []string
 	for n, i := range images {

@@ -13,16 +13,15 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Expected is a followed container of a pod manifest that kubelet has.
+// Expected is a followed container that kubelet has to run.
 type Expected struct {
 	File, namespace, pod, Container string
 	init                            bool
-	once                            bool // one that has ended well is not started again
+	once                            bool // kubelet does not restart it after success
 	missing                         time.Time
 }
 
-// StartTimeout is how long kubelet may take for a container that it has not started
-// yet, as its image is pulled: then it counts as one that does not run.
+// StartTimeout is how long a container may take to start, including the pull of its image.
 const StartTimeout = 5 * time.Minute
 
 func (ip imagePlanner) expects(v follow.PodView, w follow.Want) (Expected, bool) {
@@ -34,13 +33,13 @@ func (ip imagePlanner) expects(v follow.PodView, w follow.Want) (Expected, bool)
 	}, is
 }
 
-// Down tells why the container does not run; nil: it does, or has done its work.
+// Down returns why the container does not run; nil: it runs or has finished.
 func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *status.Down {
 	c := node.FindContainer(inv.PodContainers(e.namespace, e.pod, names), e.Container)
 	var out status.Down
 	switch {
 	case c == nil && e.init, c != nil && c.Running:
-		return nil // kubelet keeps an init container that has ended only so long
+		return nil // kubelet removes finished init containers
 	case c == nil, c.StartedAt.IsZero() && c.FinishedAt.IsZero():
 		out = status.Down{Since: e.missing, Starting: true, Absent: true}
 		if out.Since.IsZero() || out.Since.After(now) {
@@ -56,14 +55,14 @@ func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *statu
 			out.Reason, out.Message = w.Reason, w.Message
 		}
 	}
-	// kubelet's words before it has tried anything.
+	// kubelet's reasons before its first attempt.
 	early := out.Reason == "" || out.Reason == "ContainerCreating" || out.Reason == "PodInitializing"
 	out.Starting = out.Starting && early && now.Sub(out.Since) < StartTimeout
 	return &out
 }
 
-// Downs says which followed containers do not run, and why: those that kubelet may
-// be about to start, or the others.
+// Downs returns the followed containers that do not run: those that may still start, or the
+// others.
 func (p *PodPlan) Downs(starting bool) []status.Reason {
 	var out []status.Reason
 	for _, i := range p.Images {
@@ -74,14 +73,14 @@ func (p *PodPlan) Downs(starting bool) []status.Reason {
 	return out
 }
 
-// IsDown reports whether any followed container does not run.
+// IsDown reports whether a followed container does not run.
 func (p Plan) IsDown() bool {
 	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool {
 		return slices.ContainsFunc(pod.Images, func(i ImagePlan) bool { return i.Down != nil })
 	})
 }
 
-// Missing is since when containers are missed that CRI does not show.
+// Missing returns since when followed containers are absent from CRI.
 func (p Plan) Missing() map[string]time.Time {
 	out := map[string]time.Time{}
 	for _, pod := range p.Pods {

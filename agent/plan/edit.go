@@ -13,8 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// edits are what the offer of a pod changes: the images, and the pull policies that are
-// written.
+// edits returns the changes of images and pull policies in the pod's offer.
 func (pp podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
 	var out []status.Edit
 	for _, i := range p.Images {
@@ -22,7 +21,7 @@ func (pp podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
 			continue
 		}
 		e := status.Edit{Container: i.Want.Image.Container, Field: status.EditImage, From: i.From, To: i.Target.Name()}
-		if e.From == e.To { // another name for the same software, or the same name for another
+		if e.From == e.To { // names of the same version: show the tags
 			e.From, e.To = i.Want.OnDisk.Tag, i.Target.Tag
 		}
 		if e.From == e.To {
@@ -45,13 +44,12 @@ func withDigest(tag string, d digest.Digest) string {
 	return fmt.Sprintf("%s (%.12s)", tag, d.Encoded())
 }
 
-// policyEdits are the pull policies that differ between two pod manifests. A place that
-// only one of them has is new, or gone.
+// policyEdits returns the pull policies that differ between two pod manifests.
 func policyEdits(disk node.PodFile, wanted []byte) []status.Edit {
 	was, errWas := disk.Parse()
 	is, errIs := manifests.Parse(wanted)
 	if errWas != nil || errIs != nil {
-		return nil // who renders says so
+		return nil // render reports it
 	}
 	before := map[string]manifests.Image{}
 	for _, img := range was.Images {

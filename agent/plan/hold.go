@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// addHolds adds what persons and the configuration hold a pod back with.
+// addHolds adds the holds of persons and of the configuration.
 func (pp podPlanner) addHolds(p *PodPlan) {
 	if h, ok := pp.rec.Holds[record.Everything]; ok && h.Stands(pp.now) {
 		p.addHold(record.Everything, status.ByPerson, h.Reason, h.Until)
@@ -41,5 +41,12 @@ func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	h := status.Hold{Name: status.HoldAsked, Reason: text, Until: until.UTC(), Image: image, By: by}
 	if !slices.Contains(p.Holds, h) {
 		p.Holds = append(p.Holds, h)
+	}
+}
+
+// holdIfBusy adds a hold while another operation owns the node.
+func (pp podPlanner) holdIfBusy(p *PodPlan) {
+	if pp.inv.Busy != "" {
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
 	}
 }

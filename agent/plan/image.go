@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// flapTime is how long a container that was restarted has to run until nobody has to
-// think that it will end again.
+// flapTime is how long a restarted container has to run before it counts as stable.
 const flapTime = time.Minute
 
 func (ip imagePlanner) flaps(c node.Container) bool {
@@ -47,7 +46,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 	good := ip.rec.Good[record.GoodKey(v.File, w.Image.Container)]
 	running := ip.running(w, c, good)
 	if at, ok := v.Overridden(w.Image); ok {
-		running = at.Digest // whatever runs: that is what is to run
+		running = at.Digest // the pinned digest has to run
 		i.note(v.Override.Note())
 	}
 	ip.target(w, &i, rule, running)
@@ -62,12 +61,11 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 	}
 	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if at, ok := v.Overridden(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
-		i.Change = "" // kubelet does what it can
+		i.Change = "" // the pod manifest names the digest already
 	}
 	i.Running.Tag = ip.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
-	// What runs is not asked for its signature any more: it would only keep the
-	// other images of its pod.
+	// What runs needs no signature: it would only block the other images of its pod.
 	i.Staged = ip.isStaged(i.Target) || same && ip.inv.Staged(i.Target)
 	if i.Change != "" && ip.isDelayed(i) {
 		i.StageFrom = i.Offer.StageFrom.UTC()
@@ -76,7 +74,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 	return i
 }
 
-// running is the digest that a container runs, or ran last.
+// running returns the digest that a container runs, or ran last.
 func (ip imagePlanner) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
 	case !node.IsContainer(w.Image):
@@ -90,14 +88,13 @@ func (ip imagePlanner) running(w follow.Want, c *node.Container, good record.Goo
 	}
 }
 
-// sameImage compares what last ran with the target, where CRI shows nothing.
+// sameImage compares the target with what last ran, for a container that CRI does not show.
 func (ip imagePlanner) sameImage(good record.Good, target release.Release) bool {
 	config := ip.rec.Releases[release.Key(good.Repository, good.Running)].Config
 	return good.Running == target.Digest || (config != "" && config == target.Config)
 }
 
-// nameOf is the best name for what runs: the long tag its digest had when it
-// was learnt, else the tag in the pod manifest.
+// nameOf returns the long tag of a running digest, else the tag of the pod manifest.
 func (ip imagePlanner) nameOf(w follow.Want, running digest.Digest) string {
 	if r, ok := ip.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
 		return r.Name()

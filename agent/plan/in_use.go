@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// InUse is what a plan needs of the record.
+// InUse returns what the plan needs from the record; the rest may be removed.
 func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Inventory, now time.Time) record.InUse {
 	use := record.InUse{
 		Pods: map[string]record.PodInUse{}, Wrote: map[string]bool{}, Questions: map[string]bool{},
@@ -65,7 +65,7 @@ func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	}
 	for _, img := range pod.Images {
 		if use.Contains != nil {
-			use.Contains[img.Container] = true // its template has it no more
+			use.Contains[img.Container] = true // only in the file on disk
 		}
 	}
 	return use

@@ -12,11 +12,11 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// version is what a tag begins with that goes on as nobody's scheme does.
+// version matches the version that begins a tag of an unknown scheme.
 var version = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+)+`)
 
-// rebuildsOnly tells a tag that the rule's dialect does not read, and what would
-// help. nil: it reads it.
+// rebuildsOnly describes a tag that the rule's dialect cannot parse, with a dialect or tag
+// that would help; nil: it can.
 func rebuildsOnly(tag string, rule policy.Rule) *status.RebuildsOnly {
 	if _, err := rule.Dialect.Parse(tag); err == nil || tag == "" {
 		return nil
@@ -36,8 +36,7 @@ func rebuildsOnly(tag string, rule policy.Rule) *status.RebuildsOnly {
 	return only
 }
 
-// notAllowed are the refusals of the configuration's rules, the highest for each
-// setting that would allow it.
+// notAllowed returns the highest refusal for each setting that would allow it.
 func notAllowed(refused []policy.Refusal) []policy.Refusal {
 	var out []policy.Refusal
 	for _, no := range refused {
@@ -51,7 +50,8 @@ func notAllowed(refused []policy.Refusal) []policy.Refusal {
 	return out
 }
 
-// Images are those of all pods and of the configuration, with the pod manifest.
+// Images calls f with each image of the pods and of the configuration; file is its pod
+// manifest.
 func (p Plan) Images(f func(file string, i ImagePlan)) {
 	for _, pod := range p.Pods {
 		for _, i := range pod.Images {
@@ -65,7 +65,8 @@ func (p Plan) Images(f func(file string, i ImagePlan)) {
 	}
 }
 
-// NotAllowed is what the node could have if it were allowed, each once, sorted.
+// NotAllowed returns the newer tags that the configuration refuses, sorted and without
+// duplicates.
 func (p Plan) NotAllowed() []status.NotAllowed {
 	out := []status.NotAllowed{}
 	p.Images(func(_ string, i ImagePlan) {

@@ -14,7 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// addWaits adds what an apply without a person's yes waits for.
+// addWaits adds what delays an apply: a freeze, and for mode auto the window, the control
+// plane and an earlier failure.
 func (pp podPlanner) addWaits(p *PodPlan) {
 	if pp.now.Before(pp.policy.Freeze) {
 		until := pp.policy.Freeze.UTC()
@@ -41,8 +42,8 @@ func (pp podPlanner) addWaits(p *PodPlan) {
 	}
 }
 
-// skew has a client of the API server wait that would be newer than that is by a minor
-// version: its apply without a person's approval, for a person may apply both, in their order.
+// skew makes a client of the API server wait in mode auto if its minor version would be
+// higher. A person may apply both.
 func (pp podPlanner) skew(pods []PodPlan) {
 	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == follow.PodAPIServer })
 	if at < 0 || !pp.policy.Auto {
@@ -59,8 +60,8 @@ func (pp podPlanner) skew(pods []PodPlan) {
 	}
 }
 
-// isAhead reports whether a client is to be of a higher minor version than the API server
-// is of.
+// isAhead reports whether the client's target has a higher minor version than the running API
+// server.
 func (pp podPlanner) isAhead(client, server *PodPlan) bool {
 	to, from := component(client), component(server)
 	if to == nil || from == nil {
@@ -71,7 +72,7 @@ func (pp podPlanner) isAhead(client, server *PodPlan) bool {
 	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
 }
 
-// component is the image that a pod of the control plane is named after; nil: none is.
+// component returns the image that the control plane pod is named after; nil: none.
 func component(p *PodPlan) *ImagePlan {
 	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
 		return i.Want.Image.Container == p.Pod || status.LastPart(i.Want.Ask.Repository) == p.Pod
@@ -82,14 +83,14 @@ func component(p *PodPlan) *ImagePlan {
 	return &p.Images[n]
 }
 
+// IsClient reports whether a pod of the control plane must not be newer than the API server.
 func IsClient(pod string) bool {
 	return pod == follow.PodControllerManager || pod == follow.PodScheduler
 }
 
-// inOrder sorts applies: first what the configuration lists, in its order, then
-// the others by name, and at last what the cluster cannot do without. Only where
-// kube-apiserver gets another version, its clients wait for it: they may be older, and
-// must not be newer (Kubernetes' version skew policy).
+// inOrder sorts restarts: the configured order, then by name, then the control plane. Where
+// kube-apiserver changes its minor version, its clients follow it (Kubernetes' version skew
+// policy).
 func inOrder(p policy.Policy, applies []Step) {
 	skews := slices.ContainsFunc(applies, func(s Step) bool {
 		return s.Apply.Pod == follow.PodAPIServer && policy.IsMinor(s.Apply.Change)
@@ -105,14 +106,14 @@ func inOrder(p policy.Policy, applies []Step) {
 		}
 		at := slices.IndexFunc(p.Order, func(pattern string) bool {
 			ok, err := path.Match(pattern, s.File)
-			return ok && err == nil // the configuration has checked the patterns
+			return ok && err == nil // config validates the patterns
 		})
 		if at < 0 {
 			at = len(p.Order)
 		}
 		return at
 	}
-	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepProve: 2} // what runs anyway can wait to be proved
+	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepProve: 2} // a proof changes nothing, and can wait
 	slices.SortStableFunc(applies, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(urgency[a.Do], urgency[b.Do]), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
 	})

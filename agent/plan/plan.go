@@ -26,75 +26,58 @@ type Plan struct {
 	Pods    []PodPlan
 	Tracked []ImagePlan // images of the configuration that no pod manifest names
 	Steps   []Step
-	Names   []string // of all static pods, to tell them apart
+	Names   []string // of all static pods
 }
 
-// byFile gives the pods by the names of their files.
-func (p Plan) byFile() map[string]*PodPlan {
-	pods := make(map[string]*PodPlan, len(p.Pods))
-	for n := range p.Pods {
-		pods[p.Pods[n].File] = &p.Pods[n]
-	}
-	return pods
-}
-
-// Stages reports whether a plan stages a release (repository@digest).
+// Stages reports whether the plan stages a release (repository@digest).
 func (p Plan) Stages(release string) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == StepStage && s.Key() == release })
 }
 
-// PodPlan is one pod manifest: what is to become of it.
+// PodPlan is the decision about one pod manifest.
 type PodPlan struct {
-	File   string
-	Pod    string
-	Images []ImagePlan
-	Change string // the largest of its images; "" for nothing to approve
-	// ID identifies what the pod is to be: images and pod manifest; "" while that
-	// is unclear. It stays the same while the pod is brought there.
-	ID string
-	// Offer is ID where there is something to approve; an approval names it.
-	Offer string
-	// Ready: all that the offer needs is staged. Holds may still stand against it.
-	Ready bool
-	// Wanted is the rendered pod manifest; nil where nothing is rendered.
-	Wanted  []byte
-	Waiting bool          // Wanted differs from the pod that runs and waits for approval
-	Edits   []status.Edit // what its offer changes
+	File    string
+	Pod     string
+	Images  []ImagePlan
+	Change  string        // the largest change of its images; "": nothing to approve
+	ID      string        // hash of the wanted images and pod manifest; "": unknown
+	Offer   string        // ID, if there is something to approve
+	Ready   bool          // all images of the offer are staged
+	Wanted  []byte        // the rendered pod manifest; nil: nothing is rendered
+	Waiting bool          // Wanted needs a restart, and waits for approval
+	Edits   []status.Edit // the changes of the offer
 	Left    []status.Left
 	Holds   []status.Hold
-	Waits   []status.Hold // what an apply without a person's yes waits for, beside Holds
+	Waits   []status.Hold // what delays an apply without approval, beside Holds
 	Err     error
 }
 
 // ImagePlan is one image of a pod manifest.
 type ImagePlan struct {
-	Want    follow.Want
-	Offer   source.Offer
-	Target  release.Release // what is to run; zero where unresolved or left alone
-	Running status.Named    // what runs; zero where nothing does
-	Config  digest.Digest   // its image id
-	Change  string
-	From    string // what runs, by its best name
-	Staged  bool
-	// StageFrom is when staging begins; zero: it need not wait.
-	StageFrom time.Time
-	Well      bool         // its container runs, or as an init container has ended well
-	Down      *status.Down // it does not run; nil: it does, or is none that kubelet has to run
-	// Expected is a container that kubelet has to run; else nil.
-	Expected *Expected
-	Flaps    bool          // it was restarted just now: it may run well, or not for long
-	Holds    []status.Hold // where no pod manifest names it; else they are the pod's
-	// NotAllowed are the newer tags that the configuration refuses, the highest for
-	// each setting that would allow it.
+	Want      follow.Want
+	Offer     source.Offer
+	Target    release.Release // the release to run; zero: unresolved or unmanaged
+	Running   status.Named    // the release that runs; zero: none
+	Config    digest.Digest   // image ID of Running
+	Change    string
+	From      string // name of the running release
+	Staged    bool
+	StageFrom time.Time     // when staging begins; zero: at once
+	Well      bool          // its container runs, or its init container has succeeded
+	Down      *status.Down  // why its container does not run; nil: it runs, or need not run
+	Expected  *Expected     // its container, if kubelet has to run it
+	Flaps     bool          // its container was just restarted
+	Holds     []status.Hold // of an image that no pod manifest names
+	// NotAllowed are newer tags that the configuration refuses: the highest for each setting.
 	NotAllowed   []policy.Refusal
-	RebuildsOnly *status.RebuildsOnly  // its tag is not understood; nil: it is
-	Shortage     *policy.ShortageError // there is no room for its pull; nil: there is
+	RebuildsOnly *status.RebuildsOnly  // its tag cannot be parsed
+	Shortage     *policy.ShortageError // disk space that its pull lacks
 }
 
-// isSettled reports that the pod is what it is to be, and that all of it runs.
+// isSettled reports whether the pod needs no change and all of it runs.
 func (p *PodPlan) isSettled() bool { return p.ID != "" && p.Change == "" && p.allRun() }
 
-// allRun reports that all of the pod runs.
+// allRun reports whether all followed containers run.
 func (p *PodPlan) allRun() bool {
 	return !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		return !i.Well && node.IsContainer(i.Want.Image) && i.Want.Ask.Repository != ""
@@ -106,17 +89,16 @@ type Verb string
 
 // The steps, in the order in which a plan has them.
 const (
-	StepStage  Verb = "stage"  // pull, unpack, name and pin a release
-	StepWrite  Verb = "write"  // write a pod manifest that restarts nothing
-	StepKeep   Verb = "keep"   // store a rendered file until it is approved
-	StepDrop   Verb = "drop"   // forget a stored file that is not wanted any more
-	StepRemove Verb = "remove" // delete a pod manifest of ours that runs no pod
-	StepPin    Verb = "pin"    // make the pins those that are needed
-	StepPrune  Verb = "prune"  // remove old releases
-	StepProve  Verb = "prove"  // show that a pod runs well what nobody has proved yet
-	// StepRollBack makes a pod run the digests that its override names.
-	StepRollBack Verb = "roll back"
-	StepApply    Verb = "apply" // make a pod run what was approved
+	StepStage    Verb = "stage"     // pull, unpack, name and pin a release
+	StepWrite    Verb = "write"     // write a pod manifest that restarts nothing
+	StepKeep     Verb = "keep"      // store a rendered file until it is approved
+	StepDrop     Verb = "drop"      // delete a stored file
+	StepRemove   Verb = "remove"    // delete a pod manifest that runs no pod
+	StepPin      Verb = "pin"       // set the pins
+	StepPrune    Verb = "prune"     // remove old releases
+	StepProve    Verb = "prove"     // prove that a pod runs well what it runs
+	StepRollBack Verb = "roll back" // run the digests of an override
+	StepApply    Verb = "apply"     // run what was approved
 )
 
 // Step is one thing to do. It can be repeated.
@@ -124,56 +106,50 @@ type Step struct {
 	Do      Verb
 	File    string           // pod manifest; empty for stage, pin and prune
 	Release release.Release  // stage
-	Was     node.PodFile     // write, remove, apply: what the plan was made from
+	Was     node.PodFile     // write, remove, apply: the file that was observed
 	Data    []byte           // write, keep, apply: the new content; nil: unchanged
 	Ours    bool             // Data was rendered from a template
-	Needs   []string         // releases (repository@digest) that must have been staged
+	Needs   []string         // releases (repository@digest) that must be staged
 	Pins    []release.Pin    // pin
 	Gone    []node.HeldImage // prune: records of images
 	Apply   Apply            // apply
 }
 
-// Apply is what it takes to make a pod run something, and to prove that it does.
+// Apply holds what a restart or a proof of a pod needs.
 type Apply struct {
 	Pod, Namespace string
-	Siblings       []string // the names of all static pods, to tell them apart
+	Siblings       []string // names of all static pods
 	Offer          string
 	Change         string
-	Auto           bool // nobody has approved it
+	Auto           bool // mode auto, not an approval
 	Remove         bool
 	Expect         []Expectation
-	// Stop are the containers to stop, by CRI id. Aside: the pod manifest is set
-	// aside instead, until its Sandboxes are down.
-	Stop      []string
-	Aside     bool
-	Sandboxes []string
-	PullFirst bool // IfNotPresent: CRI must fetch the floating tag first
-	// Probes are the containers' readiness probes. HostNetwork: the pod has the
-	// node's addresses. Grace is how long its containers may take to end.
-	Probes      []manifests.Probe
-	HostNetwork bool
-	Grace       time.Duration
-	// Back is what to return to if it does not come up; nil: nothing, for NoBack.
-	Rollback   *record.Override
-	NoRollback string
-	// Ahead are the digests of all containers as they are to be, by place.
-	Digests map[string]record.PinnedImage
+	Stop           []string // CRI IDs of the containers to stop, unless Aside
+	Aside          bool     // set the pod manifest aside until Sandboxes are down
+	Sandboxes      []string
+	PullFirst      bool // IfNotPresent: CRI must fetch the floating tag first
+	Probes         []manifests.Probe
+	HostNetwork    bool
+	Grace          time.Duration                 // how long its containers may take to end
+	Rollback       *record.Override              // the rollback target; nil: none, see NoRollback
+	NoRollback     string                        // why there is no rollback target
+	Digests        map[string]record.PinnedImage // of all containers after the apply, by place
 }
 
 // Expectation is what a container must run after an apply.
 type Expectation struct {
 	Container string
 	Init      bool
-	Ref       release.Reference // what kubelet will pull
+	Ref       release.Reference // what kubelet pulls
 	Name      string            // of the release, for people
 	Digest    digest.Digest     // behind Ref
 	Config    digest.Digest     // image id in CRI
 	OnNode    bool              // kubelet starts it without a pull
-	Old       string            // CRI id of the container before; it must be another one where Anew
-	Anew      bool
+	Old       string            // CRI ID of the current container
+	Anew      bool              // the container must be a new one, not Old
 }
 
-// Key names what a step is about: the release, else the pod manifest.
+// Key returns the release of a stage step, else the pod manifest.
 func (s Step) Key() string {
 	if s.Do == StepStage {
 		return release.Key(s.Release.Repository, s.Release.Digest)
@@ -181,7 +157,7 @@ func (s Step) Key() string {
 	return s.File
 }
 
-// String is the step as a line for people.
+// String describes the step for people.
 func (s Step) String() string {
 	switch s.Do {
 	case StepStage:
@@ -197,7 +173,7 @@ func (s Step) String() string {
 	}
 }
 
-// names are the image records of a prune, a few of many.
+// names lists the first image records of a prune.
 func (s Step) names() string {
 	const few = 4
 	var names []string
@@ -210,7 +186,7 @@ func (s Step) names() string {
 	return strings.Join(names, ", ")
 }
 
-// left turns what rendering leaves alone into status.
+// left describes the images that rendering leaves alone.
 func left(images []manifests.Image) []status.Left {
 	var out []status.Left
 	for _, i := range images {

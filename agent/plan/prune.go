@@ -13,10 +13,9 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// prune lists the image records of old releases: those that staging brought, and
-// with Prune.Foreign all SUSE builds of followed repositories. What a pin will
-// hold, what any container uses, and everything of a repository that is not
-// settled stays. While anything is unclear nothing goes.
+// prune lists the image records of old releases: those that staging brought, and with
+// Prune.Foreign all SUSE builds of followed repositories. Pinned and used images stay, and so
+// do repositories that are not settled. While any pod is unclear, all stay.
 func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	settled, known := sp.settled(plan)
 	if !known {
@@ -45,9 +44,9 @@ func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	return gone
 }
 
-// settled are the followed repositories, and whether all of each is as it should
-// be: it runs well, and what is to be there is. Nobody tells what a volume has
-// mounted, so the repository of one never is. known: every pod and image is.
+// settled returns for each followed repository whether all of its images run as planned. A
+// mounted image volume is not visible, so its repository is never settled. known: no pod and
+// no image is unclear.
 func (sp stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 	settled = map[string]bool{}
 	add := func(repository string, well bool) {
@@ -73,15 +72,15 @@ func (sp stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
 	return settled, true
 }
 
-// isWell reports whether an image's container runs as it should. An init
-// container that kubelet has removed has ended well if others of its pod run.
+// isWell reports whether a container runs as it should. A removed init container has succeeded
+// if the containers of its pod run.
 func isWell(p *PodPlan, i ImagePlan) bool {
 	return i.Well || i.Want.Image.Kind == manifests.KindInit && slices.ContainsFunc(p.Images, func(other ImagePlan) bool {
 		return other.Well && other.Want.Image.Kind == manifests.KindContainer
 	})
 }
 
-// isOldRelease reports whether a record may be an old release, and of which repository.
+// isOldRelease reports whether an image record may be an old release, and of which repository.
 func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
 	if h.Pin {
 		return "", false
@@ -98,9 +97,8 @@ func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (
 	return ref.Repository, ours && foreign == nil
 }
 
-// orphanedAliases are the records that CRI made beside a pull of an image that goes,
-// repository@digest and the bare image id. They go with it, unless somebody else
-// has a name for the digest, too.
+// orphanedAliases returns the records that CRI made beside a pruned image: repository@digest
+// and the image ID. They stay if another name has the same digest.
 func (sp stepPlanner) orphanedAliases(gone []node.HeldImage, aliases map[node.HeldImage]bool) []node.HeldImage {
 	named := map[digest.Digest]bool{}
 	var out []node.HeldImage

@@ -3,70 +3,65 @@
 package plan
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// rendered is a rendered pod manifest.
-type rendered struct {
-	wanted  []byte
-	left    []status.Left
-	waiting bool // it is another pod than the one on disk
-}
-
-// tagAt is the tag that an image is to have; empty: the one that is written.
-type tagAt struct{ path, tag string }
-
-// renderInput is what a rendered pod manifest is to have.
-type renderInput struct {
-	overrides manifests.Overrides
-	tags      []tagAt
-	pins      []manifests.Pinned // put in the place of what was rendered
-	text      string             // the whole of it; empty: it is rendered
-}
-
 // render makes the wanted pod manifest and compares it with the one on disk.
-func render(source []byte, disk *node.PodFile, w renderInput) (rendered, error) {
-	at := make(map[string]string, len(w.tags))
-	for _, t := range w.tags {
-		at[t.path] = t.tag
-	}
-	o := w.overrides
-	o.Tag = func(_ string, img manifests.Image) (string, bool) {
-		t := at[img.Path]
-		return t, t != ""
-	}
-	out, err := manifests.Render(source, o)
-	if err == nil && len(w.pins) > 0 {
-		out.Data, err = manifests.Pin(out.Data, w.pins)
-	}
+func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
+	p.Waiting, p.Err = false, nil
+	data, leftAlone, err := pp.renderData(v, p)
 	if err != nil {
-		return rendered{}, fmt.Errorf("render: %w", err)
+		p.Err = fmt.Errorf("render: %w", err)
+		return
 	}
-	if w.text != "" {
-		out.Data = []byte(w.text)
+	p.Wanted, p.Left = data, left(leftAlone)
+	if v.Disk == nil || p.matches(v.Disk) {
+		return
 	}
-	d := rendered{wanted: out.Data, left: left(out.Left)}
-	if disk == nil || bytes.Equal(disk.Data, out.Data) {
-		return d, nil
-	}
-	equal, err := manifests.Equal(disk.Data, out.Data)
+	equal, err := manifests.Equal(v.Disk.Data, data)
 	if err != nil {
-		return d, fmt.Errorf("compare with the pod manifest: %w", err)
+		p.Err = fmt.Errorf("compare with the pod manifest: %w", err)
+		return
 	}
-	d.waiting = !equal
-	return d, nil
+	p.Waiting = !equal
 }
 
-// unreplacedPlaces are the places of an override that no newer release takes, and whether
-// those are all.
+// renderData renders the template with the target tags, and keeps what an override pins.
+func (pp podPlanner) renderData(v follow.PodView, p *PodPlan) ([]byte, []manifests.Image, error) {
+	tags := map[string]string{}
+	for _, i := range p.Images {
+		if i.Want.Image.Document == 0 { // a later document has the same paths, and is not edited
+			tags[i.Want.Image.Path] = i.Target.Tag
+		}
+	}
+	out, err := manifests.Render(v.Source().Data, manifests.Overrides{
+		Rewrites: pp.policy.Rewrites, PullPolicy: v.PullPolicy(pp.policy),
+		Tag: func(_ string, img manifests.Image) (string, bool) {
+			t := tags[img.Path]
+			return t, t != ""
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	places, all := unreplacedPlaces(&v, p)
+	if all && v.Template != nil && isStillWanted(v.Override, p) {
+		return []byte(v.Override.Data), out.Left, nil
+	}
+	if pins := v.Override.Pins(places); len(pins) > 0 {
+		out.Data, err = manifests.Pin(out.Data, pins)
+	}
+	return out.Data, out.Left, err
+}
+
+// unreplacedPlaces returns the places of the override that no newer release replaces. all: the
+// override has no others.
 func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool) {
 	for _, i := range p.Images {
 		if at, ok := v.Overridden(i.Want.Image); ok && at.Digest == i.Target.Digest {
@@ -77,8 +72,8 @@ func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool)
 	return places, len(places) > 0 && len(places) == len(v.Override.Images)
 }
 
-// isStillWanted reports whether the text of an override, which has one, is what a pod is to be
-// still: an image that it does not name by digest may follow another tag by now.
+// isStillWanted reports whether the text of an override still fits: images that it does not
+// pin may follow another tag by now.
 func isStillWanted(o record.Override, pod *PodPlan) bool {
 	text, err := manifests.Parse([]byte(o.Data))
 	if err != nil || o.Data == "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// restart is what happens to the running pod: it is brought to its override, to
-// what was approved, or what it runs is proved.
+// restart returns the step that restarts or proves a pod: a pending override goes before an
+// apply, an apply before a proof.
 func (rp restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
 	if s, ok := rp.rollBack(v); ok || v.Override.Pending {
 		return s, ok
@@ -27,8 +27,7 @@ func (rp restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
 	return rp.prove(v, p)
 }
 
-// apply makes the step that a standing approval asks for, or mode auto, if nothing
-// holds it.
+// apply returns the step for an approved offer, or for one that mode auto may apply.
 func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Offer == "" || len(p.Holds) > 0 {
 		return Step{}, false
@@ -61,8 +60,7 @@ func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	return s, true
 }
 
-// wantedDigests are the digests that the containers of a pod are to run, those that keep
-// what they run included.
+// wantedDigests returns the digests of all containers after the apply, by place.
 func wantedDigests(p PodPlan) map[string]record.PinnedImage {
 	out := map[string]record.PinnedImage{}
 	for _, i := range p.Images {
@@ -77,7 +75,6 @@ func wantedDigests(p PodPlan) map[string]record.PinnedImage {
 	return out
 }
 
-// runningImage and targetImage are what an image runs and what it is to run.
 func (i ImagePlan) runningImage() record.PinnedImage {
 	return record.PinnedImage{
 		Pin: release.Pin{
@@ -94,7 +91,7 @@ func (i ImagePlan) targetImage() record.PinnedImage {
 	}
 }
 
-// expectation is that a container runs an image. containers are the pod's of now.
+// expectation expects a container to run an image. containers are those that the pod has now.
 func expectation(o record.PinnedImage, kind manifests.Kind, name string, containers []node.Container) Expectation {
 	e := Expectation{
 		Container: name, Init: kind == manifests.KindInit, Ref: release.Reference{Repository: o.Repository, Tag: o.Follow},
@@ -106,14 +103,13 @@ func expectation(o record.PinnedImage, kind manifests.Kind, name string, contain
 	return e
 }
 
-// useRunningPod takes what is to be known of a pod from the one that runs: its template may
-// be another by now.
+// useRunningPod takes probes and grace period from the pod on disk, whose template may have
+// changed.
 func (p *Apply) useRunningPod(pod manifests.Pod) {
 	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
 }
 
-// newApply is what all steps that restart a pod, or observe it, have to know of it. was is
-// the pod on disk, pod what it is to be.
+// newApply returns the facts of a restart. was is the pod on disk, pod the wanted one.
 func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
 	return Apply{
 		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(names), pod.Name),
@@ -122,10 +118,9 @@ func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply 
 	}
 }
 
-// expect lists what each container that starts anew must run in the end, and what
-// to stop for it where the pod manifest itself does not change: the containers
-// that do. The whole pod goes where an init container changes, and where one that
-// does is not running.
+// expect sets what each restarted container must run. If only containers change, they are
+// stopped; the whole pod restarts if its manifest or an init container changes, or a changed
+// container does not run.
 func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
 	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
@@ -146,20 +141,21 @@ func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 	}
 }
 
-// isPinned reports whether an image is named by its digest in what is wanted.
+// isPinned reports whether the wanted pod manifest names the image by digest.
 func (f *facts) isPinned(v follow.PodView, i ImagePlan) bool {
 	at, ok := v.Overridden(i.Want.Image)
 	return ok && at.Digest == i.Target.Digest
 }
 
-// restarts reports whether all containers of the pod start anew with its offer:
-// the pod manifest changes, or an init container does.
+// restarts reports whether the offer restarts all containers of the pod.
 func (p *PodPlan) restarts() bool {
-	return p.Waiting || slices.ContainsFunc(p.Images, changesInit)
+	return p.Waiting || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		return i.Change != "" && i.Want.Image.Kind == manifests.KindInit
+	})
 }
 
-// pullHazardHolds holds a pod back whose restart would pull what a rule refuses: one of its
-// images keeps what runs, but the tag that kubelet will pull names something else.
+// pullHazardHolds holds a pod if its restart would pull a refused release: an image keeps what
+// it runs, but its tag names another release.
 func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	if !p.restarts() {
 		return
@@ -174,24 +170,20 @@ func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	}
 }
 
-// isOnNode reports whether kubelet starts what an image keeps running from the
-// node alone, whatever its tag names by now.
+// isOnNode reports whether kubelet starts the target from the node, whatever its tag names in
+// the registry.
 func (f *facts) isOnNode(i ImagePlan) bool {
 	name := release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}.String()
 	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
 		slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
 }
 
-// startsFromTheNode reports whether kubelet asks no registry for a container's image.
+// startsFromTheNode reports whether kubelet starts an image without asking the registry.
 func startsFromTheNode(i ImagePlan) bool {
 	return i.Target.Digest != "" && node.IsContainer(i.Want.Image) && i.Want.PullPolicy != manifests.PullAlways
 }
 
-func changesInit(i ImagePlan) bool {
-	return i.Change != "" && i.Want.Image.Kind == manifests.KindInit
-}
-
-// sandboxes are those that containers are in, each once.
+// sandboxes returns the sandboxes of containers, without duplicates.
 func sandboxes(containers []node.Container) []string {
 	var out []string
 	for _, c := range containers {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// notRunningBefore names a container of a pod that did not run before its apply: then it is
-// not made the update's fault.
+// notRunningBefore returns a container that did not run before the apply, for which the update
+// is not to blame.
 func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
-	began := rp.rec.Approved[v.File].Well // an apply that was cut short may have left nothing running
+	began := rp.rec.Approved[v.File].Well // an interrupted apply may have stopped it
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 		unknown := i.Flaps && !rp.runsGood(i, rp.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
@@ -29,7 +29,7 @@ func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
 	return ""
 }
 
-// rollbackTarget plans how a pod returns to what ran well before, if it does not come up.
+// rollbackTarget sets the override to apply if the pod does not come up.
 func (rp restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
 	o, err := rp.overrideTo(v, func(_ string, g record.Good) release.Pin {
 		return release.Pin{Repository: g.Repository, Digest: g.Running}
@@ -44,10 +44,9 @@ func (rp restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
 	}
 }
 
-// overrideTo is the override that has a pod run the digests that to chooses of those
-// that ran well.
+// overrideTo returns an override that pins each container to the digest that target chooses.
 func (rp restartPlanner) overrideTo(
-	v follow.PodView, to func(container string, g record.Good) release.Pin,
+	v follow.PodView, target func(container string, g record.Good) release.Pin,
 ) (record.Override, error) {
 	if !v.Managed {
 		return record.Override{}, fmt.Errorf("%s", v.Unmanaged())
@@ -57,22 +56,22 @@ func (rp restartPlanner) overrideTo(
 		return record.Override{}, err
 	}
 	return record.Pin(was.Data, "", rp.now, func(img manifests.Image) record.PinnedImage {
-		p := to(img.Container, rp.rec.Good[record.GoodKey(v.File, img.Container)])
+		p := target(img.Container, rp.rec.Good[record.GoodKey(v.File, img.Container)])
 		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
-			return at // as it stands there
+			return at
 		}
 		rel := rp.rec.Releases[release.Key(p.Repository, p.Digest)]
 		return record.PinnedImage{Pin: p, Config: rel.Config, Tag: rel.Name()}
 	})
 }
 
-// PinnedFor is what an override names for the container of an expectation.
+// PinnedFor returns the image that an override pins for an expected container.
 func PinnedFor(o record.Override, e Expectation) (record.PinnedImage, bool) {
 	at, ok := o.Images[e.place()]
 	return at, ok
 }
 
-// place is that of the container in its pod manifest, see PlaceOf.
+// place returns the place of the container, see node.PlaceOf.
 func (e Expectation) place() string {
 	kind := manifests.KindContainer
 	if e.Init {
@@ -81,33 +80,30 @@ func (e Expectation) place() string {
 	return node.PlaceOf(manifests.Image{Kind: kind, Container: e.Container})
 }
 
-// Proved are the containers of a step whose expectations were met.
+// Proved returns the containers whose expectations were met.
 func (s Step) Proved() []record.Proved {
 	var out []record.Proved
 	for _, e := range s.Apply.Expect {
-		out = append(
-			out, record.Proved{
-				Container: e.Container, Place: e.place(), Pin: release.Pin{
-					Repository: e.Ref.Repository, Digest: e.Digest,
-				}, Config: e.Config,
-			},
-		)
+		out = append(out, record.Proved{
+			Container: e.Container, Place: e.place(), Config: e.Config,
+			Pin: release.Pin{Repository: e.Ref.Repository, Digest: e.Digest},
+		})
 	}
 	return out
 }
 
-// rollBack makes the step that brings a pod to its override. What the node has
-// against restarting pods does not hold it: the pod does not run well as it is.
+// rollBack returns the step that applies a pending override. Holds do not delay it: the pod
+// does not run well.
 func (rp restartPlanner) rollBack(v follow.PodView) (Step, bool) {
-	if !v.Override.Pending || v.Err != nil || rp.inv.Busy != "" { // one without a file is not pending
+	if !v.Override.Pending || v.Err != nil || rp.inv.Busy != "" {
 		return Step{}, false
 	}
 	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, rp.inv, rp.names)
 	return s, err == nil
 }
 
-// StepTo is the step that brings a pod from a pod manifest to an override. ours: it has
-// a template. names are those of all static pods.
+// StepTo returns the step that brings a pod manifest to an override. ours: it has a template.
+// names are those of all static pods.
 func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory, names []string) (Step, error) {
 	pod, err := manifests.Parse([]byte(o.Data))
 	if err != nil {
@@ -130,10 +126,9 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 	return s, nil
 }
 
-// needsRestore reports whether a pod that was rolled back has got another pod manifest,
-// as by a rollback of the system, by which kubelet starts what is denied, and does not
-// run yet: nobody's yes is needed to bring it back. What follows anything else is
-// somebody's edit.
+// needsRestore reports whether another pod manifest replaced the one of a rollback, as a
+// rollback of the system does, so that kubelet would start a denied release. It needs no
+// approval while the container does not run. Other differences are edits by a person.
 func (rp restartPlanner) needsRestore(v *follow.PodView) bool {
 	o := v.Override
 	if v.Err != nil || v.Template == nil || v.Disk == nil || o.Data == "" || o.Data == string(v.Disk.Data) {
@@ -149,8 +144,8 @@ func (rp restartPlanner) needsRestore(v *follow.PodView) bool {
 	})
 }
 
-// prove makes the step that proves what a pod runs by nobody's approval: kubelet
-// took it by itself, or an apply was cut short.
+// prove returns the step that proves releases that run without a proof: kubelet started them,
+// or an apply was interrupted.
 func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
@@ -179,13 +174,12 @@ func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	return s, true
 }
 
-// runsGood reports whether an image runs what ran well.
+// runsGood reports whether an image runs the release that ran well.
 func (f *facts) runsGood(i ImagePlan, g record.Good) bool {
 	return f.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
-// ranLongEnough reports that a pod that did not come up has run for as long as a proof
-// takes.
+// ranLongEnough reports whether a failed pod has meanwhile run as long as a proof takes.
 func (rp restartPlanner) ranLongEnough(p PodPlan, containers []node.Container) bool {
 	for _, i := range p.Images {
 		c := node.FindContainer(containers, i.Want.Image.Container)
@@ -197,14 +191,14 @@ func (rp restartPlanner) ranLongEnough(p PodPlan, containers []node.Container) b
 	return true
 }
 
-// isYoung reports that a container has not run for as long as a proof takes. One
-// from the future was started under a wrong clock.
+// isYoung reports whether a container has run for less than a proof takes. A start in the
+// future means that the clock was wrong.
 func (f *facts) isYoung(c node.Container) bool {
 	age := f.now.Sub(c.StartedAt)
 	return age >= 0 && age < f.policy.Settle
 }
 
-// isFailureOf reports whether a failure is of what a pod runs.
+// isFailureOf reports whether a recorded failure is of the digests that the pod runs.
 func isFailureOf(f record.Failure, p Apply) bool {
 	runs := strings.Fields(p.Runs())
 	return f.Runs != "" && !slices.ContainsFunc(strings.Fields(f.Runs), func(one string) bool {
@@ -212,7 +206,7 @@ func isFailureOf(f record.Failure, p Apply) bool {
 	})
 }
 
-// Runs names what is expected of a pod's containers.
+// Runs returns the expected digests as one text.
 func (p Apply) Runs() string {
 	var out []string
 	for _, e := range p.Expect {

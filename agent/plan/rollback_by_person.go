@@ -17,17 +17,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Rollback is what a person's rollback of one pod comes to.
+// Rollback is a person's rollback of one pod.
 type Rollback struct {
 	Pod   PodPlan
-	To    *record.Override // what the pod returns to; nil: nothing is known to
+	To    *record.Override // the rollback target; nil: none is known
 	Edits []status.Edit
-	Err   error // why it cannot be found out
+	Err   error // why the target is unknown
 }
 
-// Rollbacks plans a person's rollback of pods: the named images (none: all) return to the
-// releases that ran well before. It is pure, as Decide is. A pod whose files are gone
-// meanwhile is left out.
+// Rollbacks plans a person's rollback of pods: the named images (no names: all) return to the
+// releases that ran well before. It skips pods whose files are gone. It is pure.
 func Rollbacks(
 	inv node.Inventory, rec record.Record, p policy.Policy, now time.Time, pods []PodPlan, names []string,
 ) []Rollback {
@@ -50,9 +49,8 @@ func Rollbacks(
 	return out
 }
 
-// byPerson is the override that returns the named images of a pod to what ran well
-// before, and the others to what they run: nil where nothing is known to. What CRI
-// does not show is none that can be returned from.
+// byPerson returns an override that returns the named images to what ran well before and keeps
+// the others; nil: no target is known. Images that CRI does not show are kept.
 func (rp restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
 	if v.Disk == nil {
 		return nil, nil
@@ -86,7 +84,7 @@ func (rp restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (
 	return &o, nil
 }
 
-// rollbackEdits are what bringing a pod to an override changes of its images.
+// rollbackEdits returns the images that an override changes.
 func rollbackEdits(o record.Override, p PodPlan) []status.Edit {
 	var out []status.Edit
 	for _, i := range p.Images {

@@ -4,22 +4,19 @@ package plan
 
 import "github.com/kubic-project/image-update-agent/agent/status"
 
-// Standing is what an apply of a pod would come to now. Status, plan and apply all ask
-// it, so that they give one answer.
+// Standing is the outcome that an apply of the pod would have now. Status, plan and apply
+// share it.
 type Standing struct {
-	// Result is empty where the offer only waits for an approval, else what an apply
-	// ends with: nothing, held or failed.
-	Result status.Result
-	Reason string
-	// Hold and ErrorKind are as in Outcome.
+	// Result is nothing, held or failed; empty: the offer only waits for an approval.
+	Result    status.Result
+	Reason    string
 	Hold      string
 	ErrorKind status.ErrorKind
-	Staged    bool // nothing of it is missing on the node
-	// Ours: it is not just somebody else's pod manifest that has something newer.
-	Ours bool
+	Staged    bool // all images are on the node
+	Ours      bool // the agent manages the pod manifest
 }
 
-// Standing is what an apply of the pod would come to now.
+// Standing returns the outcome that an apply of the pod would have now.
 func (p *PodPlan) Standing() Standing {
 	at := Standing{Staged: true, Ours: !p.isHeld(status.HoldUnmanaged)}
 	switch {

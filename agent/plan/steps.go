@@ -16,14 +16,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// steps turns the plans of all pods into things to do, in an order in which
-// each may rely on those before it: images first, files next, pins when it is
-// clear what is needed, and at last what restarts something.
+// steps turns the plans of all pods into steps. Each step may rely on earlier ones: images,
+// files, pins, and at last restarts.
 func (sp stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
 	sp.urgent = sp.urgentReleases(plan)
 	steps := sp.stage(plan)
 	var applies []Step
-	restarts := restartPlanner{sp.facts}
+	restarts := restartPlanner(sp)
 	for n, v := range views {
 		p := plan.Pods[n]
 		steps = append(steps, sp.files(v, p)...)
@@ -47,8 +46,8 @@ func (sp stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
 	return append(steps, applies...)
 }
 
-// stage lists what must be pulled: the releases of every offer, of every pod
-// manifest that is to be written, and of the configuration's own images.
+// stage lists the pulls: for offers, for pod manifests to be written and for configured
+// images.
 func (sp stepPlanner) stage(plan Plan) []Step {
 	seen := map[string]bool{}
 	var steps []Step
@@ -77,14 +76,13 @@ func (sp stepPlanner) stage(plan Plan) []Step {
 	return steps
 }
 
-// isRunning reports whether an image is what it is to be: its pin is enough, and
-// comes with the pins.
+// isRunning reports whether an image runs its target, so that it needs a pin but no pull.
 func (sp stepPlanner) isRunning(i ImagePlan) bool {
 	return i.Change == "" && i.Running.Digest == i.Target.Digest && sp.inv.Has(i.Target.Digest)
 }
 
-// stagesLater reports whether the pod's pulls wait for this node's moment. A new pod
-// does not wait: kubelet will pull for it as soon as it is written.
+// stagesLater reports whether the pulls of a pod are delayed to spread the load. A new pod is
+// not delayed.
 func (f *facts) stagesLater(p PodPlan) bool {
 	if p.Ready || node.Find(f.inv.PodManifests, p.File) == nil {
 		return false
@@ -92,17 +90,16 @@ func (f *facts) stagesLater(p PodPlan) bool {
 	return slices.ContainsFunc(p.Images, f.isDelayed)
 }
 
-// isDelayed reports whether an image's pull waits for this node's moment. One that
-// lies beyond the whole spread was kept under a wrong clock. What kubelet has
-// pulled already waits for nothing.
+// isDelayed reports whether the pull of an image is delayed. A time beyond the whole delay was
+// recorded under a wrong clock. An image that is on the node is not delayed.
 func (f *facts) isDelayed(i ImagePlan) bool {
 	wait := i.Offer.StageFrom.Sub(f.now)
 	return i.Target.Digest != "" && !f.inv.Has(i.Target.Digest) && wait > 0 && wait <= f.policy.StageDelay &&
 		!f.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
 }
 
-// urgentReleases are the releases that are pulled now, so that nobody waits for them: for
-// a new pod, or because their moment has come by another question.
+// urgentReleases returns the releases that are pulled without delay: for a new pod, or because
+// another question needs them now.
 func (sp stepPlanner) urgentReleases(plan Plan) map[string]bool {
 	out := map[string]bool{}
 	add := func(i ImagePlan, isNew bool) {
@@ -123,52 +120,57 @@ func (sp stepPlanner) urgentReleases(plan Plan) map[string]bool {
 	return out
 }
 
-// wantsStaged reports whether the pod's targets have to be on the node: they are
-// offered, or the pod is new or about to start.
+// wantsStaged reports whether the pod's targets must be on the node: they are offered, or the
+// pod is new or about to start.
 func (f *facts) wantsStaged(p PodPlan) bool {
 	isNew := p.Wanted != nil && node.Find(f.inv.PodManifests, p.File) == nil
 	return p.Err == nil && p.Change != policy.ChangeRemove &&
 		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
 }
 
-// isAboutToStart reports that nothing is known to run, so that kubelet will take
-// what the tag names now as soon as it can.
+// isAboutToStart reports whether no release is known to run, so that kubelet will start what
+// the tag names.
 func isAboutToStart(i ImagePlan) bool {
 	return node.IsContainer(i.Want.Image) && i.Running.Digest == "" && !i.Well && i.Change == "" &&
 		i.Want.OnDisk == (release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag})
 }
 
-// files lists what happens to the pod's files now: rule 3 lets through what
-// restarts nothing, and keeps the rest until it is approved.
+// files returns the steps on the pod's files: writes that restart nothing happen now, others
+// are stored until they are approved.
 func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	if v.Override.Pending {
 		return nil
 	}
 	if p.Err != nil || p.Withheld() {
 		if v.Waiting != nil && !v.Managed {
-			return []Step{{Do: StepDrop, File: v.File}} // nobody renders it any more
+			return []Step{{Do: StepDrop, File: v.File}} // it is not rendered any more
 		}
 		return nil
 	}
 	busy := sp.inv.Busy != ""
 	if p.isHeld(status.HoldDisk) && v.Disk == nil {
-		return nil // a new pod would have kubelet pull
+		return nil // kubelet would pull at once
 	}
 	was := node.PodFile{Name: v.File}
 	if v.Disk != nil {
 		was = *v.Disk
 	}
+	hasContainers := len(sp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, sp.names)) > 0
+	var needs []string // a rewrite restarts nothing, and needs no images
+	if v.Disk == nil {
+		needs = p.Needs()
+	}
 	var steps []Step
 	switch {
-	case p.Change == policy.ChangeRemove && !sp.alive(v) && !busy:
+	case p.Change == policy.ChangeRemove && !hasContainers && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
 	case p.Waiting && (sp.stagesLater(p) || p.isHeld(status.HoldDisk)):
-		// Nothing is kept for approval before its images are on their way.
+		// Store it for approval when its images are being staged.
 	case p.Waiting && (v.Waiting == nil || !bytes.Equal(v.Waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
 	case p.Wanted != nil && !p.Waiting && !p.matches(v.Disk) && !busy:
 		steps = append(steps, Step{
-			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: p.needsIfNew(v),
+			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: needs,
 		})
 	}
 	if v.Waiting != nil && !p.Waiting {
@@ -177,13 +179,7 @@ func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	return steps
 }
 
-// alive reports whether kubelet has the pod. One whose containers have all ended
-// may be between two attempts.
-func (f *facts) alive(v follow.PodView) bool {
-	return len(f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)) > 0
-}
-
-// Needs are the releases without which the pod's offer is none.
+// Needs returns the releases that must be staged for the pod's offer.
 func (p *PodPlan) Needs() []string {
 	var out []string
 	for _, i := range p.Images {
@@ -194,26 +190,16 @@ func (p *PodPlan) Needs() []string {
 	return out
 }
 
-// RunsTarget reports whether an image runs what it is to run, and the node has it: whether
-// it may be staged for another pod does not matter.
+// RunsTarget reports whether an image runs its target, which is on the node.
 func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
 
-// needsIfNew: a new pod starts as soon as it is written, so its images come
-// first; rewriting a comment needs none.
-func (p *PodPlan) needsIfNew(v follow.PodView) []string {
-	if v.Disk != nil {
-		return nil
-	}
-	return p.Needs()
-}
-
-// pins lists what must not be collected: what runs, what is staged, what ran
-// isSettled and what ran well before it.
+// pins returns the releases to protect from garbage collection: what runs, is staged, ran well
+// or ran well before that. differ: the node has other pins.
 func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	held, have := sp.inv.Digests()
 	need := map[release.Pin]bool{}
-	add := func(repository string, dg digest.Digest, coming bool) {
-		if repository != "" && dg != "" && (held[dg] || coming) {
+	add := func(repository string, dg digest.Digest, isStaging bool) {
+		if repository != "" && dg != "" && (held[dg] || isStaging) {
 			need[release.Pin{Repository: repository, Digest: dg}] = true
 		}
 	}
@@ -221,7 +207,7 @@ func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 		for _, i := range p.Images {
 			add(i.Want.Ask.Repository, i.Target.Digest, sp.wantsStaged(p) && !sp.stagesLater(p) && !sp.lacksSpace(i))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
-			// What the pod manifest on disk follows: kubelet starts it at any time.
+			// Kubelet may start what the pod manifest on disk follows at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
@@ -250,8 +236,8 @@ func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	return want, differ
 }
 
-// mustKeep reports whether a pin must not go yet: while anything is unclear, and
-// where a new release of what is tracked is not there.
+// mustKeep reports whether a pin must stay: a pod is unclear, or the new release of a
+// configured image is not staged.
 func (p Plan) mustKeep(pin release.Pin) bool {
 	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.Withheld() }) ||
 		slices.ContainsFunc(p.Tracked, func(i ImagePlan) bool {
@@ -259,8 +245,7 @@ func (p Plan) mustKeep(pin release.Pin) bool {
 		})
 }
 
-// isStaged reports that a release is on the node, and signed where that is
-// required: what was staged before it was is looked at once more.
+// isStaged reports whether a release is on the node and, where required, known to be signed.
 func (f *facts) isStaged(rel release.Release) bool {
 	signed := f.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
 		f.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""

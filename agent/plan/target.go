@@ -15,9 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// target chooses what an image is to run: the newest release that no rule
-// refuses, or what runs. It is judged here, by what runs now and the rules of
-// now, and not when the source was asked.
+// target chooses the newest release that no rule refuses, or what runs. The current rules and
+// the running release decide, not those at the time of the poll.
 func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
@@ -38,15 +37,14 @@ func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, run
 	}
 	ip.explainChoice(i, c, rule)
 	if i.Target.Digest == "" {
-		// Nothing is known to run, and what it would start with is refused: it waits.
+		// No release is known to run, and the offered one is refused: withhold the pod.
 		no := c.Refused[len(c.Refused)-1]
 		i.Offer.Follow, i.Offer.Newest, i.Target = release.Release{}, release.Release{}, release.Release{}
 		i.Offer.Err = errors.New(no.String())
 	}
 }
 
-// explainChoice says what the choice passed over. It never writes into what the offer
-// shares with the record.
+// explainChoice stores why the choice passed over releases.
 func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
 	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
@@ -55,7 +53,7 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 	for _, no := range append(c.Refused, facts...) {
 		if t, err := rule.Dialect.Parse(no.Tag); err == nil && no.Rule == policy.RulePublishing {
 			if by, refused := rule.RefusesTag(t, tags.Rebuild); refused {
-				no = by // it is not waited for
+				no = by // the rule refuses it anyway: do not wait for it
 			}
 		}
 		if no != c.Runs {
@@ -75,8 +73,7 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 	}
 }
 
-// refusal tells by which rule rel must not take the place of what runs. What
-// disagrees without being a reason is noted.
+// refusal returns why rel must not replace what runs. A weaker doubt becomes a note.
 func (ip imagePlanner) refusal(
 	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
 ) (policy.Refusal, bool) {
@@ -109,26 +106,27 @@ func (ip imagePlanner) refusal(
 			reason = rel.Tag + " went back: what runs is newer"
 		}
 	case rule.Follow == "" && policy.IsLower(rel.Tag, was.Long, rule.Dialect):
-		reason = was.Long + " runs, and is newer" // as after a rollback to more than is followed
+		reason = was.Long + " runs, and is newer" // after a rollback to a higher tag
 	}
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
 	}, reason != "" && !rule.Older
 }
 
-// bySource reports that the pod manifest already has what is asked for: what
-// differs now is the source's doing, and no word of a template or a person.
+// bySource reports whether only the source changed: the pod manifest already has the wanted
+// tag.
 func bySource(w follow.Want, rule policy.Rule) bool {
 	return w.Ask.Tag == w.OnDisk.Tag || policy.AreTwins(w.Ask.Tag, w.OnDisk.Tag, rule)
 }
 
-// refuse and note never write into what the offer shares with the record.
+// refuse adds a refusal. It copies the slice, which the offer shares with the record.
 func (i *ImagePlan) refuse(no policy.Refusal) {
 	if !slices.Contains(i.Offer.Refused, no) {
 		i.Offer.Refused = append([]policy.Refusal{no}, i.Offer.Refused...)
 	}
 }
 
+// note adds a note, also to a copy.
 func (i *ImagePlan) note(text string) {
 	if !slices.Contains(i.Offer.Notes, text) {
 		i.Offer.Notes = append(slices.Clone(i.Offer.Notes), text)
