@@ -189,7 +189,7 @@ func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[relea
 	if c.Preconditions == nil || !slices.ContainsFunc(pl.Pods, func(p plan.PodPlan) bool { return p.Change != "" }) {
 		return pl
 	}
-	if inv.Against = c.Preconditions.Holds(ctx); len(inv.Against) > 0 {
+	if inv.RestartHolds = c.Preconditions.Holds(ctx); len(inv.RestartHolds) > 0 {
 		pl = plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
 	}
 	return pl
@@ -223,7 +223,7 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 		return inv, err
 	}
 	if blocked := c.space.Blocked(); len(blocked) > 0 {
-		inv.Wanting, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
+		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
 	}
 	return inv, nil
 }

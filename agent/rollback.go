@@ -76,9 +76,9 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 		return nil, err
 	}
 	if inv.Busy != "" {
-		inv.Against = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
+		inv.RestartHolds = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
 	} else if r.Preconditions != nil {
-		inv.Against = r.Preconditions.Holds(ctx)
+		inv.RestartHolds = r.Preconditions.Holds(ctx)
 	}
 	var outcomes []status.Outcome
 	for _, rb := range plan.Rollbacks(inv, r.records.Record, r.Policy, r.Now(), pods, names) {
@@ -91,8 +91,8 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 			}
 		case rb.To == nil:
 			o.Result = status.ResultNothing
-		case len(inv.Against) > 0:
-			against := inv.Against[0]
+		case len(inv.RestartHolds) > 0:
+			against := inv.RestartHolds[0]
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
 			o.Edits = rb.Edits

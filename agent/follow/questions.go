@@ -3,14 +3,20 @@
 package follow
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Running is what each question's images run, where a digest is known of them: two
-// containers of one tag may have started before and after it moved.
+// Running are the digests that the images of each question run. Two containers of one tag may
+// run different digests.
 func Running(inv node.Inventory, views []PodView) map[release.Question][]digest.Digest {
 	var names []string
 	for _, v := range views {
@@ -31,4 +37,72 @@ func Running(inv node.Inventory, views []PodView) map[release.Question][]digest.
 		}
 	}
 	return out
+}
+
+// question sets the question of an image reference.
+func (w *Want) question(p policy.Policy, managed bool) error {
+	if !node.Pulled(w.Image) {
+		w.Left = w.Image.Reason
+		return nil
+	}
+	ref := manifests.SplitReference(w.Image.Reference)
+	editable := managed && w.Image.Editable
+	name := ref.Name
+	if editable {
+		name = manifests.Rewritten(ref.Name, p.Rewrites)
+	}
+	repository, err := release.NormalizeRepository(name)
+	if err != nil {
+		return err
+	}
+	tag := ref.Tag
+	switch {
+	case release.IsPlaceholder(tag):
+		tag = p.Value(ref.Name, name, repository)
+	case tag == "":
+		tag = "latest" // kubelet's default
+	}
+	rule := p.RuleFor(repository)
+	switch {
+	case editable && rule.Follow != "":
+		tag = rule.Follow
+	case w.OnDisk.Repository == repository && !release.IsPlaceholder(w.OnDisk.Tag):
+		tag = Higher(tag, w.OnDisk.Tag, rule.Dialect)
+	}
+	if !editable {
+		w.Left = w.Image.Reason
+	}
+	w.Ask = release.Question{Repository: repository, Tag: tag, Convert: editable}
+	return nil
+}
+
+// Higher is the higher of two tags: the one on disk after an apply, the template's after an OS
+// update. It is the template's where they cannot be compared.
+func Higher(template, disk string, d tags.Dialect) string {
+	if template == "" {
+		return disk
+	}
+	t, errT := d.Parse(template)
+	k, errK := d.Parse(disk)
+	if errT != nil || errK != nil || t.HasV() != k.HasV() || tags.Compare(t, k) >= 0 {
+		return template
+	}
+	return disk
+}
+
+// Questions are the questions of all pods and of the configuration, sorted, each once.
+func Questions(views []PodView, p policy.Policy) []release.Question {
+	var qs []release.Question
+	for _, v := range views {
+		for _, w := range v.Wants {
+			if w.Ask.Repository != "" {
+				qs = append(qs, w.Ask)
+			}
+		}
+	}
+	for _, r := range p.Images {
+		qs = append(qs, release.Question{Repository: r.Repository, Tag: r.Tag})
+	}
+	slices.SortFunc(qs, func(a, b release.Question) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(qs)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node observes the node: the pod manifests, the containers and the images on it.
-// An Inventory is one observation. Each pod manifest in it is parsed once, by content. The
-// ports in node_ports.go are what the agent needs of the node's runtime, image store and
-// directories.
+// Package node observes the node: its pod manifests, containers and images. An Inventory is one
+// observation; it parses each pod manifest once, by content. ports.go holds the ports to the
+// node's runtime, image store and directories.
 package node

@@ -14,8 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Inventory is what the pod manifests ask for and what really is on the node.
-// It is read anew in each cycle and never kept.
+// Inventory is one observation of the node. Each cycle makes a new one.
 type Inventory struct {
 	Templates    []PodFile
 	PodManifests []PodFile
@@ -23,16 +22,16 @@ type Inventory struct {
 	Containers   []Container
 	Used         []digest.Digest // image ids of all containers of the node
 	Held         []HeldImage
-	// Wanting is what releases need for which there was no room ("repository@digest"),
-	// and Filesystem the room there is now; both empty where all had room.
-	Wanting    map[string]policy.SpaceNeeded
-	Filesystem policy.Filesystem
-	NodeName   string        // what kubelet appends to the names of static pods; empty: not known
-	BusyGrain  string        // that says so; empty: nobody knows
-	Busy       string        // why another operation may own the node; empty: none does
-	Against    []status.Hold // what the node has against restarting a pod now; asked where one is to be
-	// Missing is since when containers ("file/container") are missed that CRI does not
-	// show; Unstarted, what kubelet says of those that it does not start.
+	// BlockedBySpace are the releases without disk space, by "repository@digest", and what they
+	// need; Filesystem is the space now. Both are empty where no release is blocked.
+	BlockedBySpace map[string]policy.SpaceNeeded
+	Filesystem     policy.Filesystem
+	NodeName       string        // kubelet appends it to the names of static pods; empty: unknown
+	BusyGrain      string        // the grain in Busy; empty: it is not of a grain
+	Busy           string        // why another operation may own the node; empty: none does
+	RestartHolds   []status.Hold // why the node must not restart a pod now; only set where the plan may restart one
+	// Missing is since when CRI does not show expected containers, by "file/container". Unstarted
+	// are the containers that kubelet does not start.
 	Missing   map[string]time.Time
 	Unstarted []Waiting
 }
@@ -47,7 +46,7 @@ func Find(files []PodFile, name string) *PodFile {
 	return nil
 }
 
-// Staged reports whether the release is complete, unpacked and pinned.
+// Staged reports whether a release is complete, unpacked and pinned.
 func (inv Inventory) Staged(r release.Release) bool {
 	for _, h := range inv.Held {
 		if h.Pin && h.Complete && h.Repository == r.Repository && h.Digest == r.Digest {
@@ -57,13 +56,8 @@ func (inv Inventory) Staged(r release.Release) bool {
 	return false
 }
 
-// PodContainers gives the containers of the static pod of that name. kubelet
-// names it <pod>-<node>. Where the configuration does not say the node's name, which
-// may differ from the host's, the pod is the one with the longest name that fits, of
-// all pods known: then one whose file has just gone may be taken for another, as
-// velum-db-node1 for the pod velum of a node db-node1. Beside the pod
-// that runs, kubelet keeps the dead containers of what it was before: sandboxes
-// in which nothing runs do not count then.
+// PodContainers returns the containers of a static pod; all are the names of all static pods. If
+// one of them runs, the dead containers that kubelet keeps of earlier sandboxes are left out.
 func (inv Inventory) PodContainers(namespace, pod string, all []string) []Container {
 	var out []Container
 	live := map[string]bool{}
@@ -81,8 +75,10 @@ func (inv Inventory) PodContainers(namespace, pod string, all []string) []Contai
 	return slices.DeleteFunc(out, func(c Container) bool { return !live[c.Sandbox] })
 }
 
-// Owner is the one of names that a CRI pod belongs to; empty: none. The name alone is
-// no static pod's: kubelet always appends the node's.
+// Owner is the one of names that a CRI pod belongs to; empty: none. kubelet names a static pod
+// <pod>-<node>. Without the node's name, the longest name that fits is taken. That may be wrong
+// for a pod whose file was just removed: velum-db-node1 may be velum-db on node1, or velum on
+// db-node1.
 func (inv Inventory) Owner(criPod string, names []string) string {
 	if pod, ok := strings.CutSuffix(criPod, "-"+inv.NodeName); ok && inv.NodeName != "" {
 		if slices.Contains(names, pod) {
@@ -99,8 +95,7 @@ func (inv Inventory) Owner(criPod string, names []string) string {
 	return best
 }
 
-// FindContainer gives the named container: the one that runs, else the one that
-// was started last.
+// FindContainer returns the running container of a name, else the one that started last.
 func FindContainer(all []Container, name string) *Container {
 	var best *Container
 	for i := range all {
@@ -115,10 +110,9 @@ func FindContainer(all []Container, name string) *Container {
 	return best
 }
 
-// DigestOf is the digest of what a container runs: of those that CRI has for
-// the image the one that the image store holds, else through the image store,
-// which may hold the image under a name that CRI has no repository digest for.
-// Empty where neither knows.
+// DigestOf is the digest of a container's image; empty: unknown. CRI's digest that the image store
+// holds comes first, then the image store's record with the same config digest: CRI has no
+// repository digest for some names.
 func DigestOf(c *Container, held []HeldImage) digest.Digest {
 	for _, d := range c.Digests {
 		if slices.ContainsFunc(held, func(h HeldImage) bool { return h.Digest == d }) {
@@ -141,7 +135,7 @@ func (inv Inventory) Has(dg digest.Digest) bool {
 	return slices.ContainsFunc(inv.Held, func(h HeldImage) bool { return h.Digest == dg })
 }
 
-// Digests are the digests that the node has, and the pins.
+// Digests returns the digests that the node has, and the pinned ones.
 func (inv Inventory) Digests() (digests map[digest.Digest]bool, pins map[release.Pin]bool) {
 	digests, pins = map[digest.Digest]bool{}, map[release.Pin]bool{}
 	for _, h := range inv.Held {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Observer observes the node. It either sees everything or errs: a plan made from half
-// an observation could take a running pod for an absent one.
+// Observer observes the node. Its observations are complete or an error: in half an observation a
+// running pod could look absent.
 type Observer struct {
 	Files    PodFileReader
 	Pods     ContainerLister
@@ -19,9 +19,9 @@ type Observer struct {
 	State    *NodeState
 }
 
-// NodeState is what one observation leaves to the next.
+// NodeState is what one observation hands to the next.
 type NodeState struct {
-	Missing map[string]time.Time // since when containers are missed, by "file/container"
+	Missing map[string]time.Time // since when, by "file/container"
 	Parsed  parsedPods
 }
 
@@ -39,7 +39,7 @@ func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
 		return inv, fmt.Errorf("rendered pod manifests: %w", err)
 	}
 	if inv.BusyGrain, err = o.Busy(ctx); err != nil {
-		inv.Busy = err.Error() // not known is as good as busy: what would be written waits
+		inv.Busy = err.Error() // an unknown node counts as busy
 	} else if inv.BusyGrain != "" {
 		inv.Busy = "the grain " + inv.BusyGrain + " is true"
 	}

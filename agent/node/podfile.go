@@ -8,18 +8,17 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// PodFile is one file of a directory of pod manifests or templates. A file that
-// must not be used (a symlink, a FIFO, world-writable) has Err and no Data.
+// PodFile is a pod manifest or template. A file that must not be used (a symlink, a FIFO,
+// world-writable) has Err and no Data.
 type PodFile struct {
 	Name string
 	Data []byte
 	Err  error
 
-	Parsed *parsedPod // of Data; nil: it was not parsed yet
+	Parsed *parsedPod // from Data; nil: not parsed
 }
 
-// Parse gives the pod that the file describes. What an observation has parsed is
-// not parsed again.
+// Parse returns the pod of the file. It uses what the observation has parsed.
 func (f PodFile) Parse() (manifests.Pod, error) {
 	if f.Parsed != nil {
 		return f.Parsed.pod, f.Parsed.err
@@ -32,12 +31,10 @@ type parsedPod struct {
 	err error
 }
 
-// parsedPods are the pods of one observation, by the SHA-256 of their files. Files
-// that did not change since the observation before are not parsed again.
+// parsedPods are the pods of one observation, by the SHA-256 of their files.
 type parsedPods map[[sha256.Size]byte]*parsedPod
 
-// parse has the files of an observation parsed once, those that are in before not
-// again. It returns the pods of this observation.
+// parse parses the files that are not in before, and returns the pods of this observation.
 func (inv *Inventory) parse(before parsedPods) parsedPods {
 	now := parsedPods{}
 	for _, files := range [][]PodFile{inv.Templates, inv.PodManifests} {

@@ -10,10 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// RunsTarget tells what a container runs as a digest that a registry knows, and
-// whether that is the target. The config digest is the surest proof: CRI shows
-// it of every container, and a manifest that differs in nothing else is the
-// same image.
+// RunsTarget returns the registry digest of a container's image, and whether it is the target's.
+// Manifests with the same config digest, which CRI shows of each container, are the same image.
 func RunsTarget(c *Container, target release.Release, held []HeldImage) (d digest.Digest, same bool) {
 	if c == nil || c.Image == "" {
 		return "", false

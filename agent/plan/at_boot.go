@@ -93,7 +93,7 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 		i := ImagePlan{Want: w}
 		var moves bool
 		i.Target, moves = bp.bootTarget(w)
-		at, named := v.Overridden(w.Image)
+		at, named := v.PinnedAt(w.Image)
 		switch {
 		case named && !moves:
 			i.Target.Digest = at.Digest

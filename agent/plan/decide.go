@@ -187,7 +187,7 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 		if p.Change != policy.ChangeRemove {
 			p.Edits = pp.edits(v, *p)
 		}
-		p.Holds = append(p.Holds, pp.inv.Against...)
+		p.Holds = append(p.Holds, pp.inv.RestartHolds...)
 		pp.addHolds(p)
 		pp.addWaits(p)
 		pp.pullHazardHolds(v, p)

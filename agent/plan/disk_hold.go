@@ -13,7 +13,7 @@ import (
 // shortage reports how much disk space a release lacks, by the size that its last pull
 // reported.
 func (f *facts) shortage(r release.Release) (*policy.ShortageError, bool) {
-	n, is := f.inv.Wanting[release.Key(r.Repository, r.Digest)]
+	n, is := f.inv.BlockedBySpace[release.Key(r.Repository, r.Digest)]
 	if !is || f.inv.Has(r.Digest) {
 		return nil, false
 	}

@@ -45,7 +45,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 	rule := ip.policy.RuleForQuestion(w.Ask)
 	good := ip.rec.Good[record.GoodKey(v.File, w.Image.Container)]
 	running := ip.running(w, c, good)
-	if at, ok := v.Overridden(w.Image); ok {
+	if at, ok := v.PinnedAt(w.Image); ok {
 		running = at.Digest // the pinned digest has to run
 		i.note(v.Override.Note())
 	}
@@ -60,7 +60,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 		known, same = true, ip.sameImage(good, i.Target)
 	}
 	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
-	if at, ok := v.Overridden(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
+	if at, ok := v.PinnedAt(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
 		i.Change = "" // the pod manifest names the digest already
 	}
 	i.Running.Tag = ip.nameOf(w, i.Running.Digest)

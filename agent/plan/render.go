@@ -64,7 +64,7 @@ func (pp podPlanner) renderData(v follow.PodView, p *PodPlan) ([]byte, []manifes
 // override has no others.
 func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool) {
 	for _, i := range p.Images {
-		if at, ok := v.Overridden(i.Want.Image); ok && at.Digest == i.Target.Digest {
+		if at, ok := v.PinnedAt(i.Want.Image); ok && at.Digest == i.Target.Digest {
 			places = append(places, node.PlaceOf(i.Want.Image))
 		}
 	}

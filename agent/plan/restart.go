@@ -143,7 +143,7 @@ func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 
 // isPinned reports whether the wanted pod manifest names the image by digest.
 func (f *facts) isPinned(v follow.PodView, i ImagePlan) bool {
-	at, ok := v.Overridden(i.Want.Image)
+	at, ok := v.PinnedAt(i.Want.Image)
 	return ok && at.Digest == i.Target.Digest
 }
 

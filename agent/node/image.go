@@ -4,16 +4,17 @@ package node
 
 import "github.com/kubic-project/image-update-agent/manifests"
 
-// IsContainer reports whether CRI shows what becomes of an image: a volume's
-// runs nothing, and may have a container's name.
+// IsContainer reports whether a container of CRI belongs to an image. An image of a volume runs
+// nothing, and may have the name of a container.
 func IsContainer(i manifests.Image) bool {
 	return i.Kind == manifests.KindContainer || i.Kind == manifests.KindInit
 }
 
+// PullNever is kubelet's pull policy that pulls nothing.
 const PullNever = "Never"
 
-// PullPolicyOf is what kubelet goes by, who reads Always where nothing is written and
-// the tag is latest, or there is none.
+// PullPolicyOf is kubelet's pull policy for an image. Its default is Always where the tag is
+// latest or empty.
 func PullPolicyOf(i manifests.Image) string {
 	if i.PullPolicy != "" {
 		return i.PullPolicy
@@ -24,13 +25,12 @@ func PullPolicyOf(i manifests.Image) string {
 	return manifests.PullIfNotPresent
 }
 
-// PlaceOf names an image's place by its container: a template that puts a new
-// container first moves all the others.
+// PlaceOf names an image's place by its container, since a new first container shifts the
+// indices.
 func PlaceOf(i manifests.Image) string { return string(i.Kind) + " " + i.Container }
 
-// Pulled reports whether kubelet pulls the image by a tag that can be asked for:
-// it stands in a container or volume of the first document, and is a reference
-// that is not pinned to a digest.
+// Pulled reports whether kubelet pulls an image by a tag: a container or volume of the first
+// document has it, and it names no digest.
 func Pulled(i manifests.Image) bool {
 	switch i.Kind {
 	case manifests.KindContainer, manifests.KindInit, manifests.KindEphemeral, manifests.KindVolume:

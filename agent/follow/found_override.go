@@ -12,9 +12,9 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// foundOverride is the override that a pod manifest tells of itself: it names digests where
-// its template names tags, and the record does not say why, as it was lost, or as a
-// person has written them. What they stand for follows a tag all the same.
+// foundOverride is the override of a pod manifest that names digests where its template names
+// tags. The record has none, since it was lost or since a person wrote the digests. The images
+// follow the template's tags.
 func (v *PodView) foundOverride(p policy.Policy) record.Override {
 	if v.Template == nil || v.Disk == nil || len(v.Override.Images) > 0 {
 		return v.Override

@@ -15,31 +15,30 @@ type Container struct {
 	Pod       string // pod name with the node's suffix: velum-node1
 	Namespace string
 	Name      string // container name in the pod manifest
-	Running   bool   // false: created or exited, kept by kubelet for its log
+	Running   bool   // false: created or exited
 	StartedAt time.Time
-	// FinishedAt, ExitCode, Reason and Message are of one that has ended: Reason is a
-	// word of the runtime's (Completed, Error, OOMKilled, StartError, Unknown).
+	// FinishedAt, ExitCode, Reason and Message are of an ended container. Reason is the runtime's:
+	// Completed, Error, OOMKilled, StartError, Unknown.
 	FinishedAt time.Time
 	ExitCode   int32
 	Reason     string
 	Message    string
 	Restarts   uint32          // the attempt number: 0 is the first start
-	Image      digest.Digest   // config digest of the image that runs
-	Digests    []digest.Digest // digests of index or manifest that CRI knows for that image
+	Image      digest.Digest   // config digest
+	Digests    []digest.Digest // of the index or manifest, as CRI has them
 }
 
 // HeldImage is one image record of containerd.
 type HeldImage struct {
 	Name   string        // repository:tag, repository@digest, or one of our pins
 	Digest digest.Digest // the record's target
-	Pin    bool          // a pin record of ours
-	Staged bool          // the name that staging gave; somebody else's pull of that name makes it theirs
-	// Repository is what a pin or a staged name is for; empty for others.
+	Pin    bool          // the agent's pin
+	Staged bool          // staging gave the name, and no other client has pulled it since
+	// Repository is that of a pin or a staged name; empty for others.
 	Repository string
-	// Complete: all blobs for the node's platform are there and unpacked. Only
-	// set for pins: it is what "staged" means.
+	// Complete: all blobs for the node's platform are there and unpacked. Only set for pins.
 	Complete bool
-	Config   digest.Digest // of the node's platform; empty where the content is not there
+	Config   digest.Digest // of the node's platform; empty where the content is missing
 }
 
 // Waiting is a container that kubelet does not start, and why.

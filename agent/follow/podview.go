@@ -5,46 +5,43 @@ package follow
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Want is one image reference of a pod manifest and what it asks for.
+// Want is an image reference of a pod manifest and its question.
 type Want struct {
 	Image manifests.Image
 	Ask   release.Question
-	// OnDisk is what the pod manifest that kubelet has says in the same place;
-	// zero where there is none. It is what runs, or is about to.
+	// OnDisk is the reference in the same place of kubelet's pod manifest; zero: there is none.
 	OnDisk release.Reference
-	// PullPolicy is what kubelet is to go by, whether it is written or not.
+	// PullPolicy is kubelet's, be it written or its default.
 	PullPolicy string
-	Left       string // why the reference is left alone; Ask is zero then
+	Left       string // why the reference is not changed; if it is not pulled either, Ask is zero
 }
 
-// PodView is one pod manifest by file name: what should be, and what is.
+// PodView is a pod manifest and its template, by file name.
 type PodView struct {
 	File     string
 	Template *node.PodFile
 	Disk     *node.PodFile
 	Waiting  *node.PodFile
-	Managed  bool // ours to change
+	Managed  bool // the agent may change the pod manifest
 	Pod      manifests.Pod
 	Wants    []Want
 	Err      error
 
 	Override record.Override
-	Was      manifests.Pod   // what disk says
-	Named    map[string]bool // places of disk that name what override says
-	followed *node.PodFile   // disk without them, where it has no template; else nil
+	Was      manifests.Pod   // of Disk
+	Named    map[string]bool // places of Disk with the digests of Override
+	followed *node.PodFile   // Disk without those digests; nil where there is a template
 }
 
-// ReadPods reads the inventory's files and finds what each asks for. Pure.
+// ReadPods parses the files of an inventory and finds their questions.
 func ReadPods(inv node.Inventory, overrides map[string]record.Override, p policy.Policy) []PodView {
 	var views []PodView
 	for _, file := range FileNames(inv) {
@@ -74,7 +71,7 @@ func FileNames(inv node.Inventory) []string {
 	return slices.Compact(names)
 }
 
-// Source is the file that says what is wanted: the template, else kubelet's own.
+// Source is the file that the images follow: the template, else kubelet's pod manifest.
 func (v *PodView) Source() *node.PodFile {
 	switch {
 	case v.Template != nil:
@@ -85,8 +82,8 @@ func (v *PodView) Source() *node.PodFile {
 	return v.Disk
 }
 
-// IsControlPlane tells the pods without which a cluster has no API. They are
-// changed only where the configuration lists them.
+// IsControlPlane reports whether a cluster has no API without the pod. The agent changes such a
+// pod only if the configuration lists it.
 func IsControlPlane(pod string) bool { return pod == PodEtcd || pod == PodAPIServer }
 
 // The control plane as kubeadm names it.
@@ -141,8 +138,8 @@ func (v *PodView) role() string {
 	return "pod manifest"
 }
 
-// readDisk gives the references of kubelet's file by place. It must be readable
-// even where a template exists: what cannot be read cannot be compared.
+// readDisk returns the references of kubelet's pod manifest by place. It must parse even where a
+// template exists, to be compared with it.
 func (v *PodView) readDisk() (map[string]string, error) {
 	if v.Disk == nil {
 		return nil, nil
@@ -174,73 +171,35 @@ func (v *PodView) readDisk() (map[string]string, error) {
 	return out, nil
 }
 
-// question finds the question that an image reference puts to the source.
-func (w *Want) question(p policy.Policy, managed bool) error {
-	if !node.Pulled(w.Image) {
-		w.Left = w.Image.Reason
-		return nil
+// Unmanaged is why the agent does not change a pod manifest.
+func (v *PodView) Unmanaged() string {
+	if v.Template != nil {
+		return v.File + " is of the control plane and is not listed under manage"
 	}
-	ref := manifests.SplitReference(w.Image.Reference)
-	editable := managed && w.Image.Editable
-	name := ref.Name
-	if editable {
-		name = manifests.Rewritten(ref.Name, p.Rewrites)
-	}
-	repository, err := release.NormalizeRepository(name)
-	if err != nil {
-		return err
-	}
-	tag := ref.Tag
-	switch {
-	case release.IsPlaceholder(tag):
-		tag = p.Value(ref.Name, name, repository)
-	case tag == "":
-		tag = "latest" // what kubelet makes of it
-	}
-	// A placeholder that was copied as it is never was a tag.
-	rule := p.RuleFor(repository)
-	switch {
-	case editable && rule.Follow != "":
-		tag = rule.Follow
-	case w.OnDisk.Repository == repository && !release.IsPlaceholder(w.OnDisk.Tag):
-		tag = Higher(tag, w.OnDisk.Tag, rule.Dialect)
-	}
-	if !editable {
-		w.Left = w.Image.Reason
-	}
-	w.Ask = release.Question{Repository: repository, Tag: tag, Convert: editable}
-	return nil
+	return v.File + " has no template and is not listed under manage"
 }
 
-// Higher is the tag that says more: the one on disk once the agent has moved
-// on, the template's once an OS update brought a newer one. Tags that cannot be
-// compared leave the template's word standing.
-func Higher(template, disk string, d tags.Dialect) string {
-	if template == "" {
-		return disk
+// PullPolicy is the pull policy that rendering writes; empty: none.
+func (v *PodView) PullPolicy(p policy.Policy) string {
+	if v.Template != nil {
+		return p.PullPolicy
 	}
-	t, errT := d.Parse(template)
-	k, errK := d.Parse(disk)
-	if errT != nil || errK != nil || t.HasV() != k.HasV() || tags.Compare(t, k) >= 0 {
-		return template
-	}
-	return disk
+	return p.ManagedPullPolicy
 }
 
-// Questions are the questions of all pods and of the configuration, sorted,
-// each once.
-func Questions(views []PodView, p policy.Policy) []release.Question {
-	var qs []release.Question
-	for _, v := range views {
-		for _, w := range v.Wants {
-			if w.Ask.Repository != "" {
-				qs = append(qs, w.Ask)
-			}
-		}
+// PinnedAt is the digest that an override puts in the place of an image. An edit of a pod
+// manifest without a template ends it.
+func (v *PodView) PinnedAt(i manifests.Image) (record.PinnedImage, bool) {
+	at, ok := v.Override.Images[node.PlaceOf(i)]
+	if !ok || v.Template == nil && !v.Override.Pending && !v.Named[node.PlaceOf(i)] {
+		return record.PinnedImage{}, false
 	}
-	for _, r := range p.Images {
-		qs = append(qs, release.Question{Repository: r.Repository, Tag: r.Tag})
-	}
-	slices.SortFunc(qs, func(a, b release.Question) int { return strings.Compare(a.String(), b.String()) })
-	return slices.Compact(qs)
+	return at, true
+}
+
+// isKubeadm reports whether an image is the component of a control plane that kubeadm has set
+// up.
+func (v *PodView) isKubeadm(i manifests.Image) bool {
+	name := v.Pod.Component
+	return v.Template == nil && name != "" && i.Kind == manifests.KindContainer && i.Container == name
 }
