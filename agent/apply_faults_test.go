@@ -117,7 +117,7 @@ func TestPartialOverrideDoesNotBringBackAnOlderRelease(t *testing.T) {
 			w.Registry.Tag(velum, tag, first.Digest)
 		}
 		s := w.check()
-		assert.Nil(t, image(s, "velum.yaml", "velum").Offered, "a tag that went back changes nothing")
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered, "a tag that was moved to an older build changes nothing")
 		w.idle()
 	})
 }

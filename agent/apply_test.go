@@ -30,7 +30,7 @@ func TestApplyIsHeld(t *testing.T) {
 			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away", status.StateHeld,
 		},
 		"the floating tag has moved on": {
-			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", status.StateStaged, // to what is staged by now, and waits for a yes of its own
+			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", status.StateStaged, // to what is staged by now, and waits for an approval of its own
 		},
 		"somebody edits the file at the last moment": {
 			func(w *world) {
@@ -119,7 +119,7 @@ func TestImageThatKubeletPulledIsAdopted(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	assert.True(t, i.Adopted)
 	assert.Empty(t, i.Change)
-	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "the rollback target")
 	assert.True(t, w.Node.Pinned(velum, second.Digest))
 	assert.True(t, image(w.look(), "velum.yaml", "velum").Adopted)
 	w.idle()

@@ -353,7 +353,7 @@ func TestBootEndsAPartOfAnOverride(t *testing.T) {
 	})
 }
 
-// A yes that could not be carried out before the boot is to what the pod is no more.
+// An approval that could not be applied before the boot is of what the pod is no more.
 func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
 	for name, c := range map[string]struct {
 		tag string

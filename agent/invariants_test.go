@@ -54,7 +54,7 @@ func (h *history) invariants(s status.Status) {
 
 // comesToRest asserts that the cycles after this one do next to nothing: what a
 // deleted pod manifest or an applied one needed is let go, and what was started by
-// a write is proved, which makes another way back.
+// a write is proved, which makes another rollback target.
 func (h *history) comesToRest(p plan.Plan, s status.Status) {
 	var err error
 	for range 2 {
@@ -139,7 +139,7 @@ func (h *history) isOnDisk(file, repository, tag string) bool {
 	return strings.Contains(h.Node.PodManifest(file)+"\n", repository+":"+tag+"\n")
 }
 
-// offersNothingOlder asserts that a tag that goes back is followed only where that is
+// offersNothingOlder asserts that a tag that was moved to an older build is followed only where that is
 // asked for.
 func (h *history) offersNothingOlder(i status.ImageStatus) {
 	is, errIs := tags.Parse(i.Offered.Tag)
@@ -163,7 +163,7 @@ func (h *history) recordHolds() {
 	for key, g := range r.Good {
 		for _, p := range g.Before {
 			if len(h.Node.Names(p.Digest)) > 0 && h.last.State != status.StateFailed {
-				require.True(h.t, h.Node.Pinned(p.Repository, p.Digest), "%s: a way back is not pinned", key)
+				require.True(h.t, h.Node.Pinned(p.Repository, p.Digest), "%s: a rollback target is not pinned", key)
 			}
 		}
 	}

@@ -312,7 +312,7 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 		assert.Contains(t, l.Disk.JSON(), `"lastCheck"`, "what was learnt is kept")
 
 		_, err = l.Check(t.Context(), nil)
-		require.Error(t, err, "who asks after the end is told")
+		require.Error(t, err, "a request after the end fails")
 		_, err = l.Apply(t.Context(), nil, false, nil)
 		require.ErrorIs(t, err, agent.ErrEnded)
 	})

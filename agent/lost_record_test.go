@@ -13,7 +13,7 @@ import (
 )
 
 // The record is lost while a pod manifest names what was rolled back to: the newer
-// build is offered as what it is, and there is a way back from it.
+// build is offered as what it is, and there is a rollback target for it.
 func TestPinnedPodIsOfferedANewerBuildWithoutItsRecord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -55,7 +55,7 @@ func TestDigestWrittenByAPersonIsNoConversion(t *testing.T) {
 	})
 }
 
-// What the template itself names by digest follows nothing, and stays so on the way back.
+// What the template itself names by digest follows nothing, and stays so in a rollback.
 func TestDigestOfATemplateIsNotFollowed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -219,7 +219,7 @@ func TestOtherImageOfARolledBackPodIsUpdated(t *testing.T) {
 		r := w.record()
 		o := r.Overrides["velum.yaml"]
 		require.NotEmpty(t, o.Data)
-		// As after a rollback that knew one container's way back only.
+		// As after a rollback that knew one container's rollback target only.
 		delete(o.Images, "container db")
 		at := strings.Index(o.Data, mariadb)
 		end := at + strings.Index(o.Data[at:], "\n")

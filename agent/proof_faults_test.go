@@ -271,7 +271,7 @@ func TestProofWaitsWhileTheOldPodStartsOnceMore(t *testing.T) {
 	})
 }
 
-// The same with what does not come up, under the way back: a digest does not move on.
+// The same with what does not come up, under a rollback: a digest does not change.
 func TestProofWaitsWhileTheBadPodStartsOnceMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -284,7 +284,7 @@ func TestProofWaitsWhileTheBadPodStartsOnceMore(t *testing.T) {
 	})
 }
 
-// The tag itself went back to what ran before, at the last moment: what was approved has not failed.
+// The tag itself was moved to what ran before, at the last moment: what was approved has not failed.
 func TestTagMovedDuringAnApplyDeniesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)

@@ -28,7 +28,7 @@ func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (sta
 	return out[0], time.Since(began)
 }
 
-// What fails takes the minute and the settle time, and the way back, which is proved likewise.
+// What fails takes the minute and the settle time, and the rollback, which is proved likewise.
 func TestProofTakesTheSettleTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		settle   time.Duration
@@ -54,10 +54,10 @@ func TestProofTakesTheSettleTime(t *testing.T) {
 	}
 }
 
-// A look that fails is no fall, but nobody knows what it missed.
+// An observation that fails is no failure of the pod, but it may have missed one.
 func TestFailedObservationRestartsTheSettleTime(t *testing.T) {
 	for name, c := range map[string]struct {
-		at     []time.Duration // when a look fails
+		at     []time.Duration // when an observation fails
 		result status.Result
 		reason string
 		took   time.Duration

@@ -165,7 +165,7 @@ func TestAliasesArePrunedWithAllNamesOfTheirImage(t *testing.T) {
 	w.idle()
 }
 
-// What is tracked has no way back: the old release stays until the new one is
+// What is tracked has no rollback target: the old release stays until the new one is
 // there.
 func TestTrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func TestRunningImageIsNoRebuildOfItself(t *testing.T) {
 }
 
 // The pod manifest still has the short tag, for nobody has approved its
-// conversion: what goes back is told all the same.
+// conversion: what was moved to an older build is reported all the same.
 func TestShortTagMovedToAnOlderBuildIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,7 +139,7 @@ func TestShortTagMovedToAnOlderBuildIsNotFollowed(t *testing.T) {
 	assert.Equal(t, lower.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 }
 
-// A pod of two images: the tag of one went back, the other has an update that
+// A pod of two images: the tag of one was moved to an older build, the other has an update that
 // needs a new pod.
 func TestRestartThatWouldStartARefusedImageIsHeld(t *testing.T) {
 	t.Parallel()

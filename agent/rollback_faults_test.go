@@ -213,7 +213,7 @@ func TestUpdatesNoneKeepsTheRollbackTarget(t *testing.T) {
 	})
 }
 
-// A tag that goes back and forth.
+// A tag that is moved to an older build and forward again.
 func TestDenialOutlivesATagThatIsMovedBackAndForth(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)

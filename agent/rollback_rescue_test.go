@@ -345,7 +345,7 @@ func TestRescueIsTriedOnce(t *testing.T) {
 		}
 		out, _ := w.apply()
 		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
-		assert.Equal(t, 2, asides, "once for the rescue, once for the way back")
+		assert.Equal(t, 2, asides, "once for the rescue, once for the rollback")
 	})
 }
 

@@ -264,7 +264,7 @@ func TestRollbackByHand(t *testing.T) {
 		assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, back.Runs)
 		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, status.ResultNothing, out[0].Result, "what was rolled back is no way back")
+		assert.Equal(t, status.ResultNothing, out[0].Result, "what was rolled back is no rollback target")
 
 		out, s = w.retry()
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -349,7 +349,7 @@ func TestRegistryLostForAMoment(t *testing.T) {
 	})
 }
 
-// Killed between the failed proof and the way back: the next start goes on.
+// Killed between the failed proof and the rollback: the next start goes on.
 func TestRollbackContinuesAfterACrash(t *testing.T) {
 	for _, at := range []string{"set aside", "written"} {
 		t.Run(at, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestRepositoryFailsOnceARoundIfAnyOfItsTagsDoes(t *testing.T) {
 	assert.Contains(t, s.Sources[0].Error, "refused")
 	at := *s.LastCheck
 	w.Clock.Add(time.Minute)
-	assert.Equal(t, at, *w.look().LastCheck, "a look is no check")
+	assert.Equal(t, at, *w.look().LastCheck, "an observation is no check")
 	assert.NotContains(t, w.Disk.JSON(), "stageFrom", "there is no spread")
 }
 

@@ -121,7 +121,7 @@ func TestRebuildIsAppliedAndTheRollbackTargetIsPinned(t *testing.T) {
 	assert.Equal(t, []status.AnnouncedUpdate{}, s.Updates, "none is no null")
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
 	w.Node.Collect()
-	assert.True(t, w.Node.Pinned(velum, first.Digest), "the way back")
+	assert.True(t, w.Node.Pinned(velum, first.Digest), "the rollback target")
 	assert.NotEmpty(t, w.Node.Names(first.Digest), "and it is not collected")
 	w.idle()
 }

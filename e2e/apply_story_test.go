@@ -81,7 +81,7 @@ func TestApply(t *testing.T) {
 
 	moved := rel(n, "demo/velum", "4.0.0-rev1-build1.3")
 	held(t, n, "has moved on to "+moved)
-	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for a yes of its own")
+	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for an approval of its own")
 	before := look(t, n, grainFile)
 	assert.Equal(t, id, container(t, n), "nothing was stopped")
 
@@ -107,7 +107,7 @@ func TestApply(t *testing.T) {
 	n.Agent("check")
 	assert.NotContains(t, n.ReadFile(recordFile), `"approved": {`)
 
-	// The way back is kept: pinned, and listed by its name.
+	// The rollback target is kept: pinned, and listed by its name.
 	now := pins(t, n)
 	assert.Contains(t, now, moved)
 	assert.Subset(t, now, first, "the digest that ran before")

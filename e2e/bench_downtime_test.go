@@ -42,7 +42,7 @@ const (
 )
 
 // BenchmarkDowntime measures how long the server of a static pod is away when its image changes: from the last answer
-// of the old one to the first of the new, as somebody sees it who asks every 10 ms over a new connection. The agent
+// of the old one to the first of the new, as a client sees it that asks every 10 ms over a new connection. The agent
 // does it by `apply` and `rollback`, and sometimes loses the registry between stop and start; and on the same kubelet
 // the image in the pod manifest is edited by hand.
 //

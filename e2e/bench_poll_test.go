@@ -30,7 +30,7 @@ import (
 // measured; the figures are those of as many as the poll has.
 const sample = 50
 
-// polled is a registry with images, and who asks it.
+// polled is a registry with images, and its client.
 type polled struct {
 	n     *node.Node
 	meter *meter

@@ -53,7 +53,7 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 			if version == node.Containerd16 {
 				g.isLost("4.0.0-rev1-build1.3")
 				g.Kubelet.Reconfigure(nil)
-				hangup(t, g.Node, g.daemon) // a look
+				hangup(t, g.Node, g.daemon) // an observation
 			}
 			node.Eventually(t, "the release is staged", ready, func() error { // after the reload, which goes first
 				if s := st(t, g.Node); s.State != status.StateStaged {
@@ -64,7 +64,7 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 			g.isKept("4.0.0-rev1-build1.3")
 			g.isKept("4.0.0-rev1-build1.2")
 			if version != node.Containerd16 {
-				g.isKept("4.0.0-rev1-build1.1") // 1.6 lost the way back: the registry has it still
+				g.isKept("4.0.0-rev1-build1.1") // 1.6 lost the rollback target: the registry has it still
 			}
 			assert.Equal(t, []string{"HEAD manifest"}, g.pullByCRI("4.0.0-rev1"))
 
@@ -80,7 +80,7 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 }
 
 // crowded is a node with little space for images, whose velum runs its second
-// release. The first is the way back, the third is staged. Nobody needs
+// release. The first is the rollback target, the third is staged. Nobody needs
 // demo/foreign.
 type crowded struct {
 	*imagesRig

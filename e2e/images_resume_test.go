@@ -122,7 +122,7 @@ func (s *layerServer) breaksOnce(w http.ResponseWriter, q *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// holds is a registry that says nothing more in the middle of the layer, to the first who asks.
+// holds is a registry that says nothing more in the middle of the layer, to the first client.
 func (s *layerServer) holds(w http.ResponseWriter, q *http.Request) {
 	if len(s.asked()) > 1 {
 		s.whole(w, q)

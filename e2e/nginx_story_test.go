@@ -102,7 +102,7 @@ var refused = map[string]int{
 }
 
 // The nginx of the page is what it seems: it tells old clients 404, and the
-// registry who asks.
+// registry for the client.
 func TestNginxRefusesOldClients(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{})

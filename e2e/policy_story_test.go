@@ -93,7 +93,7 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	before.unchanged(t, n)
 }
 
-// A tag that goes back to an older build than the one that runs is reported, and
+// A tag that was moved to an older build than the one that runs is reported, and
 // followed where that is allowed.
 func TestTagThatGoesBack(t *testing.T) {
 	t.Parallel()

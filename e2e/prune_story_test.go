@@ -16,7 +16,7 @@ import (
 )
 
 // Two applies later the first release goes, with its blobs, as soon as no
-// container needs it; the way back stays, and so does what others pulled.
+// container needs it; the rollback target stays, and so does what others pulled.
 func TestOldReleasesArePruned(t *testing.T) {
 	t.Parallel()
 	n, _, port := running(t, "")
@@ -44,7 +44,7 @@ func TestOldReleasesArePruned(t *testing.T) {
 	blobs := blobsOf(t, n)
 	assert.NotContains(t, blobs, first)
 	assert.Contains(t, blobs, digest.Digest(second))
-	assert.ElementsMatch(t, []string{second, third}, pins(t, n), "the way back stays")
+	assert.ElementsMatch(t, []string{second, third}, pins(t, n), "the rollback target stays")
 	assert.Contains(t, n.CRI().Tags(), foreign)
 	answers(t, port, "4.0.0-rev1-build1.3")
 	r := n.Agent("plan", "--offline")

@@ -40,7 +40,7 @@ func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 			assert.True(t, found[0].Running)
 			assert.ElementsMatch(t, unpacked, r.snapshots("native", snapshots.KindCommitted), "it was unpacked again")
 
-			// Who asks with another snapshotter sees that nothing is ready.
+			// A client with another snapshotter sees that nothing is ready.
 			other := r.openWith(images.Options{Snapshotter: func(context.Context) (string, error) { return "overlayfs", nil }})
 			held, err := other.Held(t.Context())
 			require.NoError(t, err)

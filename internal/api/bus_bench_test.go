@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
-// BenchmarkBus is what a look and a call cost on a real bus, without the work: the
+// BenchmarkBus is what a read and a call cost on a real bus, without the work: the
 // caller's part included.
 func BenchmarkBus(b *testing.B) {
 	system := bustest.System(b, shippedPolicy, polkitPolicy)

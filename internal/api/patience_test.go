@@ -64,7 +64,7 @@ func inBubble(t *testing.T, readOnly bool, d Daemon, f func(t *testing.T, p *pip
 	})
 }
 
-// Who asks while a cycle runs waits for it as long as it takes, and hangs up by itself.
+// A client that asks while a cycle runs waits for it as long as it takes, and hangs up by itself.
 func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
 	d := &daemon{check: func(func(status.Progress)) (status.Status, error) { return status.Status{}, nil }}
 	d.context = func(ctx context.Context) {

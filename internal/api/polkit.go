@@ -41,7 +41,7 @@ func newAuthority(address string) authority {
 // known as soon as the caller is root, or polkit has to be asked.
 func (a authority) allows(ctx context.Context, c bus.Call, action string, known func()) (uid uint32, err error) {
 	if err := a.ask(ctx, c, a.soon, bus.Driver("GetConnectionUnixUser", c.Sender), &uid); err != nil {
-		return nobody, refuse(errDenied, "it is not known who asks: %v", err)
+		return nobody, refuse(errDenied, "the caller is not known: %v", err)
 	}
 	if uid == 0 {
 		known()

@@ -164,7 +164,7 @@ func listLines(key string, items []string) string {
 	return lines.String()
 }
 
-// isNo: to Velum, all else is a yes. A string "false" is one to Ruby, but not to
+// isNo: to Velum, all else is true. A string "false" is one to Ruby, but not to
 // the column that Velum keeps it in.
 func isNo(n *yaml.Node) bool {
 	return isBool(n, false) || n.Kind == yaml.ScalarNode &&

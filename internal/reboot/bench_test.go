@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 )
 
-// A look at a node that has nothing of it, which is most of them.
+// An observation of a node that has nothing of it, which is most of them.
 func BenchmarkNothingThere(b *testing.B) {
 	node := reboot.Node{Root: b.TempDir(), Bus: "unix:path=/nothing/here"}
 	for b.Loop() {
@@ -19,7 +19,7 @@ func BenchmarkNothingThere(b *testing.B) {
 	}
 }
 
-// A look at a node with rebootmgr 2.x and tukit.
+// An observation of a node with rebootmgr 2.x and tukit.
 func BenchmarkOverDBus(b *testing.B) {
 	server := bustest.Start(b, "")
 	server.Serve(b, rebootMgr, "/org/opensuse/RebootMgr", rebootMgr, map[string]any{"Status": st(0)})

@@ -243,7 +243,7 @@ func TestNodesWithoutAnyOfIt(t *testing.T) {
 	assert.Empty(t, reboot.Node{Root: file, Bus: bus.At(filepath.Join(file, "run/bus"))}.Holds(t.Context()))
 }
 
-// A look that is interrupted ends at once, and is no proof that nothing stands
+// An observation that is interrupted ends at once, and is no proof that nothing stands
 // against an apply.
 func TestAnInterruptedLook(t *testing.T) {
 	t.Parallel()

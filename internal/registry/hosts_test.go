@@ -23,7 +23,7 @@ import (
 )
 
 // deadHost is a host:port where nobody listens. It is held for the test: nobody else is given it meanwhile, and only
-// who asks for it may listen there.
+// whoever requests it may listen there.
 func deadHost(t testing.TB) string {
 	t.Helper()
 	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
