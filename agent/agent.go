@@ -64,7 +64,7 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	c.progress = &status.Reporter{To: a.Progress}
 	err := a.load(ctx, c.log)
 	if e.poll != source.PollNone {
-		a.records.ForgetDropped()
+		a.records.ResetDropped()
 	}
 	a.space.Begin(e.poll != source.PollNone)
 	jitter := a.Jitter
@@ -101,6 +101,6 @@ func (a *Agent) load(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	err := a.records.Load(ctx)
-	a.space.Restore(a.records.Record.Least)
+	a.space.Restore(a.records.Record.MinSpace)
 	return err
 }

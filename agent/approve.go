@@ -162,7 +162,7 @@ func (r requests) outcome(o *status.Outcome, all results) {
 	_, pending := r.records.Record.Approved[o.PodManifest]
 	switch {
 	case err != nil:
-		o.End(err)
+		o.SetError(err)
 	case pending:
 		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
 	case !all.isApplied(o.PodManifest):

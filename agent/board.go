@@ -108,7 +108,7 @@ func (b *board) showProgress(p status.Progress) {
 	}
 	b.mu.Lock()
 	b.status.Progress = &p
-	b.status.Pulls = status.Pulling(b.status.Pulls, p)
+	b.status.Pulls = status.UpdatePulls(b.status.Pulls, p)
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
 		b.setApplying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
 	}

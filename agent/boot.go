@@ -70,7 +70,7 @@ func (b bootCycle) boot(ctx context.Context, s *plan.BootStep) {
 		s.Err = b.restarter.Remove(ctx, s.Step)
 	case s.IsRendered: // a system that was rolled back, or a kill after the write
 		b.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
-		b.records.SaveSoon(ctx, s.File)
+		b.records.TrySave(ctx, s.File)
 		return
 	default:
 		b.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)

@@ -77,7 +77,7 @@ func (a *Agent) cycle(ctx context.Context, e purpose) (cycleResult, error) {
 	}
 	offers, intr := c.ask(ctx, inv)
 	if intr != nil {
-		c.records.SaveSoon(ctx, "") // a reload goes on with another agent
+		c.records.TrySave(ctx, "") // a reload goes on with another agent
 		return cycleResult{}, intr
 	}
 	plan := c.decide(ctx, inv, offers)
@@ -86,7 +86,7 @@ func (a *Agent) cycle(ctx context.Context, e purpose) (cycleResult, error) {
 	for again := len(plan.Steps) > 0; again && limit > 0; limit-- {
 		failed, intr := stepRunner{c}.runSteps(ctx, plan.Steps)
 		if intr != nil {
-			c.records.SaveSoon(final, "") // its answers are not asked for again
+			c.records.TrySave(final, "") // its answers are not asked for again
 			return cycleResult{}, intr
 		}
 		if err := c.restarter.PutBack(final); err != nil {

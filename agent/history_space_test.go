@@ -56,7 +56,7 @@ func (h *history) disk() {
 func (h *history) pruning() {
 	h.Policy.Prune.Keep = rapid.IntRange(0, 2).Draw(h.t, "keep")
 	h.Policy.Prune.Foreign = rapid.Bool().Draw(h.t, "foreign")
-	h.Policy.Together = rapid.IntRange(1, 3).Draw(h.t, "together")
+	h.Policy.MaxParallelStages = rapid.IntRange(1, 3).Draw(h.t, "together")
 	h.Policy.Reserve.Bytes = rapid.Int64Range(0, 100).Draw(h.t, "reserve")
 }
 

@@ -350,7 +350,7 @@ func (h *history) rollback() {
 		out, _, err := h.agent.Rollback(h.t.Context(), []string{agent.All})
 		require.NoError(h.t, err)
 		for _, o := range out {
-			if o.Result == status.ResultBack {
+			if o.Result == status.ResultRolledBack {
 				is := h.record().Overrides[o.PodManifest]
 				require.False(h.t, is.Pending)
 				text := h.Node.PodManifest(o.PodManifest)

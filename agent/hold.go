@@ -110,7 +110,7 @@ func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]str
 		return nil, err
 	}
 	if all {
-		return []string{record.Everything}, nil
+		return []string{record.AllImages}, nil
 	}
 	pods, err := plan.Pick(pl, names)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 			out, _ := w.apply()
 			require.Equal(t, status.ResultHeld, out[0].Result)
 			assert.Contains(t, out[0].Reason, "demo on Friday")
-			assert.Equal(t, status.HoldAsked, out[0].Hold)
+			assert.Equal(t, status.HoldRequested, out[0].Hold)
 			w.runs("velum.yaml", "velum", first.Digest)
 			w.idle()
 

@@ -76,7 +76,7 @@ func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 		n := neighbourhood(t)
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
-		n.Policy.Together = 1
+		n.Policy.MaxParallelStages = 1
 		n.Node.OnStage = func(ctx context.Context, r release.Release) error {
 			if r.Repository == dex {
 				return endless(ctx)
@@ -124,7 +124,7 @@ func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 		pass(5 * time.Second)
 		require.NoError(t, n.requests(t)["hold"]())
 		for _, o := range <-results {
-			assert.Equal(t, status.ResultBack, o.Result, o.PodManifest)
+			assert.Equal(t, status.ResultRolledBack, o.Result, o.PodManifest)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 		back := c.restarts[1]
 		assert.True(t, back.Back)
 		assert.False(t, back.ByHand)
-		assert.Equal(t, status.ResultBack, back.Result)
+		assert.Equal(t, status.ResultRolledBack, back.Result)
 		assert.GreaterOrEqual(t, back.Up, apply.KubeletForgets)
 		assert.Less(t, back.Took, w.Policy.ApplyTimeout)
 

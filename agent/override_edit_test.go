@@ -141,7 +141,7 @@ func TestManagedPodIsRolledBackTwice(t *testing.T) {
 		for range 2 {
 			out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 			require.NoError(t, err)
-			require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		}
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Equal(t, "4.0.0-rev1", w.record().Overrides["velum.yaml"].Images["container velum"].Follow)

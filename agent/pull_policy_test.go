@@ -44,7 +44,7 @@ func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
 				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
 				out, _, err := w.agent.Rollback(t.Context(), []string{"kube-apiserver"})
 				require.NoError(t, err)
-				require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+				require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 				w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
 				out, _ = w.retry()
 				require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)

@@ -52,7 +52,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				w.hold(record.PersonHold{Until: w.Clock.Now().Add(time.Hour)}, "velum")
 				return w.look()
 			},
-			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Image: velum, Hold: status.HoldAsked}},
+			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Image: velum, Hold: status.HoldRequested}},
 		},
 		"a busy node": {
 			func(t *testing.T) status.Status {
@@ -122,7 +122,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				return s
 			},
 			[]status.Reason{{
-				Kind: status.KindGone, PodManifest: file, Image: velum, Tag: "4.0.0-rev1", ErrorKind: status.ErrorNotFound,
+				Kind: status.KindTagGone, PodManifest: file, Image: velum, Tag: "4.0.0-rev1", ErrorKind: status.ErrorNotFound,
 			}},
 		},
 		"a pod manifest that cannot be read": {

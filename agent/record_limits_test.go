@@ -50,7 +50,7 @@ func TestInvalidEntryIsDroppedAlone(t *testing.T) {
 	out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
-	assert.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+	assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 
 	w.check()
 	w.Registry.Release(etcd, "3.4.3", 1, "1.2")

@@ -24,9 +24,9 @@ func (c *cycle) report(
 	rec := &c.records.Record
 	use := plan.InUse(pl, offers, inv, c.Now())
 	rec.NoteRunning(use.Pods, c.Policy.Prune.Keep)
-	rec.Least = c.space.MinSpace()
+	rec.MinSpace = c.space.MinSpace()
 	rec.Retain(use, c.Now())
-	c.space.Restore(rec.Least)
+	c.space.Restore(rec.MinSpace)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	updates := report.UpdatesOf(pl)
 	if err := c.announce(ctx, r.Announcement(pl, updates)); err != nil {
@@ -45,7 +45,7 @@ func (c *cycle) report(
 	err := c.records.Save(ctx)
 	if err != nil {
 		// What is not saved is forgotten at the next start: holds, approvals, waits.
-		s.Fails(status.Reason{Kind: status.KindRecord, Text: err.Error(), ErrorKind: status.ErrorKindOf(err)})
+		s.SetFailed(status.Reason{Kind: status.KindRecord, Text: err.Error(), ErrorKind: status.ErrorKindOf(err)})
 		c.log.Error("record not saved", "err", err)
 	}
 	published := c.records.Publish(ctx, &s)

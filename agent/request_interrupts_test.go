@@ -128,7 +128,7 @@ func (n *neighbours) requests(t *testing.T) map[string]func() error {
 	return map[string]func() error{
 		"rollback": func() error {
 			out, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
-			if err == nil && out[0].Result != status.ResultBack {
+			if err == nil && out[0].Result != status.ResultRolledBack {
 				err = errors.New(out[0].Reason)
 			}
 			return err

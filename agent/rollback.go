@@ -85,7 +85,7 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 		o := status.Outcome{PodManifest: rb.Pod.File, Change: "rollback"}
 		switch {
 		case rb.Err != nil:
-			o.End(rb.Err)
+			o.SetError(rb.Err)
 			if rb.Pod.Err == nil {
 				o.Result = status.ResultHeld
 			}
@@ -123,10 +123,10 @@ func (r requests) rollbackOutcome(o *status.Outcome, all results) {
 	override, err := r.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
-		o.End(err)
+		o.SetError(err)
 	case override.Pending:
 		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
 	default:
-		o.Result, o.Reason = status.ResultBack, "runs "+override.Releases()
+		o.Result, o.Reason = status.ResultRolledBack, "runs "+override.Releases()
 	}
 }

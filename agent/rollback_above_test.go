@@ -30,7 +30,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w.look()
 	out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 	require.NoError(t, err)
-	require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", third.Digest)
 	return w, third.Digest
 }

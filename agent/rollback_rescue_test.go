@@ -47,7 +47,7 @@ func TestFailedForeignPodIsNotProvedAgainForANewerOffer(t *testing.T) {
 		s := w.check()
 		assert.Zero(t, time.Since(began))
 		assert.Equal(t, status.StateFailed, s.State, s.Reason)
-		assert.Contains(t, w.record().Failed["velum.yaml"].Runs, "velum=sha256:")
+		assert.Contains(t, w.record().Failed["velum.yaml"].Running, "velum=sha256:")
 	})
 }
 
@@ -237,7 +237,7 @@ func TestRollbackByHandEndsTheApproval(t *testing.T) {
 		w.restart()
 		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
-		assert.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 		r := w.record()
@@ -265,7 +265,7 @@ func TestRollbackByHandTwice(t *testing.T) {
 		for _, want := range []digest.Digest{all[0], first.Digest} {
 			out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
 			require.NoError(t, err)
-			require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 			w.runs("velum.yaml", "velum", want)
 		}
 		out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})

@@ -243,7 +243,7 @@ func TestRollbackByHand(t *testing.T) {
 		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
 
 		require.NoError(t, err)
-		require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		assert.Equal(t, "runs 4.0.0-rev1-build1.1", out[0].Reason)
 		edits := []status.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev2-build1.2", To: "4.0.0-rev1-build1.1"}}
 		assert.Equal(t, edits, out[0].Edits)
@@ -260,7 +260,7 @@ func TestRollbackByHand(t *testing.T) {
 		back := podOf(s, "velum.yaml").RolledBack
 		require.NotNil(t, back, "how to go forward again")
 		assert.True(t, back.ByHand)
-		assert.Equal(t, []string{"4.0.0-rev2-build1.2"}, back.Left)
+		assert.Equal(t, []string{"4.0.0-rev2-build1.2"}, back.Denied)
 		assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, back.Runs)
 		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)

@@ -149,7 +149,7 @@ func TestPullsRunConcurrently(t *testing.T) {
 	for together, most := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			w.Policy.Together = together
+			w.Policy.MaxParallelStages = together
 			for n := range 7 {
 				name := fmt.Sprintf("%s%d", velum, n)
 				w.big(name, "4.0.0", 1, "1.1")

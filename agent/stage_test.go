@@ -57,7 +57,7 @@ func TestPullingListsPullsUnderWay(t *testing.T) {
 		{p("db", "failed"), []status.Progress{p("velum", "unpacking")}},
 		{p("velum", "done"), nil},
 	} {
-		pulls = status.Pulling(pulls, step.heard)
+		pulls = status.UpdatePulls(pulls, step.heard)
 		assert.Equal(t, step.want, pulls, "after %v", step.heard)
 	}
 }

@@ -99,7 +99,7 @@ func (r stepRunner) isInWindow(s plan.Step) bool {
 	if s.Do != plan.StepApply || !s.Apply.Auto {
 		return true
 	}
-	open, _ := r.Policy.Open(r.Now())
+	open, _ := r.Policy.IsWindowOpen(r.Now())
 	return open
 }
 

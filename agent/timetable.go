@@ -106,7 +106,7 @@ func (t *timetable) beforeWindow(observation time.Time) time.Time {
 	if !t.policy.Auto {
 		return observation // the windows are for that mode alone
 	}
-	if open, change := t.policy.Open(t.now()); !open && change.Before(observation) {
+	if open, change := t.policy.IsWindowOpen(t.now()); !open && change.Before(observation) {
 		return change
 	}
 	return observation

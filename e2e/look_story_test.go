@@ -191,7 +191,7 @@ func startDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
 	p := n.StartAgentWith(env, "run")
 	node.Eventually(t, "daemon", ready, func() error {
 		s, err := api.NewClient(socket).Status(t.Context())
-		if err == nil && s.Is(status.KindStarting) && s.Progress == nil {
+		if err == nil && s.HasReason(status.KindStarting) && s.Progress == nil {
 			err = errors.New("has not looked yet")
 		}
 		return err

@@ -217,7 +217,7 @@ func (r *pointsRig) rests(daemon *node.Process) status.Status {
 		if s, err = api.NewClient(r.Path(agentSocket)).Status(r.t.Context()); err != nil {
 			return err
 		}
-		if s.Is(status.KindStarting) || s.State == status.StateApplying {
+		if s.HasReason(status.KindStarting) || s.State == status.StateApplying {
 			return fmt.Errorf("%s: %s", s.State, s.Reason)
 		}
 		return nil

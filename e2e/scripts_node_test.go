@@ -30,7 +30,7 @@ func (s *stage) daemon(_ bool, args []string) {
 		s.script.daemon = s.node.StartAgent("run")
 		s.until("daemon", func() error {
 			state, err := s.state()
-			if err == nil && state.Is(status.KindStarting) && state.Progress == nil {
+			if err == nil && state.HasReason(status.KindStarting) && state.Progress == nil {
 				err = errors.New("has not looked yet")
 			}
 			return err

@@ -127,14 +127,14 @@ func FullRecord() record.Record {
 		Version: record.RecordVersion, State: status.StateStaged, Since: at, LastCheck: at,
 		Releases: map[string]release.Release{repository + "@" + d.String(): rel},
 		Lists: map[string]record.TagList{repository: {
-			At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Refused: "no",
+			At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Error: "no",
 		}},
 		Sources: map[string]record.SourceRecord{repository: {
 			Host: "h", Mirror: true, Insecure: true, LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
 		}},
 		Offers: map[string]record.Answer{
 			"q": {At: at, Follow: rel, Newest: rel, Notes: []string{"n"}},
-			"r": {At: at, Refused: "not found", Gone: true},
+			"r": {At: at, Error: "not found", Gone: true},
 		},
 		Wrote: map[string]digest.Digest{"velum.yaml": d},
 		Good: map[string]record.Good{"velum.yaml/velum": {

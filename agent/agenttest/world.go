@@ -42,7 +42,7 @@ func NewWorld() *World {
 	return &World{
 		Registry: registry, Node: node, Grain: &Grain{}, Disk: &Disk{}, Clock: clock,
 		Policy: policy.Policy{
-			Together: 2, Prune: policy.Prune{Keep: 1},
+			MaxParallelStages: 2, Prune: policy.Prune{Keep: 1},
 			PullPolicy: "Always", ListEvery: 24 * time.Hour, ApplyTimeout: time.Minute,
 		},
 	}

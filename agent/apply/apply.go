@@ -78,7 +78,7 @@ func (r *Restarter) Apply(ctx context.Context, s plan.Step, against error) Resta
 		err = x.apply(ctx)
 	}
 	x.count(ctx, Restart{}, err)
-	if err != nil && ctx.Err() != nil || release.IsUnseen(err) {
+	if err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
 		return x.ended(err)
 	}
 	rec := &r.Records.Record
@@ -88,7 +88,7 @@ func (r *Restarter) Apply(ctx context.Context, s plan.Step, against error) Resta
 		x.result.Applied = true
 		rec.Failed.Delete(s.File)
 		rec.NoteProof(s.File, x.step.Proved(), false, r.Policy.Prune.Keep)
-		rec.MoveOn(s.File, s.Data, x.step.Proved())
+		rec.EndProvedPlaces(s.File, s.Data, x.step.Proved())
 	case release.IsDown(err):
 		return x.failed(ctx, err)
 	case !release.IsWaiting(err):
@@ -139,7 +139,7 @@ func (r *Restarter) Prove(ctx context.Context, s plan.Step, approved bool) Resta
 			rec.Denied.Delete(release.Key(p.Repository, p.Digest))
 		}
 		rec.Failed.Delete(s.File)
-		rec.MoveOn(s.File, s.Data, s.Proved())
+		rec.EndProvedPlaces(s.File, s.Data, s.Proved())
 		err = r.Records.Save(ctx)
 	case ctx.Err() == nil && release.IsDown(err):
 		return x.failed(ctx, err)

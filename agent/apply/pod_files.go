@@ -20,7 +20,7 @@ func (r *Restarter) Write(ctx context.Context, s plan.Step) error {
 	if s.Ours {
 		r.Records.Record.Wrote.Set(s.File, digest.FromBytes(s.Data))
 	}
-	r.Records.SaveSoon(ctx, s.File)
+	r.Records.TrySave(ctx, s.File)
 	return nil
 }
 

@@ -46,7 +46,7 @@ type Restart struct {
 // count counts how the restart ended. One that was interrupted or could not be observed
 // continues in the next cycle, and is counted there.
 func (r *restart) count(ctx context.Context, how Restart, err error) {
-	if r.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnseen(err) {
+	if r.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
 		return
 	}
 	switch {
@@ -55,7 +55,7 @@ func (r *restart) count(ctx context.Context, how Restart, err error) {
 	case err != nil:
 		how.Result = status.ResultFailed
 	case how.Back:
-		how.Result = status.ResultBack
+		how.Result = status.ResultRolledBack
 	default:
 		how.Result = status.ResultApplied
 	}

@@ -48,7 +48,7 @@ func (r *restart) prove(ctx context.Context, help *rescue) error {
 			r.result.Unchecked, r.up = o.unchecked, p.since
 			return nil
 		case p.crashLoop() != "":
-			return &release.NotProved{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
+			return &release.ProofError{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
 		default:
 			if expect := help.try(ctx, o, p.began); expect != nil {
 				pod.Expect = expect
@@ -120,7 +120,8 @@ func (p *proof) timeout(pod string, after time.Duration, err error) error {
 	case why == "":
 		why = fmt.Sprintf("it does not stay up (it fell %d times)", p.restarts)
 	}
-	return &release.NotProved{Reason: fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why), Unseen: err != nil}
+	reason := fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why)
+	return &release.ProofError{Reason: reason, Unobserved: err != nil}
 }
 
 func (o podObservation) phase() string {

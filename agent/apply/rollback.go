@@ -32,7 +32,7 @@ func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoRollback)
 	}
 	rec.Failed.Set(s.File, record.Failure{
-		At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: cause.Error(),
+		At: r.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: cause.Error(),
 	})
 	if target == nil {
 		return r.ended(errors.Join(cause, r.Records.Save(ctx)))
@@ -100,7 +100,7 @@ func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 	}
 	x.count(ctx, Restart{Back: true, ByHand: o.ByHand}, err)
 	switch {
-	case err != nil && ctx.Err() != nil, release.IsUnseen(err):
+	case err != nil && ctx.Err() != nil, release.IsUnobserved(err):
 		return x.ended(err) // the next cycle continues
 	case errors.Is(err, release.ErrConflict), errors.Is(err, release.ErrNotFound):
 		rec.Overrides.Delete(s.File)
@@ -120,7 +120,7 @@ func (r *restart) finishRollback(o record.Override, err error) error {
 	s, failed := r.step, &r.Records.Record.Failed
 	f := (*failed)[s.File]
 	switch {
-	case err == nil && f.Runs != "":
+	case err == nil && f.Running != "":
 		failed.Delete(s.File)
 	case errors.Is(err, release.ErrNotFound):
 		f.At, f.Reason = r.Now().UTC(), o.Reason+"; "+err.Error()
@@ -128,7 +128,7 @@ func (r *restart) finishRollback(o record.Override, err error) error {
 	case err != nil && !release.IsWaiting(err):
 		err = fmt.Errorf("%s does not come up either: %w", o.Releases(), err)
 		failed.Set(s.File, record.Failure{
-			At: r.Now().UTC(), Offer: s.Apply.Offer, Runs: s.Apply.Runs(), Reason: o.Reason + "; " + err.Error(),
+			At: r.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: o.Reason + "; " + err.Error(),
 		})
 	}
 	return err

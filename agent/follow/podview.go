@@ -50,7 +50,7 @@ func ReadPods(inv node.Inventory, overrides map[string]record.Override, p policy
 			Disk: node.Find(inv.PodManifests, file), Waiting: node.Find(inv.Waiting, file),
 			Override: overrides[file],
 		}
-		if v.Override.Pending && (v.Disk == nil || !v.Override.Fits(string(v.Disk.Data))) {
+		if v.Override.Pending && (v.Disk == nil || !v.Override.IsFor(string(v.Disk.Data))) {
 			v.Override = record.Override{} // edited by hand
 		}
 		v.Wants, v.Err = v.read(p)

@@ -56,7 +56,7 @@ func IsRepository(repository, name string) bool {
 
 // Approval returns an approval of the pod's current offer.
 func (p *PodPlan) Approval(now time.Time) record.Approval {
-	return record.Approval{At: now, Offer: p.Offer, Well: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+	return record.Approval{At: now, Offer: p.Offer, WasHealthy: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 	})}
 }

@@ -31,7 +31,7 @@ func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves b
 		return target, false
 	}
 	// Prefer the intermediate tag that the last poll found for a short one.
-	if known := bp.rec.Offers[ask.String()].Follow; policy.AreTwins(ask.Tag, known.Tag, rule) {
+	if known := bp.rec.Offers[ask.String()].Follow; policy.AreEquivalent(ask.Tag, known.Tag, rule) {
 		target.Tag = known.Tag
 	}
 	return bp.lastSeen(release.Reference{Repository: target.Repository, Tag: target.Tag}), true
@@ -53,7 +53,7 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 	for _, key := range slices.Sorted(maps.Keys(f.rec.Offers)) {
 		o := f.rec.Offers[key]
 		for _, r := range []release.Release{o.Follow, o.Newest} {
-			asked := strings.TrimSuffix(key, release.OfKubeadm) == ref.String() && r.Digest == o.Follow.Digest
+			asked := strings.TrimSuffix(key, release.KubeadmSuffix) == ref.String() && r.Digest == o.Follow.Digest
 			if r.Repository == ref.Repository && (r.Tag == ref.Tag || asked) && !o.At.Before(at) {
 				is, at = r, o.At
 			}

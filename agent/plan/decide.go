@@ -82,7 +82,7 @@ func observed(
 // tracked plans an image of the configuration that no pod manifest names.
 func (ip imagePlanner) tracked(o source.Offer) ImagePlan {
 	i := ImagePlan{Offer: o}
-	if !o.Unresolved() {
+	if !o.IsUnresolved() {
 		ip.target(follow.Want{}, &i, ip.policy.RuleFor(o.Repository), "")
 	}
 	i.Staged = ip.isStaged(i.Target)
@@ -127,7 +127,7 @@ func (pp podPlanner) pod(v follow.PodView) PodPlan {
 // withhold holds a pod with unresolved images.
 func (pp podPlanner) withhold(p *PodPlan) bool {
 	for _, i := range p.Images {
-		if i.Want.Ask.Repository != "" && i.Offer.Unresolved() {
+		if i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() {
 			p.Holds = append(p.Holds, status.Hold{
 				Name: status.HoldWithheld, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
 			})

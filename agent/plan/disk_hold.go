@@ -17,7 +17,7 @@ func (f *facts) shortage(r release.Release) (*policy.ShortageError, bool) {
 	if !is || f.inv.Has(r.Digest) {
 		return nil, false
 	}
-	return f.policy.Reserve.Lacks(f.inv.Filesystem, n, 0)
+	return f.policy.Reserve.Shortage(f.inv.Filesystem, n, 0)
 }
 
 func (f *facts) lacksSpace(i ImagePlan) bool {

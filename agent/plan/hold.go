@@ -12,16 +12,16 @@ import (
 
 // addHolds adds the holds of persons and of the configuration.
 func (pp podPlanner) addHolds(p *PodPlan) {
-	if h, ok := pp.rec.Holds[record.Everything]; ok && h.Stands(pp.now) {
-		p.addHold(record.Everything, status.ByPerson, h.Reason, h.Until)
+	if h, ok := pp.rec.Holds[record.AllImages]; ok && h.IsActive(pp.now) {
+		p.addHold(record.AllImages, status.ByPerson, h.Reason, h.Until)
 	}
 	for _, i := range p.Images {
 		repository := i.Want.Ask.Repository
-		if h, ok := pp.rec.Holds[repository]; ok && h.Stands(pp.now) {
+		if h, ok := pp.rec.Holds[repository]; ok && h.IsActive(pp.now) {
 			p.addHold(repository, status.ByPerson, h.Reason, h.Until)
 		}
 		rule := pp.policy.RuleFor(repository)
-		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).Stands(pp.now) {
+		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(pp.now) {
 			p.addHold(repository, status.ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
 		}
 	}
@@ -29,7 +29,7 @@ func (pp podPlanner) addHolds(p *PodPlan) {
 
 func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	text := image
-	if image == record.Everything {
+	if image == record.AllImages {
 		text = "everything"
 	}
 	if reason != "" {
@@ -38,7 +38,7 @@ func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	if !until.IsZero() {
 		text += ", until " + until.UTC().Format(time.RFC3339)
 	}
-	h := status.Hold{Name: status.HoldAsked, Reason: text, Until: until.UTC(), Image: image, By: by}
+	h := status.Hold{Name: status.HoldRequested, Reason: text, Until: until.UTC(), Image: image, By: by}
 	if !slices.Contains(p.Holds, h) {
 		p.Holds = append(p.Holds, h)
 	}

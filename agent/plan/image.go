@@ -39,7 +39,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 		i.Flaps = ip.flaps(*c)
 		i.Running.Digest, i.Config = node.DigestOf(c, ip.inv.Held), c.Image
 	}
-	if w.Ask.Repository == "" || i.Offer.Unresolved() {
+	if w.Ask.Repository == "" || i.Offer.IsUnresolved() {
 		return i
 	}
 	rule := ip.policy.RuleForQuestion(w.Ask)
@@ -50,7 +50,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 		i.note(v.Override.Note())
 	}
 	ip.target(w, &i, rule, running)
-	if i.Offer.Unresolved() {
+	if i.Offer.IsUnresolved() {
 		return i
 	}
 	var same bool

@@ -26,7 +26,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 		use.Questions[q.String()], use.Questions[q.Repository] = true, true
 		for _, rel := range o.Known() {
 			use.Releases[release.Key(rel.Repository, rel.Digest)] = true
-			if policy.IsCreation(rel.Created, now) && rel.Created.After(use.Newest[rel.Repository]) {
+			if policy.IsPlausibleCreation(rel.Created, now) && rel.Created.After(use.Newest[rel.Repository]) {
 				use.Newest[rel.Repository] = rel.Created
 			}
 		}
@@ -43,7 +43,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 
 func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	use := record.PodInUse{
-		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldAsked),
+		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldRequested),
 		ID: p.ID, Offer: p.Offer, AllRun: p.allRun(), Settled: p.isSettled(), Contains: map[string]bool{},
 	}
 	for _, i := range p.Images {

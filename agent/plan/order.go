@@ -26,7 +26,7 @@ func (pp podPlanner) addWaits(p *PodPlan) {
 	if !pp.policy.Auto || p.isHeld(status.HoldUnmanaged) {
 		return
 	}
-	if open, change := pp.policy.Open(pp.now); !open {
+	if open, change := pp.policy.IsWindowOpen(pp.now); !open {
 		opens := change.UTC()
 		p.Waits = append(p.Waits, status.Hold{
 			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,

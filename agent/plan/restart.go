@@ -33,7 +33,7 @@ func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	approval, approved := rp.rec.Approved[v.File]
-	approved = approved && approval.Offer == p.Offer && approval.Stands(rp.now)
+	approved = approved && approval.Offer == p.Offer && approval.IsValid(rp.now)
 	if !approved && (!rp.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
 		return Step{}, false
 	}
@@ -162,7 +162,7 @@ func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	}
 	for _, i := range p.Images {
 		is, rule := i.Offer.Follow, pp.policy.RuleFor(i.Target.Repository)
-		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreTwins(i.Target.Tag, is.Tag, rule))
+		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreEquivalent(i.Target.Tag, is.Tag, rule))
 		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})

@@ -18,7 +18,7 @@ import (
 // notRunningBefore returns a container that did not run before the apply, for which the update
 // is not to blame.
 func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
-	began := rp.rec.Approved[v.File].Well // an interrupted apply may have stopped it
+	began := rp.rec.Approved[v.File].WasHealthy // an interrupted apply may have stopped it
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 		unknown := i.Flaps && !rp.runsGood(i, rp.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
@@ -201,7 +201,7 @@ func (f *facts) isYoung(c node.Container) bool {
 // isFailureOf reports whether a recorded failure is of the digests that the pod runs.
 func isFailureOf(f record.Failure, p Apply) bool {
 	runs := strings.Fields(p.Runs())
-	return f.Runs != "" && !slices.ContainsFunc(strings.Fields(f.Runs), func(one string) bool {
+	return f.Running != "" && !slices.ContainsFunc(strings.Fields(f.Running), func(one string) bool {
 		return !slices.Contains(runs, one)
 	})
 }

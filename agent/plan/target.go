@@ -31,7 +31,7 @@ func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, run
 		if no, refused := against(o.Follow); refused {
 			c.Refused, i.Target = append(c.Refused, no), is
 			if o.Follow.Digest == is.Digest {
-				c.Runs = no
+				c.RunningRefused = no
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 				no = by // the rule refuses it anyway: do not wait for it
 			}
 		}
-		if no != c.Runs {
+		if no != c.RunningRefused {
 			newer = append(newer, no)
 		}
 		no.Holds = no.IsAwaited(ip.now)
@@ -68,8 +68,8 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 	for _, text := range c.Notes {
 		i.note(text)
 	}
-	if c.Unasked >= 0 {
-		i.note(i.Offer.Newer[c.Unasked].ListedTag() + " may be newer, and is asked for at the next check")
+	if c.Unresolved >= 0 {
+		i.note(i.Offer.Newer[c.Unresolved].ListedTag() + " may be newer, and is asked for at the next check")
 	}
 }
 
@@ -87,17 +87,17 @@ func (ip imagePlanner) refusal(
 	if no, refused := policy.ForeignOrigin(was, rel); refused {
 		return no, true
 	}
-	change := policy.Risen(was, rel, rule)
+	change := policy.ReleaseChange(was, rel, rule)
 	if no, refused := rule.RefusesUpgrade(change, rel.Name(), rel.Tag); refused {
 		return no, true
 	}
 	if change > rule.Updates && bySource(w, rule) {
-		return rule.TooMuch(rel.Name(), change), true
+		return rule.RefuseChange(rel.Name(), change), true
 	}
 	reason := ""
 	switch {
-	case rel.Tag == w.OnDisk.Tag, policy.AreTwins(was.Long, rel.Tag, rule),
-		rel.Tag == i.Offer.Follow.Tag && policy.AreTwins(w.OnDisk.Tag, rel.Tag, rule):
+	case rel.Tag == w.OnDisk.Tag, policy.AreEquivalent(was.Long, rel.Tag, rule),
+		rel.Tag == i.Offer.Follow.Tag && policy.AreEquivalent(w.OnDisk.Tag, rel.Tag, rule):
 		older, warning := policy.IsOlder(was, rel, rule.Dialect, ip.now)
 		if warning != "" {
 			i.note(warning)
@@ -116,7 +116,7 @@ func (ip imagePlanner) refusal(
 // bySource reports whether only the source changed: the pod manifest already has the wanted
 // tag.
 func bySource(w follow.Want, rule policy.Rule) bool {
-	return w.Ask.Tag == w.OnDisk.Tag || policy.AreTwins(w.Ask.Tag, w.OnDisk.Tag, rule)
+	return w.Ask.Tag == w.OnDisk.Tag || policy.AreEquivalent(w.Ask.Tag, w.OnDisk.Tag, rule)
 }
 
 // refuse adds a refusal. It copies the slice, which the offer shares with the record.

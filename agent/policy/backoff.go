@@ -13,7 +13,7 @@ import (
 const (
 	backoffFirst  = 5 * time.Minute
 	backoffGrowth = 12
-	BackoffMost   = 24 * time.Hour
+	MaxBackoff    = 24 * time.Hour
 )
 
 // Backoff returns the wait after so many failures in a row, times a factor from 0.5 to 1.5.
@@ -24,10 +24,10 @@ func Backoff(failures int, jitter float64) time.Duration {
 		return 0
 	}
 	wait := float64(backoffFirst)
-	for n := 1; n < failures && wait < float64(BackoffMost); n++ {
+	for n := 1; n < failures && wait < float64(MaxBackoff); n++ {
 		wait *= backoffGrowth
 	}
-	return min(time.Duration(wait*(0.5+jitter)), BackoffMost)
+	return min(time.Duration(wait*(0.5+jitter)), MaxBackoff)
 }
 
 // RetryTime returns when a failed source is asked again: after the back-off, and after the

@@ -43,8 +43,8 @@ type Policy struct {
 	// StageDelay is how long this node waits before it pulls a new offer, unless a person
 	// asks.
 	StageDelay time.Duration
-	// Together is how many releases are staged at a time; below 1: 1.
-	Together int
+	// MaxParallelStages is how many releases are staged at a time; below 1: 1.
+	MaxParallelStages int
 	// Reserve is what stays free of the image filesystem.
 	Reserve Reserve
 	Prune   Prune
@@ -121,8 +121,8 @@ func (p Policy) Value(written, rewritten, normalised string) string {
 	return ""
 }
 
-// Asks identifies the part of a rule that decides what a source is asked for.
-func (r Rule) Asks() string {
+// Fingerprint identifies the part of a rule that decides what a source is asked for.
+func (r Rule) Fingerprint() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %q %s", r.Updates, r.Dialect, r.Follow, r.Allow, r.Deny, r.Max))
 	return hex.EncodeToString(sum[:8])
 }
@@ -140,8 +140,8 @@ func (r Rule) RefusesUpgrade(change tags.Change, names ...string) (Refusal, bool
 	}, true
 }
 
-// Open reports whether automatic applies may begin, and when that changes.
-func (p Policy) Open(now time.Time) (open bool, change time.Time) {
+// IsWindowOpen reports whether automatic applies may begin, and when that changes.
+func (p Policy) IsWindowOpen(now time.Time) (open bool, change time.Time) {
 	if p.Window == nil {
 		return true, time.Time{}
 	}

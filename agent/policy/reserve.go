@@ -54,9 +54,9 @@ func Bytes(n int64) string {
 	}
 }
 
-// Lacks reports whether a filesystem has too little space for a pull. others are the bytes
+// Shortage reports whether a filesystem has too little space for a pull. others are the bytes
 // that other pulls still need.
-func (r Reserve) Lacks(fs Filesystem, n SpaceNeeded, others int64) (*ShortageError, bool) {
+func (r Reserve) Shortage(fs Filesystem, n SpaceNeeded, others int64) (*ShortageError, bool) {
 	keep := r.Keep(fs)
 	if fs.Size == 0 || n.Compressed+n.Unpacked+others+keep <= fs.Free {
 		return nil, false

@@ -21,15 +21,15 @@ func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 	}
 	switch {
 	case change > r.Updates:
-		return r.TooMuch(name, change), true
+		return r.RefuseChange(name, change), true
 	case t.Exceeds(r.Max):
 		return Refusal{Tag: name, Rule: RuleMax, Reason: "above " + r.Max.String(), Key: "max: " + name}, true
 	}
 	return r.denies(name)
 }
 
-// TooMuch returns the refusal of a change that is larger than Updates.
-func (r Rule) TooMuch(name string, change tags.Change) Refusal {
+// RefuseChange returns the refusal of a change that is larger than Updates.
+func (r Rule) RefuseChange(name string, change tags.Change) Refusal {
 	return Refusal{
 		Tag: name, Rule: RuleUpdates, Key: "updates: " + change.String(),
 		Reason: fmt.Sprintf("%s is more than %s", change, r.Updates),
@@ -105,7 +105,7 @@ func IsOlder(running, rel release.Release, d tags.Dialect, now time.Time) (older
 	higher := tags.Compare(is, was) > 0
 	switch {
 	case higher && IsEarlier(rel, running, now):
-		return false, EarlierThan(rel, running)
+		return false, EarlierWarning(rel, running)
 	case !higher && IsEarlier(running, rel, now):
 		return false, fmt.Sprintf("%s is older by name than %s, but was created later (%s, %s)",
 			rel.Long, running.Long, day(rel.Created), day(running.Created))
@@ -122,23 +122,23 @@ func IsLower(tag, than string, d tags.Dialect) bool {
 
 // IsEarlier reports whether a was created before b. It is false if a time is not known.
 func IsEarlier(a, b release.Release, now time.Time) bool {
-	return IsCreation(a.Created, now) && IsCreation(b.Created, now) && a.Created.Before(b.Created)
+	return IsPlausibleCreation(a.Created, now) && IsPlausibleCreation(b.Created, now) && a.Created.Before(b.Created)
 }
 
-// IsCreation reports whether an image can have been created at a time. A time in the future
+// IsPlausibleCreation reports whether an image can have been created at a time. A time in the future
 // is not believed: the image would be newer than any later build.
-func IsCreation(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+func IsPlausibleCreation(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
-// EarlierThan warns that a release with a higher tag was created earlier.
-func EarlierThan(rel, than release.Release) string {
+// EarlierWarning warns that a release with a higher tag was created earlier.
+func EarlierWarning(rel, than release.Release) string {
 	return fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
 		rel.Name(), than.Name(), day(rel.Created), day(than.Created))
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Risen returns the change between the names of two releases, at least a rebuild.
-func Risen(was, rel release.Release, rule Rule) tags.Change {
+// ReleaseChange returns the change between the names of two releases, at least a rebuild.
+func ReleaseChange(was, rel release.Release, rule Rule) tags.Change {
 	from, errFrom := rule.Dialect.Parse(was.Name())
 	to, errTo := rule.Dialect.Parse(rel.Name())
 	if errFrom != nil || errTo != nil {
@@ -147,9 +147,9 @@ func Risen(was, rel release.Release, rule Rule) tags.Change {
 	return max(tags.ChangeBetween(from, to), tags.Rebuild)
 }
 
-// AreTwins reports whether two tags name the same releases, as a short tag and its
+// AreEquivalent reports whether two tags name the same releases, as a short tag and its
 // intermediate tag do. A tag that the configuration follows is equal to itself only.
-func AreTwins(a, b string, rule Rule) bool {
+func AreEquivalent(a, b string, rule Rule) bool {
 	x, errX := rule.Dialect.Parse(a)
 	y, errY := rule.Dialect.Parse(b)
 	return rule.Follow == "" && errX == nil && errY == nil && tags.ChangeBetween(x, y) == tags.Same

@@ -80,7 +80,7 @@ func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal,
 	if no, refused := r.Denies(rel); refused {
 		return no, true
 	}
-	u, unsigned := r.Unproved[release.Key(rel.Repository, rel.Digest)]
+	u, unsigned := r.Unsigned[release.Key(rel.Repository, rel.Digest)]
 	if !unsigned || rule.Signatures != policy.SignaturesRequire {
 		return policy.Refusal{}, false
 	}

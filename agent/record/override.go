@@ -142,15 +142,15 @@ func (o Override) isIn(disk string) bool {
 	return false
 }
 
-// Fits reports whether a pod manifest is the one that a pending override replaces, or the
+// IsFor reports whether a pod manifest is the one that a pending override replaces, or the
 // override itself.
-func (o Override) Fits(disk string) bool {
+func (o Override) IsFor(disk string) bool {
 	return o.From == "" || o.From == digest.FromString(disk) || o.Data == disk
 }
 
-// MoveOn ends the override at the places that were proved to run another digest. data is
+// EndProvedPlaces ends the override at the places that were proved to run another digest. data is
 // the new pod manifest; nil: it has not changed.
-func (r *Record) MoveOn(file string, data []byte, proved []Proved) {
+func (r *Record) EndProvedPlaces(file string, data []byte, proved []Proved) {
 	var ends []string
 	for _, p := range proved {
 		if at, ok := r.Overrides[file].Images[p.Place]; ok && at.Digest != p.Digest {

@@ -46,11 +46,11 @@ type Record struct {
 	Holds Entries[PersonHold] `json:"holds,omitempty"`
 	// Signed are the keys that signed releases, by "repository@digest".
 	Signed Entries[string] `json:"signed,omitempty"`
-	// Unproved are the releases without a valid signature, by "repository@digest".
-	Unproved Entries[Unproved] `json:"unproved,omitempty"`
-	// Least is the least unpacked size in bytes of a release that filled the disk, by
+	// Unsigned are the releases without a valid signature, by "repository@digest".
+	Unsigned Entries[Unsigned] `json:"unproved,omitempty"`
+	// MinSpace is the least unpacked size in bytes of a release that filled the disk, by
 	// "repository@digest".
-	Least Entries[int64] `json:"least,omitempty"`
+	MinSpace Entries[int64] `json:"least,omitempty"`
 	// Pace is the state of the limits for requests.
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are the pods that did not come up, by pod manifest.
@@ -92,8 +92,8 @@ type TagList struct {
 	// Foreign and Malformed count what was left out.
 	Foreign   int `json:"foreign,omitempty"`
 	Malformed int `json:"malformed,omitempty"`
-	// Refused is the answer of a host that serves no lists.
-	Refused string `json:"refused,omitempty"`
+	// Error is the answer of a host that serves no lists.
+	Error string `json:"refused,omitempty"`
 }
 
 // Answer is an Offer as the record keeps it.
@@ -102,20 +102,20 @@ type Answer struct {
 	Follow release.Release `json:"follow"`
 	Newest release.Release `json:"newest"`
 	Newer  []Candidate     `json:"newer,omitempty"`
-	// Rules identifies the rules of then (Rule.Asks); empty: not known. Under other rules
-	// the question is asked again at Again.
+	// Rules identifies the rules of then (Rule.Fingerprint); empty: not known. Under other rules
+	// the question is asked again at RetryAt.
 	Rules       string           `json:"rules,omitempty"`
-	Again       time.Time        `json:"again,omitzero"`
+	RetryAt     time.Time        `json:"again,omitzero"`
 	Host        string           `json:"host,omitempty"` // that answered
 	Mirror      bool             `json:"mirror,omitempty"`
 	RefusedTags []policy.Refusal `json:"refusedTags,omitempty"`
 	Notes       []string         `json:"notes,omitempty"`
 	// StageFrom is when this node's pull of Newest may begin.
 	StageFrom time.Time `json:"stageFrom,omitzero"`
-	// Refused is the source's answer if it has nothing to offer; Gone: the followed tag is
+	// Error is the source's answer if it has nothing to offer; Gone: the followed tag is
 	// not there. Follow and Newest are empty then.
-	Refused string `json:"refused,omitempty"`
-	Gone    bool   `json:"gone,omitempty"`
+	Error string `json:"refused,omitempty"`
+	Gone  bool   `json:"gone,omitempty"`
 }
 
 // SourceRecord is how a repository's source answered.
@@ -146,8 +146,8 @@ type Good struct {
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
-	// Well: the pod ran well before the apply.
-	Well bool `json:"well,omitempty"`
+	// WasHealthy: the pod ran well before the apply.
+	WasHealthy bool `json:"well,omitempty"`
 }
 
 // PersonHold is a hold that a person set on a repository.
@@ -159,10 +159,10 @@ type PersonHold struct {
 
 // Failure is a pod that did not come up after an apply, a rollback, or a start by kubelet.
 type Failure struct {
-	At     time.Time `json:"at"`
-	Offer  string    `json:"offer"`          // PodPlan.ID
-	Runs   string    `json:"runs,omitempty"` // what ran, if the proof was without an apply
-	Reason string    `json:"reason"`
+	At      time.Time `json:"at"`
+	Offer   string    `json:"offer"`          // PodPlan.ID
+	Running string    `json:"runs,omitempty"` // what ran, if the proof was without an apply
+	Reason  string    `json:"reason"`
 }
 
 // Candidate is a tag above the followed one. Rules are applied to it in each plan.
@@ -170,10 +170,10 @@ type Candidate struct {
 	release.Release // only the tag, if it was not resolved
 	// Listed is the tag in the list; empty: the one of Release.
 	Listed string `json:"listed,omitempty"`
-	// No is why the source or the platform refuses it; nil: they do not.
-	No *policy.Refusal `json:"no,omitempty"`
-	// Settled: its digest was read as often as an offer needs.
-	Settled bool `json:"settled,omitempty"`
+	// Refusal is why the source or the platform refuses it; nil: they do not.
+	Refusal *policy.Refusal `json:"no,omitempty"`
+	// Confirmed: its digest was read as often as an offer needs.
+	Confirmed bool `json:"settled,omitempty"`
 }
 
 // ListedTag returns the tag that the source lists.
@@ -188,9 +188,9 @@ func (c Candidate) ListedTag() string {
 // restart a pod days later.
 const ApprovalAge = 24 * time.Hour
 
-// Stands reports whether an approval is valid. One from the future was given under a wrong
+// IsValid reports whether an approval is valid. One from the future was given under a wrong
 // clock.
-func (a Approval) Stands(now time.Time) bool {
+func (a Approval) IsValid(now time.Time) bool {
 	age := now.Sub(a.At)
 	return age <= ApprovalAge && age >= -ApprovalAge
 }
@@ -198,14 +198,14 @@ func (a Approval) Stands(now time.Time) bool {
 // GoodKey is the key of a container in Record.Good.
 func GoodKey(file, container string) string { return file + "/" + container }
 
-// Everything is the key of a hold on all images.
-const Everything = "*"
+// AllImages is the key of a hold on all images.
+const AllImages = "*"
 
-// Stands reports whether a hold has not ended.
-func (h PersonHold) Stands(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
+// IsActive reports whether a hold has not ended.
+func (h PersonHold) IsActive(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
 
-// Unproved is a release without a valid signature.
-type Unproved struct {
+// Unsigned is a release without a valid signature.
+type Unsigned struct {
 	Reason string `json:"reason"`
 	Forged bool   `json:"forged,omitempty"` // it has signatures, and none is valid
 	Keys   string `json:"keys,omitempty"`

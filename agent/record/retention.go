@@ -68,11 +68,11 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	r.Lists.Retain(use.Questions)
 	r.Releases.Retain(releases)
 	r.Signed.Retain(releases)
-	r.Unproved.Retain(releases)
-	r.Least.Retain(releases)
+	r.Unsigned.Retain(releases)
+	r.MinSpace.Retain(releases)
 	t.denials()
 	maps.DeleteFunc(r.Overrides, t.hasEnded)
-	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.Stands(now) })
+	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.IsActive(now) })
 }
 
 // retention is one removal of what a node does not need.
@@ -96,7 +96,7 @@ func (t retention) goods() {
 // isOutdated reports whether a failure of a pod is over.
 func (t retention) isOutdated(file string, f Failure) bool {
 	p, known := t.use.Pods[file]
-	if !known || f.Runs != "" {
+	if !known || f.Running != "" {
 		return !known || p.AllRun && !t.runsUnproved(file, p)
 	}
 	return p.ID != "" && f.Offer != p.ID || p.Settled
@@ -107,7 +107,7 @@ func (t retention) isOutdated(file string, f Failure) bool {
 func (t retention) isVoid(file string, a Approval) bool {
 	p, known := t.use.Pods[file]
 	isOpen := p.Offer == a.Offer || p.ID == a.Offer && t.runsUnproved(file, p)
-	return !known || p.Held || !a.Stands(t.now) || !isOpen
+	return !known || p.Held || !a.IsValid(t.now) || !isOpen
 }
 
 // runsUnproved reports whether a pod runs what is not known to run well.
@@ -123,7 +123,7 @@ func (t retention) runsUnproved(file string, p PodInUse) bool {
 func (t retention) hasEnded(file string, o Override) bool {
 	p, known := t.use.Pods[file]
 	switch {
-	case !known || p.OnDisk == nil || o.Pending && !o.Fits(*p.OnDisk):
+	case !known || p.OnDisk == nil || o.Pending && !o.IsFor(*p.OnDisk):
 		return true
 	case o.Pending || p.Unclear || o.isIn(*p.OnDisk):
 		return false
@@ -153,7 +153,7 @@ func (t retention) denials() {
 	for key, d := range t.Denied {
 		repository, _, _ := strings.Cut(key, "@")
 		age, newest := t.now.Sub(d.lastNamed()), t.use.Newest[repository]
-		isNewest := policy.IsCreation(d.Created, t.now) && !newest.IsZero() && !newest.After(d.Created)
+		isNewest := policy.IsPlausibleCreation(d.Created, t.now) && !newest.IsZero() && !newest.After(d.Created)
 		switch {
 		case t.use.Releases[key], t.use.Pods[d.PodManifest].Unclear:
 			d.Named, d.Past = t.now.UTC().Truncate(24*time.Hour), false

@@ -21,22 +21,22 @@ func (r *Record) RolledBack(file string) *status.RolledBack {
 	back := status.RolledBack{At: o.At, Reason: o.Reason, ByHand: o.ByHand, Runs: o.tags()}
 	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
 		if d := r.Denied[key]; d.PodManifest == file {
-			back.Left = append(back.Left, d.Name)
+			back.Denied = append(back.Denied, d.Name)
 			back.ByHand = back.ByHand || d.ByHand
 		}
 	}
-	if len(back.Left) == 0 {
+	if len(back.Denied) == 0 {
 		return nil // the override pins a digest while the registry is away
 	}
 	return &back
 }
 
-// NotUp returns the kind of reason for a pod that did not come up.
-func (r *Record) NotUp(file string) status.Kind {
+// FailureKind returns the kind of reason for a pod that did not come up.
+func (r *Record) FailureKind(file string) status.Kind {
 	switch {
 	case r.Overrides[file].Pending:
 		return status.KindStep // its rollback is pending
-	case r.Failed[file].Runs == "" && r.RolledBack(file) != nil:
+	case r.Failed[file].Running == "" && r.RolledBack(file) != nil:
 		return status.KindRolledBack
 	default:
 		return status.KindNotUp

@@ -13,10 +13,10 @@ import (
 
 // maxRetryWait is the longest wait before a source is asked again: the day that a host may
 // ask for, and a spread of one and a half of that. A later time comes from a wrong clock.
-const maxRetryWait = 3 * policy.BackoffMost
+const maxRetryWait = 3 * policy.MaxBackoff
 
-// AskAgainAt returns when a failed source is asked again; false: it has not failed.
-func (s SourceRecord) AskAgainAt(now time.Time) (time.Time, bool) {
+// NextRetry returns when a failed source is asked again; false: it has not failed.
+func (s SourceRecord) NextRetry(now time.Time) (time.Time, bool) {
 	if s.Failures == 0 {
 		return time.Time{}, false
 	}
@@ -28,7 +28,7 @@ func (s SourceRecord) AskAgainAt(now time.Time) (time.Time, bool) {
 
 // Err returns the last failure of a source.
 func (s SourceRecord) Err(repository string) error {
-	return &release.Refusal{Text: s.Error, Cause: &release.SourceError{
+	return &release.RecordedError{Text: s.Error, Cause: &release.SourceError{
 		Repository: repository, Host: s.Host, Mirror: s.Mirror, Status: s.HTTPStatus, Cause: s.Cause,
 	}}
 }
@@ -51,10 +51,10 @@ func StaleSources(sources Entries[SourceRecord]) []status.Reason {
 	return status.Sorted(out)
 }
 
-// AskAgainAt returns when a question is asked again because its rules have changed.
-func (m Answer) AskAgainAt(now time.Time) (time.Time, bool) {
-	if m.Again.Sub(now) > policy.BackoffMost {
+// NextRetry returns when a question is asked again because its rules have changed.
+func (m Answer) NextRetry(now time.Time) (time.Time, bool) {
+	if m.RetryAt.Sub(now) > policy.MaxBackoff {
 		return now, true // recorded under a wrong clock
 	}
-	return m.Again, !m.Again.IsZero()
+	return m.RetryAt, !m.RetryAt.IsZero()
 }

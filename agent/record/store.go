@@ -63,8 +63,8 @@ func (s *Store) Save(ctx context.Context) error {
 	return nil
 }
 
-// SaveSoon saves the record. If that fails, a later save repeats it.
-func (s *Store) SaveSoon(ctx context.Context, file string) {
+// TrySave saves the record. If that fails, a later save repeats it.
+func (s *Store) TrySave(ctx context.Context, file string) {
 	if err := s.Save(ctx); err != nil {
 		s.Log.Warn("record not saved yet", "file", file, "err", err)
 	}
@@ -83,21 +83,21 @@ func (s *Store) Commit(ctx context.Context) error {
 // dropped, and the status names them.
 func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 	last := context.WithoutCancel(ctx)
-	st.NameDropped(s.dropped)
+	st.ReportDropped(s.dropped)
 	err := s.Recorder.Publish(last, *st)
 	if err == nil {
 		return nil
 	}
 	if dropped := status.DropFrom(st, "status", status.MaxStatus, nil); len(dropped) > 0 {
 		s.noteDropped(dropped)
-		st.NameDropped(s.dropped)
+		st.ReportDropped(s.dropped)
 		err = s.Recorder.Publish(last, *st)
 	}
 	return err
 }
 
-// ForgetDropped forgets the dropped entries. The poll that follows fetches them again.
-func (s *Store) ForgetDropped() { s.dropped = nil }
+// ResetDropped forgets the dropped entries. The poll that follows fetches them again.
+func (s *Store) ResetDropped() { s.dropped = nil }
 
 // Drop removes the entries that JSON cannot write, and then the largest until the record
 // has at most limit bytes. Entries that a poll fetches again go first.

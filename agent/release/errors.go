@@ -31,15 +31,15 @@ const (
 // ErrNotAsked: no poll has asked for it yet.
 var ErrNotAsked = errors.New("not asked yet")
 
-// Refusal is an error of a source as the record has it.
-type Refusal struct {
+// RecordedError is an error of a source as the record has it.
+type RecordedError struct {
 	Text  string
 	Cause error // ErrNotFound, ErrPlatform or a SourceError
 }
 
-func (r *Refusal) Error() string { return r.Text }
+func (r *RecordedError) Error() string { return r.Text }
 
-func (r *Refusal) Unwrap() error { return r.Cause }
+func (r *RecordedError) Unwrap() error { return r.Cause }
 
 // ErrNotFound: the source has no such tag, digest or repository. For a followed tag it is an
 // alarm.
@@ -89,24 +89,24 @@ func (e *SourceError) Answer() string {
 // Unwrap returns Err.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// NotProved is a failed proof.
-type NotProved struct {
-	Reason string
-	Unseen bool // the pod could not be observed
+// ProofError is a failed proof.
+type ProofError struct {
+	Reason     string
+	Unobserved bool // the pod could not be observed
 }
 
-func (n *NotProved) Error() string { return n.Reason }
+func (n *ProofError) Error() string { return n.Reason }
 
 // IsDown reports whether an error means that a pod was observed not to come up.
 func IsDown(err error) bool {
-	n, is := errors.AsType[*NotProved](err)
-	return is && !n.Unseen
+	n, is := errors.AsType[*ProofError](err)
+	return is && !n.Unobserved
 }
 
-// IsUnseen reports whether an error means that a pod could not be observed.
-func IsUnseen(err error) bool {
-	n, is := errors.AsType[*NotProved](err)
-	return is && n.Unseen
+// IsUnobserved reports whether an error means that a pod could not be observed.
+func IsUnobserved(err error) bool {
+	n, is := errors.AsType[*ProofError](err)
+	return is && n.Unobserved
 }
 
 var (

@@ -22,16 +22,16 @@ func (q Question) String() string {
 		s += ":" + q.Tag
 	}
 	if q.Kubeadm {
-		s += OfKubeadm
+		s += KubeadmSuffix
 	}
 	if !q.Convert {
-		s += AsWritten
+		s += AsWrittenSuffix
 	}
 	return s
 }
 
-// OfKubeadm marks the questions of a control plane of kubeadm.
-const OfKubeadm = " (kubeadm)"
+// KubeadmSuffix marks the questions of a control plane of kubeadm.
+const KubeadmSuffix = " (kubeadm)"
 
-// AsWritten marks the questions of pod manifests that the agent does not render.
-const AsWritten = " (as written)"
+// AsWrittenSuffix marks the questions of pod manifests that the agent does not render.
+const AsWrittenSuffix = " (as written)"

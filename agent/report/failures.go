@@ -33,10 +33,11 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 		}
 		for _, i := range p.Images {
 			// Without its followed tag the pod could not start again.
-			if ask := i.Want.Ask; i.Offer.Unresolved() && ask.Tag != "" && errors.Is(i.Offer.Err, release.ErrNotFound) {
+			if ask := i.Want.Ask; i.Offer.IsUnresolved() && ask.Tag != "" && errors.Is(i.Offer.Err, release.ErrNotFound) {
 				all = append(all, status.Reason{
-					Kind: status.KindGone, PodManifest: p.File, Image: ask.Repository, Tag: ask.Tag, ErrorKind: status.ErrorNotFound,
-					Text: fmt.Sprintf("%s: %s: %v", p.File, r.missingTag(ask), i.Offer.Err),
+					Kind: status.KindTagGone, PodManifest: p.File, Image: ask.Repository, Tag: ask.Tag,
+					ErrorKind: status.ErrorNotFound,
+					Text:      fmt.Sprintf("%s: %s: %v", p.File, r.missingTag(ask), i.Offer.Err),
 				})
 			}
 		}
@@ -55,7 +56,7 @@ func (r *Report) stepReason(key string, err error) status.Reason {
 		out.PodManifest = key
 	}
 	if out.ErrorKind == status.ErrorNotUp {
-		out.Kind = r.Record.NotUp(key)
+		out.Kind = r.Record.FailureKind(key)
 	}
 	return out
 }
@@ -67,11 +68,11 @@ func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason 
 	skip := map[string]bool{}
 	for _, p := range pl.Pods {
 		skip[p.File] = reported[p.File] != nil
-		if f, ok := r.Record.Failed[p.File]; ok && (f.Offer == p.ID || f.Runs != "") && !skip[p.File] {
+		if f, ok := r.Record.Failed[p.File]; ok && (f.Offer == p.ID || f.Running != "") && !skip[p.File] {
 			skip[p.File] = true
 			kind := status.KindStep
-			if f.Runs != "" {
-				kind = r.Record.NotUp(p.File)
+			if f.Running != "" {
+				kind = r.Record.FailureKind(p.File)
 			}
 			all = append(all, status.Reason{Kind: kind, PodManifest: p.File, Since: f.At, Text: p.File + ": " + f.Reason})
 		}

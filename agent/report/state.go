@@ -64,7 +64,7 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 		switch at := p.Standing(); {
 		case at.Result == "", at.Ours && p.Ready:
 			by.staged = append(
-				by.staged, status.Listed(status.Reason{Kind: status.KindApproval, PodManifest: p.File, Change: p.Change}),
+				by.staged, status.WithText(status.Reason{Kind: status.KindApproval, PodManifest: p.File, Change: p.Change}),
 			)
 		case at.Result == status.ResultHeld && !at.Ours && p.Change != "":
 			by.foreign = append(by.foreign, p.Holds[0].AsReason(p.File, ""))
@@ -82,7 +82,7 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 // isPodUnasked reports that a pod lacks nothing but answers of the next poll.
 func isPodUnasked(p *plan.PodPlan) bool {
 	return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
-		return i.Want.Ask.Repository != "" && i.Offer.Unresolved() && !errors.Is(i.Offer.Err, release.ErrNotAsked)
+		return i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() && !errors.Is(i.Offer.Err, release.ErrNotAsked)
 	})
 }
 
@@ -104,7 +104,7 @@ func Unasked(p plan.Plan) []status.Reason {
 		if file == "" {
 			reason.Image = i.Offer.Repository
 		}
-		out = append(out, status.Listed(reason))
+		out = append(out, status.WithText(reason))
 	})
 	return slices.Compact(out)
 }
@@ -118,7 +118,7 @@ func awaited(p plan.Plan) []status.Reason {
 				continue
 			}
 			reason := status.Reason{
-				Kind: status.KindAwait, PodManifest: file, Image: i.Offer.Repository, Tag: no.Tag, Rule: no.Rule, Since: no.Since,
+				Kind: status.KindAwaited, PodManifest: file, Image: i.Offer.Repository, Tag: no.Tag, Rule: no.Rule, Since: no.Since,
 				RetryAt: no.RetryAt, Text: no.Rule + ": " + i.Offer.Repository + ":" + no.Tag + ": " + no.Reason,
 			}
 			if file != "" {
@@ -141,11 +141,12 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 		}
 	}
 	for _, n := range p.NotAllowed() {
-		why = append(why, status.Listed(status.Reason{Kind: status.KindNotAllowed, Image: n.Image, Tag: n.Tag, Rule: n.Rule}))
+		r := status.Reason{Kind: status.KindNotAllowed, Image: n.Image, Tag: n.Tag, Rule: n.Rule}
+		why = append(why, status.WithText(r))
 	}
 	p.Images(func(_ string, i plan.ImagePlan) {
 		if i.RebuildsOnly != nil {
-			rebuildsOnly = append(rebuildsOnly, status.Listed(
+			rebuildsOnly = append(rebuildsOnly, status.WithText(
 				status.Reason{Kind: status.KindRebuildsOnly, Image: i.Offer.Repository, Tag: i.RebuildsOnly.Tag},
 			))
 		}

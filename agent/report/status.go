@@ -138,7 +138,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	}
 	key := release.Key(i.Target.Repository, i.Target.Digest)
 	s.SignedBy = r.Record.Signed[key]
-	if u, known := r.Record.Unproved[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
+	if u, known := r.Record.Unsigned[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
 		s.Notes = append(s.Notes, "not verified: "+u.Reason)
 	}
 	good := r.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]

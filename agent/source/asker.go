@@ -91,11 +91,11 @@ func (a *Asker) isDue(q release.Question, poll Poll) bool {
 		return poll != PollNone
 	}
 	now := a.Now()
-	if at, failed := a.Record.Sources[q.Repository].AskAgainAt(now); failed {
+	if at, failed := a.Record.Sources[q.Repository].NextRetry(now); failed {
 		return !at.After(now)
 	}
 	last, asked := lastAnswer(a.Record, q)
-	at, again := last.AskAgainAt(now)
+	at, again := last.NextRetry(now)
 	return !asked || again && !at.After(now)
 }
 
@@ -115,7 +115,7 @@ func (a *Asker) resolveOffer(ctx context.Context, round *Round, q release.Questi
 		return LastOffer(a.Record, q, r.err)
 	default: // the source has nothing to offer
 		a.Record.Offers.Set(
-			q.String(), record.Answer{At: a.Now(), Refused: r.err.Error(), Gone: errors.Is(r.err, release.ErrNotFound)},
+			q.String(), record.Answer{At: a.Now(), Error: r.err.Error(), Gone: errors.Is(r.err, release.ErrNotFound)},
 		)
 		return Offer{Question: q, Err: r.err}
 	}

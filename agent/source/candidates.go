@@ -35,8 +35,8 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 	against := func(rel release.Release) (policy.Refusal, bool) { return l.asker.Record.Refuses(rel, l.rule) }
 	now := l.asker.Now()
 	c := o.Choose(l.rule, now, against)
-	for c.Unasked >= 0 {
-		if err := l.resolveCandidate(ctx, list, &o.Newer[c.Unasked]); err != nil {
+	for c.Unresolved >= 0 {
+		if err := l.resolveCandidate(ctx, list, &o.Newer[c.Unresolved]); err != nil {
 			return err
 		}
 		c = o.Choose(l.rule, now, against)
@@ -57,15 +57,15 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	}
 	switch {
 	case errors.Is(err, release.ErrPlatform):
-		c.No = &policy.Refusal{Tag: tag, Rule: policy.RulePlatform, Reason: err.Error()}
+		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RulePlatform, Reason: err.Error()}
 		return nil
 	case errors.Is(err, release.ErrNotFound):
-		c.No = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but: " + err.Error()}
+		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but: " + err.Error()}
 		return nil
 	case err != nil:
 		return err
 	}
-	c.Release, c.Settled = rel, true
+	c.Release, c.Confirmed = rel, true
 	t, err := l.rule.Dialect.Parse(tag)
 	if err != nil || !l.question.Convert || t.Form() != tags.Short {
 		return nil //nolint:nilerr // a foreign tag is not converted

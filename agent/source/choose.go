@@ -13,19 +13,19 @@ import (
 
 // Choice is what the rules of now allow of an offer.
 type Choice struct {
-	Newest  release.Release  // the newest allowed release; Follow where none is newer
-	Refused []policy.Refusal // the highest first
-	Runs    policy.Refusal   // of what runs already
-	Notes   []string
-	// Unasked is the index in Newer of the highest candidate above Newest that has to be
+	Newest         release.Release  // the newest allowed release; Follow where none is newer
+	Refused        []policy.Refusal // the highest first
+	RunningRefused policy.Refusal   // of what runs already
+	Notes          []string
+	// Unresolved is the index in Newer of the highest candidate above Newest that has to be
 	// resolved before the rules can allow it; -1: none.
-	Unasked int
+	Unresolved int
 }
 
 // Choose finds the newest release that the rules allow. It is pure, and the only place
 // where rules meet candidates. against refuses releases for reasons beside their tags.
 func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Release) (policy.Refusal, bool)) Choice {
-	c := Choice{Newest: o.Follow, Unasked: -1}
+	c := Choice{Newest: o.Follow, Unresolved: -1}
 	from, err := rule.Dialect.Parse(o.Follow.Tag)
 	if err != nil {
 		return c // nothing is newer than a foreign tag
@@ -45,14 +45,14 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 		switch {
 		case refused:
 			c.Refused = append(c.Refused, no)
-		case !candidate.Settled:
-			if c.Unasked < 0 {
-				c.Unasked = n
+		case !candidate.Confirmed:
+			if c.Unresolved < 0 {
+				c.Unresolved = n
 			}
 		default:
 			c.Newest = candidate.Release
 			if policy.IsEarlier(c.Newest, o.Follow, now) {
-				c.Notes = append(c.Notes, policy.EarlierThan(c.Newest, o.Follow))
+				c.Notes = append(c.Notes, policy.EarlierWarning(c.Newest, o.Follow))
 			}
 			return c
 		}
@@ -62,10 +62,10 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 
 // refusesByTag refuses a candidate by its tag, or by what the source answered about it.
 func refusesByTag(c record.Candidate, rule policy.Rule, t tags.Tag, change tags.Change) (policy.Refusal, bool) {
-	if no, refused := rule.RefusesTag(t, change); refused || c.No == nil {
+	if no, refused := rule.RefusesTag(t, change); refused || c.Refusal == nil {
 		return no, refused
 	}
-	return *c.No, true
+	return *c.Refusal, true
 }
 
 // candidates selects what an offer keeps of a tag list: the highest tags above the followed

@@ -90,12 +90,12 @@ func sourceError(err error) release.SourceError {
 func Retries(r *record.Record, now time.Time) []time.Time {
 	var at []time.Time
 	for _, s := range r.Sources {
-		if t, ok := s.AskAgainAt(now); ok {
+		if t, ok := s.NextRetry(now); ok {
 			at = append(at, t)
 		}
 	}
 	for _, o := range r.Offers {
-		if t, ok := o.AskAgainAt(now); ok && r.Sources[o.Follow.Repository].Failures == 0 {
+		if t, ok := o.NextRetry(now); ok && r.Sources[o.Follow.Repository].Failures == 0 {
 			at = append(at, t)
 		}
 	}

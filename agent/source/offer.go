@@ -59,8 +59,8 @@ func (o *Offer) keepSince(last record.Answer, now time.Time) {
 	}
 }
 
-// Unresolved reports that nothing is known of the image.
-func (o Offer) Unresolved() bool { return o.Follow.Digest == "" }
+// IsUnresolved reports that nothing is known of the image.
+func (o Offer) IsUnresolved() bool { return o.Follow.Digest == "" }
 
 // Known returns the releases of an offer.
 func (o Offer) Known() []release.Release {
@@ -76,8 +76,8 @@ func (o Offer) Known() []release.Release {
 // answer returns the offer for the record.
 func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	return record.Answer{
-		At: now, Rules: rule.Asks(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host, Mirror: o.Mirror,
-		RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
+		At: now, Rules: rule.Fingerprint(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host,
+		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
 	}
 }
 
@@ -91,18 +91,18 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 			err = s.Err(q.Repository)
 		}
 		return Offer{Question: q, Err: err}
-	case last.Refused != "":
+	case last.Error != "":
 		cause := release.ErrPlatform
 		if last.Gone {
 			cause = release.ErrNotFound
 		}
-		return Offer{Question: q, Err: &release.Refusal{Text: last.Refused, Cause: cause}}
+		return Offer{Question: q, Err: &release.RecordedError{Text: last.Error, Cause: cause}}
 	case errors.Is(err, release.ErrNotAsked):
 		err = nil
 	}
 	if len(last.Newer) == 0 && last.Newest.Digest != "" && last.Newest.Tag != last.Follow.Tag {
 		// An older agent kept only the candidate that its rules allowed.
-		last.Newer = []record.Candidate{{Release: last.Newest, Settled: true}}
+		last.Newer = []record.Candidate{{Release: last.Newest, Confirmed: true}}
 	}
 	return Offer{
 		Question: q, Follow: last.Follow, Newest: last.Newest, Newer: last.Newer, Host: last.Host, Mirror: last.Mirror,
@@ -119,7 +119,7 @@ func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
 	var best record.Answer
 	for _, key := range slices.Sorted(maps.Keys(r.Offers)) {
 		answer := r.Offers[key]
-		isWritten := strings.HasSuffix(key, release.AsWritten)
+		isWritten := strings.HasSuffix(key, release.AsWrittenSuffix)
 		if q.Tag == "" || answer.Follow.Repository != q.Repository || isWritten == q.Convert {
 			continue
 		}

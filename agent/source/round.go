@@ -145,12 +145,12 @@ func (r *Round) noteRules(qs []release.Question) {
 		if !ok || last.Rules == "" {
 			continue
 		}
-		changed := last.Rules != r.asker.Policy.RuleFor(q.Repository).Asks()
+		changed := last.Rules != r.asker.Policy.RuleFor(q.Repository).Fingerprint()
 		switch {
 		case !changed:
-			last.Again = time.Time{}
-		case last.Again.IsZero():
-			last.Again = r.asker.Now().Add(policy.Backoff(1, jitter))
+			last.RetryAt = time.Time{}
+		case last.RetryAt.IsZero():
+			last.RetryAt = r.asker.Now().Add(policy.Backoff(1, jitter))
 		}
 		r.rulesChanged[q.Repository] = r.rulesChanged[q.Repository] || changed
 		r.asker.Record.Offers.Set(q.String(), last)

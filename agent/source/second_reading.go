@@ -90,7 +90,7 @@ func (s *secondReading) newTags() []release.Reference {
 func wasOffered(last record.Answer, r release.Release) bool {
 	is := func(o release.Release) bool { return o.Tag == r.Tag && o.Digest == r.Digest }
 	return is(last.Follow) || is(last.Newest) || slices.ContainsFunc(last.Newer, func(c record.Candidate) bool {
-		return c.Settled && is(c.Release)
+		return c.Confirmed && is(c.Release)
 	})
 }
 
@@ -105,8 +105,8 @@ func (s *secondReading) reject(ref release.Reference) {
 			r.err = fmt.Errorf("%s: %s", ref, text)
 		case r.offer.Newest.Tag == ref.Tag:
 			n := slices.IndexFunc(r.offer.Newer, func(c record.Candidate) bool { return c.Tag == ref.Tag })
-			r.offer.Newer[n].No = &policy.Refusal{Tag: ref.Tag, Rule: policy.RuleConfirm, Reason: text}
-			r.offer.Newer[n].Settled = false
+			r.offer.Newer[n].Refusal = &policy.Refusal{Tag: ref.Tag, Rule: policy.RuleConfirm, Reason: text}
+			r.offer.Newer[n].Confirmed = false
 			r.offer.Newest = r.offer.Follow
 		default:
 			continue
@@ -122,7 +122,7 @@ func (s *secondReading) markUnread() {
 	for q, r := range s.results {
 		for n, c := range r.offer.Newer {
 			if c.Tag != r.offer.Newest.Tag && !wasOffered(s.asker.Record.Offers[q.String()], c.Release) {
-				r.offer.Newer[n].Settled = false
+				r.offer.Newer[n].Confirmed = false
 			}
 		}
 	}

@@ -49,8 +49,8 @@ func (l *tagLists) list(ctx context.Context, repository string, force bool) ([]t
 	if list, ok := l.tags[repository]; ok {
 		return list, nil
 	}
-	if !ok || kept.Refused != "" {
-		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Refused)
+	if !ok || kept.Error != "" {
+		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
 	}
 	list, _, _ := parseAll(kept.Tags, a.Policy.RuleFor(repository).Dialect)
 	return list, nil
@@ -75,11 +75,11 @@ func (l *tagLists) fetch(ctx context.Context, repository string) error {
 		}
 		l.tags[repository] = list
 		l.kept[repository] = record.TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
-	case ok && kept.Refused == "":
+	case ok && kept.Error == "":
 		a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
 		return nil
 	case servesNoLists(err):
-		a.Record.Lists.Set(repository, record.TagList{At: a.Now(), Refused: err.Error()})
+		a.Record.Lists.Set(repository, record.TagList{At: a.Now(), Error: err.Error()})
 	}
 	return err
 }

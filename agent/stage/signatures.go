@@ -53,13 +53,13 @@ func (s *SignatureChecker) Verify(ctx context.Context, r release.Release) error 
 	switch {
 	case err == nil:
 		rec.Signed.Set(key, by)
-		rec.Unproved.Delete(key)
+		rec.Unsigned.Delete(key)
 		return s.Records.Save(ctx)
 	case ctx.Err() != nil:
 		return err
 	}
-	tries := rec.Unproved[key].Tries + 1
-	rec.Unproved.Set(key, record.Unproved{
+	tries := rec.Unsigned[key].Tries + 1
+	rec.Unsigned.Set(key, record.Unsigned{
 		Reason: err.Error(), Forged: errors.Is(err, release.ErrForged), Keys: s.keys(ctx),
 		Tries: tries, RetryAt: s.Now().Add(policy.Backoff(tries, s.Jitter())),
 	})
@@ -103,20 +103,20 @@ func (s *SignatureChecker) DropRemovedKeys(ctx context.Context) {
 // signature.
 func (s *SignatureChecker) VerifyAgain(ctx context.Context, atOnce bool) {
 	rec := &s.Records.Record
-	if s.Verifier == nil || len(rec.Unproved) == 0 {
+	if s.Verifier == nil || len(rec.Unsigned) == 0 {
 		return
 	}
 	keys, now := s.keys(ctx), s.Now()
-	for key, u := range rec.Unproved {
+	for key, u := range rec.Unsigned {
 		if atOnce || keys != "" && u.Keys != keys {
 			u.Tries, u.RetryAt = 0, now
-			rec.Unproved.Set(key, u)
+			rec.Unsigned.Set(key, u)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(rec.Unproved)) {
-		wait := rec.Unproved[key].RetryAt.Sub(now)
+	for _, key := range slices.Sorted(maps.Keys(rec.Unsigned)) {
+		wait := rec.Unsigned[key].RetryAt.Sub(now)
 		rel, known := rec.Releases[key]
-		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.BackoffMost { // a longer wait is of a wrong clock
+		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.MaxBackoff { // a longer wait is of a wrong clock
 			continue
 		}
 		if err := s.Verify(ctx, rel); err == nil && rec.Signed[key] != "" {

@@ -70,11 +70,11 @@ func (s *Space) reserve(key string, n policy.SpaceNeeded, fs policy.Filesystem, 
 	for _, o := range s.reserved {
 		others += o.Compressed + o.Unpacked
 	}
-	if short, is := keep.Lacks(fs, n, 0); is {
+	if short, is := keep.Shortage(fs, n, 0); is {
 		s.blocked[key] = n
 		return short
 	}
-	if _, is := keep.Lacks(fs, n, others); is {
+	if _, is := keep.Shortage(fs, n, others); is {
 		return errCrowded
 	}
 	s.reserved[key] = n

@@ -40,7 +40,7 @@ type Stager struct {
 // after another, because the record is not safe for concurrent use.
 func (s *Stager) StageAll(ctx context.Context, releases []release.Release) []error {
 	var pulls errgroup.Group
-	pulls.SetLimit(max(1, s.Policy.Together))
+	pulls.SetLimit(max(1, s.Policy.MaxParallelStages))
 	ended := make([]error, len(releases))
 	for n, r := range releases {
 		if ended[n] = ctx.Err(); ended[n] != nil {

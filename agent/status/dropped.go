@@ -130,8 +130,8 @@ func compact(v reflect.Value) {
 	}
 }
 
-// NameDropped adds the dropped entries to a status.
-func (s *Status) NameDropped(dropped []Dropped) {
+// ReportDropped adds the dropped entries to a status.
+func (s *Status) ReportDropped(dropped []Dropped) {
 	if len(dropped) == 0 || len(s.Dropped) == len(dropped) {
 		return
 	}
@@ -141,5 +141,5 @@ func (s *Status) NameDropped(dropped []Dropped) {
 	if more := len(dropped) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
-	s.Fails(Reason{Kind: KindDropped, Text: text})
+	s.SetFailed(Reason{Kind: KindDropped, Text: text})
 }

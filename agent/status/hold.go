@@ -14,7 +14,7 @@ const (
 	HoldUnmanaged = "unmanaged" // the agent may not change the pod manifest
 	HoldEdited    = "edited"    // a file of ours was edited by hand, and its template is gone
 	HoldRefused   = "refused"   // a restart would start what a rule refuses
-	HoldAsked     = "hold"      // a person or the configuration set a hold
+	HoldRequested = "hold"      // a person or the configuration set a hold
 	HoldDisk      = "disk"      // too little space for a pull on the image filesystem
 	HoldFreeze    = "freeze"    // the configuration allows no apply before a date
 	// Only automatic applies wait for these.
@@ -37,9 +37,9 @@ type Hold struct {
 	Reason string `json:"reason"` // for people
 	// Until is when it ends by itself; zero: not known.
 	Until time.Time `json:"until,omitzero"`
-	// Image is the repository that HoldAsked, HoldWithheld and HoldRefused are about; "*": all of them.
+	// Image is the repository that HoldRequested, HoldWithheld and HoldRefused are about; "*": all of them.
 	Image string `json:"image,omitempty"`
-	// By is who set HoldAsked: ByPerson or ByConfiguration.
+	// By is who set HoldRequested: ByPerson or ByConfiguration.
 	By string `json:"by,omitempty"`
 	// Grain is the grain of HoldBusy; empty: the grains could not be read.
 	Grain string `json:"grain,omitempty"`

@@ -61,5 +61,5 @@ type AnnouncedUpdate struct {
 // Sentence explains why the pod is not updated, and what ends that.
 func (b RolledBack) Sentence(file string) string {
 	return fmt.Sprintf("%s was rolled back to %s and %s is denied, until apply --retry %s or a newer release",
-		file, few(b.Runs), few(b.Left), file)
+		file, few(b.Runs), few(b.Denied), file)
 }

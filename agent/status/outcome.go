@@ -9,11 +9,11 @@ type Result string
 
 // The results.
 const (
-	ResultApplied Result = "applied" // CRI shows the offer running
-	ResultNothing Result = "nothing" // there was nothing to apply, or no rollback target
-	ResultHeld    Result = "held"    // there is a hold
-	ResultFailed  Result = "failed"  // the pod did not come up
-	ResultBack    Result = "rolled back"
+	ResultApplied    Result = "applied" // CRI shows the offer running
+	ResultNothing    Result = "nothing" // there was nothing to apply, or no rollback target
+	ResultHeld       Result = "held"    // there is a hold
+	ResultFailed     Result = "failed"  // the pod did not come up
+	ResultRolledBack Result = "rolled back"
 )
 
 // Outcome is the result of an apply or a rollback of one pod manifest.
@@ -29,8 +29,8 @@ type Outcome struct {
 	Edits []Edit `json:"edits,omitempty"`
 }
 
-// End sets the result of an error: held if it only has to wait, else failed.
-func (o *Outcome) End(err error) {
+// SetError sets the result of an error: held if it only has to wait, else failed.
+func (o *Outcome) SetError(err error) {
 	o.Result, o.Reason, o.ErrorKind = ResultFailed, err.Error(), ErrorKindOf(err)
 	if release.IsWaiting(err) {
 		o.Result = ResultHeld

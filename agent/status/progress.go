@@ -27,8 +27,8 @@ type Progress struct {
 	Edits []Edit `json:"edits,omitempty"` // of the pod manifest Reference
 }
 
-// Pulling updates the list of running pulls, sorted by reference.
-func Pulling(pulls []Progress, p Progress) []Progress {
+// UpdatePulls updates the list of running pulls, sorted by reference.
+func UpdatePulls(pulls []Progress, p Progress) []Progress {
 	var out []Progress
 	for _, other := range pulls {
 		if other.Reference != p.Reference {

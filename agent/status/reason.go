@@ -29,14 +29,14 @@ const (
 	KindRecord     Kind = "record"       // the record could not be written
 	KindDropped    Kind = "dropped"      // entries of the record or the status were left out
 	KindManifest   Kind = "pod-manifest" // it could not be read or rendered: podManifest
-	KindGone       Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
+	KindTagGone    Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
 	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person rolled it back: podManifest
 	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
 	// Of failed, or of held where it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of held.
-	KindHold  Kind = "hold"  // see holds: hold, until; podManifest or image
-	KindAwait Kind = "await" // something newer is expected: rule, image, tag
+	KindHold    Kind = "hold"  // see holds: hold, until; podManifest or image
+	KindAwaited Kind = "await" // something newer is expected: rule, image, tag
 	// Of stale.
 	KindSource Kind = "source" // a source does not answer: image, host, cause, httpStatus, since, retryAt
 	// Of unchecked.
@@ -138,8 +138,8 @@ func (r Reason) item() (lead, item string) {
 	}
 }
 
-// Listed sets the text of a reason from its fields.
-func Listed(r Reason) Reason {
+// WithText sets the text of a reason from its fields.
+func WithText(r Reason) Reason {
 	lead, item := r.item()
 	r.Text = lead + item
 	return r
@@ -170,8 +170,8 @@ func Sorted(reasons []Reason) []Reason {
 	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
 }
 
-// Fails sets the state to failed, and the reason before the others.
-func (s *Status) Fails(r Reason) {
+// SetFailed sets the state to failed, and the reason before the others.
+func (s *Status) SetFailed(r Reason) {
 	s.State = StateFailed
 	s.Reasons = append([]Reason{r}, s.Reasons...)
 	s.Reason = SentenceOf(s.Reasons)

@@ -56,8 +56,8 @@ type Status struct {
 	NotAllowed []NotAllowed `json:"notAllowed"`
 }
 
-// Is reports whether the state has a reason of the kind.
-func (s Status) Is(kind Kind) bool {
+// HasReason reports whether the state has a reason of the kind.
+func (s Status) HasReason(kind Kind) bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool { return r.Kind == kind })
 }
 
@@ -141,7 +141,7 @@ type PodStatus struct {
 type RolledBack struct {
 	At     time.Time `json:"at"`
 	ByHand bool      `json:"byHand"`
-	Left   []string  `json:"left"` // the denied releases
+	Denied []string  `json:"left"` // the denied releases
 	Runs   []string  `json:"runs"` // the releases that run instead
 	Reason string    `json:"reason"`
 }

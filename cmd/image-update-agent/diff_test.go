@@ -90,7 +90,7 @@ func (w writer) Apply(context.Context, []string, bool, func(status.Progress)) ([
 }
 
 func (w writer) Rollback(context.Context, []string, func(status.Progress)) ([]status.Outcome, error) {
-	return []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultBack}}, nil
+	return []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultRolledBack}}, nil
 }
 
 // waitingNode is a node with a daemon on which velum.yaml waits for an approval.

@@ -197,7 +197,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	require.NoError(t, err)
 	out, _, err = a.Rollback(t.Context(), []string{"velum"})
 	require.NoError(t, err)
-	require.Equal(t, status.ResultBack, out[0].Result, out[0].Reason)
+	require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 	runsVelum(t, world, first)
 
 	assert.Empty(t, s.Dropped, "nothing has to be left out")

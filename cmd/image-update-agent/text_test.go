@@ -49,7 +49,7 @@ func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
 	verbs := map[string]func(*app) error{
 		"plan": func(a *app) error {
 			return a.printPlan(statuspage.ViewOf(plan.Plan{Pods: []plan.PodPlan{{
-				File: "velum.yaml", Holds: []status.Hold{{Name: status.HoldAsked, Reason: until}},
+				File: "velum.yaml", Holds: []status.Hold{{Name: status.HoldRequested, Reason: until}},
 			}}}))
 		},
 		"apply": func(a *app) error {

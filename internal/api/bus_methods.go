@@ -154,7 +154,7 @@ func answerWith(outcomes []status.Outcome, err error) ([]any, error) {
 		return nil, refuse(BusErrorFailed, "%s", text)
 	case seen[status.ResultHeld]:
 		return nil, refuse(BusErrorHeld, "%s", text)
-	case seen[status.ResultApplied], seen[status.ResultBack]:
+	case seen[status.ResultApplied], seen[status.ResultRolledBack]:
 		return []any{list}, nil
 	default:
 		return nil, refuse(BusErrorNothingToDo, "nothing to do")

@@ -30,7 +30,7 @@ func checkDaemon(st status.Status, err error) Finding {
 		return warn(check, text, "image-update-agent status, then journalctl -u image-update-agent")
 	case st.State == status.StateStale:
 		return warn(check, text, "the lines of the registries below say what is wrong on the way there")
-	case st.State == status.StateUnchecked && st.NextCheck == nil && !st.Is(status.KindStarting):
+	case st.State == status.StateUnchecked && st.NextCheck == nil && !st.HasReason(status.KindStarting):
 		return warn(check, text+"; polling is off", "image-update-agent check")
 	default:
 		return ok(check, text)

@@ -22,7 +22,7 @@ const velum = "registry.suse.com/caasp/v4/velum"
 func TestWhatHoldsAPod(t *testing.T) {
 	t.Parallel()
 	pod := plan.PodPlan{File: "velum.yaml", Holds: []status.Hold{
-		{Name: status.HoldUnmanaged, Reason: "not listed"}, {Name: status.HoldAsked, Reason: velum + ": because", Image: velum},
+		{Name: status.HoldUnmanaged, Reason: "not listed"}, {Name: status.HoldRequested, Reason: velum + ": because", Image: velum},
 	}, Waits: []status.Hold{{Name: status.HoldWindow, Reason: "opens at noon"}}}
 	findings := podFindings(pod)
 	require.Len(t, findings, 2)

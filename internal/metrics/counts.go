@@ -79,7 +79,7 @@ func (c *Counts) initSeries() {
 	for _, result := range []status.Result{status.ResultApplied, status.ResultHeld, status.ResultFailed} {
 		c.applies.WithLabelValues(string(result))
 	}
-	for _, result := range []status.Result{status.ResultBack, status.ResultHeld, status.ResultFailed} {
+	for _, result := range []status.Result{status.ResultRolledBack, status.ResultHeld, status.ResultFailed} {
 		for _, by := range []string{byItself, byPerson} {
 			c.rollbacks.WithLabelValues(string(result), by)
 		}

@@ -67,7 +67,7 @@ func TestCounts(t *testing.T) {
 	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: time.Second})
 	c.Restarted(apply.Restart{Result: status.ResultFailed, Took: 330 * time.Second})
 	c.Restarted(apply.Restart{Result: status.ResultHeld, Took: time.Second})
-	c.Restarted(apply.Restart{Back: true, Result: status.ResultBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
+	c.Restarted(apply.Restart{Back: true, Result: status.ResultRolledBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
 	c.Restarted(apply.Restart{Back: true, ByHand: true, Result: status.ResultFailed, Took: 32 * time.Second})
 	text := served(t, c)
 	for series, want := range map[string]string{

@@ -93,7 +93,7 @@ func busy() *Counts {
 	c.Failed("m1:5000", release.CauseTimeout)
 	c.Staged(nil)
 	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
-	c.Restarted(apply.Restart{Back: true, Result: status.ResultBack, Took: 40 * time.Second, Up: 2 * time.Second})
+	c.Restarted(apply.Restart{Back: true, Result: status.ResultRolledBack, Took: 40 * time.Second, Up: 2 * time.Second})
 	return c
 }
 

@@ -14,7 +14,7 @@ import (
 // not whole.
 func (p *page) reason() (text string, whole bool) {
 	s := p.s
-	held, awaits := holdBacks(s), s.Is(status.KindAwait)
+	held, awaits := holdBacks(s), s.HasReason(status.KindAwaited)
 	switch {
 	case len(held) == 0 && awaits:
 		return "something newer is there, and is only waited for, see below", false
@@ -22,7 +22,7 @@ func (p *page) reason() (text string, whole bool) {
 		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")", false
 	case len(held) > 1:
 		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below", false
-	case s.Is(status.KindSource):
+	case s.HasReason(status.KindSource):
 		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
 			terminal.Plural(len(s.Reasons), "repository")), false
 	default:
@@ -36,9 +36,9 @@ func (p *page) advice() string {
 	switch {
 	case p.away:
 		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
-	case s.State == status.StateApplying && s.Is(status.KindDown):
+	case s.State == status.StateApplying && s.HasReason(status.KindDown):
 		return "wait: kubelet starts what is new, which may take a pull; else journalctl -u kubelet"
-	case s.State == status.StateFailed && s.Is(status.KindDown):
+	case s.State == status.StateFailed && s.HasReason(status.KindDown):
 		return "kubelet tries again by itself; crictl ps -a and crictl logs, or journalctl -u kubelet, say what is wrong"
 	case s.State == status.StateApplying:
 		return "wait: it ends by itself, with a proof or with a rollback"
@@ -50,7 +50,7 @@ func (p *page) advice() string {
 		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
 	case s.State == status.StateStaged:
 		return "image-update-agent apply, when the pods may restart for some seconds"
-	case s.Is(status.KindStarting):
+	case s.HasReason(status.KindStarting):
 		return "wait a moment: the daemon observes the node"
 	case s.State == status.StateUnchecked && s.NextCheck == nil:
 		return "image-update-agent check: polling is off, so nothing is asked before"
@@ -85,7 +85,7 @@ func failedAdvice(s status.Status) string {
 func (p *page) heldAdvice() string {
 	switch held := holdBacks(p.s); len(held) {
 	case 0:
-		if p.s.Is(status.KindAwait) {
+		if p.s.HasReason(status.KindAwaited) {
 			return "see the remedy of what is waited for, below"
 		}
 		// The apply itself was held.

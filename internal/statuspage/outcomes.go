@@ -51,7 +51,7 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 // Worst is the result of all: a failure, a hold, then success; nothing only where there was nothing at all.
 func Worst(out []Outcome) status.Result {
 	for _, result := range []status.Result{
-		status.ResultFailed, status.ResultHeld, status.ResultApplied, status.ResultBack,
+		status.ResultFailed, status.ResultHeld, status.ResultApplied, status.ResultRolledBack,
 	} {
 		if slices.ContainsFunc(out, func(o Outcome) bool { return o.Result == result }) {
 			return result

@@ -42,7 +42,7 @@ func (p *Progress) Show(e status.Progress) {
 		}
 		return
 	}
-	p.pulls = status.Pulling(p.pulls, e)
+	p.pulls = status.UpdatePulls(p.pulls, e)
 	if p.isTerminal {
 		line := progressLine(e)
 		if len(p.pulls) > 1 {

@@ -17,12 +17,12 @@ import (
 // cures are what ends each hold, in short, for one; docs/operations.md has more.
 func cures(h status.Hold) map[string]string {
 	return map[string]string{
-		status.HoldWithheld: "the registry has to answer for all its images: image-update-agent doctor",
-		status.HoldBusy:     notBusy(h),
-		status.HoldAsked:    unhold(h),
-		status.HoldFreeze:   "wait for the date; or another apply.freeze and a reload",
-		status.HoldRefused:  "another release, or another rule: image-update-agent plan names it",
-		status.HoldDisk:     "make space where the images are; or a smaller disk.reserve or prune.keep",
+		status.HoldWithheld:  "the registry has to answer for all its images: image-update-agent doctor",
+		status.HoldBusy:      notBusy(h),
+		status.HoldRequested: unhold(h),
+		status.HoldFreeze:    "wait for the date; or another apply.freeze and a reload",
+		status.HoldRefused:   "another release, or another rule: image-update-agent plan names it",
+		status.HoldDisk:      "make space where the images are; or a smaller disk.reserve or prune.keep",
 		status.HoldUnmanaged: "none is needed; to have it applied list it under `manage`, " +
 			"and systemctl reload image-update-agent",
 		status.HoldEdited:       "remove the file, or list it under `manage`",

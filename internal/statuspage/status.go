@@ -101,7 +101,7 @@ func (p *page) nextCheck() string {
 	switch {
 	case p.away:
 		return "not without the daemon"
-	case p.s.Is(status.KindStarting):
+	case p.s.HasReason(status.KindStarting):
 		return "not known yet"
 	case p.s.NextCheck == nil:
 		return "polling is off"
@@ -143,7 +143,7 @@ func hostName(host string, mirror bool) string {
 func (p *page) images() {
 	switch {
 	case len(p.s.Images) > 0:
-	case p.s.State == status.StateFailed, p.s.Is(status.KindStarting):
+	case p.s.State == status.StateFailed, p.s.HasReason(status.KindStarting):
 		return // nobody has seen them
 	default:
 		p.Line("\nNo pod manifest uses an image that can be followed.")

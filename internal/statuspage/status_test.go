@@ -110,7 +110,7 @@ func pages() map[string]status.Status {
 			s.PodManifests[0].Holds = []status.Hold{{Name: status.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
 			s.PodManifests[1].Holds = []status.Hold{
 				{Name: status.HoldWindow, Reason: window},
-				{Name: status.HoldAsked, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z", Until: year, Image: caasp + "velum"},
+				{Name: status.HoldRequested, Reason: caasp + "velum: no changes before the holidays, until 2027-01-07T00:00:00Z", Until: year, Image: caasp + "velum"},
 			}
 		}),
 		"held-unmanaged": node(status.StateHeld, "etcd.yaml: unmanaged: "+unlisted, func(s *status.Status) {
@@ -123,7 +123,7 @@ func pages() map[string]status.Status {
 			"4.0.0-rev2-build2.1 is denied, until apply --retry velum.yaml or a newer release", func(s *status.Status) {
 			nothingOffered(s)
 			s.PodManifests[1].RolledBack = &status.RolledBack{
-				At: noon.Add(-time.Hour), ByHand: true, Left: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
+				At: noon.Add(-time.Hour), ByHand: true, Denied: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
 			}
 		}),
 		"staged-pull-policy": node(status.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *status.Status) {
@@ -212,18 +212,18 @@ func pages() map[string]status.Status {
 			State: status.StateFailed, Since: noon, Reason: "containerd /run/containerd/containerd.sock: connect: no such file",
 		},
 		"held-one": node(status.StateHeld, "", func(s *status.Status) {
-			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldAsked, Reason: caasp + "velum: no changes before the holidays", Image: caasp + "velum"}}
+			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldRequested, Reason: caasp + "velum: no changes before the holidays", Image: caasp + "velum"}}
 		}),
 		"held-everything": node(status.StateHeld, "", func(s *status.Status) {
 			for n := range s.PodManifests {
 				s.PodManifests[n].Holds = []status.Hold{{
-					Name: status.HoldAsked, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: agent.All,
+					Name: status.HoldRequested, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: agent.All,
 				}}
 			}
 		}),
 		"held-configured": node(status.StateHeld, "", func(s *status.Status) {
 			const reason = caasp + "velum: tested until Thursday (configuration), until 2026-12-24T00:00:00Z"
-			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldAsked, Reason: reason, By: status.ByConfiguration}}
+			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldRequested, Reason: reason, By: status.ByConfiguration}}
 		}),
 		"held-grains": node(status.StateHeld, "", func(s *status.Status) {
 			s.PodManifests[1].Holds = []status.Hold{{Name: status.HoldBusy, Reason: "grains: /etc/salt/grains: not edited: line 1"}}
@@ -287,15 +287,15 @@ func reasonsOf() map[string][]status.Reason {
 		"failed-down":     {of(status.KindDown, "velum.yaml")},
 		"starting-pod":    {of(status.KindDown, "velum.yaml")},
 		"starting":        {{Kind: status.KindStarting}},
-		"held":            {hold("velum.yaml", status.HoldAsked), hold("velum.yaml", status.HoldWindow)},
+		"held":            {hold("velum.yaml", status.HoldRequested), hold("velum.yaml", status.HoldWindow)},
 		"held-unmanaged":  {hold("etcd.yaml", status.HoldUnmanaged)},
-		"held-one":        {hold("velum.yaml", status.HoldAsked)},
-		"held-everything": {hold("etcd.yaml", status.HoldAsked), hold("velum.yaml", status.HoldAsked)},
-		"held-configured": {hold("velum.yaml", status.HoldAsked)},
+		"held-one":        {hold("velum.yaml", status.HoldRequested)},
+		"held-everything": {hold("etcd.yaml", status.HoldRequested), hold("velum.yaml", status.HoldRequested)},
+		"held-configured": {hold("velum.yaml", status.HoldRequested)},
 		"held-grains":     {hold("velum.yaml", status.HoldBusy)},
 		"held-busy":       {hold("etcd.yaml", status.HoldBusy)},
 		"held-apply":      {waits},
-		"held-newer":      {{Kind: status.KindAwait, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: policy.RuleSignature}},
+		"held-newer":      {{Kind: status.KindAwaited, PodManifest: "velum.yaml", Image: caasp + "velum", Rule: policy.RuleSignature}},
 	}
 }
 

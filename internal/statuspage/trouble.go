@@ -74,7 +74,7 @@ func (p *page) rolledBack() {
 			continue
 		}
 		begin()
-		left, runs := terminal.OneLine(strings.Join(b.Left, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
+		left, runs := terminal.OneLine(strings.Join(b.Denied, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
 		p.Item("  "+pod.PodManifest+": ", "left "+left+", runs "+runs)
 		p.Item("    since    ", p.Past(b.At))
 		p.Item("    forward  ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
