@@ -28,8 +28,8 @@ type Policy struct {
 	// Manage are pod manifests without a template that may be changed, by file
 	// name. Those with a template always may.
 	Manage map[string]bool
-	// NodeName is the node's name in Kubernetes, which ends the names of static pods in CRI;
-	// empty: not known.
+	// NodeName is the node's name in Kubernetes, the suffix of static pods' names in CRI;
+	// empty: the longest name of a pod manifest that fits decides.
 	NodeName string
 	// Images are followed although no pod manifest names them.
 	Images []release.Reference

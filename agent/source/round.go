@@ -69,7 +69,7 @@ func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[rel
 const maxResumeAge = 10 * time.Minute
 
 // Resume takes over the source's answers of an interrupted round of the same poll. Offers
-// are made anew, because the person's request may have changed the rules.
+// are computed again, because the person's request may have changed the rules.
 func (r *Round) Resume(old *Round) {
 	if old == nil || old.poll != r.poll || r.began.Sub(old.began).Abs() > maxResumeAge {
 		return
