@@ -53,7 +53,7 @@ func TestBrokenBeforeStaysInTheNextCycle(t *testing.T) {
 		out, _ := w.apply()
 		assert.Equal(t, status.ResultFailed, out[0].Result)
 		began := time.Now()
-		w.look()
+		w.observe()
 		assert.Zero(t, time.Since(began), "the proof is not repeated")
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
@@ -176,7 +176,7 @@ func TestUnsavedRecordDuringAnApplyDeniesNothing(t *testing.T) {
 		t.Log(err)
 		w.Disk.Fail(nil)
 		w.Node.OnAside = nil
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
 	})
@@ -196,7 +196,7 @@ func TestStopThatFailsDeniesNothing(t *testing.T) {
 	})
 }
 
-// Containerd is away during the whole proof.
+// containerd does not answer during the whole proof.
 func TestUnobservableApplyIsNotAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -207,7 +207,7 @@ func TestUnobservableApplyIsNotAFailure(t *testing.T) {
 		t.Log(out, err)
 		w.Node.OnStop = nil
 		w.Node.Blind(nil)
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
 	})
@@ -238,8 +238,8 @@ func TestKilledInARescue(t *testing.T) {
 				assert.Empty(t, w.Node.Aside())
 				w.Node.OnStop, w.Node.OnAside = nil, nil
 				w.restart()
-				w.look()
-				w.look()
+				w.observe()
+				w.observe()
 				w.runs("velum.yaml", "velum", second.Digest)
 				w.Registry.Down(nil)
 				w.Node.Sync()
@@ -268,7 +268,7 @@ func TestFailedRescueLeavesNoOffer(t *testing.T) {
 	})
 }
 
-// What is to be rolled back to is lost for good; a newer release would help.
+// The rollback target is lost for good; a newer release helps.
 func TestEndlessPendingRollbackTakesANewerRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -309,7 +309,7 @@ func TestPendingRollbackKeepsAnEdit(t *testing.T) {
 		mine := podYAML("velum", "velum="+mariadb+":10.0-rev1")
 		w.Node.PutPodManifest("velum.yaml", mine)
 		w.Node.OnStage = nil
-		w.look()
+		w.observe()
 		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
 	})
 }

@@ -100,7 +100,7 @@ func TestLastGoodStaysPinnedOverCrashingRebuilds(t *testing.T) {
 			w.Node.Crash(bad.Digest, true)
 			w.poll()
 			w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
-			w.look()
+			w.observe()
 			w.Node.Collect()
 		}
 		assert.True(t, w.Node.Pinned(velum, first.Digest))
@@ -121,7 +121,7 @@ func TestImageThatKubeletPulledIsAdopted(t *testing.T) {
 	assert.Empty(t, i.Change)
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "the rollback target")
 	assert.True(t, w.Node.Pinned(velum, second.Digest))
-	assert.True(t, image(w.look(), "velum.yaml", "velum").Adopted)
+	assert.True(t, image(w.observe(), "velum.yaml", "velum").Adopted)
 	w.idle()
 }
 
@@ -158,7 +158,7 @@ func TestChangedInitContainerRestartsTheWholePod(t *testing.T) {
 		require.Equal(t, "rebuild", image(s, "velum.yaml", "setup").Change)
 		if gone {
 			w.Node.RemoveContainer("velum.yaml", "setup") // kubelet keeps dead containers only so long
-			assert.Equal(t, "rebuild", image(w.look(), "velum.yaml", "setup").Change, "what ran last is remembered")
+			assert.Equal(t, "rebuild", image(w.observe(), "velum.yaml", "setup").Change, "what ran last is remembered")
 		}
 
 		w.Registry.Counts()
@@ -257,8 +257,8 @@ func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
 	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.0-rev1-build1.2 (updates)", s.Reason)
 }
 
-// kubelet's garbage collection took what was staged, and no look has seen that
-// yet: an apply need not be asked for twice.
+// kubelet's garbage collection removed the staged image, and no cycle has noticed: one apply
+// request suffices.
 func TestLostReleaseIsStagedAgainBeforeAnApply(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)

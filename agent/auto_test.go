@@ -63,7 +63,7 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 		assert.Equal(t, opens, image(s, "velum.yaml", "velum").Holds[0])
 		assert.NotEmpty(t, w.Grain.Last().Updates, "the UI offers it all the same")
 		w.Clock.Add(time.Hour)
-		s = w.look()
+		s = w.observe()
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
@@ -104,7 +104,7 @@ func TestAutoIsHeldBy(t *testing.T) {
 				w.check()
 				w.Against = nil
 				hold(w)
-				w.look()
+				w.observe()
 				w.runs("velum.yaml", "velum", first.Digest)
 			})
 		})
@@ -130,7 +130,7 @@ func TestFreezeHoldsApplyRequests(t *testing.T) {
 	})
 }
 
-// What failed waits for a newer release or a person, not for the next night.
+// A failed release waits for a newer one or a request, not for the next window.
 func TestAutoDoesNotRetryAFailedApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := auto(t)
@@ -258,12 +258,12 @@ func TestUnwantedRenderedFileIsDroppedAfterAHeldApply(t *testing.T) {
 	require.Equal(t, status.StateCurrent, w.check().State)
 	other := strings.Replace(string(podYAML("velum", "velum="+velum+":4.0.0")), "spec:", "spec:\n  priority: 1", 1)
 	w.Node.PutTemplate("velum.yaml", []byte(other))
-	require.Equal(t, status.StateStaged, w.look().State)
+	require.Equal(t, status.StateStaged, w.observe().State)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2") // nobody has asked for it
 	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
 	w.Policy.Auto = true
 	w.obey(policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire})
-	s := w.look()
+	s := w.observe()
 	assert.Contains(t, s.Reason, "has moved on")
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 }

@@ -133,15 +133,15 @@ func TestBootKeepsTheEditOfARolledBackPod(t *testing.T) {
 				becomes(t, w.boots(), "", "it is not what the agent wrote last")
 				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
 				w.restart()
-				w.look() // before kubelet has started anything
+				w.observe() // before kubelet has started anything
 				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
 			})
 		})
 	}
 }
 
-// What only the configuration has changed waits for approval, as without a boot: it may
-// be a mistake, and nobody has seen that it is there.
+// Changes of the configuration alone wait for approval, as without a boot: they may be a
+// mistake.
 func TestBootChangesNoOtherConfiguration(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)
@@ -242,8 +242,8 @@ func (k killedAt) Write(ctx context.Context, was node.PodFile, data []byte) erro
 	return k.PodFiles.Write(ctx, was, data)
 }
 
-// A boot that is cut short after the write is gone on with: what it wrote is not
-// taken for somebody's edit, nor for an older system's.
+// A boot killed after the write continues: its pod manifest is not taken for an edit, nor for
+// that of an older system.
 func TestKilledBootContinues(t *testing.T) {
 	for name, rolledBack := range map[string]bool{"": false, "with an override": true} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestKilledBootContinues(t *testing.T) {
 				require.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
 
 				w.restart()
-				w.look() // the unit is not started again, and kubelet has not started anything
+				w.observe() // the unit is not started again, and kubelet has not started anything
 				assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
 				becomes(t, w.reboot(), "", "")
 				w.runs("velum.yaml", "velum", second.Digest)
@@ -291,7 +291,7 @@ func TestKilledBootBeforeItsWriteContinues(t *testing.T) {
 		require.NoError(t, err)
 		w.Disk.Fail(nil)
 		w.restart()
-		w.look()
+		w.observe()
 		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
 		w.Node.SetKubelet(true)
 		w.Node.Sync()
@@ -346,8 +346,8 @@ func TestBootEndsAPartOfAnOverride(t *testing.T) {
 		w.runs("velum.yaml", "velum", second.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
 		w.check()
-		w.look()
-		w.look()
+		w.observe()
+		w.observe()
 		assert.Equal(t, wrote, w.Node.PodManifest("velum.yaml"))
 		w.idle()
 	})
@@ -376,11 +376,11 @@ func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
 				w.runs("velum.yaml", "velum", want)
 				starts := w.Node.Starts("velum.yaml", "velum")
 				w.check()
-				w.look()
+				w.observe()
 				assert.Empty(t, w.record().Approved)
 				assert.Equal(t, want, w.record().Good["velum.yaml/velum"].Running)
 				assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
-				w.look()
+				w.observe()
 				w.idle()
 			})
 		})
@@ -451,7 +451,7 @@ func TestBootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 		w.check()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Node.PutPodManifest("velum.yaml", short)
 		becomes(t, w.boots(), plan.StepWrite, "")
@@ -459,7 +459,7 @@ func TestBootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
 	})
 }
 
-// Two questions have the same tag in their answers: what was said last counts.
+// Two questions have the same tag in their answers: the last answer counts.
 func TestBootUsesTheLastAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -476,7 +476,7 @@ func TestBootUsesTheLastAnswer(t *testing.T) {
 	})
 }
 
-// What is right as it is becomes ours only where it is to the byte what the agent would write, and has written something.
+// A correct pod manifest counts as the agent's only if the agent would write the same bytes and has written it before.
 func TestBootAdoptsNoForeignFile(t *testing.T) {
 	for name, c := range map[string]struct{ wrote, comment string }{
 		"never written by the agent": {"", ""},

@@ -59,7 +59,7 @@ func TestBootWritesTheTemplatesOfTheNewSystem(t *testing.T) {
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum")-1, "it started once since the boot")
 		w.check()
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.True(t, image(s, "velum.yaml", "velum").Adopted)
 		w.idle()
@@ -183,7 +183,7 @@ func TestBootWithNewAndRemovedPods(t *testing.T) {
 		becomes(t, w.reboot(), plan.StepWrite, "its template is new")
 		w.runs("db.yaml", "db", db.Digest)
 		w.check()
-		w.look()
+		w.observe()
 		w.idle()
 		w.Node.PutTemplate("db.yaml", nil)
 		becomes(t, w.reboot(), plan.StepRemove, "its template is gone")
@@ -215,8 +215,8 @@ func TestBootWithAShortTag(t *testing.T) {
 	}
 }
 
-// What was rolled back stays where it is, until a template brings another release:
-// then the digest that was named is not gone back to at the daemon's first look.
+// A rolled back pod stays until a template brings another release. Then the daemon's first
+// cycle does not pin the old digest again.
 func TestBootAfterARollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := rolledBackOnce(t)
@@ -233,7 +233,7 @@ func TestBootAfterARollback(t *testing.T) {
 		require.NoError(t, err)
 		becomes(t, steps, plan.StepWrite, "its template is another")
 		w.restart()
-		w.look() // before kubelet has started anything
+		w.observe() // before kubelet has started anything
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.1-rev1\n")
 		w.Node.SetKubelet(true)
 		w.Node.Sync()
@@ -254,8 +254,8 @@ func TestBootWithAnOlderEtcAndADenial(t *testing.T) {
 		becomes(t, w.reboot(), plan.StepWrite, "")
 		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
 		w.runs("velum.yaml", "velum", first.Digest)
-		w.look()
-		w.look()
+		w.observe()
+		w.observe()
 		w.idle()
 	})
 }
@@ -279,7 +279,7 @@ func TestBootAfterARollbackOfSeveralContainers(t *testing.T) {
 		becomes(t, w.reboot(), "", "")
 		w.Node.PowerOff()
 		w.restart()
-		w.look()
+		w.observe()
 		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
 	})
 }
@@ -314,7 +314,7 @@ func TestBootThatCannotWriteReportsIt(t *testing.T) {
 	})
 }
 
-// fullFor has no room for one file.
+// fullFor has no space for one file.
 type fullFor struct {
 	node.PodFiles
 	name string

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What looks like a pod that was broken before its update and was not: it is rolled back all the same.
+// A pod that only looks broken before its update is rolled back.
 func TestPodNotBrokenBeforeIsRolledBack(t *testing.T) {
 	for name, before := range map[string]func(w *world){
 		"it was restarted just now": func(w *world) { w.Node.Restart("velum.yaml", "velum") },
@@ -40,7 +40,7 @@ func TestPodNotBrokenBeforeIsRolledBack(t *testing.T) {
 	}
 }
 
-// The record was lost, and mode auto applies in the very cycle that looks first: nothing is known to have run well.
+// The record was lost, and mode auto applies in the first cycle: no release is known to have run well.
 func TestPodWithoutARollbackTargetStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)

@@ -227,7 +227,7 @@ func TestSpreadOfStaging(t *testing.T) {
 	assert.False(t, staged(next.Digest), "another poll does not move it")
 	w.restart()
 	w.Clock.Add(time.Minute)
-	w.look()
+	w.observe()
 	assert.True(t, staged(next.Digest))
 	w.idle()
 
@@ -245,6 +245,6 @@ func TestSpreadOfStagingUnderAWrongClock(t *testing.T) {
 	w.Clock.Add(10 * 365 * 24 * time.Hour)
 	w.poll()
 	w.Clock.Add(-10 * 365 * 24 * time.Hour)
-	w.look()
+	w.observe()
 	assert.NotEmpty(t, w.Node.Names(next.Digest))
 }

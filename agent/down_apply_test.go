@@ -44,7 +44,7 @@ func TestApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 	})
 }
 
-// Nor where nobody asked for the apply.
+// The same for an apply by mode auto.
 func TestAutoApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
@@ -84,7 +84,7 @@ func TestAutoApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 	})
 }
 
-// A reload does not believe for five minutes more what nobody believed any more.
+// A reload does not start the five minutes again.
 func TestUnstartedPodStaysFailedAfterAReload(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
@@ -105,7 +105,7 @@ func TestUnstartedPodStaysFailedAfterAReload(t *testing.T) {
 	})
 }
 
-// Who reads a status tells it in the same words as who has written it.
+// All clients report the status in the same words.
 func TestDownIsReportedAlikeToAllClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestDownIsReportedAlikeToAllClients(t *testing.T) {
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.check()
 	w.Clock.Add(time.Hour)
-	s := w.look()
+	s := w.observe()
 	require.Equal(t, "velum.yaml: velum was not started", s.Reason)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestDownIsReportedAlikeToAllClients(t *testing.T) {
 	assert.Equal(t, "was not started", image(read, "velum.yaml", "velum").Down.String())
 }
 
-// What ends or starts elsewhere while a person waits for an apply does not end its state.
+// Containers of other pods that end or start during an apply do not end the state applying.
 func TestEventsDuringAnApplyKeepItsState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Only a followed container that kubelet has been told of has to run.
+// Only a followed container of a pod manifest in kubelet's directory must run.
 func TestContainersThatNeedNotRunAreNotDown(t *testing.T) {
 	t.Parallel()
 	pinned := velum + "@sha256:" + strings.Repeat("0", 64)
@@ -44,7 +44,7 @@ func TestContainersThatNeedNotRunAreNotDown(t *testing.T) {
 			c.change(w)
 			w.check()
 			w.Clock.Add(time.Hour)
-			s := w.look()
+			s := w.observe()
 			assert.Equal(t, c.state, s.State, s.Reason)
 		})
 	}
@@ -66,7 +66,7 @@ func TestWrongClockDoesNotAgeAMissingContainer(t *testing.T) {
 	t.Parallel()
 	w := notStarted(t)
 	w.Clock.Add(-1000 * time.Hour)
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, w.Clock.Now(), image(s, "velum.yaml", "velum").Down.Since)
 	assert.Equal(t, status.StateApplying, s.State, s.Reason)
 }
@@ -83,7 +83,7 @@ func TestKubeletsReasonIsReportedForItsPodOnly(t *testing.T) {
 			w := notStarted(t)
 			wait.Container, wait.Reason = "velum", "ErrImagePull"
 			w.agent.Readiness = &kubeletSays{waiting: []node.Waiting{wait}}
-			s := w.look()
+			s := w.observe()
 			assert.Equal(t, status.StateApplying, s.State, s.Reason)
 		})
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// observed is a loop whose node tells when containers start and end, and on which
-// velum runs. Both have the bubble's clock.
+// observed is a loop with runtime events, on a node that runs velum. Both have the bubble's
+// clock.
 func observed(t *testing.T) *looped {
 	t.Helper()
 	w := newWorld(t)
@@ -83,7 +83,7 @@ func TestContainerRestartedAtOnceIsNotFailed(t *testing.T) {
 	})
 }
 
-// A pull that takes an hour keeps nobody from seeing what ends meanwhile.
+// Containers that end during an hour-long pull are reported.
 func TestContainerEndedDuringAPullIsFailedWithinTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
@@ -165,20 +165,20 @@ func TestNewPodIsStartingAndThenFailed(t *testing.T) {
 	wait := node.Waiting{Namespace: "default", Pod: "velum-node1", Container: "velum", Reason: "ContainerCreating"}
 	says.waiting = []node.Waiting{wait}
 	w.Clock.Add(time.Minute)
-	assert.Equal(t, "velum.yaml: velum is not started yet: ContainerCreating", w.look().Reason)
+	assert.Equal(t, "velum.yaml: velum is not started yet: ContainerCreating", w.observe().Reason)
 	wait.Reason, wait.Message = "ErrImagePull", "connection refused"
 	says.waiting = []node.Waiting{wait}
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Equal(t, "velum.yaml: velum was not started: ErrImagePull: connection refused", s.Reason)
 	says.waiting = nil
-	assert.Equal(t, status.StateApplying, w.look().State)
+	assert.Equal(t, status.StateApplying, w.observe().State)
 	w.Clock.Add(4 * time.Minute)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateFailed, s.State, "nobody believes it any more")
 	w.Node.SetKubelet(true)
 	w.Node.Sync()
-	assert.Equal(t, status.StateCurrent, w.look().State)
+	assert.Equal(t, status.StateCurrent, w.observe().State)
 }
 
 // The node has booted, the registry is away, and kubelet can start nothing.
@@ -192,7 +192,7 @@ func TestPodDownAfterABootIsFailed(t *testing.T) {
 	w.Node.SetKubelet(false)
 	w.Node.Restart("velum.yaml", "velum")
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Equal(t, "velum.yaml: velum does not run (exit code 0)", s.Reason)
 }
@@ -219,7 +219,7 @@ func TestCompletedContainersAreNotDown(t *testing.T) {
 				w.Node.SetKubelet(false)
 				w.Node.Restart("p.yaml", "p")
 			}
-			s := w.look()
+			s := w.observe()
 			assert.Equal(t, c.state, s.State, s.Reason)
 		})
 	}
@@ -234,11 +234,11 @@ func TestRenamedPodIsNotDown(t *testing.T) {
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	require.Equal(t, status.StateCurrent, w.check().State)
 	w.Node.PutTemplate("velum.yaml", podYAML("dashboard", "velum="+velum+":4.0.0"))
-	s := w.look()
+	s := w.observe()
 	assert.Nil(t, image(s, "velum.yaml", "velum").Down)
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	w.Clock.Add(record.ApprovalAge)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 

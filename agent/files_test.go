@@ -88,7 +88,7 @@ func TestRenderedFileGoesWithItsTemplate(t *testing.T) {
 		if edited {
 			w.edit()
 		}
-		w.look()
+		w.observe()
 		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 	}
 }
@@ -131,7 +131,7 @@ func TestFormattingChangeIsWrittenAtOnce(t *testing.T) {
 	before, _ := w.Node.Container("velum.yaml", "velum")
 	w.Node.PutTemplate("velum.yaml", append([]byte("# new comment\n"), podYAML("velum", "velum="+velum+":__TAG__")...))
 
-	w.look()
+	w.observe()
 
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "# new comment")
 	after, _ := w.Node.Container("velum.yaml", "velum")
@@ -145,14 +145,14 @@ func TestForeignEditIsKept(t *testing.T) {
 	edited := rendered("velum", "velum="+velum+":4.0.0-rev1", "mine="+velum+":4.0.0-rev1")
 	w.Node.PutPodManifest("velum.yaml", edited)
 
-	s := w.look()
+	s := w.observe()
 
 	assert.Equal(t, string(edited), w.Node.PodManifest("velum.yaml"))
 	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change, "bringing it back would restart the pod")
 	assert.NotEmpty(t, w.Node.WaitingFile("velum.yaml"))
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
-	s = w.look()
+	s = w.observe()
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"), "what is not wanted any more is dropped")
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
@@ -173,7 +173,7 @@ func TestConflictingWriteIsPlannedAgain(t *testing.T) {
 	assert.Equal(t, string(foreign), w.Node.PodManifest("velum.yaml"))
 	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "changed by somebody else")
-	assert.Equal(t, status.StateStaged, w.look().State)
+	assert.Equal(t, status.StateStaged, w.observe().State)
 }
 
 func TestBrokenFilesAffectNoOtherPod(t *testing.T) {

@@ -175,7 +175,7 @@ func TestVolumeWithAContainersNameIsNotMistaken(t *testing.T) {
 		"  volumes:\n  - name: velum\n    image:\n      reference: "+mariadb+":10.0\n"...))
 	s := w.check()
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	for _, i := range s.Images {
 		if i.Image == mariadb {

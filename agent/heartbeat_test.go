@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// slowly has a test's time pass while somebody is asked.
+// slowly lets a test's time pass during remote calls.
 func slowly(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's time
 
 // slowPulls are pods whose runtime takes its time for a pull.
@@ -40,8 +40,8 @@ func (s slowKeys) Verify(ctx context.Context, r release.Release) (string, error)
 	return s.Verifier.Verify(ctx, r)
 }
 
-// Others may take as long as their bounds allow, and the loop lives all the while:
-// systemd ends a daemon that is silent for three minutes, and looks each 90 s.
+// The loop sends heartbeats while remote calls block: systemd kills a daemon that is silent for
+// three minutes, and checks each 90 s.
 func TestHeartbeatsContinueDuringRemoteCalls(t *testing.T) {
 	t.Parallel()
 	for slow, arrange := range map[string]func(w *world){
@@ -122,8 +122,7 @@ func (s *slowRuntime) Containers(ctx context.Context) ([]node.Container, []diges
 	return s.Node.Containers(ctx)
 }
 
-// What an apply told last is not told again in an observation, however long that takes:
-// nothing is applied then.
+// A slow observation after an apply does not report the apply's last progress again.
 func TestSlowObservationAfterAnApplyIsNotApplying(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)

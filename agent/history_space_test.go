@@ -18,14 +18,14 @@ import (
 // anySize is more than all releases of a history need.
 const anySize = 1 << 40
 
-// foreign are names that somebody else gives images, and whether they are those
-// of old releases of a followed repository.
+// foreign are image names that other clients give, and whether they are of old releases of a
+// followed repository.
 var foreign = map[string]bool{
 	velum + ":latest": false, "docker.io/someone/else:1": false, mariadb + ":3.9.0-rev4": true, velum + ":4.0.0-rev1-build0.1": true,
 }
 
-// roomOps are what happens to disk, images and their rules.
-func (h *history) roomOps() []op {
+// spaceOps change the disk, the images and their rules.
+func (h *history) spaceOps() []op {
 	return []op{
 		{"pruning", func() { h.namesHold(); h.pruning(); h.agent = h.Agent() }}, // what was let go, is
 		{"disk", h.disk},
@@ -71,7 +71,7 @@ func (h *history) filled(release.Release) error {
 	return nil
 }
 
-// empty asserts that one look is enough, once there is room.
+// empty asserts that one cycle suffices once there is space.
 func (h *history) empty() {
 	h.fills = false
 	h.Node.SetDisk(anySize, anySize)
@@ -98,8 +98,8 @@ func (h *history) namesHold() {
 	h.collected = false
 }
 
-// reboot starts the node anew. A registry that is away keeps what is Always pulled
-// from starting; what has no other template names the same as before.
+// reboot restarts the node. While the registry is away, images with pull policy Always do not
+// start.
 func (h *history) reboot() {
 	before := h.seen()
 	h.Node.PowerOff()

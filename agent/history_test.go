@@ -158,7 +158,7 @@ func (h *history) ops() []op {
 		{"apply again", func() { h.retry() }},
 		{"rollback", func() { h.rollback() }},
 		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
-	}, h.roomOps()...)
+	}, h.spaceOps()...)
 }
 
 func (h *history) rebuild(repository string) {
@@ -195,7 +195,7 @@ func (h *history) moveBack(repository string) {
 	}
 }
 
-// rules starts the agent anew with another configuration.
+// rules restarts the agent with another configuration.
 func (h *history) rules() {
 	repository := rapid.SampledFrom([]string{velum, mariadb}).Draw(h.t, "repository")
 	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
@@ -321,8 +321,8 @@ func (h *history) apply(ctx context.Context, names ...string) {
 	})
 }
 
-// isNotOffered asserts that what was applied is not offered any more. What is newer may be: the tag of another pod had
-// moved on, and all was asked anew.
+// isNotOffered asserts that an applied release is not offered again. A newer one may be offered, since the apply has
+// asked all sources again.
 func (h *history) isNotOffered(s status.Status, file string) {
 	newer := false
 	for _, i := range s.Images {

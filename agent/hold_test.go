@@ -55,7 +55,7 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 			keys := w.hold(record.PersonHold{Reason: "demo on Friday"}, c.names...)
 			assert.Equal(t, []string{c.key}, keys)
 			w.restart()
-			s := w.look()
+			s := w.observe()
 			assert.Equal(t, status.StateHeld, s.State)
 			assert.Contains(t, s.Reason, "demo on Friday")
 			assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, "it stays offered")
@@ -88,14 +88,14 @@ func TestHoldEnds(t *testing.T) {
 		w, _ := offered(t)
 		until := w.Clock.Now().Add(time.Hour)
 		w.hold(record.PersonHold{Until: until}, names...)
-		s := w.look()
+		s := w.observe()
 		assert.Contains(t, s.Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
 		assert.Equal(t, until.UTC(), image(s, "velum.yaml", "velum").Holds[0].Until)
 		assert.Contains(t, w.Disk.JSON(), `{"at":"2026-05-01T12:00:00Z","until":`)
 		w.Clock.Add(time.Hour - time.Second)
-		assert.Equal(t, status.StateHeld, w.look().State)
+		assert.Equal(t, status.StateHeld, w.observe().State)
 		w.Clock.Add(time.Second)
-		assert.Equal(t, status.StateStaged, w.look().State)
+		assert.Equal(t, status.StateStaged, w.observe().State)
 		assert.NotContains(t, w.Disk.JSON(), `"holds"`)
 	}
 }
@@ -107,9 +107,9 @@ func TestHoldUntilTheLargestTimeIsKept(t *testing.T) {
 	end, err := time.Parse(time.RFC3339, "9999-12-31T23:59:59-12:00")
 	require.NoError(t, err)
 	w.hold(record.PersonHold{Until: end}, "velum")
-	assert.Contains(t, w.look().Reason, "hold: "+velum+", until 9998-12-31T23:59:59Z")
+	assert.Contains(t, w.observe().Reason, "hold: "+velum+", until 9998-12-31T23:59:59Z")
 	w.restart()
-	assert.Equal(t, status.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.observe().State)
 }
 
 func TestUnholdOfAllEndsEveryHold(t *testing.T) {
@@ -132,7 +132,7 @@ func TestInvalidHoldIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, agent.ErrHoldEnds)
 	_, _, err = w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: strings.Repeat("x", 201)})
 	require.ErrorIs(t, err, agent.ErrReason)
-	assert.Equal(t, status.StateStaged, w.look().State)
+	assert.Equal(t, status.StateStaged, w.observe().State)
 	w.hold(record.PersonHold{Reason: strings.Repeat("x", 200)})
 }
 
@@ -143,7 +143,7 @@ func TestHoldOfTheConfiguration(t *testing.T) {
 		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: w.Clock.Now().Add(time.Hour)}
 	}
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateHeld, s.State)
 	assert.Contains(t, s.Reason, "migration")
 	assert.Equal(t, status.ByConfiguration, podOf(s, "velum.yaml").Holds[0].By)
@@ -152,10 +152,10 @@ func TestHoldOfTheConfiguration(t *testing.T) {
 		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}
 	}
 	w.restart()
-	assert.Equal(t, status.StateStaged, w.look().State)
+	assert.Equal(t, status.StateStaged, w.observe().State)
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Hold: "for ever"} }
 	w.restart()
-	assert.Equal(t, status.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.observe().State)
 }
 
 func TestHoldIsReportedOnceForAPod(t *testing.T) {
@@ -175,7 +175,7 @@ func TestHoldWithoutAnOfferIsNotReported(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.hold(record.PersonHold{})
-	assert.Equal(t, status.StateCurrent, w.look().State)
+	assert.Equal(t, status.StateCurrent, w.observe().State)
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	s := w.check()
 	assert.Equal(t, status.StateHeld, s.State)
@@ -224,7 +224,7 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	w, first := running(t)
 	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.AskedAgainst = 0
-	assert.Equal(t, status.StateCurrent, w.look().State, "nothing waits for it")
+	assert.Equal(t, status.StateCurrent, w.observe().State, "nothing waits for it")
 	assert.Zero(t, w.AskedAgainst, "so nobody asks")
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 
@@ -249,7 +249,7 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
-// Who is told that a hold, or its end, was not kept, finds things as they were.
+// An unsaved hold, or unhold, changes nothing.
 func TestUnsavedHoldHasNotChanged(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
@@ -257,12 +257,12 @@ func TestUnsavedHoldHasNotChanged(t *testing.T) {
 	_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "not yet"})
 	require.ErrorIs(t, err, assert.AnError)
 	w.Disk.Fail(nil)
-	require.Equal(t, status.StateStaged, w.look().State)
+	require.Equal(t, status.StateStaged, w.observe().State)
 
 	w.hold(record.PersonHold{Reason: "not yet"})
 	w.Disk.Fail(assert.AnError)
 	_, _, err = w.agent.Unhold(t.Context(), nil, true)
 	require.ErrorIs(t, err, assert.AnError)
 	w.Disk.Fail(nil)
-	assert.Equal(t, status.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.observe().State)
 }

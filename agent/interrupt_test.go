@@ -67,7 +67,7 @@ func interrupted(t *testing.T, at string) {
 		w.Node.Sync()
 	}
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", second.Digest)
 	w.runs("velum.yaml", "db", db.Digest)
@@ -97,7 +97,7 @@ func TestInterruptedRevisionIsNotAdopted(t *testing.T) {
 		w.Node.SetKubelet(true)
 		w.restart()
 
-		s := w.look()
+		s := w.observe()
 
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
@@ -111,7 +111,7 @@ func TestConversionIsProvedThoughTheImageIsTheSame(t *testing.T) {
 		w, _ := running(t)
 		old, _ := w.Node.Container("velum.yaml", "velum")
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
-		w.look()
+		w.observe()
 		w.Node.SetKubelet(false)
 		waited := 0
 		w.agent.Progress = func(p status.Progress) {
@@ -191,10 +191,10 @@ func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
 	w.Node.OnStop = nil
 	w.Grain.SetBusy("the grain update_in_progress is true")
 	w.restart()
-	w.look()
+	w.observe()
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.Grain.SetBusy("")
-	w.look()
+	w.observe()
 	w.runs("velum.yaml", "velum", second.Digest)
 }
 
@@ -214,10 +214,10 @@ func TestUnprovedApplyIsProvedAtTheNextStart(t *testing.T) {
 	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	w.runs("velum.yaml", "velum", second.Digest)
 	w.restart()
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
-	w.look()
+	w.observe()
 	w.idle()
 }

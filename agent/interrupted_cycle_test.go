@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// What a person has rolled back in the meantime stays so: an apply that goes on takes
-// back no denial that is younger than itself.
+// A release that was rolled back meanwhile stays denied: a continued apply removes only denials
+// older than itself.
 func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -43,7 +43,7 @@ func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 	})
 }
 
-// What has begun goes on where its caller hangs up while another request is done.
+// An interrupted cycle continues after its caller hangs up.
 func TestInterruptedCycleContinuesWithoutItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -69,8 +69,8 @@ func TestInterruptedCycleContinuesWithoutItsCaller(t *testing.T) {
 	})
 }
 
-// What was interrupted last goes on first: an apply that a rollback has interrupted does
-// not wait for the check that it has interrupted itself.
+// The last interrupted cycle continues first: an apply does not wait for the check that it has
+// interrupted.
 func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)

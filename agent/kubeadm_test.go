@@ -86,7 +86,7 @@ func TestMinorVersionOfAControlPlaneOfKubeadmIsRefused(t *testing.T) {
 				}
 			}
 			if name == "minor" {
-				beside := image(w.look(), "kube-scheduler.yaml", "beside")
+				beside := image(w.observe(), "kube-scheduler.yaml", "beside")
 				require.NotNil(t, beside.Offered)
 				assert.Equal(t, "v1.36.29", beside.Offered.Tag)
 			}

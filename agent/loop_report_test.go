@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// watched collects the states that somebody sees who waits for each change.
+// watched collects the states that a client sees which waits for each change.
 func watched(l *looped) (states func() []status.State, stop func()) {
 	var seen []status.State
 	end, ended := make(chan struct{}), make(chan struct{})
@@ -35,7 +35,7 @@ func watched(l *looped) (states func() []status.State, stop func()) {
 	return func() []status.State { synctest.Wait(); return seen }, stop
 }
 
-// Who watches sees what an apply that nobody else knows of goes through.
+// A watching client sees the states of another client's apply.
 func TestLoopReportsEachChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
@@ -63,7 +63,7 @@ func TestLoopReportsEachChange(t *testing.T) {
 	})
 }
 
-// Progress comes by the hundred; it is for those who listen, and wakes nobody else.
+// Progress comes by the hundred and wakes only its listeners.
 func TestLoopReportsProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)

@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// counted is an agent.Meter that keeps all it is told.
+// counted is an agent.Meter that records its calls.
 type counted struct {
 	mu       sync.Mutex
 	turns    int
@@ -52,7 +52,7 @@ func (c *counted) Restarted(r apply.Restart) {
 	c.restarts = append(c.restarts, r)
 }
 
-// metered is a node with velum staged, and somebody who counts.
+// metered is a node with velum staged, and a meter.
 func metered(t *testing.T, edit func(*world)) (*world, *counted) {
 	t.Helper()
 	w, c := newWorld(t), &counted{}
@@ -120,7 +120,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 	})
 }
 
-// What was cut short goes on, and is counted then.
+// An interrupted restart continues, and is counted then.
 func TestInterruptedRestartIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, c := metered(t, nil)
@@ -148,7 +148,7 @@ func TestFailuresAreCounted(t *testing.T) {
 		_, err := w.agent.Plan(t.Context(), source.PollAll)
 		require.NoError(t, err)
 		assert.Empty(t, c.failed, "a plan is only looked at")
-		w.look()
+		w.observe()
 		assert.Empty(t, c.failed, "nothing was asked")
 		w.check()
 		assert.Equal(t, []string{want}, c.failed)

@@ -58,7 +58,7 @@ func TestRunningReleaseIsNotNewer(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"*"}})
-	assert.Empty(t, w.look().NotAllowed)
+	assert.Empty(t, w.observe().NotAllowed)
 }
 
 func TestUnknownTagNamesTheSettingThatHelps(t *testing.T) {

@@ -26,12 +26,12 @@ func TestReplacedReleaseIsNotNewer(t *testing.T) {
 	out, _ := w.apply()
 	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3*"}})
-	i := image(w.look(), "velum.yaml", "velum")
+	i := image(w.observe(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	assert.Empty(t, i.Notes)
 }
 
-// Where there is something newer, nobody waits for a build of what is followed.
+// A newer release is offered without waiting for a build of the followed one.
 func TestPublishingHoldsNothingBesideANewerRelease(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
@@ -46,7 +46,7 @@ func TestPublishingHoldsNothingBesideANewerRelease(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
-// Who wants rebuilds only misses no list of newer tags.
+// With rebuilds only, a missing list of newer tags is not noted.
 func TestMissingTagListIsNotedWhereNeeded(t *testing.T) {
 	t.Parallel()
 	for updates, noted := range map[tags.Change]bool{tags.Rebuild: false, tags.Revision: true} {

@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// pulling is a loop that observes its node, which runs velum and db, beside a pull that
-// goes on until the loop ends.
+// pulling is a loop on a node that runs velum and db, with a pull that lasts until the loop ends.
 func pulling(t *testing.T, before func(l *looped)) *looped {
 	t.Helper()
 	l := observed(t)
@@ -34,7 +33,7 @@ func pulling(t *testing.T, before func(l *looped)) *looped {
 	return l
 }
 
-// What a glimpse sees comes to what the cycle before has found, and is said once.
+// An observation during a cycle is added to the last cycle's status, once.
 func TestObservationBesideACycleIsAddedToItsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pulling(t, func(l *looped) {

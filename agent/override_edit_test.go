@@ -27,7 +27,7 @@ func TestOlderPodManifestWhileItIsPinned(t *testing.T) {
 				w.Node.Crash(bad.Digest, broken)
 				w.Node.PutPodManifest("velum.yaml", []byte(old))
 				w.restart()
-				w.look()
+				w.observe()
 				if broken {
 					w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 					w.runs("velum.yaml", "velum", first.Digest)
@@ -35,7 +35,7 @@ func TestOlderPodManifestWhileItIsPinned(t *testing.T) {
 					w.runs("velum.yaml", "velum", bad.Digest)
 					assert.Empty(t, w.record().Overrides)
 				}
-				w.look()
+				w.observe()
 				w.idle()
 			})
 		})
@@ -51,7 +51,7 @@ func TestOlderPodManifestIsReplacedBeforeKubeletPulls(t *testing.T) {
 		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
 		w.Node.Hold(velum+":4.0.0-rev1", first.Digest)
 		w.restart()
-		w.look()
+		w.observe()
 		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
 	})
 }
@@ -69,7 +69,7 @@ func TestTemplateRemovedWhileThePodIsPinned(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Equal(t, policy.ChangeRemove, podOf(s, "velum.yaml").Change)
 		w.apply("velum.yaml")
-		s = w.look()
+		s = w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Empty(t, w.record().Overrides)
 		assert.Len(t, w.record().Denied, 1, "should the pod come back")
@@ -90,7 +90,7 @@ func TestPersonRemovesThePinsOfAManagedFile(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Node.Crash(bad.Digest, false)
 		w.Node.PutPodManifest("velum.yaml", old)
-		s := w.look()
+		s := w.observe()
 		w.runs("velum.yaml", "velum", bad.Digest)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
@@ -201,7 +201,7 @@ func TestAppliedTemplateEndsARollbacksManifest(t *testing.T) {
 		without := w.Node.PodManifest("velum.yaml")
 		assert.NotContains(t, without, "mariadb")
 		w.Node.PowerOff()
-		w.look()
+		w.observe()
 		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
 	})
 }
@@ -246,17 +246,17 @@ func TestPendingRollbackWaitsForATemplateThatCanBeRead(t *testing.T) {
 		w.Node.OnStage = nil
 		was := w.Node.PodManifest("velum.yaml")
 		w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod"))
-		w.look()
+		w.observe()
 		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
 		w.brings("4.0.0-rev1")
-		w.look()
+		w.observe()
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
 
-// A mirror has no long tags, so what was rolled back to is called by the tag that names what is denied. Its pod
-// manifest follows nothing all the same: a person's edit of it is not undone, also while the pod does not run.
+// A mirror has no long tags, so the rollback target has the name of the denied release. The pod manifest still follows
+// nothing: an edit of it is not undone, not even while the pod does not run.
 func TestEditOfAPinnedFileWithoutALongTagIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -271,7 +271,7 @@ func TestEditOfAPinnedFileWithoutALongTagIsKept(t *testing.T) {
 		edited := w.Node.PodManifest("velum.yaml") + "  hostNetwork: true\n"
 		w.Node.PutPodManifest("velum.yaml", []byte(edited))
 		w.restart()
-		w.look()
+		w.observe()
 		assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
 	})
 }

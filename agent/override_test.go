@@ -47,7 +47,7 @@ func TestWrittenRollbackIsNotRestartedAgain(t *testing.T) {
 		w.runs("velum.yaml", "velum", first.Digest)
 		starts := w.Node.Starts("velum.yaml", "velum")
 		w.restart()
-		w.look()
+		w.observe()
 		assert.False(t, w.record().Overrides["velum.yaml"].Pending)
 		assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
 	})
@@ -63,13 +63,13 @@ func TestSameImageUnderAnotherDigestIsNotProved(t *testing.T) {
 		w.check()
 		w.Node.Restart("velum.yaml", "velum")
 		began := time.Now()
-		s := w.look()
+		s := w.observe()
 		assert.Zero(t, time.Since(began))
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 	})
 }
 
-// What has just come up again is not looked at before it has run for a while.
+// A recovered pod is not proved before it has run for a while.
 func TestRecoveredPodIsProved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -79,13 +79,13 @@ func TestRecoveredPodIsProved(t *testing.T) {
 		w.check()
 		bad := w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		w.Node.Crash(bad.Digest, false)
 		w.Node.Sync()
 		for _, c := range []struct{ passes, took time.Duration }{{29 * time.Second, 0}, {time.Second, 30 * time.Second}} {
 			w.Clock.Add(c.passes)
 			began := time.Now()
-			w.look()
+			w.observe()
 			assert.Equal(t, c.took, time.Since(began))
 		}
 		assert.Empty(t, w.record().Failed)
@@ -138,11 +138,11 @@ func TestRescueDoesNotAskForImagesOnTheNode(t *testing.T) {
 func TestGrainIsWrittenOnceWhileARollbackWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := rollbackPending(t)
-		w.look()
+		w.observe()
 		n := w.Grain.Writes()
 		for range 5 {
 			w.Clock.Add(10 * time.Minute)
-			w.look()
+			w.observe()
 		}
 		assert.Equal(t, n, w.Grain.Writes())
 		assert.Equal(t, "failed", w.Grain.Last().State)
@@ -160,7 +160,7 @@ func TestClockJumpsByTenYearsDuringAnApply(t *testing.T) {
 				w.apply()
 				w.runs("velum.yaml", "velum", first.Digest)
 				w.Clock.Add(-jump)
-				w.look()
+				w.observe()
 				w.idle()
 				next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
 				w.Clock.Add(jump)
@@ -181,10 +181,10 @@ func TestTwoContainersOfOneRepositoryAreRolledBackTogether(t *testing.T) {
 		w.check()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "b")
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "a", first.Digest)
 		w.runs("velum.yaml", "b", first.Digest)
-		w.look()
+		w.observe()
 		w.idle()
 		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
 		w.check()
@@ -208,10 +208,10 @@ func TestInitContainerThatCrashesIsRolledBack(t *testing.T) {
 		assert.Contains(t, out[0].Reason, "rolled back")
 		w.runs("velum.yaml", "setup", first.Digest)
 		w.runs("velum.yaml", "db", db.Digest)
-		w.look()
+		w.observe()
 		w.idle()
 		w.Node.RemoveContainer("velum.yaml", "setup")
-		w.look()
+		w.observe()
 		w.idle()
 	})
 }

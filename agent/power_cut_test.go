@@ -32,7 +32,7 @@ type powerCut struct {
 	where     string
 }
 
-// errCut is what a dead agent hears, and what it panics with.
+// errCut is the error that a dead agent's ports return, and its panic value.
 var errCut = errors.New("power cut")
 
 func (c *powerCut) call(what string, do func() error) error {
@@ -204,11 +204,11 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
 	}
 	w.Node.OnStop, w.Node.OnAside = nil, nil
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	for range 2 {
 		w.Clock.Add(10 * time.Minute)
 		w.Node.Sync()
-		s = w.look()
+		s = w.observe()
 	}
 	here := fmt.Sprintf("call %d: %s", cut.at, cut.where)
 	if lost { // a pod that was stopped waits for what it pulls

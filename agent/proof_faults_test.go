@@ -139,12 +139,12 @@ func TestFailedPodRecoveredUnderAWrongClock(t *testing.T) {
 		w.check()
 		bad := w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		w.Clock.Add(87600 * time.Hour)
 		w.Node.Crash(bad.Digest, false)
 		w.Node.Sync()
 		w.Clock.Add(-87600*time.Hour + time.Hour)
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
@@ -175,7 +175,7 @@ func TestRollbackContinuesWithoutTheInitContainer(t *testing.T) {
 		require.Contains(t, w.Disk.JSON(), `"pending"`)
 		w.Node.RemoveContainer("velum.yaml", "setup")
 		w.restart()
-		s := w.look()
+		s := w.observe()
 		t.Log(s.State, s.Reason)
 		w.runs("velum.yaml", "db", db.Digest)
 		assert.NotContains(t, s.Reason, "does not come up either")
@@ -252,8 +252,7 @@ func (w *world) startsOnceMore(r release.Release, nth int, d time.Duration) {
 	}
 }
 
-// The old pod starts once more under the new pod manifest: no tag has moved on, and the new one is proved when it is
-// there.
+// kubelet starts the old pod once more under the new pod manifest: no tag was moved, and the new pod is proved later.
 func TestProofWaitsWhileTheOldPodStartsOnceMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -308,7 +307,7 @@ func TestProofEndsWhereKubeletStartsWhatRanWellBefore(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		require.Equal(t, second.Digest, w.record().Good["velum.yaml/velum"].Running)
 		old.Running, old.ExitCode, old.FinishedAt = false, 255, time.Now()
 		old.Image, old.Digests = first.Config, []digest.Digest{first.Digest}
@@ -316,10 +315,10 @@ func TestProofEndsWhereKubeletStartsWhatRanWellBefore(t *testing.T) {
 		w.agent.Pods = late{w.Node, old, &until}
 		began := time.Now()
 
-		w.look()
+		w.observe()
 
 		assert.LessOrEqual(t, time.Since(began), 11*time.Second)
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, second.Digest, w.record().Good["velum.yaml/velum"].Running)
 		assert.Empty(t, w.record().Denied)

@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// proofOf applies a rebuild of velum whose container restarts at these times
-// after the apply, and tells how long the proof took.
+// proofOf applies a rebuild of velum whose container restarts at these times after the apply,
+// and returns how long the proof took.
 func proofOf(t *testing.T, settle time.Duration, restarts ...time.Duration) (status.Outcome, time.Duration) {
 	t.Helper()
 	w, _ := running(t)
@@ -140,7 +140,7 @@ func TestCrashLoopFailsEarly(t *testing.T) {
 	}
 }
 
-// It is said of the container that it is about, whatever else is missing.
+// The reason names the crashing container, whatever else is missing.
 func TestCrashLoopNamesItsContainer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

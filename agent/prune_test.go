@@ -22,7 +22,7 @@ func (w *world) update(build string) release.Release {
 	out, s := w.apply("velum")
 	require.Equal(w.t, status.ResultApplied, out[0].Result, s.Reason)
 	w.Node.Forget() // kubelet removes the dead containers of a former pod
-	w.look()        // lets go what the applied pod needed
+	w.observe()     // lets go what the applied pod needed
 	return r
 }
 
@@ -55,7 +55,7 @@ func TestOvertakenStagedReleaseIsPruned(t *testing.T) {
 	require.True(t, w.there(second))
 	third := w.Registry.Release(velum, "4.0.0", 1, "1.3")
 	w.check()
-	w.look()
+	w.observe()
 	assert.False(t, w.there(second), "it never ran, and is not offered any more")
 	assert.True(t, w.there(third))
 	assert.True(t, w.there(first), "it runs")
@@ -88,7 +88,7 @@ func TestReleaseIsNotPruned(t *testing.T) {
 			w.Policy.Prune.Keep = 0
 			w.restart()
 			w.check()
-			w.look()
+			w.observe()
 			assert.True(t, w.there(old))
 		})
 	}
@@ -97,7 +97,7 @@ func TestReleaseIsNotPruned(t *testing.T) {
 	w.Policy.Prune.Keep = 0
 	w.restart()
 	w.check()
-	w.look()
+	w.observe()
 	assert.False(t, w.there(old), "nothing prevents it")
 }
 
@@ -125,8 +125,8 @@ func TestForeignImagesArePrunedWhereAsked(t *testing.T) {
 	}
 }
 
-// CRI gives each image that it pulls two names more; they go with it, but not
-// where somebody else has a name for the same image.
+// CRI gives each image that it pulls two aliases. They are pruned with the image, unless another
+// client has a name for it.
 func TestAliasesArePrunedWithTheirImage(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{false, true} {
@@ -176,13 +176,13 @@ func TestTrackedReleaseStaysUntilTheNextIsStaged(t *testing.T) {
 	next := w.big(velum, "4.0.0", 1, "1.2")
 	w.Node.SetDisk(10*gib, mib)
 	w.check()
-	w.look()
+	w.observe()
 	assert.True(t, w.there(old))
 	assert.True(t, w.Node.Pinned(velum, old.Digest))
 	w.Node.SetDisk(10*gib, gib)
-	w.look()
+	w.observe()
 	assert.True(t, w.there(next))
-	w.look()
+	w.observe()
 	assert.False(t, w.there(old))
 	assert.False(t, w.Node.Pinned(velum, old.Digest))
 	w.idle()
@@ -206,12 +206,12 @@ func TestRemovedInitContainerDoesNotPreventPruning(t *testing.T) {
 		require.True(t, w.there(overtaken))
 		w.Registry.Release(velum, "4.0.0", 1, "1.3")
 		w.check()
-		w.look()
+		w.observe()
 		assert.Equal(t, !up, w.there(overtaken), "up %v", up)
 	}
 }
 
-// CRI tells of no volume which image it has mounted.
+// CRI does not report the images of volumes.
 func TestImagesOfVolumesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -224,7 +224,7 @@ func TestImagesOfVolumesStay(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.Registry.Release(mariadb, "10.0", 1, "1.2")
 	w.check()
-	w.look()
-	w.look()
+	w.observe()
+	w.observe()
 	assert.True(t, w.there(mounted))
 }

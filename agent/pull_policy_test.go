@@ -73,7 +73,7 @@ func TestManagedPodStartsWithoutARegistry(t *testing.T) {
 	})
 }
 
-// Only a key changes the pull policy of such a pod manifest, and it is said before.
+// Only a configuration key changes the pull policy of such a pod manifest, and status reports it first.
 func TestManagedPullPolicyIsReportedBeforeItIsWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -50,7 +50,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				w.check()
 				w.hold(record.PersonHold{Until: w.Clock.Now().Add(time.Hour)}, "velum")
-				return w.look()
+				return w.observe()
 			},
 			[]status.Reason{{Kind: status.KindHold, PodManifest: file, Image: velum, Hold: status.HoldRequested}},
 		},
@@ -61,7 +61,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				w.check()
 				w.Grain.SetBusy("update_in_progress")
-				s := w.look()
+				s := w.observe()
 				hold := podOf(s, file).Holds[0]
 				assert.Equal(t, "update_in_progress", hold.Grain)
 				assert.Equal(t, "the grain update_in_progress is true", hold.Reason)
@@ -97,7 +97,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				w.Registry.Down(&release.SourceError{Repository: velum, Host: agenttest.Host, Cause: release.CauseDNS, Err: errors.New("x")})
 				w.poll()
 				w.restart()
-				s := w.look()
+				s := w.observe()
 				assert.Equal(t, status.ErrorSource, image(s, file, "velum").ErrorKind, "also of what the record has kept")
 				return s
 			},
@@ -108,7 +108,7 @@ func TestReasonsHaveKindsAndFields(t *testing.T) {
 				t.Helper()
 				w := newWorld(t)
 				w.Node.PutTemplate(file, podYAML("velum", "velum="+velum+":4.0.0"))
-				return w.look()
+				return w.observe()
 			},
 			[]status.Reason{{Kind: status.KindUnasked, PodManifest: file}},
 		},
@@ -178,7 +178,7 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 				w.bad(1, "9.9")
 				_, s := w.apply()
 				assertReasons(t, s, []status.Reason{{Kind: status.KindRolledBack, PodManifest: file, ErrorKind: status.ErrorNotUp}})
-				return w.look()
+				return w.observe()
 			},
 			[]status.Reason{{Kind: status.KindRolledBack, PodManifest: file, Tag: "4.0.0-rev1-build9.9"}},
 		},
@@ -204,7 +204,7 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 				w.bad(1, "1.2")
 				_, s := w.apply()
 				assertReasons(t, s, []status.Reason{{Kind: status.KindNotUp, PodManifest: file, ErrorKind: status.ErrorNotUp}})
-				return w.look()
+				return w.observe()
 			},
 			[]status.Reason{{Kind: status.KindNotUp, PodManifest: file}},
 		},
@@ -214,7 +214,7 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 				w, first := running(t)
 				w.Node.Crash(first.Digest, true)
 				w.Node.Restart(file, "velum")
-				return w.look()
+				return w.observe()
 			},
 			[]status.Reason{{Kind: status.KindDown, PodManifest: file, Container: "velum", Image: velum}},
 		},

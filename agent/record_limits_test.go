@@ -28,7 +28,7 @@ func TestInvalidEntryIsDroppedAlone(t *testing.T) {
 	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.3-rev1"))
 	w.check()
 	next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	for _, s := range []status.Status{w.check(), w.look()} {
+	for _, s := range []status.Status{w.check(), w.observe()} {
 		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "not kept: ")
 		require.NotEmpty(t, s.Dropped)

@@ -32,7 +32,7 @@ func TestCrashingWithdrawnBuildIsReportedInEveryCycle(t *testing.T) {
 		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
 		w.poll()
 		w.Registry.PublishBuild(velum, built("y", april.Add(-time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.3")
-		for _, s := range []status.Status{w.poll(), w.look(), w.look()} {
+		for _, s := range []status.Status{w.poll(), w.observe(), w.observe()} {
 			i := image(s, "velum.yaml", "velum")
 			assert.Nil(t, i.Offered)
 			require.NotEmpty(t, i.Refused)
@@ -45,7 +45,7 @@ func TestCrashingWithdrawnBuildIsReportedInEveryCycle(t *testing.T) {
 	})
 }
 
-// Long tags would tell; where there are none, a build of the year 2999 would be newer than all later ones.
+// Without long tags, a build of the year 2999 would be newer than all later ones.
 func TestFutureTimeIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -58,7 +58,7 @@ func TestFutureTimeIsIgnored(t *testing.T) {
 	require.NotNil(t, i.Offered, i.Refused)
 	assert.Equal(t, next.Digest, i.Offered.Digest)
 	w.Clock.Add(time.Hour)
-	i = image(w.look(), "velum.yaml", "velum")
+	i = image(w.observe(), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered, i.Refused)
 	out, _ := w.apply()
 	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -214,13 +214,13 @@ func TestRulesForImagesOfTheConfiguration(t *testing.T) {
 	assert.Contains(t, s.Images[0].Error, "refused by deny")
 	w.idle()
 	deny()
-	w.look()
+	w.observe()
 	assert.False(t, w.Node.Pinned(velum, second.Digest), "nobody has asked for it yet")
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "but for this, and the rule counts that is in force now")
 	w.check()
 	assert.True(t, w.Node.Pinned(velum, second.Digest))
 	deny("4.0.1")
-	w.look()
+	w.observe()
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "the next that is allowed")
 	assert.False(t, w.Node.Pinned(velum, second.Digest))
 	w.idle()
@@ -326,7 +326,7 @@ func TestPlaceholderIsNotWhatRuns(t *testing.T) {
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 }
 
-// One question waits for this node's moment, another needs the same image now.
+// One question waits for this node's time, another needs the same image now.
 func TestSpreadDoesNotDelayAnImageThatKubeletPulls(t *testing.T) {
 	t.Parallel()
 	for name, pulled := range map[string]func(w *world){
@@ -362,12 +362,12 @@ func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
 	w.poll()
 	require.Empty(t, w.Node.Names(next.Digest))
 	w.Clock.Add(30 * time.Minute)
-	w.look()
+	w.observe()
 	assert.NotEmpty(t, w.Node.WaitingFile("two.yaml"))
 	w.idle()
 }
 
-// The rule came after the answer: nobody is asked, and the next best is offered.
+// The rule came after the answer: no source is asked, and the next best release is offered.
 func TestNewRuleAppliesToAnEarlierAnswer(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
@@ -378,7 +378,7 @@ func TestNewRuleAppliesToAnEarlierAnswer(t *testing.T) {
 	w.check()
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev2"}} }
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered)
 	assert.Equal(t, rebuilt.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	require.NotEmpty(t, image(s, "new.yaml", "new").Refused)
@@ -425,7 +425,7 @@ func TestDeletedPodManifestIsWrittenWithoutADeniedRelease(t *testing.T) {
 		w.apply()
 		w.Node.PutPodManifest("velum.yaml", nil)
 		w.Node.Sync()
-		w.look()
+		w.observe()
 		w.check()
 		w.runs("velum.yaml", "velum", first.Digest)
 	})

@@ -20,8 +20,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// A poll that was interrupted has listed only a part, and what it has heard goes with the
-// agent that has asked. What is offered by the list of before stays offered.
+// A reload drops the answers of an interrupted poll, which has listed only a part. Offers by the
+// earlier lists stay.
 func TestReloadDuringAPollKeepsOffers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -62,8 +62,8 @@ func (v *slowVerifier) Verify(ctx context.Context, r release.Release) (string, e
 	return v.Verifier.Verify(ctx, r)
 }
 
-// The registries have answered when signatures are looked for again: a check that goes on
-// after a reload does not ask for that anew, and has it from the agent before.
+// The registries have answered when a reload interrupts the verification: the continued check
+// uses the answers and does not ask again.
 func TestReloadDuringVerificationKeepsAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -90,7 +90,7 @@ func TestReloadDuringVerificationKeepsAnswers(t *testing.T) {
 	})
 }
 
-// heardAgain is what a check asks anew after what has interrupted it.
+// heardAgain is what a check asks again after an interruption.
 func (n *neighbours) heardAgain(t *testing.T, interrupt func()) []string {
 	t.Helper()
 	n.source.hangs(dex)
@@ -130,7 +130,7 @@ func TestAnswersOfAnInterruptedPollAreReused(t *testing.T) {
 	}
 }
 
-// A person who checks has all asked, also what a poll in its slot had heard just before.
+// A check request asks all sources, also those that a poll has just asked.
 func TestCheckAsksMoreThanTheInterruptedPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)

@@ -63,7 +63,7 @@ func (h *hanging) Resolve(ctx context.Context, ref release.Reference) (release.R
 }
 
 // neighbours is a node with three pods, one of which can be rolled back, and a loop that
-// does not poll by itself. The pull of dex goes on for as long as pull says.
+// does not poll by itself. The pull of dex lasts as long as pull does.
 type neighbours struct {
 	*looped
 	source *hanging
@@ -158,7 +158,7 @@ func (n *neighbours) written(file string) chan time.Time {
 	return at
 }
 
-// asks starts a check that somebody waits for.
+// asks starts a check request.
 func (n *neighbours) asks(t *testing.T) (answer chan status.Status) {
 	t.Helper()
 	answer = make(chan status.Status, 1)
@@ -171,8 +171,8 @@ func (n *neighbours) asks(t *testing.T) (answer chan status.Status) {
 	return answer
 }
 
-// A request is done while another pod's image is being pulled from a host that never
-// gives it, and while a registry does not answer. What it interrupts goes on.
+// A request interrupts an endless pull of another pod's image and a registry that does not
+// answer. The interrupted work continues afterwards.
 func TestRequestsInterruptAPoll(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"rollback", "hold", "unhold", "reload", "apply"} {
@@ -230,7 +230,7 @@ func TestRequestsInterruptAPoll(t *testing.T) {
 	}
 }
 
-// A proof of what kubelet took by itself only looks: a request goes before it, and it begins anew.
+// A proof of an adopted release only observes: a request interrupts it, and it begins again.
 func TestRequestsInterruptAProof(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -353,7 +353,7 @@ func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 	})
 }
 
-// Who waits for what was interrupted is told when the daemon ends.
+// The callers of interrupted requests get an error when the daemon ends.
 func TestInterruptedCycleEndsWithTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
@@ -372,8 +372,8 @@ func TestInterruptedCycleEndsWithTheLoop(t *testing.T) {
 	})
 }
 
-// Nobody waits for the apply of a pod that mode auto has chosen: a reload answers, and so
-// does what somebody asks after it.
+// Requests do not wait for an apply by mode auto: a reload answers, and so does the next
+// request.
 func TestRequestDoesNotWaitForAnAutoApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)

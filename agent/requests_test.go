@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 	w.restart()
 	w.poll()
 	assert.Equal(t, agenttest.Counts{Heads: 20}, w.Registry.Counts(), "also after a restart")
-	w.look()
+	w.observe()
 	assert.Zero(t, w.Registry.Counts(), "looking asks nothing")
 	w.Clock.Add(24 * time.Hour)
 	w.poll()
@@ -217,8 +217,7 @@ func TestRecordStaysSmallWhereTagsAreMany(t *testing.T) {
 	assert.Equal(t, before.Refused, after.Refused)
 }
 
-// A record that cannot be written is told of: holds, approvals and waits would
-// be forgotten at the next start.
+// An unsaved record is reported: holds, approvals and waits would be lost at the next start.
 func TestUnsavedRecordIsAnAlarm(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -228,11 +227,10 @@ func TestUnsavedRecordIsAnAlarm(t *testing.T) {
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "record: no space left on device")
 	w.Disk.Fail(nil)
-	assert.Equal(t, status.StateCurrent, w.look().State)
+	assert.Equal(t, status.StateCurrent, w.observe().State)
 }
 
-// A person does not wait for a pull, and no pod is written whose image that would have
-// brought.
+// A request does not wait for a pull, and a pod whose image is not pulled is not written.
 func TestNewPodIsNotWrittenBeforeItsDeferredImage(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
@@ -241,6 +239,6 @@ func TestNewPodIsNotWrittenBeforeItsDeferredImage(t *testing.T) {
 	_, _, err := w.agent.Unhold(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Empty(t, w.Node.PodManifest("new.yaml"))
-	w.look()
+	w.observe()
 	assert.NotEmpty(t, w.Node.PodManifest("new.yaml"))
 }

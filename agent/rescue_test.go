@@ -98,11 +98,11 @@ func TestLostRollbackTargetIsNotRetried(t *testing.T) {
 		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; w.Node.Lose(first.Digest); return nil }
 		w.Registry.Vanish(velum, first.Digest)
 		w.apply()
-		w.look()
+		w.observe()
 		for range 3 {
 			w.Clock.Add(10 * time.Minute)
 			began := time.Now()
-			s := w.look()
+			s := w.observe()
 			assert.Zero(t, time.Since(began))
 			assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		}
@@ -118,7 +118,7 @@ func (n neverReady) Unready(context.Context, apply.PodReadiness) (apply.Verdict,
 	return apply.Verdict{}, n.err
 }
 
-// N7: nobody can ever be asked.
+// N7: readiness can never be checked.
 func TestReadinessErrorDoesNotBlockTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -134,7 +134,7 @@ func TestReadinessErrorDoesNotBlockTheLoop(t *testing.T) {
 		for range 6 {
 			w.Clock.Add(10 * time.Minute)
 			began := time.Now()
-			s = w.look()
+			s = w.observe()
 			total += time.Since(began)
 		}
 		t.Log(total, s.State, s.Reason)

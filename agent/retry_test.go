@@ -141,7 +141,7 @@ func TestPaceIsSavedAndRestored(t *testing.T) {
 	w.restart()
 	again := &pacer{}
 	w.agent.Pacer = again
-	w.look()
+	w.observe()
 	assert.Equal(t, p.pace, again.pace)
 }
 

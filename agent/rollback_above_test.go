@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// A person has put an old pod manifest back, has seen that it was a mistake, and rolls the pod back to what ran before:
-// a release above the tag that the pod manifest follows.
+// A person restores an old pod manifest by mistake and rolls the pod back to its earlier release, which is above the
+// tag that the pod manifest follows.
 func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w := newWorld(t)
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -27,7 +27,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w.apply()
 	w.runs("velum.yaml", "velum", third.Digest)
 	w.Node.PutPodManifest("velum.yaml", old)
-	w.look()
+	w.observe()
 	out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 	require.NoError(t, err)
 	require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)

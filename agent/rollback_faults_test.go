@@ -31,7 +31,7 @@ func TestFailureOfAForeignPodEnds(t *testing.T) {
 		w.check()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateFailed, s.State)
 		for _, tag := range []string{"4.0.0", "4.0.0-rev1"} {
 			w.Registry.Tag(velum, tag, first.Digest)
@@ -41,7 +41,7 @@ func TestFailureOfAForeignPodEnds(t *testing.T) {
 		w.Clock.Add(time.Hour)
 		w.check()
 		w.Clock.Add(24 * time.Hour)
-		s = w.look()
+		s = w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
@@ -71,7 +71,7 @@ func TestRollbackWithARemovedInitContainerChangesNothing(t *testing.T) {
 		w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:setup="+velum+":4.0.0", "db="+mariadb+":10.0"))
 		w.check()
 		w.Node.RemoveContainer("velum.yaml", "setup")
-		w.look()
+		w.observe()
 		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result, out[0].Reason)
@@ -88,7 +88,7 @@ func TestUnsavedApprovalDoesNotApplyLater(t *testing.T) {
 		_, _, err := w.agent.Apply(t.Context(), nil, false)
 		require.Error(t, err)
 		w.Disk.Fail(nil)
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
@@ -103,11 +103,11 @@ func TestPodNoLongerManagedIsNotRemoved(t *testing.T) {
 		w.Node.PutPodManifest("mine.yaml", podYAML("mine", "db="+mariadb+":10.0-rev1"))
 		w.restart()
 		w.check()
-		w.look()
+		w.observe()
 		require.Contains(t, w.Node.PodManifest("mine.yaml"), "Always")
 		w.Policy.Manage = nil
 		w.restart()
-		s := w.look()
+		s := w.observe()
 		assert.Empty(t, podOf(s, "mine.yaml").Change)
 		assert.NotEmpty(t, w.Node.PodManifest("mine.yaml"))
 	})
@@ -134,7 +134,7 @@ func TestProofUsesTheProbesOfTheRunningPod(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Node.Restart("velum.yaml", "velum")
-		s := w.look()
+		s := w.observe()
 		w.runs("velum.yaml", "velum", second.Digest)
 		t.Log(s.State, s.Reason)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
@@ -166,7 +166,7 @@ func TestFailedPutBackIsRetried(t *testing.T) {
 		t.Log(out, err)
 		w.Node.OnAside = nil
 		assert.Contains(t, w.Disk.JSON(), `"good"`)
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
@@ -180,7 +180,7 @@ func TestImageWithoutTagIsRolledBack(t *testing.T) {
 		w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum))
 		w.check()
 		w.apply()
-		w.look()
+		w.observe()
 		bad := w.Registry.Publish(velum, "latest")
 		w.Node.Crash(bad.Digest, true)
 		s := w.check()
@@ -191,7 +191,7 @@ func TestImageWithoutTagIsRolledBack(t *testing.T) {
 		t.Log(w.Node.PodManifest("velum.yaml"))
 		assert.NotContains(t, podOf(s, "velum.yaml").Error, "pod manifest:")
 		w.restart()
-		s = w.look()
+		s = w.observe()
 		assert.Empty(t, podOf(s, "velum.yaml").Error)
 	})
 }
@@ -204,7 +204,7 @@ func TestUpdatesNoneKeepsTheRollbackTarget(t *testing.T) {
 		w.restart()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Registry.Release(velum, "4.0.0", 1, "9.10")
 		s := w.check()
@@ -278,7 +278,7 @@ func TestApplyOfOneContainerDoesNotProveTheOther(t *testing.T) {
 			return nil
 		}
 		w.apply("velum")
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, db.Digest, image(s, "velum.yaml", "db").LastGood.Digest)
 	})
 }
@@ -334,7 +334,7 @@ func TestInterruptedAfterTheStartIsNotAdopted(t *testing.T) {
 		_, _, err := w.agent.Apply(ctx, nil, false)
 		require.NoError(t, err)
 		w.restart()
-		s := w.look()
+		s := w.observe()
 		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
 	})
 }
@@ -381,7 +381,7 @@ func TestFlappingForeignPodDoesNotBlockTheLoop(t *testing.T) {
 			timer := time.NewTimer(10 * time.Minute)
 			<-timer.C
 			began := time.Now()
-			w.look()
+			w.observe()
 			total += time.Since(began)
 		}
 		stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Killed after the write and before kubelet's start, nothing runs at the next start: that is the apply's doing.
+// After a kill between the write and kubelet's start nothing runs at the next start: the apply caused that.
 func TestKillBeforeTheStartStillRollsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -29,7 +29,7 @@ func TestKillBeforeTheStartStillRollsBack(t *testing.T) {
 		_, _, _ = w.agent.Apply(ctx, nil, false)
 		w.restart()
 		time.AfterFunc(time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
-		w.look()
+		w.observe()
 		assert.Contains(t, w.Disk.JSON(), `"denied"`)
 		w.runs("velum.yaml", "velum", first.Digest)
 	})

@@ -41,7 +41,7 @@ func TestFailedForeignPodIsNotProvedAgainForANewerOffer(t *testing.T) {
 		w.check()
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		w.Registry.Release(velum, "4.0.0", 2, "9.10")
 		began := time.Now()
 		s := w.check()
@@ -51,7 +51,7 @@ func TestFailedForeignPodIsNotProvedAgainForANewerOffer(t *testing.T) {
 	})
 }
 
-// The whole pod starts anew, but only what is another release is denied.
+// The whole pod restarts, but only its changed releases are denied.
 func TestOnlyChangedImagesAreDenied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -71,7 +71,7 @@ func TestOnlyChangedImagesAreDenied(t *testing.T) {
 	})
 }
 
-// edited is kubelet's directory in which a person is quicker.
+// edited is kubelet's directory, edited just before the agent writes.
 type edited struct {
 	node.PodFiles
 	n, at *int
@@ -97,12 +97,12 @@ func TestEditDropsTheOverride(t *testing.T) {
 		assert.NotEqual(t, status.ResultApplied, out[0].Result)
 		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
 		assert.Empty(t, w.record().Overrides)
-		w.look()
+		w.observe()
 		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
 	})
 }
 
-// A roll back that does not come up is tried once, and told.
+// A failed rollback is tried once and reported.
 func TestFailedRollbackIsTriedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -118,7 +118,7 @@ func TestFailedRollbackIsTriedOnce(t *testing.T) {
 		for range 2 {
 			began := time.Now()
 			w.restart()
-			s = w.look()
+			s = w.observe()
 			assert.Zero(t, time.Since(began), "it is not tried again and again")
 			assert.Equal(t, status.StateFailed, s.State)
 		}
@@ -131,13 +131,13 @@ func TestFailedRollbackIsTriedOnce(t *testing.T) {
 	})
 }
 
-// An apply that failed, and then a roll back that worked, leaves the denial alone to tell.
+// After a failed apply and a good rollback only the denial is reported.
 func TestFailureOfAnAdoptedReleaseEndsWithItsRollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		bad := w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		r := w.record()
 		assert.Empty(t, r.Failed)
 		assert.Contains(t, r.Denied, denied(bad))
@@ -155,7 +155,7 @@ func TestProvedReleaseIsNotDenied(t *testing.T) {
 		w.apply()
 		w.Node.Crash(bad.Digest, false)
 		w.Node.PutPodManifest("velum.yaml", []byte(old)) // an older /etc
-		s := w.look()
+		s := w.observe()
 		w.runs("velum.yaml", "velum", bad.Digest)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		r := w.record()
@@ -165,7 +165,7 @@ func TestProvedReleaseIsNotDenied(t *testing.T) {
 	})
 }
 
-// A proof of what nobody approved that is cut short says nothing.
+// An interrupted proof of an adopted release denies nothing.
 func TestInterruptedProofOfAnAdoptedReleaseDeniesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -183,7 +183,7 @@ func TestInterruptedProofOfAnAdoptedReleaseDeniesNothing(t *testing.T) {
 		assert.Empty(t, r.Denied)
 		assert.Empty(t, r.Failed)
 		w.restart()
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	})
 }
@@ -200,7 +200,7 @@ func TestLostRollbackTargetIsStagedAgain(t *testing.T) {
 	})
 }
 
-// CRI hears of a new name late: the pod manifest names it only then.
+// CRI lists a new name late: the pod manifest names it only then.
 func TestRollbackWaitsUntilCRIListsTheDigest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -390,7 +390,7 @@ func TestFlappingPodWasBrokenBefore(t *testing.T) {
 		w.Node.SetKubelet(true)
 		w.Node.Sync()
 		w.Node.Restart("velum.yaml", "velum")
-		w.look()
+		w.observe()
 		assert.Empty(t, w.record().Good)
 		second := w.bad(2, "1.2")
 		w.Node.Restart("velum.yaml", "velum")

@@ -85,7 +85,7 @@ func rolledBack(t *testing.T, rev int, from string) {
 		assert.Contains(t, w.Grain.Last().Reason, "rolled back")
 		assert.Equal(t, "failed", w.Grain.Last().State)
 		assert.Empty(t, w.Grain.Last().Updates)
-		w.look()
+		w.observe()
 		w.idle()
 		w.restart()
 		s = w.check()
@@ -142,7 +142,7 @@ func TestAdoptedReleaseThatDoesNotComeUpIsRolledBack(t *testing.T) {
 		w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
 
-		s := w.look()
+		s := w.observe()
 
 		assert.Equal(t, status.StateFailed, s.State, s.Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -162,7 +162,7 @@ func TestAdoptedReleaseIsGoodWhenItIsProved(t *testing.T) {
 		w.check()
 		w.Node.Restart("velum.yaml", "velum")
 		began := time.Now()
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, 30*time.Second, time.Since(began))
 		i := image(s, "velum.yaml", "velum")
 		assert.True(t, i.Adopted)
@@ -172,8 +172,8 @@ func TestAdoptedReleaseIsGoodWhenItIsProved(t *testing.T) {
 	})
 }
 
-// Of a pod that is not ours nothing is written. It is told once, and looked at
-// again when it has run for a while.
+// A foreign pod is not written. Its failure is reported once, and it is proved again when it has
+// run for a while.
 func TestAdoptedReleaseOfAForeignPodIsOnlyReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -183,18 +183,18 @@ func TestAdoptedReleaseOfAForeignPodIsOnlyReported(t *testing.T) {
 		w.check()
 		bad := w.bad(1, "9.9")
 		w.Node.Restart("velum.yaml", "velum")
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateFailed, s.State)
 		assert.Contains(t, s.Reason, "it stays as it is: velum.yaml has no template and is not listed under manage")
 		assert.Equal(t, string(was), w.Node.PodManifest("velum.yaml"))
 		began := time.Now()
-		s = w.look()
+		s = w.observe()
 		assert.Zero(t, time.Since(began), "it is not proved again and again")
 		assert.Equal(t, status.StateFailed, s.State)
 		w.Node.Crash(bad.Digest, false)
 		w.Node.Sync()
 		w.Clock.Add(time.Hour)
-		s = w.look()
+		s = w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, bad.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
 	})
@@ -216,7 +216,7 @@ func TestPodBrokenBeforeIsNotRolledBack(t *testing.T) {
 		w.Node.Crash(second.Digest, false)
 		w.Node.Sync()
 		w.Clock.Add(time.Hour)
-		s = w.look()
+		s = w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	})
 }
@@ -378,12 +378,12 @@ func TestRollbackContinuesAfterACrash(t *testing.T) {
 				assert.Empty(t, w.Node.Aside())
 				w.Node.OnAside = nil
 				w.restart()
-				s := w.look()
+				s := w.observe()
 				w.runs("velum.yaml", "velum", first.Digest)
 				w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 				assert.Equal(t, status.StateFailed, s.State, s.Reason+w.Disk.JSON())
 				assert.NotContains(t, w.Disk.JSON(), `"pending"`)
-				w.look()
+				w.observe()
 				w.idle()
 			})
 		})
@@ -403,7 +403,7 @@ func TestRollbackStagesALostImage(t *testing.T) {
 		assert.Contains(t, out[0].Reason, "connection refused")
 		assert.Equal(t, status.StateFailed, s.State)
 		w.Node.OnStage = nil
-		w.look()
+		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }

@@ -56,7 +56,7 @@ func TestRepositoryFailsOnceARoundIfAnyOfItsTagsDoes(t *testing.T) {
 	assert.Contains(t, s.Sources[0].Error, "refused")
 	at := *s.LastCheck
 	w.Clock.Add(time.Minute)
-	assert.Equal(t, at, *w.look().LastCheck, "an observation is no check")
+	assert.Equal(t, at, *w.observe().LastCheck, "an observation is no check")
 	assert.NotContains(t, w.Disk.JSON(), "stageFrom", "there is no spread")
 }
 
@@ -209,7 +209,7 @@ func TestNewPodDoesNotStartWithAnotherApplication(t *testing.T) {
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.0-rev1\n", s.Reason)
 }
 
-// A host may ask for a day; what comes on top spreads those that were told so.
+// A host may send a Retry-After of a day; jitter spreads the nodes after it.
 func TestDayLongWaitIsNoWrongClock(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// obey starts the agent anew with another rule for all repositories.
+// obey restarts the agent with another rule for all repositories.
 func (w *world) obey(rule policy.Rule) {
 	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.restart()
@@ -33,7 +33,7 @@ func limit(t *testing.T, text string) tags.Tag {
 	return limit
 }
 
-// The rules of now decide, in mode auto too, and nobody has to be asked for it.
+// The current rules decide at once, in mode auto too.
 func TestNewRuleAppliesAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestNewRuleAppliesAtOnce(t *testing.T) {
 				w.Registry.Counts()
 				w.Policy.Auto = true
 				w.obey(c.rule)
-				s := w.look()
+				s := w.observe()
 				i := image(s, "velum.yaml", "velum")
 				assert.Nil(t, i.Offered, s.Reason)
 				assert.Equal(t, "4.0.0-rev1-build1.5", i.Running.Tag)
@@ -78,12 +78,12 @@ func TestRebuildIsRefusedWhereUpdatesAreNone(t *testing.T) {
 	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
 	require.Equal(t, status.StateStaged, w.check().State)
 	w.obey(policy.Rule{Updates: tags.Same})
-	i := image(w.look(), "velum.yaml", "velum")
+	i := image(w.observe(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
 	assert.Equal(t, policy.Refusal{Tag: "4.0.0-rev1-build1.6", Rule: policy.RuleUpdates, Reason: "rebuild is more than none", Key: "updates: rebuild"}, i.Refused[0])
 	w.obey(policy.Rule{Updates: tags.Rebuild})
-	assert.NotNil(t, image(w.look(), "velum.yaml", "velum").Offered, "it is known, and read twice")
+	assert.NotNil(t, image(w.observe(), "velum.yaml", "velum").Offered, "it is known, and read twice")
 	w.idle()
 }
 
@@ -100,15 +100,15 @@ func TestMovedShortTagIsComparedByItsRevision(t *testing.T) {
 	w.Registry.PublishBuild(velum, built("two", april.Add(time.Hour), ""), "4.0.0", "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	require.Equal(t, "revision", image(w.check(), "velum.yaml", "velum").Change)
 	w.obey(policy.Rule{Updates: tags.Rebuild})
-	i := image(w.look(), "velum.yaml", "velum")
+	i := image(w.observe(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
 	assert.Equal(t, policy.RuleUpdates, i.Refused[0].Rule)
 	w.idle()
 }
 
-// A rule that was loosened may allow what nobody has asked for: that is not made
-// up, but asked for soon, and each node at its own moment.
+// A loosened rule may allow a release that was never asked for: the source is asked soon, by each
+// node at its own time.
 func TestNewlyAllowedReleaseIsAskedForSoon(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
@@ -121,7 +121,7 @@ func TestNewlyAllowedReleaseIsAskedForSoon(t *testing.T) {
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.restart()
 	w.agent.Jitter = func() float64 { return 0.5 }
-	i = image(w.look(), "velum.yaml", "velum")
+	i = image(w.observe(), "velum.yaml", "velum")
 	assert.Equal(t, rev.Digest, i.Offered.Digest, "until more is known")
 	assert.Contains(t, i.Notes, "4.0.1-rev1 may be newer, and is asked for at the next check")
 	w.Clock.Add(5*time.Minute - time.Second)
@@ -138,9 +138,9 @@ func TestNewlyAllowedReleaseIsAskedForSoon(t *testing.T) {
 
 	// Where it comes back, nothing is to be asked for.
 	w.obey(policy.Rule{Updates: tags.Revision})
-	w.look()
+	w.observe()
 	w.obey(policy.Rule{Updates: tags.Patch})
-	w.look()
+	w.observe()
 	w.Clock.Add(time.Hour)
 	w.cycle(source.PollFailed)
 	assert.Zero(t, w.Registry.Counts())
@@ -153,7 +153,7 @@ func TestTheNextCheckIsSoonAfterARuleHasChanged(t *testing.T) {
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
 	w.restart()
 	w.agent.Jitter = func() float64 { return 0.5 }
-	w.look()
+	w.observe()
 	retries := w.agent.Retries()
 	require.Len(t, retries, 1)
 	assert.Equal(t, w.Clock.Now().Add(5*time.Minute), retries[0])
@@ -177,10 +177,10 @@ func TestDigestReadOnceIsConfirmedBeforeItIsOffered(t *testing.T) {
 		require.Equal(t, second.Digest, i.Offered.Digest)
 		require.Equal(t, policy.RuleAllow, i.Refused[0].Rule)
 		w.obey(policy.Rule{Updates: tags.Revision})
-		assert.Equal(t, second.Digest, image(w.look(), "velum.yaml", "velum").Offered.Digest)
+		assert.Equal(t, second.Digest, image(w.observe(), "velum.yaml", "velum").Offered.Digest)
 		assert.Equal(t, third.Digest, image(w.check(), "velum.yaml", "velum").Offered.Digest)
 		w.obey(policy.Rule{Updates: tags.Revision, Max: limit(t, "4.0.0-rev2")})
-		i = image(w.look(), "velum.yaml", "velum")
+		i = image(w.observe(), "velum.yaml", "velum")
 		assert.Nil(t, i.Offered, "nobody has asked for it this time")
 		assert.Contains(t, i.Notes, "4.0.0-rev2 may be newer, and is asked for at the next check")
 		assert.Equal(t, second.Digest, image(w.poll(), "velum.yaml", "velum").Offered.Digest)
@@ -204,7 +204,7 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 				s := w.check()
 				require.Equal(t, policy.ChangeConvert, podOf(s, "velum.yaml").Change)
 				w.obey(rule)
-				for _, s := range []status.Status{w.look(), w.check(), w.poll()} {
+				for _, s := range []status.Status{w.observe(), w.check(), w.poll()} {
 					assert.Empty(t, podOf(s, "velum.yaml").Change)
 					assert.Empty(t, w.Grain.Last().Updates)
 					assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
@@ -215,7 +215,7 @@ func TestConversionIsRefusedLikeAnyOtherChange(t *testing.T) {
 				assert.Equal(t, status.ResultNothing, out[0].Result)
 				w.idle()
 				w.obey(policy.Rule{Updates: tags.Revision})
-				assert.Equal(t, policy.ChangeConvert, podOf(w.look(), "velum.yaml").Change)
+				assert.Equal(t, policy.ChangeConvert, podOf(w.observe(), "velum.yaml").Change)
 			})
 		}
 	}
@@ -231,12 +231,12 @@ func TestRefusedConversionWithholdsItsPod(t *testing.T) {
 	w.Node.PutTemplate("two.yaml", podYAML("two", "velum="+velum+":4.0.0", "db="+mariadb+":10.0-rev1"))
 	require.Equal(t, policy.ChangeConvert, image(w.check(), "two.yaml", "velum").Change)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"10.0-rev1"}})
-	s := w.look()
+	s := w.observe()
 	assert.Empty(t, podOf(s, "two.yaml").Change)
 	assert.Nil(t, image(s, "two.yaml", "velum").Offered)
 }
 
-// A container that follows nothing is none that a rule could refuse.
+// Rules do not apply to a container that follows nothing.
 func TestPinnedImageDoesNotRefuseAConversion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -298,7 +298,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	r.Denied[denied(release.Release{Repository: mariadb, Digest: digest.FromString("0")})] = record.Denial{At: w.Clock.Now().AddDate(0, 0, -91)}
 	require.NoError(t, w.Disk.Save(t.Context(), r))
 	w.restart()
-	w.look()
+	w.observe()
 	r = w.record()
 	assert.Len(t, r.Denied, 33)
 	assert.Contains(t, r.Denied, velum+"@"+first.Digest.String(), "it runs")
@@ -306,8 +306,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	assert.NotContains(t, r.Denied, denied(release.Release{Repository: velum, Digest: digest.FromString("32")}))
 }
 
-// A list of which only the highest tags are kept is asked for anew when the rules allow
-// what may stand below them.
+// A trimmed tag list is asked for again when the rules allow lower tags.
 func TestNewlyAllowedReleaseIsListedAgain(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Rebuild})
@@ -317,7 +316,7 @@ func TestNewlyAllowedReleaseIsListedAgain(t *testing.T) {
 	want := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
 	require.Nil(t, image(w.check(), "velum.yaml", "velum").Offered)
 	w.obey(policy.Rule{Updates: tags.Revision})
-	w.look()
+	w.observe()
 	w.Clock.Add(10 * time.Minute)
 	i := image(w.cycle(source.PollFailed), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
@@ -330,7 +329,7 @@ func TestNewlyAllowedReleaseIsAskedForSoonWithAWrongClock(t *testing.T) {
 	w := follows(t, policy.Rule{Updates: tags.Rebuild})
 	w.Clock.Add(1000 * time.Hour)
 	w.obey(policy.Rule{Updates: tags.Revision})
-	w.look()
+	w.observe()
 	w.Clock.Add(-1000 * time.Hour)
 	require.Len(t, w.agent.Retries(), 1)
 	assert.Equal(t, w.Clock.Now(), w.agent.Retries()[0])

@@ -63,7 +63,7 @@ func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 	assert.Empty(t, w.Node.Names(next.Digest), "not a byte of it is fetched")
 	assert.Equal(t, 1, v.Asked())
 	w.restart()
-	s := w.look()
+	s := w.observe()
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	require.NotEmpty(t, i.Refused)
@@ -79,10 +79,10 @@ func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 	v.Sign(next.Digest, "sha256:ours")
 	w.Clock.Add(5*time.Minute - time.Second)
 	v.Asked()
-	w.look()
+	w.observe()
 	assert.Zero(t, v.Asked(), "a second too early")
 	w.Clock.Add(time.Second)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	assert.NotContains(t, w.Disk.JSON(), `"unproved"`)
@@ -92,14 +92,14 @@ func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 func TestForgedReleaseIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(w *world) status.Status{
-		"after a back-off": func(w *world) status.Status { w.Clock.Add(10 * time.Minute); return w.look() },
+		"after a back-off": func(w *world) status.Status { w.Clock.Add(10 * time.Minute); return w.observe() },
 		"by check":         func(w *world) status.Status { return w.check() },
 		"under other keys": func(w *world) status.Status {
 			w.Verifier.(*agenttest.Verifier).Replace("sha256:another")
-			return w.look()
+			return w.observe()
 		},
-		"after a restart":    func(w *world) status.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.look() },
-		"with a wrong clock": func(w *world) status.Status { w.Clock.Add(-48 * time.Hour); return w.look() },
+		"after a restart":    func(w *world) status.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.observe() },
+		"with a wrong clock": func(w *world) status.Status { w.Clock.Add(-48 * time.Hour); return w.observe() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func TestForgedReleaseIsVerifiedAgain(t *testing.T) {
 	}
 }
 
-// While the newest is looked at again, the next best stays what it was.
+// While the newest release is verified again, the offer stays.
 func TestSecondVerificationKeepsTheOffer(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
@@ -141,7 +141,7 @@ func TestSecondVerificationKeepsTheOffer(t *testing.T) {
 	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err)
 	assert.Empty(t, plan.Steps)
-	w.look()
+	w.observe()
 	assert.Equal(t, 1, v.Asked())
 	w.idle()
 }
@@ -156,7 +156,7 @@ func TestUnreachableSignatureIsNotUnsigned(t *testing.T) {
 	assert.Empty(t, w.Node.Names(next.Digest))
 	v.Away(nil)
 	w.Clock.Add(10 * time.Minute)
-	s := w.look()
+	s := w.observe()
 	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 }
 
@@ -178,11 +178,11 @@ func TestPolicyWarnOnlyNotesUnsignedReleases(t *testing.T) {
 		return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire}
 	}
 	w.restart()
-	s = w.look()
+	s = w.observe()
 	assert.Nil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 	v.Sign(next.Digest, "sha256:ours")
 	w.Clock.Add(24 * time.Hour)
-	s = w.look()
+	s = w.observe()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 	assert.Equal(t, "sha256:ours", image(s, "velum.yaml", "velum").SignedBy)
 }
@@ -199,12 +199,12 @@ func TestNewPodWaitsForItsSignature(t *testing.T) {
 	assert.Empty(t, w.Node.PodManifest("db.yaml"))
 	v.Sign(other.Digest, "sha256:ours")
 	w.Clock.Add(10 * time.Minute)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
-// What runs may be unsigned: it does not keep the pod's other images back.
+// A running image may be unsigned: it does not hold the pod's other images.
 func TestUnsignedRunningImageDoesNotHoldItsPod(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesOff)
@@ -223,8 +223,8 @@ func TestUnsignedRunningImageDoesNotHoldItsPod(t *testing.T) {
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 }
 
-// A key that is taken away vouches for nothing any more: what it signed and is
-// only staged is looked at once more. What runs is not touched.
+// Releases signed by a removed key are verified again while they are only staged. Running ones
+// are not touched.
 func TestSignatureOfARemovedKeyIsVoid(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
@@ -234,7 +234,7 @@ func TestSignatureOfARemovedKeyIsVoid(t *testing.T) {
 	v.Asked()
 	v.Replace("sha256:new")
 
-	s := w.look()
+	s := w.observe()
 
 	assert.Equal(t, 1, v.Asked())
 	i := image(s, "velum.yaml", "velum")
@@ -247,7 +247,7 @@ func TestSignatureOfARemovedKeyIsVoid(t *testing.T) {
 	v.Replace("sha256:ours") // and back: another refusal counts no more
 	v.Replace("sha256:new")
 	w.restart()
-	assert.Equal(t, status.StateHeld, w.look().State, "refused under the same keys, until its back-off is over")
+	assert.Equal(t, status.StateHeld, w.observe().State, "refused under the same keys, until its back-off is over")
 	v.Replace("sha256:third")
 	v.Sign(next.Digest, "sha256:third")
 	s = w.check()
@@ -276,8 +276,8 @@ func TestRenderedFileDoesNotWaitForRunningImages(t *testing.T) {
 	w.idle()
 }
 
-// What kubelet has taken by itself runs, signed or not: the offer of its neighbour brings
-// no look for its signature.
+// An image that kubelet pulled by itself runs, signed or not: an offer for another container of
+// the pod does not verify it.
 func TestRunningImageIsNotVerified(t *testing.T) {
 	t.Parallel()
 	w, v := signing(t, policy.SignaturesRequire)
@@ -308,7 +308,7 @@ func TestUnverifiedReleaseIsNotReportedAsSigned(t *testing.T) {
 		var log strings.Builder
 		w.agent.Log = slog.New(slog.NewTextHandler(&log, nil))
 		w.Clock.Add(24 * time.Hour)
-		w.look()
+		w.observe()
 		assert.NotContains(t, log.String(), "msg=verified", pol)
 		v.Sign(next.Digest, "sha256:ours")
 		w.check()

@@ -42,8 +42,8 @@ func controlPlane(t *testing.T, auto bool) (*world, map[string]release.Release) 
 	return w, next
 }
 
-// A client must not be newer than the API server by a minor version, and that waits for
-// a person.
+// A client must not be a minor version newer than the API server, whose apply waits for an
+// approval.
 func TestAutoAppliesTheAPIServerBeforeItsClients(t *testing.T) {
 	t.Parallel()
 	w, next := controlPlane(t, true)
@@ -54,12 +54,12 @@ func TestAutoAppliesTheAPIServerBeforeItsClients(t *testing.T) {
 	assert.Contains(t, s.Reason, "kube-scheduler must not be newer than kube-apiserver, which is applied first")
 	out, _ := w.apply("kube-apiserver.yaml")
 	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-	s = w.look()
+	s = w.observe()
 	w.runs("kube-scheduler.yaml", "main", next["kube-scheduler"].Digest)
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
-// A person may have it so, and is told no more of it.
+// A person may apply it anyway; then it is not reported any more.
 func TestClientNewerThanTheAPIServerDoesNotWait(t *testing.T) {
 	t.Parallel()
 	w, _ := controlPlane(t, true)

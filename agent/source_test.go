@@ -32,9 +32,9 @@ func TestRegistryAwayAndBack(t *testing.T) {
 	assert.Equal(t, 1, s.Sources[0].Failures)
 	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, "no offer is taken back")
 	assert.NotEmpty(t, w.Grain.Last().Updates)
-	assert.Equal(t, status.StateStale, w.look().State, "looking does not heal it")
+	assert.Equal(t, status.StateStale, w.observe().State, "looking does not heal it")
 	w.restart()
-	assert.Equal(t, status.StateStale, w.look().State, "nor does a restart")
+	assert.Equal(t, status.StateStale, w.observe().State, "nor does a restart")
 
 	w.Registry.Down(nil)
 	s = w.poll()
@@ -47,7 +47,7 @@ func TestUnreachableRegistryIsReportedUntilItAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.Registry.Down(agenttest.ErrRefused)
-	for _, s := range []status.Status{w.poll(), w.look()} {
+	for _, s := range []status.Status{w.poll(), w.observe()} {
 		assert.Equal(t, status.StateHeld, s.State)
 		assert.Contains(t, s.Reason, "connection refused")
 	}
@@ -65,9 +65,9 @@ func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
 	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
 	assert.Zero(t, s.Sources[0].Failures, "the source did answer")
 	w.runs("velum.yaml", "velum", first.Digest)
-	assert.Equal(t, status.StateFailed, w.look().State, "until the next answer")
+	assert.Equal(t, status.StateFailed, w.observe().State, "until the next answer")
 	w.restart()
-	assert.Equal(t, status.StateFailed, w.look().State, "also over a restart")
+	assert.Equal(t, status.StateFailed, w.observe().State, "also over a restart")
 	w.Registry.Down(agenttest.ErrRefused)
 	assert.Equal(t, status.StateFailed, w.poll().State, "no answer is not a better answer")
 	assert.True(t, w.Node.Pinned(velum, first.Digest))
@@ -122,5 +122,5 @@ func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
 	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "not for this platform")
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, status.StateHeld, w.look().State)
+	assert.Equal(t, status.StateHeld, w.observe().State)
 }

@@ -71,13 +71,13 @@ func TestNoSpaceIsAHoldWithFigures(t *testing.T) {
 	assert.Equal(t, 1, *tried)
 
 	w.Clock.Add(time.Hour)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Equal(t, 1, *tried, "nobody is asked again before there is room")
 	w.idle()
 
 	w.Node.SetDisk(10*gib, 1900*mib)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.True(t, w.Node.Pinned(velum, next.Digest))
 	assert.Equal(t, 2, *tried)
@@ -188,13 +188,13 @@ func TestPullThatFillsTheDiskIsHeldUntilThereIsSpace(t *testing.T) {
 	assert.Equal(t, status.StateHeld, s.State, s.Reason)
 	assert.Contains(t, s.Reason, "only 2.1 GB are free on /var/lib/containerd")
 	w.Node.SetDisk(10*gib, 2*gib+100*mib)
-	assert.Equal(t, status.StateHeld, w.look().State, "hardly more than was not enough")
+	assert.Equal(t, status.StateHeld, w.observe().State, "hardly more than was not enough")
 	assert.Equal(t, 1, tried)
 	w.restart()
 	assert.Equal(t, status.StateHeld, w.check().State, "nor is it after a restart")
 	assert.Equal(t, 1, tried)
 	w.Node.SetDisk(10*gib, 3*gib)
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 2, tried)
 	assert.NotContains(t, w.Disk.JSON(), `"least"`)
@@ -213,9 +213,9 @@ func TestPullWithoutSpaceBesideOthersRunsAfterThem(t *testing.T) {
 	}
 	assert.Equal(t, status.StateHeld, w.check().State)
 	w.Node.SetDisk(100*gib, 400*mib)
-	assert.Equal(t, status.StateHeld, w.look().State, "the estimate is doubled")
+	assert.Equal(t, status.StateHeld, w.observe().State, "the estimate is doubled")
 	w.Node.SetDisk(100*gib, 600*mib)
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
@@ -233,7 +233,7 @@ func TestPollChecksSpaceAgain(t *testing.T) {
 			w.Node.Filled = func(release.Release) error { fetched++; return release.ErrNoSpace }
 		}
 		tried := w.stagings()
-		for n, look := range []func() status.Status{w.check, w.look, w.poll, w.look, w.check} {
+		for n, look := range []func() status.Status{w.check, w.observe, w.poll, w.observe, w.check} {
 			s := look()
 			assert.Equal(t, status.StateHeld, s.State, s.Reason)
 			assert.Equal(t, []int{1, 1, 2, 2, 3}[n], *tried, "look %d", n)
@@ -244,7 +244,7 @@ func TestPollChecksSpaceAgain(t *testing.T) {
 		w.Node.Filled = nil
 		assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
 		w.Node.SetDisk(10*gib, 8*gib)
-		s := w.look()
+		s := w.observe()
 		assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	}
 }
@@ -256,7 +256,7 @@ func TestUnknownSpaceDoesNotEndTheCycle(t *testing.T) {
 	w.Node.SetDisk(10*gib, mib)
 	require.Equal(t, status.StateHeld, w.check().State)
 	w.Node.Unmeasured = assert.AnError
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
@@ -271,7 +271,7 @@ func TestFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	s := w.check()
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.NotContains(t, s.Reason, "needs")
-	assert.Equal(t, status.StateFailed, w.look().State)
+	assert.Equal(t, status.StateFailed, w.observe().State)
 }
 
 func TestImagePulledByKubeletNeedsNoSpace(t *testing.T) {
@@ -281,12 +281,12 @@ func TestImagePulledByKubeletNeedsNoSpace(t *testing.T) {
 	w.Node.SetDisk(10*gib, mib)
 	require.Equal(t, status.StateHeld, w.check().State)
 	w.Node.Hold(velum+":4.0.0-rev2", next.Digest)
-	s := w.look()
+	s := w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	w.idle()
 }
 
-// A filesystem that CRI does not tell of stops no update.
+// An unknown image filesystem stops no update.
 func TestUnknownFreeSpace(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)

@@ -123,7 +123,7 @@ func TestPollRetriesStaging(t *testing.T) {
 	})
 }
 
-// What a person asks for stages nothing that it does not need.
+// A request stages only what it needs.
 func TestRequestDoesNotMoveTheRetryOfAStaging(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)
@@ -165,7 +165,7 @@ func TestStagingIsRetriedSoonWhileAContainerIsDown(t *testing.T) {
 	})
 }
 
-// What waits for room is not tried again at a time.
+// A release that waits for space has no time of a retry.
 func TestStagingThatWaitsForSpaceHasNoRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := pullSlowly(t)

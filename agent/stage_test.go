@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// CRI hears of an image by an event, which comes late on a busy node.
+// CRI receives an event for a new image, which is late on a busy node.
 func TestStagedImageMayBeListedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -85,7 +85,7 @@ func TestFailedPullIsTriedOnceACycle(t *testing.T) {
 		}
 		w.check()
 		assert.Equal(t, 1, tried)
-		w.look()
+		w.observe()
 		assert.Equal(t, 2, tried)
 	})
 }

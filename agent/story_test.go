@@ -83,7 +83,7 @@ func TestNewPodIsNotWrittenBeforeItsImagesAreStaged(t *testing.T) {
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "connection refused")
 	broken = false
-	s = w.look()
+	s = w.observe()
 	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"), "the next cycle goes on")
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
@@ -151,10 +151,10 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Equal(t, "4.0.0-rev2", image(s, "velum.yaml", "velum").Follow)
 	w.idle()
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateCurrent, s.State, "also ten minutes later, without asking: "+s.Reason)
 	w.restart()
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateCurrent, s.State, "and after a restart: "+s.Reason)
 }
 
@@ -208,7 +208,7 @@ func TestPullPolicyAloneIsAConversion(t *testing.T) {
 	w.Policy.PullPolicy = "IfNotPresent"
 	w.restart()
 
-	s := w.look()
+	s := w.observe()
 
 	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
 	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
@@ -260,7 +260,7 @@ func TestBusyNodeIsNotChanged(t *testing.T) {
 	w.runs("velum.yaml", "velum", first.Digest)
 
 	w.Grain.SetBusy("")
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
@@ -295,8 +295,8 @@ func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
 	assert.Equal(t, string(podYAML("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
 }
 
-// A pod that could not start yet will take what its tag names when it can: that
-// is fetched before, though nobody has to approve it.
+// A pod that has not started will run what its tag names then: that image is staged without an
+// approval.
 func TestTagMovedBeforeThePodRunsIsStaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -88,7 +88,7 @@ func TestTagMovedToAnOlderBuildIsReportedAndNotFollowed(t *testing.T) {
 				require.NotEmpty(t, i.Notes)
 				assert.Contains(t, i.Notes[0], c.note)
 			}
-			w.look()
+			w.observe()
 			w.idle()
 		})
 	}
@@ -278,7 +278,7 @@ func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
 	w.restart()
 	w.Policy.Rule = func(string) policy.Rule { return rule }
 	w.restart()
-	s = w.look()
+	s = w.observe()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "the rule counts that is in force now")
 }
 
@@ -345,7 +345,7 @@ func TestOfferNamesTheHostThatAnswered(t *testing.T) {
 	assert.NotEmpty(t, image(s, "velum.yaml", "velum").Host)
 	want := image(s, "velum.yaml", "velum").Host
 	w.restart()
-	assert.Equal(t, want, image(w.look(), "velum.yaml", "velum").Host, "also of a remembered one")
+	assert.Equal(t, want, image(w.observe(), "velum.yaml", "velum").Host, "also of a remembered one")
 }
 
 // A short tag that is followed for want of an intermediate one, as one may be

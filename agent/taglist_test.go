@@ -28,7 +28,7 @@ type longLists struct {
 }
 
 func (l *longLists) Tags(ctx context.Context, repository string) ([]string, error) {
-	l.look()
+	l.observe()
 	l.lists++
 	names, err := l.Source.Tags(ctx, repository)
 	for n := range 1000 {
@@ -38,7 +38,7 @@ func (l *longLists) Tags(ctx context.Context, repository string) ([]string, erro
 	return names, err
 }
 
-func (l *longLists) look() {
+func (l *longLists) observe() {
 	runtime.GC()
 	for _, old := range l.old {
 		if old.Value() != nil {
@@ -67,7 +67,7 @@ func TestTagListsAreDroppedAfterUse(t *testing.T) {
 	s := w.check()
 
 	assert.Contains(t, w.Node.PodManifest("many.yaml"), "r3:4.0.0-rev2", s.Reason)
-	lists.look()
+	lists.observe()
 	require.Equal(t, repositories, lists.lists)
 	assert.Zero(t, lists.kept)
 }

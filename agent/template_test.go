@@ -69,12 +69,12 @@ func TestPodIsRenamed(t *testing.T) {
 		t.Log(out, s.State, s.Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.NotContains(t, out[0].Reason, "does not come up either")
-		w.look()
+		w.observe()
 		w.idle()
 	})
 }
 
-// The file is deleted by a person during the proof.
+// A person deletes the file during the proof.
 func TestFileDeletedDuringProof(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)

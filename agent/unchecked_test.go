@@ -67,7 +67,7 @@ func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
 	w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
 	w.Policy.Images = []release.Reference{{Repository: etcd, Tag: "3.4.3"}}
-	s := w.look()
+	s := w.observe()
 	require.Equal(t, status.StateUnchecked, s.State, s.Reason)
 	assert.Equal(t, "no registry was asked yet for velum.yaml, "+etcd, s.Reason)
 	assert.Equal(t, string(status.StateUnchecked), w.Grain.Last().State, "in the grain, too")
@@ -78,7 +78,7 @@ func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
 	w.Registry.Release(mariadb, "1.0.0", 1, "1.1")
 	require.Equal(t, status.StateStaged, w.check().State)
 	w.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
-	s = w.look()
+	s = w.observe()
 	assert.Equal(t, status.StateUnchecked, s.State, s.Reason)
 	assert.Len(t, s.Updates, 1, "which hides no offer")
 
@@ -86,10 +86,10 @@ func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
 	w.Registry.Down(errors.New("connection refused"))
 	require.Equal(t, status.StateStale, w.poll().State)
 	w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+"-other:1.0.0-rev1"))
-	assert.Equal(t, status.StateStale, w.look().State)
+	assert.Equal(t, status.StateStale, w.observe().State)
 }
 
-// Nothing followed is said as it is.
+// A node that follows no image says so.
 func TestNothingFollowedIsReported(t *testing.T) {
 	t.Parallel()
 	s := newWorld(t).poll()

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Something newer is staged for a pod manifest that nobody has listed: status, plan and apply say one thing of it.
+// A newer release is staged for an unmanaged pod manifest: status, plan and apply report the same.
 func TestUnmanagedPodIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

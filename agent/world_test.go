@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// restart starts the agent anew, with what is on the disk and today's policy.
+// restart restarts the agent with the record on disk and the current policy.
 func (w *world) restart() { w.agent = w.Agent() }
 
 func (w *world) cycle(poll source.Poll) status.Status {
@@ -56,10 +56,10 @@ func (w *world) cycle(poll source.Poll) status.Status {
 	return s
 }
 
-// check asks for everything, poll for what is due, look for nothing.
-func (w *world) check() status.Status { w.t.Helper(); return w.cycle(source.PollAll) }
-func (w *world) poll() status.Status  { w.t.Helper(); return w.cycle(source.PollDue) }
-func (w *world) look() status.Status  { w.t.Helper(); return w.cycle(source.PollNone) }
+// check asks all sources, poll those that are due, observe none.
+func (w *world) check() status.Status   { w.t.Helper(); return w.cycle(source.PollAll) }
+func (w *world) poll() status.Status    { w.t.Helper(); return w.cycle(source.PollDue) }
+func (w *world) observe() status.Status { w.t.Helper(); return w.cycle(source.PollNone) }
 
 func (w *world) apply(names ...string) ([]status.Outcome, status.Status) {
 	w.t.Helper()

@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// EventsUnderTest is a runtime that tells of its containers, and what makes it do so.
-// What Start, End and Other do is told of to who watches already.
+// EventsUnderTest is a runtime with events, and what causes them. Start, End and Other reach the
+// watchers that are connected already.
 type EventsUnderTest struct {
 	Events     watch.RuntimeEvents
 	Start, End func(t *testing.T, container string)

@@ -26,8 +26,8 @@ type pod struct {
 	hidden     []string // containers that CRI shows no more
 }
 
-// Sync is one turn of kubelet: pods that changed are made anew, those without a
-// file end, and what does not run is started.
+// Sync is one sync of kubelet: it restarts changed pods, ends those without a file, and starts
+// containers that do not run.
 func (n *Node) Sync() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
