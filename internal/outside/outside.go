@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outside bounds what other programs and people say before it is stored,
-// compared, logged or printed.
+// Package outside bounds texts, errors and times from registries, runtimes, signatures and
+// foreign files before they are stored, compared, logged or printed.
 //
-// An outside value is a text, an error or a time that a registry, a runtime, a
-// signature or a file of somebody else brought. The package promises that what
-// it returns can be written to the record and to the status and be read again,
-// and can be printed on a terminal: valid UTF-8, printable, of a known length;
-// times in the years 1 to 9998, which RFC 3339 can write in every time zone.
+// The results can be stored, read again and printed on a terminal: valid UTF-8, printable,
+// of bounded length; times in the years 1 to 9998, which RFC 3339 can write in every time
+// zone.
 package outside
 
 import (

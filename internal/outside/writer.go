@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// Writer makes text printable on its way to a terminal, a journal or a file that
-// somebody will look at: everything but printable characters, tabs and line ends
-// becomes U+FFFD, so that nobody's text moves the cursor, changes a colour or
-// hides what stands beside it. Safe for concurrent use, if the writer below is.
+// Writer makes text safe for a terminal, a journal or a log file: it replaces everything
+// but printable characters, tabs and line ends with U+FFFD, so that no text moves the
+// cursor, changes a colour or hides other text. It is safe for concurrent use, if the
+// underlying writer is.
 type Writer struct {
 	mu   sync.Mutex
 	w    io.Writer
-	part []byte // of a character whose end has not come yet
+	part []byte // the beginning of an incomplete character
 }
 
-// NewWriter makes the text printable that goes to w.
+// NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Write writes text. A character may be divided between two calls.
@@ -51,8 +51,8 @@ func (w *Writer) Control(sequence string) {
 	_, _ = io.WriteString(w.w, sequence) // if it does not work, the text does not either
 }
 
-// JSON is for a json.Encoder: what a terminal would act on is escaped, so that
-// the values stay the same. The encoder escapes the first 32 characters only.
+// JSON returns a writer for a json.Encoder, which escapes the first 32 characters only: it
+// escapes everything that is not printable, and keeps the values.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }

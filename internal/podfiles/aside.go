@@ -13,11 +13,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
-// SetAside takes a file out of kubelet's sight, which ends its pod, if it still
-// is what was read, else release.ErrConflict: in the same directory it becomes
-// `.NAME.image-update-agent-aside`, and kubelet passes over dot-names. Write
-// (was.Data nil) gives kubelet a new file in its place; PutBack ends it in any
-// case, also after an error.
+// SetAside hides a file from kubelet, which ends its pod: it renames the file to
+// `.NAME.image-update-agent-aside`, if it still is what was read, else
+// release.ErrConflict. Write (was.Data nil) creates a new file in its place; PutBack
+// restores it, also after an error.
 func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not set aside: it was not read", was.Name)
@@ -28,11 +27,9 @@ func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	return wrap(goneIsConflict(was.Name, err))
 }
 
-// PutBack ends every setting-aside, whoever began it, and returns the names
-// that kubelet sees again, sorted. A file that was written under its name
-// meanwhile is never replaced: the one set aside is removed. It may be repeated,
-// and called by several processes at once. Names may come together with an
-// error, which is about others.
+// PutBack restores all files that were set aside, by any process, and returns their names,
+// sorted; with an error, those that it could restore. If a new file has the name, PutBack
+// removes the one that was set aside. It is idempotent, and safe beside other processes.
 func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -49,8 +46,7 @@ func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	return names, wrap(err)
 }
 
-// goneIsConflict is for those to whom a file that is gone is not what was asked
-// for.
+// goneIsConflict turns errGone into release.ErrConflict.
 func goneIsConflict(name string, err error) error {
 	if errors.Is(err, errGone) {
 		return fmt.Errorf("%s: %w: gone", name, release.ErrConflict)

@@ -36,7 +36,7 @@ func TestUnsafeThingsAreNotSetAside(t *testing.T) {
 	}
 }
 
-func TestAFileThatSomebodyIsWritingIsNotSetAside(t *testing.T) {
+func TestFileOpenForWritingIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	put(t, f.dirs.PodManifests, "a.yaml", "read")
@@ -54,7 +54,7 @@ func TestWhatWasNotReadIsNotSetAside(t *testing.T) {
 	}
 }
 
-func TestADotNameThatIsTakenIsNamed(t *testing.T) {
+func TestExistingDotNameIsAnError(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	put(t, f.dirs.PodManifests, "a.yaml", "read")

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podfiles reads and writes the directories of pod manifests on the
-// node, and reads the tag files of the image packages. It knows files; what is
-// in them it leaves to others.
+// Package podfiles reads and writes the directories of pod manifests on the node, and
+// reads the tag files of the image packages.
 //
-// Templates are what packages ship (*.yaml, *.yml, *.json: other files lie
-// there for people). Pod manifests are what kubelet runs: every file of its
-// directory whose name does not begin with a dot, whatever its suffix. Waiting
+// Templates are what packages ship (*.yaml, *.yml, *.json). Pod manifests are what kubelet
+// runs: every file of its directory without a leading dot, whatever its suffix. Waiting
 // files are rendered and not approved yet.
 //
-// A file that must not be used (symlink, directory, FIFO, device, of another
-// owner than root, writable by group or others, larger than 1 MiB, with a
-// control character in its name) is listed with its error and without data, and
-// is never written over. A write replaces exactly what was read, else it is
-// release.ErrConflict; a new file has mode 0600, as kubeadm's have, for pod
-// manifests carry secrets in their environment; an existing one keeps its own.
+// An unsafe file (symlink, directory, FIFO, device, of another owner than root, writable
+// by group or others, larger than 1 MiB, with a control character in its name) is listed
+// with its error and without data, and never replaced. A write replaces exactly what was
+// read, else it is release.ErrConflict. A new file has mode 0600, as kubeadm's have,
+// because pod manifests have secrets in their environment; an existing one keeps its mode.
 package podfiles
 
 import (
@@ -33,11 +30,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
-// maxFile bounds one file, in bytes: etcd takes no larger object either.
+// maxFile bounds one file, in bytes, as etcd bounds an object.
 const maxFile = 1 << 20
 
-// maxTotal bounds what one directory's files have together, in bytes: what is
-// listed stays in memory for a cycle.
+// maxTotal bounds all files of a directory, in bytes: they stay in memory for a cycle.
 const maxTotal = 8 << 20
 
 // newMode is the mode of a new file.
@@ -47,7 +43,7 @@ const newMode = 0o600
 type Dirs struct {
 	Templates    string // may be missing: no templates
 	PodManifests string // kubelet's staticPodPath
-	Rendered     string // made when something is kept
+	Rendered     string // created by Keep
 }
 
 // Files are the pod manifests of a node. It implements node.PodFiles.
@@ -55,8 +51,8 @@ type Files struct{ dirs Dirs }
 
 var _ node.PodFiles = (*Files)(nil)
 
-// New names the directories. Each is opened anew for each call, for it may be
-// replaced or mounted meanwhile.
+// New returns the files of dirs. Each call opens its directory again, since it may have
+// been replaced or mounted.
 func New(dirs Dirs) *Files { return &Files{dirs: dirs} }
 
 // Sweep removes the temporary files that a crash left in kubelet's directory
@@ -81,7 +77,7 @@ func (f *Files) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// Templates lists what the packages ship, sorted by name.
+// Templates lists the templates, sorted by name.
 func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.Templates, func(name string) bool {
 		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
@@ -89,9 +85,8 @@ func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
 	return ifThere(files, err, "templates")
 }
 
-// PodManifests lists kubelet's directory, sorted by name. That it is missing is
-// an error (fs.ErrNotExist), not an empty list: a mount that is late must not
-// look as if nothing ran here.
+// PodManifests lists kubelet's directory, sorted by name. A missing directory is an error
+// (fs.ErrNotExist): it may be a late mount.
 func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.PodManifests, all)
 	if err != nil {
@@ -148,15 +143,15 @@ func list(ctx context.Context, path string, accept func(name string) bool) ([]no
 	return files, nil
 }
 
-// readOne reads one file, of which there may be left bytes. It is not there if
-// it has gone since the directory was listed.
+// readOne reads one file of at most left bytes; false if it was removed since the directory
+// was listed.
 func readOne(dir *atomicfile.Dir, name string, left int64) (node.PodFile, bool) {
 	file, err := dir.Read(name, min(maxFile, left))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return node.PodFile{}, false
 	case errors.Is(err, atomicfile.ErrName):
-		// Only shown from here on: quoted, so that it breaks no line of a log.
+		// The name is only shown from here on.
 		return node.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
 	case errors.Is(err, atomicfile.ErrTooLarge) && left < maxFile:
 		return node.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
@@ -179,8 +174,8 @@ func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error 
 	return wrap(goneIsConflict(was.Name, err))
 }
 
-// Remove deletes a file of kubelet's directory if it still is what was read,
-// else release.ErrConflict. One that is gone is what was asked for.
+// Remove deletes a file of kubelet's directory if it still is what was read, else
+// release.ErrConflict. A missing file is no error.
 func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not removed: it was not read", was.Name)
@@ -194,7 +189,7 @@ func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	return wrap(err)
 }
 
-// writable refuses what could not be read again, and what was not read.
+// writable refuses data that could not be read again, and a file that was not read.
 func writable(was node.PodFile, data []byte) error {
 	switch {
 	case was.Err != nil:
@@ -210,12 +205,11 @@ func writable(was node.PodFile, data []byte) error {
 // errGone: the file that was read does not exist any more.
 var errGone = errors.New("gone")
 
-// change is what is done with a file, if it still is the expected one.
-type change func(dir *atomicfile.Dir, expect *atomicfile.File) error
-
-// change acts on a file of kubelet's directory, with what is there now as the
-// expectation if its bytes are those that were read.
-func (f *Files) change(ctx context.Context, was node.PodFile, act change) error {
+// change calls act for a file of kubelet's directory if it still has the bytes that were
+// read. act gets the current file to compare with.
+func (f *Files) change(
+	ctx context.Context, was node.PodFile, act func(dir *atomicfile.Dir, expect *atomicfile.File) error,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -239,7 +233,7 @@ func (f *Files) change(ctx context.Context, was node.PodFile, act change) error 
 	return act(dir, &now)
 }
 
-// wrap names the place, and says a conflict in the agent's words.
+// wrap adds the place, and release.ErrConflict to a conflict.
 func wrap(err error) error {
 	switch {
 	case err == nil:
@@ -261,7 +255,7 @@ func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
 	if err := writable(node.PodFile{}, data); err != nil {
 		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
 	}
-	// Closed to others, as the files are: also their names are nobody's business.
+	// Closed to others, as the files are.
 	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
 		return wrap(err)
 	}

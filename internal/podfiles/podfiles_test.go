@@ -78,7 +78,7 @@ var unsafeThings = map[string]struct {
 	}, "too large"},
 }
 
-func TestUnsafeThingsAreListedAndLeftAlone(t *testing.T) {
+func TestUnsafeFilesAreListedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	for name, thing := range unsafeThings {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestAForeignEditIsRespected(t *testing.T) {
 	}
 }
 
-func TestAFileThatSomebodyIsWritingIsAConflict(t *testing.T) {
+func TestFileOpenForWritingIsAConflict(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	put(t, f.dirs.PodManifests, "a.yaml", "read")

@@ -26,19 +26,18 @@ const maxProblems = 32
 
 // TagFiles reads the tags that image packages have installed, as values for the
 // placeholder __TAG__: the tag by repository, as the package names it
-// ("sles12/velum"). Directories that do not exist are none; of two that name
-// one repository the first wins. Two kinds of files are known, others are not
-// looked at:
+// ("sles12/velum"). Missing directories are skipped; the first directory with a
+// repository wins. It reads two kinds of files:
 //
 //   - NAME.metadata (JSON with name and tags) beside NAME.tag (the tag itself),
 //     of the packages below /usr/share/suse-docker-images/native;
 //   - NAME-metadata (JSON, tags by repository), which containermetadata-rpm
 //     writes to /usr/share/suse-containermetadata-images.
 //
-// Of several tags of one file the intermediate one is taken, for that is what
-// pod manifests are to follow; else the long one, the short one, one of another
-// scheme that is not "latest"; the newest of each kind. Of several files of one directory the
-// newest tag is. A broken file is a problem and hides no other.
+// Of several tags in a file it takes the intermediate one, which pod manifests are to
+// follow; else the long one, the short one, one of another scheme but "latest"; the newest
+// of each kind. Of several files of one directory, the newest tag wins. A broken file is
+// reported and does not affect others.
 func TagFiles(ctx context.Context, dirs []string) (values map[string]string, problems []error) {
 	values = map[string]string{}
 	for _, path := range dirs {
@@ -55,7 +54,7 @@ func TagFiles(ctx context.Context, dirs []string) (values map[string]string, pro
 	return values, problems
 }
 
-// tagDir is one directory as it is read.
+// tagDir reads one directory.
 type tagDir struct {
 	dir      *atomicfile.Dir
 	path     string
@@ -128,21 +127,21 @@ func (d *tagDir) file(name string, names []string) (map[string]string, error) {
 	return found, err
 }
 
-// add keeps the newer of two tags; of two that cannot be compared, the first.
+// add keeps the newer of two tags, or the first if they have no order.
 func (d *tagDir) add(repository, tag string) {
 	if old, there := d.found[repository]; !there || newer(old, tag) {
 		d.found[repository] = tag
 	}
 }
 
-// nativeImage is what container-feeder's .metadata files say of an image.
+// nativeImage is an image in container-feeder's .metadata files.
 type nativeImage struct {
 	Name string   `json:"name"`
 	Tags []string `json:"tags"`
 }
 
-// parseNative reads a .metadata file, with its fields at the top or below
-// "image", and the text of its .tag file, which wins; empty: there is none.
+// parseNative reads a .metadata file, with its fields at the top or below "image". The
+// text of the .tag file wins, unless it is empty.
 func parseNative(data []byte, tag string) (map[string]string, error) {
 	var meta struct {
 		nativeImage
@@ -201,7 +200,7 @@ func value(repository string, choice []string) (map[string]string, error) {
 // preference orders the classes of tags, the best last; others are not usable.
 var preference = []tags.Class{tags.ClassForeign, tags.ClassShort, tags.ClassLong, tags.ClassIntermediate}
 
-// choose takes the tag that pod manifests are to follow.
+// choose returns the tag that pod manifests are to follow.
 func choose(choice []string) (string, error) {
 	best, rank := "", -1
 	for _, text := range choice {
@@ -219,7 +218,7 @@ func choose(choice []string) (string, error) {
 	return best, nil
 }
 
-// newer tells whether b is above a, as far as both have an order.
+// newer reports whether b is above a, if both have an order.
 func newer(a, b string) bool {
 	x, errA := tags.Parse(a)
 	y, errB := tags.Parse(b)

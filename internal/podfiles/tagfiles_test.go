@@ -44,7 +44,7 @@ func TestInstalledTagFiles(t *testing.T) {
 	}, values)
 }
 
-func TestBrokenTagFilesHideNoOther(t *testing.T) {
+func TestBrokenTagFilesDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	dir := checkout(t, "broken")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "directory-metadata"), 0o755))

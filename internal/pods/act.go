@@ -20,27 +20,26 @@ func (r *Runtime) Lists(ctx context.Context, name string) (id digest.Digest, lis
 		if listed = answer.GetImage() != nil; listed {
 			id, err = parseID(answer.GetImage().GetId())
 		}
-		if err != nil && !gone(err) {
-			return fmt.Errorf("image %s: %w", name, said(err))
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("image %s: %w", name, readable(err))
 		}
 		return nil
 	})
 	return id, listed && err == nil, err
 }
 
-// Stop ends a container, gently at first, and removes it: kubelet starts it anew in
-// the same sandbox. It would let one that it finds ended wait (doBackOff in
-// kuberuntime_manager.go looks for an ended container of that name), so there is
-// none to be found: measured on containerd 1.7 and 2, 60 of 60 started at once, five
-// in a row each. The log of the container stays where kubelet has put it.
+// Stop stops a container, with a grace period, and removes it: kubelet starts a new one in
+// the same sandbox. It would wait for its back-off if it found an ended container of that
+// name (doBackOff in kuberuntime_manager.go); without one, 60 of 60 started at once on
+// containerd 1.7 and 2. The container's log stays.
 func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Duration) error {
 	return r.with(ctx, grace+stopMargin, func(ctx context.Context, c session) error {
 		if err := c.awaitNoticed(ctx, containerID); err != nil {
 			return fmt.Errorf("stop container %s: %w", containerID, err)
 		}
 		_, err := c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: containerID, Timeout: seconds(grace)})
-		if err != nil && !gone(err) {
-			return fmt.Errorf("stop container %s: %w", containerID, said(err))
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("stop container %s: %w", containerID, readable(err))
 		}
 		if err := c.awaitEnded(ctx, containerID); err != nil {
 			return fmt.Errorf("stop container %s: its end is not seen: %w", containerID, err)
@@ -49,67 +48,63 @@ func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Durat
 	})
 }
 
-// statusLags is how often a container is looked at that was stopped and is said to run.
-const statusLags = 50 * time.Millisecond
+// statusInterval is how often awaitEnded asks.
+const statusInterval = 50 * time.Millisecond
 
-// awaitEnded waits until the runtime says of a container that was stopped that it does
-// not run. Where it has ended by itself at that moment, containerd 2.4 knows no task of
-// it any more and still writes down its status (container_stop.go): the stop is no
-// error, and a removal would be. Seen once in 82 applies at a load of 45.
+// awaitEnded waits until the runtime reports a stopped container as ended. If it ended by
+// itself at that moment, containerd 2.4 has no task any more but still updates its status
+// (container_stop.go): the stop succeeds, and a removal would fail.
 func (c session) awaitEnded(ctx context.Context, containerID string) error {
-	again := time.NewTicker(statusLags)
-	defer again.Stop()
+	retry := time.NewTicker(statusInterval)
+	defer retry.Stop()
 	for {
 		answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
 		switch {
-		case gone(err):
+		case isNotFound(err):
 			return nil
-		case err != nil: // one that may run is not removed
-			return said(err)
+		case err != nil: // the container may still run
+			return readable(err)
 		case answer.GetStatus().GetState() != cri.ContainerState_CONTAINER_RUNNING:
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-again.C:
+		case <-retry.C:
 		}
 	}
 }
 
-// kubeletNotices is how long a container has to have run until kubelet surely knows
-// of it: kubelet looks once a second, and does not miss what it has never seen. It
-// would start it anew only when it goes over its pods the next time, in a minute.
-const kubeletNotices = 3 * time.Second
+// minAge is the age at which kubelet surely knows a container: kubelet lists them once a
+// second. It would replace an unknown one only at its next sync of all pods, in a minute.
+const minAge = 3 * time.Second
 
-// awaitNoticed waits until kubelet knows of a container that was started just now.
+// awaitNoticed waits until kubelet knows a container that was just started.
 func (c session) awaitNoticed(ctx context.Context, containerID string) error {
 	answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
-	if gone(err) {
+	if isNotFound(err) {
 		return nil
 	}
-	if err != nil { // stopped too early, it would be missed for a minute
-		return said(err)
+	if err != nil {
+		return readable(err)
 	}
 	age := time.Since(time.Unix(0, answer.GetStatus().GetStartedAt()))
-	wait := time.NewTimer(min(kubeletNotices-age, kubeletNotices)) // one from the future: a wrong clock
-	defer wait.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-wait.C:
+	case <-time.After(min(minAge-age, minAge)): // a start in the future: the clock was set
 		return nil
 	}
 }
 
-// Clear removes the containers of a sandbox that is down.
+// Clear removes the exited containers of a sandbox.
 func (r *Runtime) Clear(ctx context.Context, sandboxID string) error {
 	return r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
 		all, err := c.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
 			PodSandboxId: sandboxID, State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED},
 		}})
-		if err != nil && !gone(err) {
-			return fmt.Errorf("containers of sandbox %s: %w", sandboxID, said(err))
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("containers of sandbox %s: %w", sandboxID, readable(err))
 		}
 		for _, container := range all.GetContainers() {
 			if err := c.remove(ctx, container.GetId()); err != nil {
@@ -122,15 +117,15 @@ func (r *Runtime) Clear(ctx context.Context, sandboxID string) error {
 
 func (c session) remove(ctx context.Context, containerID string) error {
 	_, err := c.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: containerID})
-	if err != nil && !gone(err) {
-		return fmt.Errorf("remove container %s: %w", containerID, said(err))
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("remove container %s: %w", containerID, readable(err))
 	}
 	return nil
 }
 
-// Pull lets the runtime pull a reference with its own hosts and credentials,
-// as it does for kubelet, and returns the image id. release.ErrNotFound where the
-// registry has no such tag.
+// Pull makes the runtime pull a reference with its own hosts and credentials, as for
+// kubelet, and returns the image id. The error is release.ErrNotFound if the registry has
+// no such tag.
 func (r *Runtime) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
 	var id digest.Digest
 	err := r.with(ctx, r.pull, func(ctx context.Context, c session) error {
@@ -139,7 +134,7 @@ func (r *Runtime) Pull(ctx context.Context, ref release.Reference) (digest.Diges
 			id, err = parseID(answer.GetImageRef())
 		}
 		if err != nil {
-			return fmt.Errorf("pull %s: %w", ref, said(err))
+			return fmt.Errorf("pull %s: %w", ref, readable(err))
 		}
 		return nil
 	})

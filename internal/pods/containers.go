@@ -17,8 +17,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// What kubelet writes on sandboxes and containers (kubelet/pkg/types/labels.go
-// and pkg/kubelet/types/pod_update.go).
+// Kubelet's labels and annotations of sandboxes and containers
+// (kubelet/pkg/types/labels.go and pkg/kubelet/types/pod_update.go).
 const (
 	labelContainer   = "io.kubernetes.container.name"
 	labelPodName     = "io.kubernetes.pod.name"
@@ -28,11 +28,10 @@ const (
 	fromFile         = "file"
 )
 
-// Containers lists the containers of static pods, init containers included:
-// the newest attempt of each, running or not, by pod and name. A static pod
-// that was changed has a new uid, and the dead containers of the old one are
-// listed beside it as long as kubelet keeps them. used are the image ids of all
-// containers, whatever made them.
+// Containers lists the containers of static pods, init containers included: the newest
+// attempt of each, running or not, by pod and name. A changed static pod has a new uid;
+// the dead containers of the old one are listed, too, until kubelet removes them. used are
+// the image ids of all containers of the node.
 func (r *Runtime) Containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
 		found, used, err = c.containers(ctx)
@@ -44,24 +43,24 @@ func (r *Runtime) Containers(ctx context.Context) (found []node.Container, used 
 func (c session) containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
 	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list sandboxes: %w", said(err))
+		return nil, nil, fmt.Errorf("list sandboxes: %w", readable(err))
 	}
 	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list containers: %w", said(err))
+		return nil, nil, fmt.Errorf("list containers: %w", readable(err))
 	}
 	images, err := c.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list images: %w", said(err))
+		return nil, nil, fmt.Errorf("list images: %w", readable(err))
 	}
 	known := repoDigests(images.GetImages())
 	for _, container := range newest(static(sandboxes.GetItems(), all.GetContainers())) {
 		status, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container.GetId()})
-		if gone(err) {
+		if isNotFound(err) {
 			continue // removed since it was listed
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("container %s: %w", container.GetId(), said(err))
+			return nil, nil, fmt.Errorf("container %s: %w", container.GetId(), readable(err))
 		}
 		found = append(found, describe(container, status.GetStatus(), known))
 	}
@@ -73,7 +72,7 @@ func (c session) containers(ctx context.Context) (found []node.Container, used [
 	return found, used, nil
 }
 
-// static keeps the containers whose sandbox kubelet made from a file.
+// static filters the containers of static pods.
 func static(sandboxes []*cri.PodSandbox, containers []*cri.Container) []*cri.Container {
 	files := map[string]bool{}
 	for _, sandbox := range sandboxes {
@@ -91,8 +90,8 @@ func identify(c *cri.Container) identity {
 	return identity{labels[labelNamespace], labels[labelPodName], labels[labelContainer], labels[labelPodUID]}
 }
 
-// newest keeps the newest attempt of each container, in a stable order. The
-// attempt decides before the time of creation, because clocks jump.
+// newest returns the newest attempt of each container, sorted. Clocks jump, so the attempt
+// counts more than the time of creation.
 func newest(containers []*cri.Container) []*cri.Container {
 	latest := map[identity]*cri.Container{}
 	for _, c := range containers {
@@ -120,7 +119,7 @@ func byAge(a, b *cri.Container) int {
 		strings.Compare(a.GetId(), b.GetId()))
 }
 
-// repoDigests maps an image id to the digests that the runtime knows it by.
+// repoDigests maps image ids to their digests in repositories.
 func repoDigests(images []*cri.Image) map[digest.Digest][]digest.Digest {
 	known := map[digest.Digest][]digest.Digest{}
 	for _, image := range images {
@@ -161,9 +160,8 @@ func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Di
 	return found
 }
 
-// imageID is the config digest of a container's image: in a field of its own
-// since CRI of Kubernetes 1.30, before that in the reference; empty where the
-// runtime shows neither as a digest.
+// imageID returns the config digest of a container's image: from a field of its own since
+// CRI of Kubernetes 1.30, before that from the reference; "" if neither is a digest.
 func imageID(c *cri.Container) digest.Digest {
 	for _, text := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
 		if d, err := digest.Parse(text); err == nil {

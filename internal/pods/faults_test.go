@@ -252,16 +252,16 @@ func TestStopWaitsUntilKubeletKnowsTheContainer(t *testing.T) {
 	}
 	r, _ := serve(t, f)
 	require.NoError(t, r.Stop(t.Context(), "id1", 0))
-	assert.GreaterOrEqual(t, stopped.Sub(started), kubeletNotices)
+	assert.GreaterOrEqual(t, stopped.Sub(started), minAge)
 	started = started.Add(time.Hour) // by a wrong clock
 	began := time.Now()
 	require.NoError(t, r.Stop(t.Context(), "id1", 0))
-	assert.GreaterOrEqual(t, stopped.Sub(began), kubeletNotices)
+	assert.GreaterOrEqual(t, stopped.Sub(began), minAge)
 }
 
 // Containerd may still call a container running that has ended while it was stopped, and
 // does not remove one that runs.
-func TestStopAwaitsTheEndThatTheRuntimeTells(t *testing.T) {
+func TestStopWaitsUntilTheRuntimeReportsTheEnd(t *testing.T) {
 	t.Parallel()
 	looks := 0
 	f := &fakeRuntime{stop: func(context.Context, *cri.StopContainerRequest) error { return nil }}
@@ -295,7 +295,7 @@ func TestStopAwaitsTheEndThatTheRuntimeTells(t *testing.T) {
 
 // A container that the runtime tells nothing of may run: it is neither stopped before
 // kubelet knows it nor removed. One that is gone is.
-func TestStopTellsWhyAContainerIsNotSeen(t *testing.T) {
+func TestStopReportsStatusErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		at    int // the observation that fails
@@ -403,7 +403,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // The runtime quotes registries and programs, in texts of any length.
-func TestWordsOfTheRuntimeAreOneLine(t *testing.T) {
+func TestRuntimeErrorsAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x\n", 1<<15)
 	r, _ := serve(t, &fakeRuntime{pull: func() (*cri.PullImageResponse, error) { return nil, status.Error(codes.Unknown, long) }})

@@ -19,9 +19,8 @@ import (
 // (plugin type and id; internal/cri/config.getImageFSPath).
 const snapshotterPrefix = "io.containerd.snapshotter.v1."
 
-// Filesystem tells where the runtime unpacks its images, and how full it is
-// there. Free is what kubelet calls available: without the blocks that the file
-// system reserves for root.
+// Filesystem returns path, size and free space of the runtime's image file system. Free
+// is what kubelet calls available: without the blocks reserved for root.
 func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
@@ -35,9 +34,8 @@ func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
 	return policy.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
 }
 
-// Snapshotter is the name of the snapshotter that the runtime unpacks with: the
-// last element of its directory says it. What says nothing is an error, for
-// with another snapshotter everything would be unpacked twice.
+// Snapshotter returns the name of the runtime's snapshotter, from its directory. Another
+// path is an error: with a wrong snapshotter, all images would be unpacked twice.
 func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
@@ -51,12 +49,12 @@ func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// imagePath is the mount point that CRI gives for its image filesystem.
+// imagePath returns the mount point of the image file system.
 func (r *Runtime) imagePath(ctx context.Context) (path string, err error) {
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
 		answer, err := c.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
 		if err != nil {
-			return fmt.Errorf("image filesystem: %w", said(err))
+			return fmt.Errorf("image filesystem: %w", readable(err))
 		}
 		// The first is that of the default snapshotter; kubelet reads no other.
 		if all := answer.GetImageFilesystems(); len(all) > 0 {

@@ -22,20 +22,18 @@ import (
 )
 
 const (
-	// DefaultPull bounds a pull that nobody watches: 200 MB over 2 Mbit/s.
+	// DefaultPull bounds a pull: 200 MB over 2 Mbit/s.
 	DefaultPull = 15 * time.Minute
 
-	// callTimeout is for questions; kubelet gives them 2 minutes, and a node
-	// that needs half of one is not fit for an update.
+	// callTimeout is half of kubelet's.
 	callTimeout = time.Minute
-	// stopMargin is what a stop may take beyond the grace, for the kill and the
-	// unmounts.
+	// stopMargin is for the kill and the unmounts after the grace period.
 	stopMargin = 30 * time.Second
 	// maxMessage is kubelet's limit for a CRI answer.
 	maxMessage = 16 << 20
 )
 
-// Options says where the runtime is and how patient to be.
+// Options configure a Runtime.
 type Options struct {
 	// Socket is the absolute path of the CRI socket.
 	Socket string
@@ -43,8 +41,7 @@ type Options struct {
 	Pull time.Duration
 }
 
-// Runtime is the container runtime behind one socket. It holds nothing and may
-// be used by several goroutines at once.
+// Runtime is the container runtime behind one socket. It is safe for concurrent use.
 type Runtime struct {
 	socket string
 	pull   time.Duration
@@ -72,7 +69,7 @@ type session struct {
 	cri.ImageServiceClient
 }
 
-// with runs one call: connected, bounded in time, its error placed.
+// with runs a call in a session of its own, within limit.
 func (r *Runtime) with(ctx context.Context, limit time.Duration, call func(context.Context, session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -84,8 +81,7 @@ func (r *Runtime) with(ctx context.Context, limit time.Duration, call func(conte
 }
 
 func (r *Runtime) connected(ctx context.Context, call func(context.Context, session) error) error {
-	// The first connection is only a question: its error is the kernel's own
-	// word, where gRPC would wrap it three times.
+	// The probe returns the kernel's own error, which gRPC would wrap three times.
 	probe, err := r.dial(ctx, "")
 	if err != nil {
 		return err
@@ -107,17 +103,17 @@ func (r *Runtime) connected(ctx context.Context, call func(context.Context, sess
 func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if at, ok := errors.AsType[*net.OpError](err); ok {
-		return nil, at.Err // the path is in our own prefix already
+		return nil, at.Err // with adds the path
 	}
 	return conn, err
 }
 
-// gone reports whether the runtime does not know what it was asked about.
-func gone(err error) bool { return status.Code(err) == codes.NotFound }
+// isNotFound reports whether the runtime does not know the object.
+func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// said makes a gRPC error readable: the runtime's own words, and the standard
-// errors where a caller may look for them.
-func said(err error) error {
+// readable turns a gRPC error into the runtime's own text, with the standard errors that
+// callers check.
+func readable(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err

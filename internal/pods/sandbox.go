@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// SandboxReady reports whether a sandbox is up. One that the runtime does not
-// know is not, and that is no error: kubelet removes an old one when it likes.
+// SandboxReady reports whether a sandbox is up. An unknown one is not, without an error:
+// kubelet removes old ones at any time.
 func (r *Runtime) SandboxReady(ctx context.Context, sandboxID string) (bool, error) {
 	status, err := r.sandbox(ctx, sandboxID)
 	if errors.Is(err, release.ErrNotFound) {
@@ -22,10 +22,8 @@ func (r *Runtime) SandboxReady(ctx context.Context, sandboxID string) (bool, err
 	return err == nil && status.GetState() == cri.PodSandboxState_SANDBOX_READY, err
 }
 
-// Address is the first IP address of a sandbox. It is empty where the sandbox
-// has none of its own: it is in the host's network, for which containerd gives
-// no address and other runtimes the host's, or its network is gone.
-// release.ErrNotFound where there is no such sandbox.
+// Address returns the first IP address of a sandbox; "" if it is in the host's network or
+// its network was removed. The error is release.ErrNotFound for an unknown sandbox.
 func (r *Runtime) Address(ctx context.Context, sandboxID string) (string, error) {
 	status, err := r.sandbox(ctx, sandboxID)
 	if err != nil || status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {
@@ -34,8 +32,8 @@ func (r *Runtime) Address(ctx context.Context, sandboxID string) (string, error)
 	return status.GetNetwork().GetIp(), nil
 }
 
-// sandbox is the status of one sandbox. An answer without one would pass for
-// ready, which is the zero value of its state.
+// sandbox returns the status of a sandbox. An answer without one is an error, since the
+// zero value of its state means ready.
 func (r *Runtime) sandbox(ctx context.Context, id string) (status *cri.PodSandboxStatus, err error) {
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
 		answer, err := c.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
@@ -43,7 +41,7 @@ func (r *Runtime) sandbox(ctx context.Context, id string) (status *cri.PodSandbo
 			err = errors.New("the runtime gives no status")
 		}
 		if err != nil {
-			return fmt.Errorf("sandbox %s: %w", id, said(err))
+			return fmt.Errorf("sandbox %s: %w", id, readable(err))
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ const maxList = 8 << 20
 
 var errTooLarge = fmt.Errorf("larger than the limit of %d bytes", maxList)
 
-// podList is what is read of a v1.PodList
+// podList is the part of a v1.PodList that counts here
 // (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
 type podList struct {
 	Kind  string
@@ -39,8 +39,8 @@ type containerStatus struct {
 	Ready       bool
 }
 
-// listed returns by container ID what kubelet says of a pod's containers: are
-// they ready? While one pod follows another the list may have both.
+// listed returns by container ID whether a pod's containers are ready. While one pod
+// replaces another, the list may have both.
 func (c *Checker) listed(ctx context.Context, namespace, name string) (map[string]bool, error) {
 	list, err := c.pods(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *Checker) listed(ctx context.Context, namespace, name string) (map[strin
 	return seen, nil
 }
 
-// Waiting lists the containers that kubelet does not start, and why; none where
-// kubelet is not asked.
+// Waiting lists the containers that kubelet does not start, and why; none without kubelet's
+// list.
 func (c *Checker) Waiting(ctx context.Context) ([]node.Waiting, error) {
 	if c.list == nil {
 		return nil, nil
@@ -95,7 +95,7 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 	req.Header.Set("Accept", "application/json")
 	res, err := c.transport.RoundTrip(req) // follows no redirect
 	if err != nil {
-		return podList{}, timely(err, c.timeout)
+		return podList{}, withTimeout(err, c.timeout)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -103,7 +103,7 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 	}
 	var list podList
 	if err := json.NewDecoder(&bounded{res.Body, maxList}).Decode(&list); err != nil {
-		return podList{}, timely(err, c.timeout)
+		return podList{}, withTimeout(err, c.timeout)
 	}
 	if list.Kind != "PodList" {
 		return podList{}, errors.New("no list of pods")
@@ -111,7 +111,7 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 	return list, nil
 }
 
-// bounded reads at most left bytes, and says so when there are more.
+// bounded reads at most left bytes, and returns errTooLarge if there are more.
 type bounded struct {
 	from io.Reader
 	left int

@@ -100,7 +100,7 @@ func velumAndSide() apply.PodReadiness {
 	}}
 }
 
-func TestKubeletKnows(t *testing.T) {
+func TestReadinessFromKubelet(t *testing.T) {
 	t.Parallel()
 	for name, tc := range kubeletsWords {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // What kubelet does not start, in which pod, and why, in bounded words; without kubelet's list nobody knows.
-func TestKubeletSaysWhatWaits(t *testing.T) {
+func TestWaitingContainersOfKubelet(t *testing.T) {
 	t.Parallel()
 	const waits = `{"name":%q,"state":{"waiting":{"reason":%q,"message":%q}}}`
 	long := strings.Repeat("x", 1000)

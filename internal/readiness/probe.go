@@ -19,16 +19,15 @@ import (
 )
 
 const (
-	// maxTimeout bounds what a pod manifest may ask for: the proof has other
-	// containers to ask. Kubeadm's longest is 15 s.
+	// maxTimeout bounds the timeout in a pod manifest. Kubeadm's longest is 15 s.
 	maxTimeout = 30 * time.Second
-	// maxBody is kubelet's, too: a server that cannot finish its answer is not ready.
+	// maxBody is kubelet's: a server that cannot finish its answer is not ready.
 	maxBody = 10 << 10
 	// maxRedirects is the standard library's, and so kubelet's.
 	maxRedirects = 10
 )
 
-// unrunnable says why only kubelet, or nobody, can run a probe; empty: we can.
+// unrunnable returns why the agent cannot run a probe; "" if it can.
 func unrunnable(p manifests.Probe) string {
 	switch p.Kind {
 	case manifests.ProbeExec, manifests.ProbeGRPC:
@@ -47,8 +46,8 @@ func unrunnable(p manifests.Probe) string {
 	return ""
 }
 
-// probe runs one probe against the first of its hosts that accepts a connection.
-// The error of the first host tells most where none does.
+// probe runs a probe against the first host that accepts a connection. If none does, it
+// returns the first error.
 func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress string) error {
 	timeout := min(p.Timeout, maxTimeout)
 	if timeout <= 0 {
@@ -71,7 +70,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 			return nil
 		}
 		if first == nil || !isRefused(err) {
-			first = fmt.Errorf("%s: %w", what, timely(err, timeout))
+			first = fmt.Errorf("%s: %w", what, withTimeout(err, timeout))
 		}
 		if !isRefused(err) || ctx.Err() != nil {
 			break
@@ -80,7 +79,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 	return first
 }
 
-// isRefused tells that nothing listens there.
+// isRefused reports whether nothing listens.
 func isRefused(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
@@ -94,9 +93,9 @@ func (c *Checker) connect(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// targetOf takes a path as kubelet does (formatURL in
-// k8s.io/kubernetes/pkg/probe/http/request.go): with a query where it has one,
-// and as a plain path where it does not parse.
+// targetOf builds the URL as kubelet does (formatURL in
+// k8s.io/kubernetes/pkg/probe/http/request.go): a path may have a query, and one that does
+// not parse is taken literally.
 func targetOf(p manifests.Probe, address string) *url.URL {
 	target, err := url.Parse(p.Path)
 	if err != nil {
@@ -138,8 +137,8 @@ func (c *Checker) get(ctx context.Context, target *url.URL, headers []manifests.
 	return nil
 }
 
-// sameHost follows a redirect on the host that was asked; another host says
-// nothing about this container, and the redirect itself is success.
+// sameHost follows redirects on the same host. A redirect to another host counts as
+// success, as with kubelet.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -150,7 +149,7 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// hosts are the names or addresses to try.
+// hosts returns the names or addresses to try.
 func (c *Checker) hosts(ctx context.Context, p manifests.Probe, podAddress string) []string {
 	switch {
 	case p.Host != "":

@@ -309,7 +309,7 @@ func deadAddress(t *testing.T) *net.TCPAddr {
 }
 
 // A host is text of a pod manifest.
-func TestTCPProbeOfAHostThatIsNone(t *testing.T) {
+func TestTCPProbeOfAnUnknownHost(t *testing.T) {
 	t.Parallel()
 	p := manifests.Probe{Kind: manifests.ProbeTCP, Host: "a\n\x1bb", Port: 1, Timeout: time.Minute}
 	v := ask(t, checker(t, readiness.Options{}), podOf(p))
@@ -330,7 +330,7 @@ var unrunnable = map[string]struct {
 	"other scheme": {manifests.Probe{Kind: "httpGet", Scheme: "gopher", Port: 1}, `velum: httpGet probe with the scheme "gopher"`},
 }
 
-func TestWhatNobodyCanRunIsUnchecked(t *testing.T) {
+func TestProbesThatCannotRunAreUnchecked(t *testing.T) {
 	t.Parallel()
 	s := serve(t, status(http.StatusServiceUnavailable))
 	for name, tc := range unrunnable {
@@ -392,7 +392,7 @@ func TestProbeFindsTheAddress(t *testing.T) {
 }
 
 // The first that accepts is the container's, even where it is not ready.
-func TestProbeAsksNoFurtherThanItMust(t *testing.T) {
+func TestProbeStopsAtTheFirstConnection(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.True(t, strings.HasPrefix(r.Host, "127.0.0.1:"), r.Host)

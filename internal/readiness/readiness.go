@@ -15,28 +15,26 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Kubelet answers from memory; one that does not is busy or stuck.
+// listTimeout is enough for kubelet, which answers from memory.
 const listTimeout = 5 * time.Second
 
-// Options say whom to ask.
+// Options configure a Checker.
 type Options struct {
-	// Pods is the URL of kubelet's list, as http://127.0.0.1:10255/pods; empty:
-	// kubelet is not asked. Its certificate is not verified: kubelet signs it itself.
+	// Pods is the URL of kubelet's list, as http://127.0.0.1:10255/pods; empty: only
+	// probes. Its certificate is not verified, since kubelet signs it itself.
 	Pods string
-	// Timeout is for kubelet's answer; 0: 5 s.
+	// Timeout is for kubelet's answer; 0 means 5 s.
 	Timeout time.Duration
-	// UserAgent is what is sent to kubelet and to containers; empty: the agent's
-	// name.
+	// UserAgent is sent to kubelet and containers; empty means the agent's name.
 	UserAgent string
-	// Addresses are those of the host that a probe tries in turn where neither it
-	// nor the pod has one; nil: loopback, and those of the host's interfaces.
+	// Addresses returns the host's addresses, for probes and pods without one; nil means
+	// loopback, and those of the host's interfaces.
 	Addresses func(ctx context.Context) []netip.Addr
 }
 
-// Checker is an apply.Readiness. It holds no state between two questions, and
-// may be used by several goroutines.
+// Checker is an apply.Readiness. It is safe for concurrent use.
 type Checker struct {
-	list      *url.URL // nil: kubelet is not asked
+	list      *url.URL // nil: only probes
 	timeout   time.Duration
 	userAgent string
 	addresses func(ctx context.Context) []netip.Addr
@@ -45,7 +43,7 @@ type Checker struct {
 
 var _ apply.Readiness = (*Checker)(nil)
 
-// New checks the options. It asks nobody yet.
+// New checks the options. It sends no request yet.
 func New(o Options) (*Checker, error) {
 	c := &Checker{
 		timeout:   cmp.Or(o.Timeout, listTimeout),
@@ -70,26 +68,25 @@ func New(o Options) (*Checker, error) {
 	return c, nil
 }
 
-// Unready asks kubelet, and where it does not answer the containers themselves.
-// Its error is that of ctx: otherwise somebody can be asked, or what nobody can
-// tell is Unchecked.
+// Unready asks kubelet, and if it does not answer, runs the probes. The only error is that
+// of ctx.
 func (c *Checker) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {
-	var noList error
+	var listErr error
 	if c.list != nil {
 		var seen map[string]bool
-		if seen, noList = c.listed(ctx, pod.Namespace, pod.Pod); noList == nil {
+		if seen, listErr = c.listed(ctx, pod.Namespace, pod.Pod); listErr == nil {
 			return fromKubelet(pod, seen), nil
 		}
 	}
-	verdict := c.byProbes(ctx, pod, noList)
+	verdict := c.byProbes(ctx, pod, listErr)
 	if err := ctx.Err(); err != nil {
 		return apply.Verdict{}, fmt.Errorf("readiness of %s: %w", pod.Pod, context.Cause(ctx))
 	}
 	return verdict, nil
 }
 
-// fromKubelet compares by container ID: right after a start the list still has
-// the container before, or none.
+// fromKubelet compares by container ID: after a start, the list may still have the old
+// container, or none.
 func fromKubelet(pod apply.PodReadiness, seen map[string]bool) apply.Verdict {
 	for _, container := range pod.Containers {
 		ready, known := seen[container.ID]
@@ -103,9 +100,9 @@ func fromKubelet(pod apply.PodReadiness, seen map[string]bool) apply.Verdict {
 	return apply.Verdict{}
 }
 
-// byProbes runs the probes in order up to the first that fails. noList says why
-// kubelet was not to be had, nil: it was not to be asked.
-func (c *Checker) byProbes(ctx context.Context, pod apply.PodReadiness, noList error) apply.Verdict {
+// byProbes runs the probes in order until one fails. listErr is that of kubelet's list, or
+// nil.
+func (c *Checker) byProbes(ctx context.Context, pod apply.PodReadiness, listErr error) apply.Verdict {
 	var v apply.Verdict
 	var runnable []manifests.Probe
 	for _, container := range pod.Containers {
@@ -115,8 +112,8 @@ func (c *Checker) byProbes(ctx context.Context, pod apply.PodReadiness, noList e
 		p := *container.Probe
 		p.Container = container.Name
 		if reason := unrunnable(p); reason != "" {
-			if noList != nil {
-				reason += ", and " + noList.Error()
+			if listErr != nil {
+				reason += ", and " + listErr.Error()
 			}
 			v.Unchecked = append(v.Unchecked, container.Name+": "+reason)
 			continue

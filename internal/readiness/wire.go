@@ -19,13 +19,13 @@ import (
 
 const (
 	maxHeader    = 64 << 10
-	maxAddresses = 32 // a host of many networks is still answered within a probe's time
+	maxAddresses = 32 // all are tried within a probe's time
 )
 
-// newTransport is as kubelet's, and as short-lived.
+// newTransport returns a transport like kubelet's, without kept connections.
 func newTransport() *http.Transport {
 	return &http.Transport{
-		Proxy:                  nil, // not even the environment's: containers and kubelet are near
+		Proxy:                  nil, // not even the environment's
 		DialContext:            (&net.Dialer{KeepAlive: -1}).DialContext,
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
@@ -40,8 +40,7 @@ func newTransport() *http.Transport {
 	}
 }
 
-// hostAddresses are loopback, where most of a host's pods listen as well, and
-// what the host has beside it.
+// hostAddresses returns loopback and the addresses of the host's interfaces.
 func hostAddresses(ctx context.Context) []netip.Addr {
 	found := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	own, err := net.InterfaceAddrs()
@@ -57,9 +56,8 @@ func hostAddresses(ctx context.Context) []netip.Addr {
 	return found
 }
 
-// sources are the addresses that the host would send from, by its default
-// routes; kubelet takes a node's address in the same way. Nothing is sent: the
-// far ends are of documentation only (RFC 5737, RFC 3849).
+// sources returns the source addresses of the default routes, as kubelet chooses a node's
+// address. It sends nothing; the destinations are of documentation (RFC 5737, RFC 3849).
 func sources(ctx context.Context) []netip.Addr {
 	var found []netip.Addr
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
@@ -75,7 +73,7 @@ func sources(ctx context.Context) []netip.Addr {
 	return found
 }
 
-// shown is a URL for a message: without user and query.
+// shown returns a URL for a message, without user and query.
 func shown(u *url.URL) string {
 	bare := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	return outside.Text(bare.String())
@@ -85,16 +83,15 @@ func statusError(code int) error {
 	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
 }
 
-// timely says how long nobody answered, where that is the cause.
-func timely(err error, timeout time.Duration) error {
+// withTimeout names the timeout if that is the cause.
+func withTimeout(err error, timeout time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v", timeout)
 	}
 	return cause(err)
 }
 
-// cause leaves out what the message has already, and what may be secret: the
-// URL that a url.Error repeats.
+// cause strips the URL of a url.Error, which the message has already and may be secret.
 func cause(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

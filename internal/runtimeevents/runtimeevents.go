@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimeevents hears from containerd when containers start and end: it
-// is watch.RuntimeEvents over containerd's events service, which containerd 1.6
-// and later have.
+// Package runtimeevents implements watch.RuntimeEvents with the events service of containerd
+// 1.6 and later.
 //
-// # Words
-//
-// A subscription is one stream of events. It ends with containerd, and another
-// one is made, after a back-off.
-//
-// # Promises
-//
-// Only starts and ends of containers' own processes are passed on; of what kubelet
-// runs inside of containers, as probes, nothing is. Whoever watches is told when
-// events may have been missed: before and after each subscription. Nobody polls.
+// It passes on starts and ends of containers' own processes, and not those of what kubelet
+// runs inside of containers, as probes. A subscription is one stream of events; it ends with
+// containerd, and a new one is made after a back-off. Before and after each subscription,
+// events may be missed: an empty event says so.
 package runtimeevents
 
 import (
@@ -42,22 +35,21 @@ const (
 )
 
 const (
-	// maxMessage is far above an event of these topics, which has a few hundred bytes.
+	// maxMessage bounds an event. Those of these topics have a few hundred bytes.
 	maxMessage = 64 << 10
-	// A containerd that is restarted is back within a second. The longest pause is
-	// that of the loop's own observations of a node without containerd, or shorter.
+	// containerd restarts within a second.
 	firstPause   = 250 * time.Millisecond
 	longestPause = time.Minute
 )
 
-// Options say where containerd is.
+// Options configure Events.
 type Options struct {
 	Socket    string // absolute path
 	Namespace string // of the containers: k8s.io
 	Log       *slog.Logger
 }
 
-// Events is containerd behind one socket. It holds nothing.
+// Events are those of the containerd behind one socket.
 type Events struct{ Options }
 
 var _ watch.RuntimeEvents = (*Events)(nil)
@@ -70,34 +62,32 @@ func New(o Options) (*Events, error) {
 	return &Events{o}, nil
 }
 
-// Watch passes on what happens until ctx ends.
-func (e *Events) Watch(ctx context.Context, hear func(watch.RuntimeEvent)) {
+// Watch passes on events until ctx ends.
+func (e *Events) Watch(ctx context.Context, onEvent func(watch.RuntimeEvent)) {
 	pause := firstPause
 	for {
 		began := time.Now()
-		stood, err := e.subscribe(ctx, hear)
+		connected, err := e.subscribe(ctx, onEvent)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > pause {
 			pause = firstPause
 		}
-		if stood {
-			hear(watch.RuntimeEvent{}) // containerd may be gone
+		if connected {
+			onEvent(watch.RuntimeEvent{})
 		}
 		e.Log.Debug("no events from containerd", "socket", e.Socket, "err", err, "again", pause)
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(pause):
 		}
-		timer.Stop()
 		pause = min(2*pause, longestPause)
 	}
 }
 
-// subscribe hears one stream of events to its end; stood: there was a containerd.
-func (e *Events) subscribe(ctx context.Context, hear func(watch.RuntimeEvent)) (stood bool, err error) {
+// subscribe passes on one stream of events to its end.
+func (e *Events) subscribe(ctx context.Context, onEvent func(watch.RuntimeEvent)) (connected bool, err error) {
 	conn, err := grpc.NewClient("passthrough:containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -114,10 +104,9 @@ func (e *Events) subscribe(ctx context.Context, hear func(watch.RuntimeEvent)) (
 	if err != nil {
 		return false, err
 	}
-	// containerd sends no header before the first event, so nothing tells that the
-	// subscription stands. What happened before it did is seen by an observation a
-	// moment after it was asked for.
-	hear(watch.RuntimeEvent{})
+	// containerd sends no header before the first event, so nothing confirms the
+	// subscription. The empty event causes an observation a moment later.
+	onEvent(watch.RuntimeEvent{})
 	for {
 		envelope, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -127,7 +116,7 @@ func (e *Events) subscribe(ctx context.Context, hear func(watch.RuntimeEvent)) (
 			return true, err
 		}
 		if event, ok := read(envelope.GetTopic(), envelope.GetEvent().GetValue()); ok {
-			hear(event)
+			onEvent(event)
 		}
 	}
 }
@@ -136,7 +125,7 @@ func (e *Events) filter(topic string) string {
 	return fmt.Sprintf("namespace==%q,topic==%q", e.Namespace, topic)
 }
 
-// read takes an event apart; false: it is none of a container's own process.
+// read decodes an event; false if it is not of a container's own process.
 func read(topic string, data []byte) (watch.RuntimeEvent, bool) {
 	switch topic {
 	case topicStart:

@@ -84,7 +84,7 @@ func w(t *testing.T, socket string) <-chan watch.RuntimeEvent {
 	return heard
 }
 
-func TestStartsAndEndsOfContainersAreHeard(t *testing.T) {
+func TestStartsAndEndsOfContainersAreReported(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, _ := serve(t, socket)
@@ -132,7 +132,7 @@ func TestContainerdConformsAsRuntimeEvents(t *testing.T) {
 	})
 }
 
-func TestContainerdThatGoesAwayIsHeardAgain(t *testing.T) {
+func TestWatchSurvivesARestartOfContainerd(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, g := serve(t, socket)

@@ -13,9 +13,8 @@ import (
 
 var digestType = reflect.TypeFor[digest.Digest]()
 
-// checkDigests looks at every digest in a value that came from a file. Methods
-// of digest.Digest panic on a malformed one, and a file that a person edited
-// must not end the daemon again and again.
+// checkDigests validates every digest in a value from a file: methods of digest.Digest
+// panic on a malformed one.
 func checkDigests(value any) error { return checkDigest(reflect.ValueOf(value)) }
 
 func checkDigest(v reflect.Value) error {

@@ -17,18 +17,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
-// ErrLocked tells that another agent works on this state directory; the error's
-// text names its process.
+// ErrLocked: another agent uses this state directory; the text names its process.
 var ErrLocked = errors.New("locked by another agent")
 
-// lockFile is locked with flock(2), and so is its directory, for which a full disk
-// needs no room. Both locks end with the process that holds them. The file stays; its
-// content is the holder's process id, for people.
+// lockFile is locked with flock(2), and so is its directory, which works also on a full
+// disk. Both locks end with their process. The file has the process id, for people.
 const lockFile = "lock"
 
-// Lock keeps a second agent out until unlock is called or the process ends. It
-// does not wait. Under the lock it sweeps away the temporary files that a
-// crash left in the two directories.
+// Lock keeps a second agent out until unlock is called or the process ends. It does not
+// wait. It removes the temporary files that a crash left in the two directories.
 func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -66,7 +63,7 @@ func lock(path string) (unlock func(), err error) {
 	}
 	file, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		file, err = nil, nil // a full disk, and no agent was here before
+		file, err = nil, nil // a full disk without a lock file: the directory is locked
 	}
 	if err == nil {
 		err = take(dir, file)
@@ -79,7 +76,7 @@ func lock(path string) (unlock func(), err error) {
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return func() {
-		// All are for the next one's convenience: the locks end with the handles.
+		// The locks end with the handles.
 		_, _, _ = file.Truncate(0), file.Close(), dir.Close()
 	}, nil
 }

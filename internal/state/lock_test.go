@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-func TestASecondAgentIsKeptOut(t *testing.T) {
+func TestSecondAgentIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	unlock, err := s.Lock(t.Context())
@@ -78,7 +78,7 @@ func TestTheLockEndsWithItsProcess(t *testing.T) {
 	unlock()
 }
 
-func TestAHolderWhoHasNotSaidItsNameYet(t *testing.T) {
+func TestUnknownHolderOfTheLock(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	unlock, err := s.Lock(t.Context())

@@ -2,18 +2,15 @@
 
 // Package state keeps the agent's own files.
 //
-// The state directory (/var/lib/image-update-agent) holds record.json, what
-// cannot be observed again, for root alone; a copy of the status; and the
-// lock that keeps a second agent out. It is the same for all snapshots of the
-// system, so an older agent may meet the record of a newer one. The runtime
-// directory (/run/image-update-agent) holds status.json, for everybody; it is
-// gone after a reboot, and then the copy says how things stood before.
+// The state directory (/var/lib/image-update-agent) holds record.json (what cannot be
+// observed again, readable by root only), a copy of the status, and the lock that keeps a
+// second agent out. All snapshots of the system share it, so an older agent may find the
+// record of a newer one. The runtime directory (/run/image-update-agent) holds status.json,
+// readable by everybody; after a reboot, the copy has the last status.
 //
-// All are indented JSON that a person can read, written whole or not at all.
-// A record that this agent cannot use (not JSON, a bad digest, of another
-// version, too large, unsafe) is set aside under a name that says why, with a
-// warning, and the agent starts with an empty one: everything in it can be
-// learnt again, and a daemon that does not start helps nobody.
+// All are indented JSON, written atomically. A record that this agent cannot use (not
+// JSON, a bad digest, of another version, too large, unsafe) is renamed, with a warning,
+// and the agent starts with an empty one: it can learn everything again.
 package state
 
 import (
@@ -52,19 +49,19 @@ type Store struct {
 	log                  *slog.Logger
 
 	mu     sync.Mutex
-	copied *status.Status // the last copy, without what changes all the time
+	copied *status.Status // the last copy, see lasting
 	at     time.Time      // when it was written
 }
 
 var _ record.Recorder = (*Store)(nil)
 
-// New names the directories, which are made when something is written.
+// New returns the store of two directories, which are created by the first write.
 func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
 	return &Store{stateDir: stateDir, runtimeDir: runtimeDir, log: log}
 }
 
-// Load reads the record. One that cannot be used is set aside and is an empty
-// one; an error is left for a directory or disk that does not answer.
+// Load reads the record. An unusable one is set aside, and Load returns an empty one; the
+// error is one of the directory or disk.
 func (s *Store) Load(ctx context.Context) (record.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return record.Record{}, err
@@ -87,7 +84,7 @@ func (s *Store) Load(ctx context.Context) (record.Record, error) {
 	return rec, nil
 }
 
-// unusable is why a file is set aside: a word for its name, and the cause.
+// unusable is the error of a file to set aside, with a word for its new name.
 type unusable struct {
 	word string
 	err  error
@@ -96,7 +93,7 @@ type unusable struct {
 func (u *unusable) Error() string { return u.err.Error() }
 func (u *unusable) Unwrap() error { return u.err }
 
-// read reads a file of ours: unusable where it is not one that we wrote.
+// read reads a file of ours; the error is unusable if another program wrote it.
 func read(dir, name string) ([]byte, error) {
 	d, err := atomicfile.OpenDir(dir)
 	if err != nil {
@@ -129,8 +126,7 @@ func decodeRecord(data []byte) (record.Record, error) {
 	return rec, nil
 }
 
-// setAside renames the record, whatever it is. If that fails the record stays,
-// and Save will say what is wrong with it.
+// setAside renames the record. If that fails, the record stays and Save reports the error.
 func (s *Store) setAside(why *unusable) {
 	aside := recordFile + "." + why.word + ".aside"
 	err := os.Rename(filepath.Join(s.stateDir, recordFile), filepath.Join(s.stateDir, aside))
@@ -150,13 +146,12 @@ func (s *Store) Save(ctx context.Context, rec record.Record) error {
 	return nil
 }
 
-// copyEvery is how old the copy may be when nothing but times has changed.
+// copyEvery is how old the copy may be when nothing lasting has changed.
 const copyEvery = 24 * time.Hour
 
-// Publish writes the status, for everybody, to the runtime directory. The copy
-// in the state directory, which is on a disk, is written when more has changed
-// than what every poll moves (times, the budget) and a pull's progress, and once
-// a day.
+// Publish writes the status to the runtime directory, readable by everybody. To spare the
+// disk, it writes the copy in the state directory only when something lasting has changed,
+// and once a day.
 func (s *Store) Publish(ctx context.Context, st status.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -185,7 +180,8 @@ func (s *Store) publishCopy(st status.Status) error {
 	return nil
 }
 
-// lasting is a status without what moves when nothing happens.
+// lasting returns a status without what changes at every poll (times, the budget) and the
+// progress of a pull.
 func lasting(status status.Status) status.Status {
 	status.Written, status.Progress, status.Budget = time.Time{}, nil, nil
 	status.LastCheck, status.NextCheck = nil, nil
@@ -196,7 +192,7 @@ func lasting(status status.Status) status.Status {
 	return status
 }
 
-// write makes the directory if need be, and the file as indented JSON.
+// write writes a file as indented JSON, and creates the directory if need be.
 func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -216,8 +212,8 @@ func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	return err
 }
 
-// makeDir opens a directory of ours; systemd makes it for the unit, and this
-// for everybody else. Others may enter, for the status.
+// makeDir opens a directory of ours, and creates it if systemd has not. Others may enter,
+// for the status.
 func makeDir(dir string) (*atomicfile.Dir, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -225,9 +221,8 @@ func makeDir(dir string) (*atomicfile.Dir, error) {
 	return atomicfile.OpenDir(dir)
 }
 
-// ReadStatus reads the last status that was published: from the runtime
-// directory, else the copy of the time before the last boot. Its Written says
-// how old it is. fs.ErrNotExist: no agent has published any.
+// ReadStatus reads the last published status from the runtime directory, or else the copy
+// from before the boot; Written is its time. The error is fs.ErrNotExist if there is none.
 func ReadStatus(runtimeDir, stateDir string) (status.Status, error) {
 	var bad, absent error
 	for _, dir := range []string{runtimeDir, stateDir} {

@@ -151,7 +151,7 @@ var strangeRecords = map[string]struct {
 	}, "unreadable"},
 }
 
-func TestAStrangeRecordIsSetAside(t *testing.T) {
+func TestUnusableRecordIsSetAside(t *testing.T) {
 	t.Parallel()
 	for name, strange := range strangeRecords {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestAStrangeRecordIsSetAside(t *testing.T) {
 	}
 }
 
-func TestTheLastOneAsideIsKept(t *testing.T) {
+func TestTheLastUnusableRecordIsKept(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	for _, text := range []string{"first", "second"} {
@@ -201,7 +201,7 @@ func TestARecordThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	assert.Contains(t, log.String(), "file exists")
 }
 
-func TestADirectoryThatIsNoneIsAnError(t *testing.T) {
+func TestAFileInPlaceOfTheDirectoryIsAnError(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, os.WriteFile(s.stateDir, nil, 0o600))
@@ -263,7 +263,7 @@ func st(written time.Time) status.Status {
 	}
 }
 
-func TestTheStatusIsForEverybody(t *testing.T) {
+func TestTheStatusIsReadableByEverybody(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, s.Publish(t.Context(), st(noon)))

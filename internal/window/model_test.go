@@ -74,7 +74,7 @@ func drawMoment(t *rapid.T, s Schedule) time.Time {
 	return now.Add(time.Duration(near) * time.Minute)
 }
 
-func TestOpenIsAsAClockSays(t *testing.T) {
+func TestOpenAgreesWithAClock(t *testing.T) {
 	t.Parallel()
 	const before, behind = 8 * aDay, 8 * aDay // minutes: a window may have begun a week ago
 	rapid.Check(t, func(t *rapid.T) {

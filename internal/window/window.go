@@ -8,13 +8,11 @@
 // people and machines plan for, so no night makes it shorter or longer. A window
 // may pass midnight; it belongs to the day on which it begins.
 //
-// Clocks leave times out, and show others twice. A window whose beginning is left
-// out begins at the first instant after the gap; one whose beginning is shown
-// twice begins at the first, once.
+// A window whose beginning falls into a gap of the clocks begins right after the gap; one
+// whose beginning occurs twice begins at the first one.
 //
-// The room is pure, but for LoadZone, which reads the zones of the machine. They
-// are not linked into the agent: that would be 400 KB, and rules that are as old
-// as the binary where the system's are missing. A zone that is missing is told.
+// The package is pure, but for LoadZone, which reads the machine's zones. They are not
+// linked into the agent: that would be 400 KB, with rules as old as the binary.
 package window
 
 import (
@@ -23,14 +21,13 @@ import (
 	"time"
 )
 
-// Bounds of a Window's length. Every window begins anew a week later, so a longer
-// one would never close.
+// Bounds of a Window's length. A window of more than a week would never close.
 const (
 	Shortest = time.Minute
 	Longest  = 7 * 24 * time.Hour
 )
 
-// Window is a time that comes again each week.
+// Window is a weekly time.
 type Window struct {
 	// Days are those on which it begins; empty: every day.
 	Days []time.Weekday `yaml:"days,omitempty" is:"days"`
@@ -46,15 +43,13 @@ type Window struct {
 // Schedule is open while one of its windows is. One without windows always is.
 type Schedule []Window
 
-// ahead is how far Open looks for the end of windows that follow each other
-// without a gap: both changes of the clocks are in it.
+// ahead is how far Open searches for the end of windows without a gap between them: both
+// changes of the clocks are in it.
 const ahead = 366 * 24 * time.Hour
 
-// Open says whether the schedule is open at now, and when that changes: when it
-// closes, windows that overlap or touch being one, or opens next. The change is
-// after now, and zero where none comes within a year: without windows, or where
-// they leave no gap. A window is open at the instant of its beginning, and closed
-// at that of its end.
+// Open reports whether the schedule is open at now, and when that changes next; windows that
+// overlap or touch count as one. The change is zero if none comes within a year: without
+// windows, or if they leave no gap. A window includes its beginning, but not its end.
 func (s Schedule) Open(now time.Time) (open bool, change time.Time) {
 	if len(s) == 0 {
 		return true, time.Time{}
@@ -73,7 +68,7 @@ func (s Schedule) Open(now time.Time) (open bool, change time.Time) {
 	return true, time.Time{}
 }
 
-// reach is the latest end of the windows that are open at t; t where none is.
+// reach returns the latest end of the windows that are open at t; t if none is.
 func (s Schedule) reach(t time.Time) time.Time {
 	last := t
 	for _, w := range s {
@@ -86,7 +81,7 @@ func (s Schedule) reach(t time.Time) time.Time {
 	return last
 }
 
-// next is the first beginning after t.
+// next returns the first beginning after t.
 func (s Schedule) next(t time.Time) time.Time {
 	var soonest time.Time
 	for _, w := range s {
@@ -99,13 +94,12 @@ func (s Schedule) next(t time.Time) time.Time {
 	return soonest
 }
 
-// week is how many days away from that of t a beginning may be that counts. Clocks
-// that go back over midnight (St. John's did, at 00:01) make it eight: when it is
-// Saturday again, Sunday's window has begun already, and the next is in eight days.
+// week is the distance in days from t to the beginnings that count. It is eight because
+// clocks may go back over midnight (in St. John's, at 00:01): when it is Saturday again,
+// Sunday's window has already begun, and the next one is in eight days.
 const week = 7 + 1
 
-// begins are the window's beginnings in their order, on the days from so many after
-// that of t to so many.
+// begins yields the window's beginnings in order, from day t+from to day t+to.
 func (w Window) begins(t time.Time, from, to int) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		year, month, day := t.In(w.Zone).Date()
@@ -122,12 +116,11 @@ func (w Window) on(day time.Weekday) bool {
 	return len(w.Days) == 0 || slices.Contains(w.Days, day)
 }
 
-// farthest is more than any zone is away from UTC.
+// farthest is more than any zone's offset from UTC.
 const farthest = 26 * time.Hour
 
-// first is the instant at which clocks in the zone first show what wall shows in
-// UTC, or the end of the gap in which they leave it out. time.Date promises
-// neither.
+// first returns the first instant at which clocks in the zone show what wall shows in UTC,
+// or the end of the gap that skips it. time.Date promises neither.
 func first(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-farthest).In(zone)
 	for {

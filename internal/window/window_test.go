@@ -156,7 +156,7 @@ func TestADayOf25HoursHasAGap(t *testing.T) {
 	assert.Equal(t, at(t, "2026-10-25T23:00:00Z"), change.UTC())
 }
 
-func TestTheChangeIsToldInTheZoneOfTheQuestion(t *testing.T) {
+func TestTheChangeIsInTheZoneOfNow(t *testing.T) {
 	t.Parallel()
 	s := Schedule{{Length: time.Hour, Zone: zone(t, "Asia/Kolkata")}}
 	for _, now := range []string{"2026-11-21T18:30:00Z", "2026-11-21T12:00:00Z"} {
