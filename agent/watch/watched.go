@@ -88,12 +88,14 @@ func (w *Watched) concerns(e RuntimeEvent) bool {
 	}
 }
 
+// SetBusy sets whether a cycle runs.
 func (w *Watched) SetBusy(busy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = busy
 }
 
+// IsBusy reports whether a cycle runs.
 func (w *Watched) IsBusy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
