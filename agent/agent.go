@@ -19,9 +19,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Agent does the cycles. Its fields are what it needs from the world; all are
-// required but Preconditions, Readiness, Inhibitor, Pacer, Verifier, Meter, Events,
-// Progress and Jitter. It is not safe for concurrent use: Loop serialises.
+// Agent runs cycles. All fields are required but Preconditions, Readiness, Inhibitor, Pacer,
+// Verifier, Meter, Events, Progress and Jitter. It is not safe for concurrent use; Loop
+// serializes the calls.
 type Agent struct {
 	Source        source.Source
 	Images        node.Images
@@ -29,35 +29,33 @@ type Agent struct {
 	Files         node.PodFiles
 	Announcer     Announcer
 	Recorder      record.Recorder
-	Preconditions Preconditions       // of an apply; nil: none but the agent's own
-	Readiness     apply.Readiness     // nil: what runs is ready
-	Inhibitor     apply.Inhibitor     // nil: nobody delays a shutdown
-	Pacer         record.Pacer        // of Source; nil: it has none
-	Verifier      stage.Verifier      // nil: nobody verifies
-	Meter         Meter               // nil: nobody counts
-	Events        watch.RuntimeEvents // nil: containers are seen at the next observation only
+	Preconditions Preconditions       // of an apply; nil: none
+	Readiness     apply.Readiness     // nil: what runs counts as ready
+	Inhibitor     apply.Inhibitor     // nil: a shutdown is not delayed
+	Pacer         record.Pacer        // of Source; nil: none
+	Verifier      stage.Verifier      // nil: no signatures are verified
+	Meter         Meter               // nil: nothing is counted
+	Events        watch.RuntimeEvents // nil: containers are only polled
 	Policy        policy.Policy
 	Log           *slog.Logger
 	Now           func() time.Time
-	// Progress hears of long work and of each step; may be nil.
-	Progress func(status.Progress)
-	// Jitter gives numbers from [0,1), another one each time; nil: at random.
-	Jitter  func() float64
-	Version string // of the agent, for the status
+	Progress      func(status.Progress) // called during long work and for each step; may be nil
+	Jitter        func() float64        // random numbers from [0,1); nil: math/rand
+	Version       string                // of the agent, for the status
 
 	records    record.Store
 	nodes      node.NodeState
 	space      stage.Space
-	unfinished *source.Round // a poll that was interrupted: what it has heard
+	unfinished *source.Round // the answers of an interrupted poll
 	cycles     uint64        // since the start
 
-	// The loop's; all nil without one.
-	queue     *queue         // of requests, some of which go first
-	watched   *watch.Watched // what containers are missed, and which events count
-	timetable *timetable     // when the next poll and the next observation are
+	// Set by the loop; nil without one.
+	queue     *queue         // requests
+	watched   *watch.Watched // followed containers
+	timetable *timetable     // of polls and observations
 }
 
-// begin begins a cycle. Its error is that the record cannot be read.
+// begin starts a cycle. It fails if the record cannot be read.
 func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	a.cycles++
 	c := &cycle{Agent: a, purpose: e, log: a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))}
@@ -94,7 +92,7 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	return c, err
 }
 
-// load reads the record, once.
+// load reads the record once.
 func (a *Agent) load(ctx context.Context, log *slog.Logger) error {
 	a.records.Recorder, a.records.Pacer, a.records.Log = a.Recorder, a.Pacer, log
 	if a.records.IsLoaded() {

@@ -13,16 +13,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Apply approves what is staged for the named images (all, where none is
-// named) and carries it out. A name is a repository, the end of one after a
-// slash, or a pod manifest's file name. retry: what did not come up before is
-// tried again.
+// Apply approves and applies what is staged for the named images (no names: all). A name is a
+// repository, its last path elements or the file name of a pod manifest. retry: apply again
+// what failed before.
 func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, status.Status, error) {
 	outcomes, d, err := requests{a}.apply(ctx, names, retry)
 	return outcomes, d.status, err
 }
 
-// requests are what persons ask of the agent.
+// requests carries out the requests of people.
 type requests struct{ *Agent }
 
 func (r requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, cycleResult, error) {
@@ -38,11 +37,11 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 	outcomes, approved := r.approve(pods, d.results)
 	if len(approved) == 0 {
 		if retry {
-			d, err = r.cycle(ctx, purpose{person: true}) // what was denied is not any more
+			d, err = r.cycle(ctx, purpose{person: true}) // publish the changed denials
 		}
 		return outcomes, d, err
 	}
-	// Saved before the first act: a crash in the middle goes on where it was.
+	// Save first: after a crash, the next start resumes the apply.
 	if err := r.records.Commit(ctx); err != nil {
 		return nil, cycleResult{}, err
 	}
@@ -61,8 +60,8 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 	return outcomes, d, err
 }
 
-// approve records an approval of each pod that can be applied. It returns what becomes
-// of the others; the result of those that are approved is open.
+// approve records an approval of each pod that can be applied. The outcomes of approved pods
+// have no result yet.
 func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
 	outcomes = make([]status.Outcome, 0, len(pods))
 	for _, p := range pods {
@@ -85,16 +84,15 @@ func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 	return outcomes, approved
 }
 
-// announceChange reports what is about to change.
+// announceChange reports a change before it begins.
 func (a *Agent) announceChange(p status.Progress) {
 	if a.Progress != nil {
 		a.Progress(p)
 	}
 }
 
-// askAfterMove polls after an apply whose floating tag was moved meanwhile, so
-// that what the tag names now can be approved. Where a person interrupts the poll,
-// the status stays that of the apply, which is done.
+// askAfterMove polls after an apply during which a tag was moved, so that the new release can
+// be approved. An interrupted poll keeps the status of the apply.
 func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleResult, error) {
 	again, err := r.cycle(ctx, purpose{poll: source.PollAll})
 	if intr, is := errors.AsType[*interruptedError](err); is {
@@ -104,13 +102,9 @@ func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleR
 	return again, err
 }
 
-// allow takes back the denials of the named images.
+// allow removes the denials of the named images.
 func (r requests) allow(ctx context.Context, names []string) error {
-	pl, err := r.Plan(ctx, source.PollNone)
-	if err != nil {
-		return err
-	}
-	pods, err := plan.Pick(pl, names)
+	pods, err := r.pick(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -120,15 +114,11 @@ func (r requests) allow(ctx context.Context, names []string) error {
 	return r.records.Commit(ctx)
 }
 
-// podsToApply are the pod manifests that use the named images. Where one is not ready
-// because the node has lost what was staged, as to the garbage collection of a
-// containerd that knows no pins, it is staged again first: who waits for an apply
-// should not have to ask twice. Then done is what that came to.
+// podsToApply returns the pods of the named images. If the node lost their staged images (a
+// containerd without pins collects them), they are staged again first, and the result is of
+// that cycle.
 func (r requests) podsToApply(ctx context.Context, names []string) (pods []plan.PodPlan, d cycleResult, err error) {
-	pl, err := r.Plan(ctx, source.PollNone)
-	if err == nil {
-		pods, err = plan.Pick(pl, names)
-	}
+	pods, err = r.pick(ctx, names)
 	if err != nil || !slices.ContainsFunc(pods, plan.IsUnstaged) {
 		return pods, d, err
 	}
@@ -138,15 +128,21 @@ func (r requests) podsToApply(ctx context.Context, names []string) (pods []plan.
 	}
 	d, err = r.cycle(ctx, purpose{person: true, needs: needs})
 	if err == nil {
-		pl, err = r.Plan(ctx, source.PollNone)
-	}
-	if err == nil {
-		pods, err = plan.Pick(pl, names)
+		pods, err = r.pick(ctx, names)
 	}
 	return pods, d, err
 }
 
-// unstagedBy is why a pod's images are not staged, where that is known.
+// pick returns the current plans of the pods of the named images.
+func (r requests) pick(ctx context.Context, names []string) ([]plan.PodPlan, error) {
+	pl, err := r.Plan(ctx, source.PollNone)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Pick(pl, names)
+}
+
+// unstagedBy returns why the images of a pod are not staged; nil: unknown.
 func unstagedBy(p plan.PodPlan, staged results) error {
 	for _, need := range p.Needs() {
 		if err := staged.err(need); err != nil {
@@ -156,7 +152,7 @@ func unstagedBy(p plan.PodPlan, staged results) error {
 	return nil
 }
 
-// outcome reads from the cycle that has just ended what became of an approval.
+// outcome sets the outcome of an approval from the results of its cycle.
 func (r requests) outcome(o *status.Outcome, all results) {
 	err := all.err(o.PodManifest)
 	_, pending := r.records.Record.Approved[o.PodManifest]

@@ -10,32 +10,32 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Notifier tells the service manager how the loop is doing.
+// Notifier reports the state of the loop to the service manager.
 type Notifier interface {
-	// Status is a sentence for `systemctl status`.
+	// Status sets the text of `systemctl status`.
 	Status(text string)
 	// Heartbeat reports that the loop works.
 	Heartbeat()
 }
 
-// board shows the status, with the progress of the cycle that runs, to whoever reads or
-// listens. It is safe for concurrent use.
+// board publishes the status and the progress of the running cycle. It is safe for concurrent
+// use.
 type board struct {
 	notify  Notifier
 	watched *watch.Watched
 	now     func() time.Time
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	status     status.Status
-	lastReport status.Status // by the last cycle
-	changed    chan struct{} // closed, and another one made, when the status changes
+	lastReport status.Status // of the last cycle
+	changed    chan struct{} // closed and replaced when the status changes
 
-	listenersMu sync.Mutex // guards listeners, also while they are called
+	listenersMu sync.Mutex // guards listeners, and is held while they are called
 	listeners   map[int]func(status.Progress)
 	nextID      int
 }
 
-// show shows what a cycle has found.
+// show publishes the status of a cycle.
 func (b *board) show(s status.Status) {
 	b.mu.Lock()
 	b.lastReport = s
@@ -47,7 +47,7 @@ func (b *board) show(s status.Status) {
 	b.notify.Heartbeat()
 }
 
-// correct shows at once what was seen beside a running cycle, which may take long.
+// correct publishes containers that ended during a cycle.
 func (b *board) correct() {
 	b.mu.Lock()
 	s := b.watched.Correct(b.lastReport)
@@ -63,29 +63,28 @@ func (b *board) correct() {
 	}
 }
 
-// Changed is closed when the status becomes another one, its progress aside. Who
-// takes it before the status misses no change.
+// Changed returns a channel that is closed when the status changes, except its progress. Call
+// it before Status to miss no change.
 func (b *board) Changed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changed
 }
 
-// signalChange wakes those who wait for Changed. The caller holds the lock.
+// signalChange closes the channel of Changed. The caller holds the lock.
 func (b *board) signalChange() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// Status is the node as of the last cycle, with the progress of the one that runs.
+// Status returns the status of the last cycle with the progress of the running one.
 func (b *board) Status() status.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.status
 }
 
-// Listen calls f with all progress until the returned function has returned. f must
-// neither wait for the loop nor take its time: the work waits for it.
+// Listen calls f for each progress until stop is called. f must not block.
 func (b *board) Listen(f func(status.Progress)) (stop func()) {
 	b.listenersMu.Lock()
 	defer b.listenersMu.Unlock()
@@ -99,8 +98,7 @@ func (b *board) Listen(f func(status.Progress)) (stop func()) {
 	}
 }
 
-// showProgress shows how far the work is and passes it on. The zero Progress says only that
-// the loop lives.
+// showProgress publishes progress. The zero Progress is only a heartbeat.
 func (b *board) showProgress(p status.Progress) {
 	defer b.notify.Heartbeat()
 	if p.Phase == "" {
@@ -110,7 +108,7 @@ func (b *board) showProgress(p status.Progress) {
 	b.status.Progress = &p
 	b.status.Pulls = status.UpdatePulls(b.status.Pulls, p)
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
-		b.setApplying(p.Reference + " is " + p.Phase) // also where nobody has asked for it
+		b.setApplying(p.Reference + " is " + p.Phase)
 	}
 	b.mu.Unlock()
 	b.listenersMu.Lock()
@@ -120,7 +118,7 @@ func (b *board) showProgress(p status.Progress) {
 	b.listenersMu.Unlock()
 }
 
-// showInterrupted shows that something goes on after a person's request.
+// showInterrupted publishes that a request interrupted a cycle.
 func (b *board) showInterrupted(intr *status.Interruption) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +127,7 @@ func (b *board) showInterrupted(intr *status.Interruption) {
 	b.signalChange()
 }
 
-// showApplying shows that something is under way.
+// showApplying publishes that a request is running.
 func (b *board) showApplying(reason string) {
 	b.mu.Lock()
 	b.setApplying(reason)
@@ -138,8 +136,7 @@ func (b *board) showApplying(reason string) {
 	b.notify.Status(status.Sentence(s))
 }
 
-// setApplying changes the state in the status while something is under way. The
-// caller holds the lock.
+// setApplying sets the state to applying. The caller holds the lock.
 func (b *board) setApplying(reason string) {
 	if b.status.State != status.StateApplying {
 		b.status.State, b.status.Since, b.status.Reason = status.StateApplying, b.now().UTC(), reason

@@ -15,16 +15,12 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// bootTimeout is how long containerd may take to say what the node holds: kubelet
-// waits for it.
+// bootTimeout bounds listing the images of the node, for which kubelet waits.
 const bootTimeout = 5 * time.Second
 
-// Boot brings pod manifests to the templates that an update or a rollback of the
-// system has brought, so that their pods start with them instead of being restarted
-// later. It is for the time before kubelet starts: a write restarts nothing then,
-// and needs nobody's approval. It asks no registry, and offers nothing: what a
-// template does not name stays as it is. The caller sees to it that kubelet has not
-// started.
+// Boot writes the pod manifests whose templates changed with an update or rollback of the
+// system, so that their pods need no restart later. It must run before kubelet starts. It asks
+// no registry and needs no approval.
 func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	begun, err := a.begin(ctx, purpose{})
 	if err != nil {
@@ -51,7 +47,7 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 // bootCycle is a cycle before kubelet starts.
 type bootCycle struct{ *cycle }
 
-// heldInTime is what the node holds, nothing where nobody says so in time.
+// heldInTime returns the images on the node; nil on errors and timeout.
 func (b bootCycle) heldInTime(ctx context.Context) []node.HeldImage {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -68,7 +64,7 @@ func (b bootCycle) boot(ctx context.Context, s *plan.BootStep) {
 		s.Err = b.writeAtBoot(ctx, s)
 	case s.Do == plan.StepRemove:
 		s.Err = b.restarter.Remove(ctx, s.Step)
-	case s.IsRendered: // a system that was rolled back, or a kill after the write
+	case s.IsRendered: // the system was rolled back, or the agent killed after the write
 		b.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
 		b.records.TrySave(ctx, s.File)
 		return
@@ -76,11 +72,11 @@ func (b bootCycle) boot(ctx context.Context, s *plan.BootStep) {
 		b.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
 		return
 	}
-	stepRunner{b.cycle}.logResult(ctx, stepResult{step: s.Step, err: s.Err})
+	stepRunner(b).logResult(ctx, stepResult{step: s.Step, err: s.Err})
 }
 
-// writeAtBoot writes a pod manifest. What its override says no more is kept first: who
-// goes on after a kill must not go back to it.
+// writeAtBoot writes a pod manifest. It saves the changed override first: after a crash, the
+// agent must not return to it.
 func (b bootCycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
 	before, is := b.records.Record.Overrides[s.File]
 	if !is {

@@ -17,13 +17,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// maxRounds bounds how often a cycle plans and acts, see isRunnableNext.
+// maxRounds bounds how often a cycle runs steps and decides again.
 const maxRounds = 3
 
-// Cycle observes, asks, decides and acts, once. It returns what the node is like
-// afterwards. Its error is of the cycle itself (the node could not be observed, the
-// record not be saved); what went wrong with one image or pod stands in the status, and
-// stops no other. An interruption by a person is no failure: the cycle is to be done again.
+// Cycle observes the node, asks the source, decides and runs the steps. It returns the status
+// afterwards. Its error is of the cycle itself (the node cannot be observed, the record not be
+// saved); errors of images and pods stand in the status. After an interruption by a person the
+// caller repeats the cycle.
 func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
 	d, err := a.cycle(ctx, purpose{poll: poll})
 	return d.status, err
@@ -32,22 +32,22 @@ func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, err
 // purpose is what a cycle is for.
 type purpose struct {
 	poll   source.Poll
-	person bool     // a person waits for its steps: it stages only what they need
-	needs  []string // releases
+	person bool     // a person waits for it: stage only needs
+	needs  []string // releases (repository@digest) to stage
 }
 
-// stages tells whether a release is staged in this cycle.
+// stages reports whether the cycle stages a release.
 func (e purpose) stages(release string) bool { return !e.person || slices.Contains(e.needs, release) }
 
-// done is what a cycle came to.
+// cycleResult is the result of a cycle.
 type cycleResult struct {
 	status     status.Status
-	reported   bool // status is known: the cycle was not interrupted
+	reported   bool // false: the cycle was interrupted
 	results    results
-	unfinished *interruptedError // what a person's request has left; nil: nothing
+	unfinished *interruptedError // the interrupted rest; nil: none
 }
 
-// cycle is one cycle under way.
+// cycle is a running cycle.
 type cycle struct {
 	*Agent
 	purpose
@@ -60,58 +60,51 @@ type cycle struct {
 	results   results
 }
 
-func (a *Agent) cycle(ctx context.Context, e purpose) (cycleResult, error) {
-	c, err := a.begin(ctx, e)
+func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
+	c, err := a.begin(ctx, p)
 	if err != nil {
 		return c.reportUnobserved(ctx, err)
 	}
-	if !e.person {
+	if !p.person {
 		a.space.ClearFailures()
 	}
-	if err := c.restarter.PutBack(ctx); err != nil {
-		return c.reportUnobserved(ctx, err)
-	}
-	inv, err := c.observe(ctx)
+	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
 		return c.reportUnobserved(ctx, err)
 	}
-	offers, intr := c.ask(ctx, inv)
-	if intr != nil {
-		c.records.TrySave(ctx, "") // a reload goes on with another agent
-		return cycleResult{}, intr
+	offers, err := c.ask(ctx, inv)
+	if err != nil { // a person's request interrupted the poll
+		c.records.TrySave(ctx, "")
+		return cycleResult{}, err
 	}
 	plan := c.decide(ctx, inv, offers)
 	final := context.WithoutCancel(ctx) // report even after cancellation
 	limit := maxRounds
 	for again := len(plan.Steps) > 0; again && limit > 0; limit-- {
-		failed, intr := stepRunner{c}.runSteps(ctx, plan.Steps)
-		if intr != nil {
-			c.records.TrySave(final, "") // its answers are not asked for again
-			return cycleResult{}, intr
+		failed, err := stepRunner{c}.runSteps(ctx, plan.Steps)
+		if err != nil { // a person's request interrupted the steps
+			c.records.TrySave(final, "")
+			return cycleResult{}, err
 		}
-		if err := c.restarter.PutBack(final); err != nil {
-			return c.reportUnobserved(final, err) // a pod manifest that is set aside is no pod that has gone
-		}
-		if inv, err = c.observe(final); err != nil {
+		if inv, err = c.restoreAndObserve(final); err != nil {
 			return c.reportUnobserved(final, err)
 		}
 		offers = c.currentOffers(inv, offers)
 		plan = c.decide(final, inv, offers)
 		again = ctx.Err() == nil && (failed || slices.ContainsFunc(plan.Steps, c.isRunnableNext))
 		if failed && limit < maxRounds+len(plan.Pods) {
-			limit++ // a pod that did not come up is rolled back in any case
+			limit++ // a rollback does not count as a round
 		}
 	}
 	return c.report(final, inv, offers, plan)
 }
 
-// isRunnableNext reports whether a step can be done in this cycle still: what was staged in it
-// is applied in mode auto, what a pod that was rolled back is offered is staged, and
-// kept, and what the node was too busy for is written.
+// isRunnableNext reports whether a new step runs in this cycle still: a rolled back pod gets
+// its offer staged, and mode auto applies what was just staged.
 func (c *cycle) isRunnableNext(s plan.Step) bool {
 	switch {
 	case s.Do == plan.StepDrop:
-		return true // also where the pod manifest's other steps have failed
+		return true
 	case c.results.err(s.Key()) != nil || c.results.unstagedNeed(s) != "":
 		return false
 	case (s.Do == plan.StepStage || s.Do == plan.StepApply) && c.results.isDeferred(s.Key()):
@@ -119,14 +112,13 @@ func (c *cycle) isRunnableNext(s plan.Step) bool {
 	case s.Do == plan.StepApply:
 		return s.Apply.Auto && !c.results.isApplied(s.File)
 	case s.Do == plan.StepProve:
-		return c.results.isApplied(s.File) // what an apply that was cut short had left to prove
+		return c.results.isApplied(s.File) // after an interrupted apply
 	}
 	return s.Do == plan.StepStage || s.Do == plan.StepKeep || s.Do == plan.StepWrite
 }
 
-// ask asks as much as a cycle is for, and looks for signatures again. A person's request
-// interrupts both; then what was answered is not asked again, and who was being asked
-// comes last.
+// ask asks the source and verifies signatures. A person's request interrupts it; the answers
+// are kept for the next cycle.
 func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Question]source.Offer, error) {
 	round, qs := c.round(inv)
 	if c.person {
@@ -146,21 +138,18 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 		return nil, intr
 	}
 	c.signs.VerifyAgain(ctx, c.poll == source.PollAll)
-	if intr := c.interruption(ctx, "poll", source.PollNone); intr != nil {
-		return nil, intr
-	}
-	return offers, nil
+	return offers, c.interruption(ctx, "poll", source.PollNone)
 }
 
-// round is a new round of questions, and the questions.
+// round returns a new round and its questions.
 func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
 	views := follow.ReadPods(inv, c.records.Record.Overrides, c.Policy)
 	held, _ := inv.Digests()
 	return c.asker.NewRound(c.poll, held, follow.Running(inv, views)), follow.Questions(views, c.Policy)
 }
 
-// currentOffers are the offers for what is followed now. A step may have moved a pod
-// on to another tag: what was just applied is then the last answer for it.
+// currentOffers returns the offers for the tags that are followed after the steps, which may
+// have changed.
 func (c *cycle) currentOffers(
 	inv node.Inventory, asked map[release.Question]source.Offer,
 ) map[release.Question]source.Offer {
@@ -175,28 +164,29 @@ func (c *cycle) currentOffers(
 	return out
 }
 
-// decide plans. What the node has against an apply is asked only where there is
-// one to hold: the question starts services that run on demand.
+// decide plans. It asks kubelet and the preconditions only if needed: the questions may start
+// services on demand.
 func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer) plan.Plan {
-	pl := plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+	decide := func() plan.Plan { return plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now()) }
+	pl := decide()
 	if c.Readiness != nil && pl.IsDown() {
 		var err error
 		if inv.Unstarted, err = c.Readiness.Waiting(ctx); err != nil {
 			c.log.Debug("kubelet does not say why containers wait", "err", err)
 		}
-		pl = plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+		pl = decide()
 	}
-	if c.Preconditions == nil || !slices.ContainsFunc(pl.Pods, func(p plan.PodPlan) bool { return p.Change != "" }) {
-		return pl
-	}
-	if inv.RestartHolds = c.Preconditions.Holds(ctx); len(inv.RestartHolds) > 0 {
-		pl = plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now())
+	hasChange := func(p plan.PodPlan) bool { return p.Change != "" }
+	if c.Preconditions != nil && slices.ContainsFunc(pl.Pods, hasChange) {
+		if inv.RestartHolds = c.Preconditions.Holds(ctx); len(inv.RestartHolds) > 0 {
+			pl = decide()
+		}
 	}
 	return pl
 }
 
-// Plan is what the next cycle would do if it ran now, having asked as poll
-// says. It changes nothing on the node and keeps nothing.
+// Plan returns what the next cycle would do, after asking the source as poll says. It changes
+// nothing.
 func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 	c, err := a.begin(ctx, purpose{poll: poll})
 	if err != nil {
@@ -208,6 +198,14 @@ func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 	}
 	round, qs := c.round(inv)
 	return c.decide(ctx, inv, c.asker.Ask(ctx, round, qs, false)), nil
+}
+
+// restoreAndObserve restores pod manifests that were set aside, then observes the node.
+func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
+	if err := c.restarter.PutBack(ctx); err != nil {
+		return node.Inventory{}, err
+	}
+	return c.observe(ctx)
 }
 
 // observe observes the node.

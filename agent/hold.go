@@ -16,19 +16,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxReason bounds a person's reason, in bytes.
+// maxReason bounds the reason of a hold, in bytes.
 const maxReason = 200
 
 var (
-	// ErrHoldEnds: a hold that has ended before it begins.
+	// ErrHoldEnds is returned for a hold that ends in the past.
 	ErrHoldEnds = errors.New("the hold's end is not in the future")
-	// ErrReason: the reason is too long.
+	// ErrReason is returned for a reason that is too long.
 	ErrReason = fmt.Errorf("reason: more than %d bytes", maxReason)
 )
 
-// Hold keeps the named images (repositories, ends of them, or file names of pod
-// manifests), or all, from being applied until a time; zero: until Unhold. It
-// returns what is held: repositories, or "*".
+// Hold keeps the named images, or all, from being applied until a time; zero: until Unhold. It
+// returns the held repositories, or "*". See Apply for names.
 func (a *Agent) Hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, status.Status, error) {
@@ -36,7 +35,9 @@ func (a *Agent) Hold(
 	return keys, d.status, err
 }
 
-func (r requests) hold(ctx context.Context, names []string, all bool, h record.PersonHold) ([]string, cycleResult, error) {
+func (r requests) hold(
+	ctx context.Context, names []string, all bool, h record.PersonHold,
+) ([]string, cycleResult, error) {
 	switch {
 	case len(h.Reason) > maxReason:
 		return nil, cycleResult{}, ErrReason
@@ -55,8 +56,8 @@ func (r requests) hold(ctx context.Context, names []string, all bool, h record.P
 	return keys, s, err
 }
 
-// Unhold takes back the holds of persons on the named images, or all of them.
-// It returns those that were there.
+// Unhold removes the holds of people on the named images, or all. It returns those that it
+// removed.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
 	keys, d, err := requests{a}.unhold(ctx, names, all)
 	return keys, d.status, err
@@ -66,7 +67,7 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 	if err := r.load(ctx, r.Log); err != nil {
 		return nil, cycleResult{}, err
 	}
-	var keys, rest []string // a held image need not be used by any pod any more
+	var keys, rest []string // a held image may be unused by now
 	for k := range r.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
@@ -94,8 +95,7 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 	return keys, s, err
 }
 
-// commitHolds keeps a changed hold before the cycle that shows it. One that cannot be kept
-// has not changed.
+// commitHolds saves the holds and reports them.
 func (r requests) commitHolds(ctx context.Context) (cycleResult, error) {
 	if err := r.records.Commit(ctx); err != nil {
 		return cycleResult{}, err
@@ -103,7 +103,7 @@ func (r requests) commitHolds(ctx context.Context) (cycleResult, error) {
 	return r.cycle(ctx, purpose{person: true})
 }
 
-// holdKeys finds the keys that names stand for.
+// holdKeys returns the repositories of the named images.
 func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]string, error) {
 	pl, err := r.Plan(ctx, source.PollNone) // also reads the record
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// ErrEnded: the loop has ended and does nothing any more.
+// ErrEnded is returned for requests after the end of Run.
 var ErrEnded = errors.New("the daemon is ending")
 
-// Loop runs the cycles, one at a time: by the clock, when containers start or end, and
-// when a person asks.
+// Loop runs cycles and requests, one at a time: by the clock, on events of containers and on
+// requests of people.
 type Loop struct {
 	scheduler
 	ended chan struct{} // closed when Run returns
 }
 
-// NewLoop makes the loop of an agent. interval 0 turns polling off; wake bounds
-// the sleep, so that a watchdog is served in time.
+// NewLoop returns the loop of an agent. interval 0 disables polls; wake bounds the sleep, for
+// the watchdog.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{ended: make(chan struct{})}
 	l.wake, l.queue = wake, newQueue()
@@ -36,18 +36,18 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 	return l
 }
 
-// Run turns until ctx ends, and then returns nil: a step that has begun is
-// finished or left whole. It is called once.
+// Run runs until ctx ends, and then returns nil. A step that began is finished or leaves the
+// node unchanged. Call it once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.ended)
 	l.stopEvents = l.watchEvents(ctx)
 	defer func() { l.stopEvents() }()
 	l.watched.SetBusy(true)
 	if err := l.agent.load(ctx, l.agent.Log); err != nil {
-		l.agent.Log.Warn("record not read yet", "err", err) // the cycle reads it again, and says so
+		l.agent.Log.Warn("record not read yet", "err", err) // the next cycle retries
 	}
 	l.times.nextSlot(l.times.now())
-	l.times.observation = l.times.now() // the node may have changed while we were off
+	l.times.observation = l.times.now() // the node may have changed
 	for {
 		now := l.times.now()
 		l.runDue(ctx, now)
@@ -61,7 +61,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// request has the loop's goroutine do a task, and waits for it.
+// request runs a task on the loop's goroutine and waits for it.
 func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t task) error {
 	if onProgress != nil {
 		defer l.Listen(onProgress)()
@@ -77,13 +77,13 @@ func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t 
 			return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
 		}
 	}
-	select { // what has begun goes on if the caller hangs up; it is short or worth it
+	select { // a task that began is finished without its caller
 	case <-t.done:
 		return nil
 	case <-l.ended:
 	}
 	select {
-	case <-t.done: // with its end
+	case <-t.done: // done when the loop ended
 		return nil
 	default:
 		return ErrEnded

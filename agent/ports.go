@@ -5,22 +5,32 @@ package agent
 import (
 	"context"
 
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/stage"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Announcer tells the admin's UI.
+// Announcer announces updates to the admin's UI.
 type Announcer interface {
-	// Announce sets the grain, writing only on change. ErrHeld while another
-	// update owns the node.
+	// Announce sets the grain if it changed. It returns ErrHeld while another update
+	// owns the node.
 	Announce(ctx context.Context, a status.Announcement) error
-	// Busy names the grain by which a foreign operation owns the node now, as in
-	// update_in_progress; empty for none.
+	// Busy returns the grain by which another operation owns the node; empty: none.
 	Busy(ctx context.Context) (grain string, err error)
 }
 
-// Preconditions are what the rest of the node has against restarting a pod now.
+// Preconditions check whether the node allows a restart of pods.
 type Preconditions interface {
-	// Holds lists it; none: nothing. What cannot be found out is itself a hold,
-	// unless the node has no such thing.
+	// Holds returns the reasons against a restart. A failed check is a hold, too.
 	Holds(ctx context.Context) []status.Hold
+}
+
+// Meter counts events. Calls may be concurrent and must not block. One Meter serves all
+// agents of a daemon, so that its counts survive a reload.
+type Meter interface {
+	source.FailureMeter
+	stage.StagingMeter
+	apply.RestartMeter
+	CycleDone()
 }

@@ -13,56 +13,54 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// minUninterrupted is how long a poll or a staging that was interrupted goes on before the
-// next request interrupts it again: requests that follow one another without a pause
-// do not keep it from ever ending. With the time that a pull needs to end it is less
-// than the two seconds within which a request begins.
+// minUninterrupted is how long a resumed poll or staging runs before a request interrupts it
+// again, so that it ends in spite of many requests. A request still begins within two seconds.
 const minUninterrupted = time.Second
 
-// interruptedError ends a cycle that a request of a person has interrupted. The cycle goes on
-// after that, with the answers and the bytes that are there; a proof begins anew.
+// interruptedError ends a cycle for a person's request. The cycle is repeated afterwards;
+// answers and pulled bytes are kept.
 type interruptedError struct {
 	status.Interruption
-	rest source.Poll // what is left to ask
+	rest source.Poll // the poll to repeat
 }
 
 func (i *interruptedError) Error() string { return i.Work + ": " + source.ErrPersonFirst.Error() }
 
 func (i *interruptedError) Unwrap() error { return source.ErrPersonFirst }
 
-// verbObserve is the verb of the one task that no person asks for.
+// verbObserve is the verb of tasks that no person requested.
 const verbObserve = "observe"
 
-// task is what somebody asks of the loop.
+// task is a request to the loop's goroutine.
 type task struct {
 	verb        string
-	urgent      bool                        // it goes before polls and stagings
-	do          func(context.Context) error // an interruption: it is to be done again
+	urgent      bool                        // interrupts polls and stagings
+	do          func(context.Context) error // on interruptedError it is repeated
 	done        chan struct{}
-	interrupted bool // it was interrupted
+	interrupted bool
 }
 
-// queue is what waits for the loop's goroutine. The nil queue is always empty.
+// queue holds the tasks for the loop's goroutine. A nil queue is empty.
 type queue struct {
-	added chan struct{} // has one element when something was added
+	added chan struct{} // signals new tasks; capacity 1
 
 	mu                 sync.Mutex
 	tasks              []*task
-	end                context.CancelCauseFunc // of the poll or staging that runs; nil: none does
-	delayed            *time.Timer             // ends it later, for who waits already
-	uninterruptedUntil time.Time               // until then nobody interrupts
+	end                context.CancelCauseFunc // ends the running poll or staging; nil: none
+	delayed            *time.Timer             // interrupts later
+	uninterruptedUntil time.Time               // until then nothing is interrupted
 }
 
 func newQueue() *queue { return &queue{added: make(chan struct{}, 1)} }
 
-// add lets a task wait. An urgent one interrupts the poll or the staging that runs.
+// add appends a task. An urgent one interrupts the running poll or staging.
 func (q *queue) add(t *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.put(t)
 }
 
-// addOnce is add, unless a task of that verb waits already.
+// addOnce is add, unless a task of that verb is in the queue.
 func (q *queue) addOnce(t *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,7 +80,7 @@ func (q *queue) put(t *task) {
 	}
 }
 
-// withdraw takes back a task, which interrupts nothing any more; false: it has begun.
+// withdraw removes a task; false: it has begun.
 func (q *queue) withdraw(t *task) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,8 +96,8 @@ func (q *queue) withdraw(t *task) bool {
 	return true
 }
 
-// next takes out the task whose turn it is: urgent ones in their order, then the one
-// that was interrupted last, then the others; nil: there is none.
+// next removes and returns the next task: urgent ones, then the one that was interrupted last,
+// then the others; nil: none.
 func (q *queue) next() *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,7 +120,7 @@ func (q *queue) next() *task {
 
 func isUrgent(t *task) bool { return t.urgent && !t.interrupted }
 
-// urgentVerb is the verb of the request that goes before polls and stagings; "": none waits.
+// urgentVerb returns the verb of the first urgent request; "": none.
 func (q *queue) urgentVerb() string {
 	if q == nil {
 		return ""
@@ -135,30 +133,29 @@ func (q *queue) urgentVerb() string {
 	return ""
 }
 
-// hasRequests reports whether a person's request waits, for the first time or after it
-// was interrupted. Observations are none: there may always be one.
+// hasRequests reports whether a person's request is in the queue.
 func (q *queue) hasRequests() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.tasks, func(t *task) bool { return t.verb != verbObserve })
 }
 
-// hasNoInterrupted reports whether nothing that was interrupted waits.
+// hasNoInterrupted reports whether no interrupted task is in the queue.
 func (q *queue) hasNoInterrupted() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !slices.ContainsFunc(q.tasks, func(t *task) bool { return t.interrupted })
 }
 
-// resume begins the time in which work that was interrupted is left alone.
+// resume protects resumed work from interruption for minUninterrupted.
 func (q *queue) resume() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.uninterruptedUntil = time.Now().Add(minUninterrupted)
 }
 
-// interruptible is ctx for a poll or a staging, until its end is called: it ends for a
-// person's request, with ErrPersonFirst.
+// interruptible returns a context for a poll or staging. A person's request cancels it with
+// ErrPersonFirst until end is called.
 func (q *queue) interruptible(ctx context.Context) (work context.Context, end func()) {
 	if q == nil {
 		return ctx, func() {}
@@ -181,8 +178,8 @@ func (q *queue) interruptible(ctx context.Context) (work context.Context, end fu
 	}
 }
 
-// interrupt ends what may be interrupted, at once or when it has had its time. The
-// caller holds the lock.
+// interrupt cancels the interruptible work, now or after its protected time. The caller holds
+// the lock.
 func (q *queue) interrupt() {
 	end, wait := q.end, time.Until(q.uninterruptedUntil)
 	switch {
@@ -194,8 +191,7 @@ func (q *queue) interrupt() {
 	}
 }
 
-// interruption tells work that a person's request has interrupted from one that has
-// ended otherwise; nil: it was not interrupted.
+// interruption returns an interruptedError if a request canceled the work, else nil.
 func (c *cycle) interruption(work context.Context, what string, rest source.Poll) error {
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil

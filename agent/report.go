@@ -15,9 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// report records what runs well, announces it to the admin's UI and publishes the
-// status. The plan is of the node as it is now, after the steps: all three say what is,
-// not what was to be.
+// report updates the record, announces updates to the admin's UI and publishes the status. The
+// plan was made after the steps.
 func (c *cycle) report(
 	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer, pl plan.Plan,
 ) (cycleResult, error) {
@@ -44,7 +43,6 @@ func (c *cycle) report(
 	r.AddImages(&s, pl)
 	err := c.records.Save(ctx)
 	if err != nil {
-		// What is not saved is forgotten at the next start: holds, approvals, waits.
 		s.SetFailed(status.Reason{Kind: status.KindRecord, Text: err.Error(), ErrorKind: status.ErrorKindOf(err)})
 		c.log.Error("record not saved", "err", err)
 	}
@@ -55,8 +53,7 @@ func (c *cycle) report(
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
 }
 
-// reportUnobserved reports a cycle that could not even observe the node: nothing was
-// changed, and nothing is known to have changed.
+// reportUnobserved reports a cycle that ended before its first plan.
 func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult, error) {
 	if ctx.Err() != nil {
 		return cycleResult{}, cause
@@ -70,7 +67,7 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult,
 	return cycleResult{status: s, reported: true}, errors.Join(cause, published)
 }
 
-// initialStatus is the status before the first cycle.
+// initialStatus returns the status before the first cycle.
 func (a *Agent) initialStatus() status.Status {
 	c := &cycle{Agent: a}
 	return c.newReport(false).NewStatus(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})

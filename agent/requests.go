@@ -12,18 +12,14 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// What persons ask of the loop. Each waits for its own cycle; a check for the one that
-// runs too. The others interrupt polls and stagings, and begin within two seconds where
-// no pod is being restarted.
-
-// Check polls now, all of it, and returns what was found.
+// Check polls everything now and returns the status.
 func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
 	var d cycleResult
 	var err error
 	poll := source.PollAll
 	e := l.request(ctx, onProgress, task{verb: "check", do: func(ctx context.Context) error {
 		owed := l.pending
-		l.pending = nil // it asks everything, and stages it
+		l.pending = nil // a full poll covers it
 		d, err = l.cycle(ctx, poll)
 		if intr, is := errors.AsType[*interruptedError](err); is {
 			poll = intr.rest
@@ -36,21 +32,22 @@ func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (sta
 	return d.status, errors.Join(err, e)
 }
 
-// Apply approves and applies what is staged for the named images; see Agent.Apply.
+// Apply approves and applies the named images; see Agent.Apply.
 func (l *Loop) Apply(
 	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
-	err = l.person(ctx, "apply", "applying what was approved", onProgress, func(ctx context.Context) (d cycleResult, err error) {
+	err = l.person(ctx, "apply", "applying what was approved", onProgress, func(
+		ctx context.Context,
+	) (d cycleResult, err error) {
 		again := retry
-		retry = false // where it goes on later: what a person has rolled back meanwhile stays so
+		retry = false // a resumed apply does not allow what was denied meanwhile
 		out, d, err = requests{l.agent}.apply(ctx, names, again)
 		return d, err
 	})
 	return out, err
 }
 
-// Rollback returns the named images' pods to what ran well before; see
-// Agent.Rollback.
+// Rollback rolls the named images back; see Agent.Rollback.
 func (l *Loop) Rollback(
 	ctx context.Context, names []string, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
@@ -61,7 +58,7 @@ func (l *Loop) Rollback(
 	return out, err
 }
 
-// Hold keeps images from being applied; see Agent.Hold.
+// Hold holds images; see Agent.Hold.
 func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
@@ -72,7 +69,7 @@ func (l *Loop) Hold(
 	return held, err
 }
 
-// Unhold takes holds back; see Agent.Unhold.
+// Unhold removes holds; see Agent.Unhold.
 func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
 	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
 		held, d, err = requests{l.agent}.unhold(ctx, names, all)
@@ -81,7 +78,7 @@ func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []str
 	return held, err
 }
 
-// Reconfigure goes on with another agent.
+// Reconfigure replaces the agent.
 func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
 	return l.request(ctx, nil, task{verb: "reload", urgent: true, do: func(ctx context.Context) error {
 		l.stopEvents()
@@ -97,10 +94,11 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 	}})
 }
 
-// person has the loop's goroutine do what a person asks, before polls and stagings, and
-// shows the status after it. doing is what the status says meanwhile; empty: it is short.
+// person runs a request on the loop's goroutine, before polls and stagings, and shows the
+// status afterwards. doing is the reason in the status meanwhile; empty: none.
 func (l *Loop) person(
-	ctx context.Context, verb, doing string, onProgress func(status.Progress), do func(context.Context) (cycleResult, error),
+	ctx context.Context, verb, doing string, onProgress func(status.Progress),
+	do func(context.Context) (cycleResult, error),
 ) error {
 	var err error
 	e := l.request(ctx, onProgress, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
@@ -110,9 +108,9 @@ func (l *Loop) person(
 		var d cycleResult
 		d, err = do(ctx)
 		if doing != "" && !d.reported && !errors.Is(err, source.ErrPersonFirst) {
-			d, _ = l.agent.cycle(ctx, purpose{person: true}) // nothing was done: show again what is
+			d, _ = l.agent.cycle(ctx, purpose{person: true}) // publish the unchanged state
 		}
-		if doing != "" && !d.reported { // it was interrupted, or the daemon ends
+		if doing != "" && !d.reported { // interrupted, or the daemon ends
 			d.status, d.reported = l.lastReport, true
 		}
 		l.showResult(d)

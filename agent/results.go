@@ -13,19 +13,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// results are what the steps of a cycle came to, in their order.
+// results are the results of the steps of a cycle, in order.
 type results []stepResult
 
-// stepResult is how one step has ended.
+// stepResult is the result of one step.
 type stepResult struct {
 	step     plan.Step
 	err      error
-	deferred bool // it is left to the next cycle
+	deferred bool // left to the next cycle
 	restart  apply.RestartResult
 }
 
-// err is why a release was not staged, or what went wrong with a pod manifest; nil:
-// nothing.
+// err returns the last error of a release or pod manifest.
 func (rs results) err(key string) error {
 	for _, r := range slices.Backward(rs) {
 		if r.step.Key() == key && r.err != nil {
@@ -35,7 +34,7 @@ func (rs results) err(key string) error {
 	return nil
 }
 
-// errors are all that went wrong, by release or pod manifest.
+// errors returns all errors, by release or pod manifest.
 func (rs results) errors() map[string]error {
 	out := map[string]error{}
 	for _, r := range rs {
@@ -46,20 +45,19 @@ func (rs results) errors() map[string]error {
 	return out
 }
 
-// isDeferred reports whether a step about a release or pod manifest is left to the next
-// cycle.
+// isDeferred reports whether a step is left to the next cycle.
 func (rs results) isDeferred(key string) bool {
 	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.deferred && r.step.Key() == key })
 }
 
-// hasDeferred reports whether anything is left to the next cycle that has not failed.
+// hasDeferred reports whether a step that did not fail is left to the next cycle.
 func (rs results) hasDeferred() bool {
 	return slices.ContainsFunc(rs, func(r stepResult) bool {
 		return r.deferred && rs.err(r.step.Key()) == nil
 	})
 }
 
-// unstagedNeed is a release that a step needs and that was not staged in this cycle.
+// unstagedNeed returns a needed release that was not staged in this cycle; "": none.
 func (rs results) unstagedNeed(s plan.Step) string {
 	for _, need := range s.Needs {
 		if rs.err(need) != nil || rs.isDeferred(need) {
@@ -76,12 +74,12 @@ func (rs results) isApplied(file string) bool {
 	})
 }
 
-// hasTagMoved reports whether a tag has moved on under what was to be applied.
+// hasTagMoved reports whether a tag was moved during an apply.
 func (rs results) hasTagMoved() bool {
 	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.restart.TagMoved })
 }
 
-// unchecked are the containers of a pod manifest whose readiness nobody could check.
+// unchecked returns the containers whose readiness could not be checked.
 func (rs results) unchecked(file string) []string {
 	var out []string
 	for _, r := range rs {
@@ -92,8 +90,8 @@ func (rs results) unchecked(file string) []string {
 	return out
 }
 
-// refusal refuses to apply what has just not come up in another pod, and a client of an
-// API server that has stayed as it was; nil: nothing speaks against it.
+// refusal refuses to apply a release that failed in another pod, or a client of an API server
+// that was not applied; nil: no objection.
 func (rs results) refusal(p plan.Apply) error {
 	for _, r := range rs {
 		if r.err == nil {
@@ -113,7 +111,7 @@ func (rs results) refusal(p plan.Apply) error {
 	return nil
 }
 
-// addRollback adds to what went wrong with a pod how its rollback has ended.
+// addRollback adds the end of a rollback to the error of its apply.
 func (rs results) addRollback(file, releases string, err error) bool {
 	for n, r := range slices.Backward(rs) {
 		if r.step.File != file || !r.restart.RollBack {
@@ -121,7 +119,7 @@ func (rs results) addRollback(file, releases string, err error) bool {
 		}
 		if err == nil {
 			rs[n].err = fmt.Errorf("%w; rolled back to %s", r.err, releases)
-		} else { // that the rollback waits is not the news
+		} else { // only the first error is wrapped
 			rs[n].err = fmt.Errorf("%w; roll back: %v", r.err, err) //nolint:errorlint // see above
 		}
 		return true

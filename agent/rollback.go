@@ -11,19 +11,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// All stands for all images where nothing named would be too easily meant for that.
+// All stands for all images where an empty list is refused.
 const All = "*"
 
-// ErrWhich: nothing is named, and nobody has said that all is meant.
+// ErrWhich is returned for a rollback without names.
 var ErrWhich = errors.New("want images, or " + All + " for all of them")
 
-// Rollback returns the pods of the named images (All: of all) to the releases that ran
-// well before the ones that run now. Those are denied then, until a newer one comes.
-// See Apply for names.
+// Rollback returns the pods of the named images (All: all) to the releases that ran well
+// before. It denies the releases that they ran. See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
 	outcomes, d, err := requests{a}.rollback(ctx, names)
 	return outcomes, d.status, err
@@ -36,11 +34,7 @@ func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcom
 	if slices.Contains(names, All) {
 		names = nil
 	}
-	p, err := r.Plan(ctx, source.PollNone)
-	if err != nil {
-		return nil, cycleResult{}, err
-	}
-	pods, err := plan.Pick(p, names)
+	pods, err := r.pick(ctx, names)
 	if err != nil {
 		return nil, cycleResult{}, err
 	}
@@ -64,8 +58,8 @@ func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcom
 
 func isOpen(o status.Outcome) bool { return o.Result == "" }
 
-// requestRollback records what pods are to return to. What becomes of one that has a way
-// back is open.
+// requestRollback records the rollback targets. The outcomes of pods that have one have no
+// result yet.
 func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
 	c, err := r.begin(ctx, purpose{})
 	if err != nil {
@@ -103,7 +97,7 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 	return outcomes, r.records.Commit(ctx)
 }
 
-// denyRunning records that a pod is to go to its override, and denies what it leaves.
+// denyRunning records the override and denies what it replaces.
 func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
 	for _, i := range p.Images {
 		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
@@ -118,7 +112,7 @@ func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
 	r.records.Record.Overrides.Set(p.File, o)
 }
 
-// rollbackOutcome reads from the cycle that has just ended what became of a rollback.
+// rollbackOutcome sets the outcome of a rollback from the results of its cycle.
 func (r requests) rollbackOutcome(o *status.Outcome, all results) {
 	override, err := r.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {

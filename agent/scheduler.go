@@ -13,33 +13,33 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// scheduler does the cycles on the goroutine of Loop.Run, and what persons ask between
-// them.
+// scheduler runs cycles and tasks on the goroutine of Loop.Run.
 type scheduler struct {
 	board
-	wake    time.Duration // the longest sleep, for the watchdog; 0: until the next observation
+	wake    time.Duration // the longest sleep, for the watchdog; 0: unbounded
 	queue   *queue
 	watched watch.Watched
 
-	// Only the loop's goroutine touches what follows.
+	// Only the loop's goroutine uses the fields below.
 	agent      *Agent
 	times      *timetable
 	stopEvents func()
-	pending    *source.Poll // a cycle to do at once: one that was interrupted, or what a request has left
+	pending    *source.Poll // a cycle to run at once: an interrupted one, or the rest of a request
 	suspended  *status.Interruption
 }
 
+// setAgent connects an agent with the loop.
 func (s *scheduler) setAgent(a *Agent, times *timetable) {
 	times.policy = a.Policy
 	a.Progress = s.showProgress
 	a.watched, a.timetable, a.queue = &s.watched, times, s.queue
 	if s.agent != nil {
-		a.nodes.Missing = s.agent.nodes.Missing // what was not started in time is not believed anew
+		a.nodes.Missing = s.agent.nodes.Missing // containers stay overdue over a reload
 	}
 	s.agent, s.times = a, times
 }
 
-// runDue does a cycle where the clock wants one. Persons come before the clock.
+// runDue runs a cycle if one is due. Requests go first.
 func (s *scheduler) runDue(ctx context.Context, now time.Time) {
 	switch {
 	case s.queue.hasRequests():
@@ -59,7 +59,7 @@ func (s *scheduler) runDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// watchEvents observes the node soon after a followed container has started or ended.
+// watchEvents observes the node soon after followed containers start or end.
 func (s *scheduler) watchEvents(ctx context.Context) (stop func()) {
 	pods := s.agent.Pods
 	return s.watched.WatchEvents(ctx, s.agent.Events, func(ctx context.Context) {
@@ -73,19 +73,17 @@ func (s *scheduler) watchEvents(ctx context.Context) (stop func()) {
 	})
 }
 
-// observeBeside observes the containers beside a running cycle, so that the status shows
-// at once what does not run.
+// observeBeside observes containers during a cycle, so that the status shows failures at once.
 func (s *scheduler) observeBeside(ctx context.Context, pods node.ContainerLister) {
 	containers, _, err := pods.Containers(ctx)
 	if err != nil {
-		return // the next observation says so
+		return // the next observation reports it
 	}
 	s.watched.Note(containers, time.Now().Round(0))
 	s.correct()
 }
 
-// wait does what somebody asks, or sleeps until something is due or somebody does;
-// false: the end.
+// wait runs a task, or sleeps until something is due or requested; false: the end.
 func (s *scheduler) wait(ctx context.Context) bool {
 	s.notify.Heartbeat()
 	if ctx.Err() != nil {
@@ -111,7 +109,7 @@ func (s *scheduler) wait(ctx context.Context) bool {
 	return true
 }
 
-// sleep is how long nothing is due.
+// sleep returns the time until something is due.
 func (s *scheduler) sleep() time.Duration {
 	now := s.times.now()
 	d := s.times.observation.Sub(now)
@@ -124,17 +122,17 @@ func (s *scheduler) sleep() time.Duration {
 	return d
 }
 
-// cycle does one cycle and shows its status.
+// cycle runs a cycle and shows its status.
 func (s *scheduler) cycle(ctx context.Context, poll source.Poll) (cycleResult, error) {
 	d, err := s.agent.cycle(ctx, purpose{poll: poll})
 	if err == nil && d.results.hasTagMoved() {
-		d, err = s.agent.cycle(ctx, purpose{poll: source.PollDue}) // what the tag names now is staged, and applied
+		d, err = s.agent.cycle(ctx, purpose{poll: source.PollDue}) // stage and apply what the tag names now
 	}
 	s.showResult(d)
 	return d, err
 }
 
-// showResult shows the status of a cycle, if it has come to one.
+// showResult shows the status of a cycle that was not interrupted.
 func (s *scheduler) showResult(d cycleResult) {
 	if !d.reported {
 		return
@@ -149,12 +147,10 @@ func (s *scheduler) showResult(d cycleResult) {
 	s.show(d.status)
 }
 
-// runBackground does a cycle that nobody waits for, and with it what is owed.
+// runBackground runs a cycle that no person waits for, and what is pending.
 func (s *scheduler) runBackground(ctx context.Context, poll source.Poll) {
-	if s.pending != nil {
-		poll = max(poll, *s.pending)
-	}
-	s.pending = nil
+	s.schedule(poll)
+	poll, s.pending = *s.pending, nil
 	_, err := s.cycle(ctx, poll)
 	if intr, is := errors.AsType[*interruptedError](err); is {
 		s.schedule(intr.rest)
@@ -162,13 +158,14 @@ func (s *scheduler) runBackground(ctx context.Context, poll source.Poll) {
 	}
 }
 
-// runScheduled does a cycle that no event has caused. The pause before the next observation
-// begins with its end.
+// runScheduled runs a cycle that no event caused. The interval of observations starts at its
+// end.
 func (s *scheduler) runScheduled(ctx context.Context, poll source.Poll) {
 	s.times.observation = time.Time{}
 	s.runBackground(ctx, poll)
 }
 
+// schedule adds a poll to the pending cycle.
 func (s *scheduler) schedule(poll source.Poll) {
 	if s.pending != nil {
 		poll = max(poll, *s.pending)
@@ -176,13 +173,13 @@ func (s *scheduler) schedule(poll source.Poll) {
 	s.pending = &poll
 }
 
-// suspend shows that something goes on after a person's request.
+// suspend shows that a request interrupted a cycle.
 func (s *scheduler) suspend(intr *interruptedError) {
 	s.suspended = &intr.Interruption
 	s.showInterrupted(s.suspended)
 }
 
-// runTask does what somebody asks. What was interrupted waits for its turn again.
+// runTask runs a task. An interrupted one returns to the queue.
 func (s *scheduler) runTask(ctx context.Context, t *task) {
 	if t.interrupted {
 		s.queue.resume()
@@ -198,7 +195,7 @@ func (s *scheduler) runTask(ctx context.Context, t *task) {
 	close(t.done)
 }
 
-// scheduleRest goes on with what a request has left.
+// scheduleRest schedules what a request left.
 func (s *scheduler) scheduleRest(d cycleResult) {
 	if d.unfinished != nil {
 		s.schedule(d.unfinished.rest)

@@ -14,12 +14,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
-// stepRunner does the steps of a plan.
+// stepRunner runs the steps of a plan.
 type stepRunner struct{ *cycle }
 
-// runSteps does the steps of a plan: rollbacks first, then pulls side by side, then the
-// others in their order. It ends at a restart that failed: the next plan rolls that pod
-// back. Where it was interrupted it does no more.
+// runSteps runs rollbacks first, then pulls in parallel, then the other steps in order. After
+// a failed restart it runs no more: the next plan rolls that pod back. intr is the
+// interruption by a person.
 func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed bool, intr error) {
 	isPull := func(s plan.Step) bool { return s.Do == plan.StepStage }
 	isRollback := func(s plan.Step) bool { return s.Do == plan.StepRollBack }
@@ -38,7 +38,7 @@ func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed boo
 		case isPull(s) || isRollback(s):
 			continue
 		case ctx.Err() != nil:
-			return false, nil //nolint:nilerr // asked to stop: between steps, the node is always whole
+			return false, nil //nolint:nilerr // the caller reports; the node is whole between steps
 		case failed:
 			r.holdRefused(ctx, s)
 			continue
@@ -57,22 +57,21 @@ func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed boo
 	return failed, nil
 }
 
-// isAwaited reports whether a person waits for a step, but for what takes its time and
-// nobody has asked for: to apply what mode auto has found, and to prove what runs anyway.
+// isAwaited reports whether a step is part of a person's request: not an apply of mode auto,
+// and a proof only of what was approved.
 func (r stepRunner) isAwaited(s plan.Step) bool {
 	_, approved := r.records.Record.Approved[s.File]
 	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || r.results.isApplied(s.File))
 }
 
-// holdRefused holds what a pod that has just not come up speaks against.
+// holdRefused holds an apply that the failed restart refuses.
 func (r stepRunner) holdRefused(ctx context.Context, s plan.Step) {
 	if s.Do == plan.StepApply && r.results.unstagedNeed(s) == "" && r.results.refusal(s.Apply) != nil && r.isInWindow(s) {
 		r.runStep(ctx, s)
 	}
 }
 
-// runInterruptible does a step. A person's request interrupts a proof of what runs
-// anyway: it only observes.
+// runInterruptible runs a step. A person's request interrupts a proof, which only observes.
 func (r stepRunner) runInterruptible(ctx context.Context, s plan.Step) (failed bool, intr error) {
 	if need := r.results.unstagedNeed(s); need != "" {
 		r.log.Info("step waits for an image", "step", s.String(), "image", need)
@@ -87,14 +86,11 @@ func (r stepRunner) runInterruptible(ctx context.Context, s plan.Step) (failed b
 	ctx, end := r.queue.interruptible(ctx)
 	defer end()
 	failed = r.runStep(ctx, s).restart.RollBack
-	if intr := r.interruption(ctx, "proof", source.PollNone); intr != nil {
-		return failed, intr
-	}
-	return failed, nil
+	return failed, r.interruption(ctx, "proof", source.PollNone)
 }
 
-// isInWindow reports whether the window for an apply of mode auto is still open: it may
-// close while other pods are applied.
+// isInWindow reports whether mode auto may still begin a step: the window may close during
+// other steps.
 func (r stepRunner) isInWindow(s plan.Step) bool {
 	if s.Do != plan.StepApply || !s.Apply.Auto {
 		return true
@@ -103,8 +99,7 @@ func (r stepRunner) isInWindow(s plan.Step) bool {
 	return open
 }
 
-// runStep does a step, and notes how it has ended. A step that fails leaves the node as
-// it was before.
+// runStep runs a step. A failed step leaves the node as it was.
 func (r stepRunner) runStep(ctx context.Context, s plan.Step) stepResult {
 	res := stepResult{step: s}
 	o := r.records.Record.Overrides[s.File]
@@ -129,13 +124,13 @@ func (r stepRunner) runStep(ctx context.Context, s plan.Step) stepResult {
 	}
 	res = r.logResult(ctx, res)
 	if s.Do == plan.StepRollBack && r.results.addRollback(s.File, o.Releases(), res.restart.Err) {
-		return res // it is part of what went wrong with the pod
+		return res // the error of the apply includes it
 	}
 	r.results = append(r.results, res)
 	return res
 }
 
-// restart does a step that restarts a pod, or proves what it runs.
+// restart runs an apply, a rollback or a proof.
 func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResult {
 	if s.Do == plan.StepProve {
 		approval, approved := r.records.Record.Approved[s.File]
@@ -149,7 +144,7 @@ func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResul
 	return r.restarter.Apply(ctx, s, r.results.refusal(s.Apply))
 }
 
-// logResult logs how a step has ended, and names the step in its error.
+// logResult logs the result and adds the verb to its error.
 func (r stepRunner) logResult(ctx context.Context, res stepResult) stepResult {
 	switch {
 	case res.err == nil:
@@ -164,18 +159,17 @@ func (r stepRunner) logResult(ctx context.Context, res stepResult) stepResult {
 	return res
 }
 
-// stageAll stages what a plan wants staged and was not tried in this cycle. A person's
-// request interrupts it. A person's cycle stages what that person needs, and leaves the
-// rest to the next cycle.
+// stageAll stages releases that were not tried in this cycle. A person's request interrupts
+// it, and a person's cycle stages only what it needs.
 func (r stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 	var pulls []plan.Step
 	var releases []release.Release
 	for _, s := range steps {
 		switch {
 		case r.results.err(s.Key()) != nil:
-			// Tried in this cycle, and put off to the next.
-		case !r.purpose.stages(s.Key()):
-			r.results = append(r.results, stepResult{step: s, err: r.space.Failure(s.Key()), deferred: true}) // it is as it was
+			// It failed in this cycle: the next one retries.
+		case !r.stages(s.Key()):
+			r.results = append(r.results, stepResult{step: s, err: r.space.Failure(s.Key()), deferred: true})
 		default:
 			pulls, releases = append(pulls, s), append(releases, s.Release)
 		}
@@ -190,14 +184,10 @@ func (r stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 		r.results = append(r.results, res)
 		r.space.SetFailure(res.step.Key(), res.err)
 	}
-	if intr := r.interruption(ctx, "staging", source.PollNone); intr != nil {
-		return intr
-	}
-	return nil
+	return r.interruption(ctx, "staging", source.PollNone)
 }
 
-// prune removes old releases. A container may have been started from one since
-// the plan was made.
+// prune removes image records, but none that a container has meanwhile started from.
 func (r stepRunner) prune(ctx context.Context, gone []node.HeldImage) error {
 	_, used, err := r.Pods.Containers(ctx)
 	if err != nil {

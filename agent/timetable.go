@@ -11,48 +11,44 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// observeInterval is how often the node is observed between polls: it costs no
-// request, notices what kubelet or a person did, and sets the grain again
-// after somebody rewrote the file. Salt refreshes grains every ten minutes.
+// observeInterval is how often the node is observed between polls. It costs no request, and
+// sets the grain again if its file was rewritten.
 const observeInterval = 10 * time.Minute
 
-// firstInterval is what the first poll for an image is spread over: short for the
-// person who has just installed the agent or the pod, long for a registry whose
-// thousand nodes were given it together.
+// firstInterval spreads the first poll of an image: soon for a person, spread for the registry
+// of a thousand nodes.
 const firstInterval = 10 * time.Minute
 
-// retryPause is the least time between two retries, for nodes that cannot even
-// be observed: they never come to asking.
+// retryPause is the least time between retries.
 const retryPause = time.Minute
 
-// timetable decides when the next poll and the next observation are.
+// timetable decides when to poll and to observe.
 type timetable struct {
 	clock     func() time.Time
 	policy    policy.Policy
-	interval  time.Duration // of polls; 0: polling is off
+	interval  time.Duration // of polls; 0: none
 	machineID string
 
-	slot          time.Time // the next poll of everything; zero: polling is off
-	first         time.Time // the poll for what was never asked; zero: there is no such thing
-	observation   time.Time // the next observation; zero: observeInterval after the cycle that runs
-	noRetryBefore time.Time // no retry before
+	slot          time.Time // the next poll of everything; zero: none
+	first         time.Time // the first poll of new tags; zero: none
+	observation   time.Time // zero: observeInterval after the running cycle
+	noRetryBefore time.Time
 }
 
-// now is the wall clock alone: with the monotonic one in it, a time could not be
-// seen to be before another when the clock was set back.
+// now returns the time without its monotonic clock, to notice that the clock was set back.
 func (t *timetable) now() time.Time { return t.clock().Round(0) }
 
-// nextSlot finds the next slot after now.
+// nextSlot sets the next slot after now.
 func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.interval, t.machineID) }
 
-// clockWasSet begins anew after the clock was set back to now.
+// clockWasSet starts over after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
 	t.nextSlot(now)
 	t.observation, t.first, t.noRetryBefore = now, time.Time{}, time.Time{}
 }
 
-// NextPoll is when anything is asked next. What was never asked for is asked for
-// soon, at a moment of the node's own: a new node waits for it, or a new pod.
+// NextPoll returns when the next poll begins. Tags that were never asked for are polled soon,
+// at a time that differs by node.
 func (t *timetable) NextPoll(retries []time.Time, unasked bool) time.Time {
 	switch {
 	case !unasked:
@@ -63,9 +59,7 @@ func (t *timetable) NextPoll(retries []time.Time, unasked bool) time.Time {
 	return t.due(retries)
 }
 
-// due is when anything is asked next: at the slot, or before it for what was
-// never asked, or where sources have failed, at the earliest retry. Without an
-// interval, never.
+// due returns the next poll: the slot, or earlier for new tags and retries; zero: never.
 func (t *timetable) due(retries []time.Time) time.Time {
 	if !t.first.IsZero() {
 		retries = append(retries, t.first)
@@ -78,7 +72,7 @@ func (t *timetable) due(retries []time.Time) time.Time {
 	return policy.Earliest(t.slot, retries)
 }
 
-// poll is what a cycle asks now; false: the clock wants no cycle yet.
+// poll returns what to ask now; false: no cycle is due.
 func (t *timetable) poll(now time.Time, retries []time.Time) (source.Poll, bool) {
 	switch {
 	case !t.slot.IsZero() && !now.Before(t.slot):
@@ -90,8 +84,7 @@ func (t *timetable) poll(now time.Time, retries []time.Time) (source.Poll, bool)
 	return source.PollNone, !now.Before(t.observation)
 }
 
-// NextObservation decides when the node is observed next if no event, poll or person
-// causes a cycle before. s is the node as it is now.
+// NextObservation returns when to observe the node next; s is its current status.
 func (t *timetable) NextObservation(s status.Status) time.Time {
 	if t.observation.IsZero() {
 		t.observation = t.now().Add(observeInterval)
@@ -100,11 +93,10 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	return t.observation
 }
 
-// beforeWindow is the next observation, earlier where a maintenance window opens before
-// it.
+// beforeWindow returns an earlier time if a maintenance window opens before the observation.
 func (t *timetable) beforeWindow(observation time.Time) time.Time {
 	if !t.policy.Auto {
-		return observation // the windows are for that mode alone
+		return observation
 	}
 	if open, change := t.policy.IsWindowOpen(t.now()); !open && change.Before(observation) {
 		return change
@@ -112,9 +104,9 @@ func (t *timetable) beforeWindow(observation time.Time) time.Time {
 	return observation
 }
 
-// sooner is the next observation, earlier where something does not run: the pauses grow
-// with the time since it ended, as kubelet's own do. What comes back is told by an
-// event; this is for what kubelet says, which nobody announces.
+// sooner returns an earlier time while containers do not run. The pauses grow with their
+// downtime, as kubelet's back-off does. Events report restarts; only observations show
+// kubelet's reasons.
 func sooner(observation, now time.Time, s status.Status) time.Time {
 	const leastPause = 2 * time.Second
 	for _, i := range s.Images {
