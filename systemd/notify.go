@@ -5,16 +5,15 @@
 // compares unit files and code.
 //
 // A Notifier reports that the daemon is ready, reloads or stops, a status line, and a
-// heartbeat for the watchdog, which depends on the loop: a loop that hangs sends none.
-// Without a manager (NOTIFY_SOCKET is unset) a Notifier does nothing; a message that
-// cannot be sent is logged.
+// heartbeat for the watchdog. The loop sends the heartbeats: a loop that hangs sends none,
+// and no ticker wakes a daemon that is idle. Without a manager (NOTIFY_SOCKET is unset) a
+// Notifier does nothing; a message that cannot be sent is logged.
 package systemd
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -34,11 +33,13 @@ const reloadTimeout = 15 * time.Minute
 type Notifier struct {
 	log      *slog.Logger
 	watchdog time.Duration // WATCHDOG_USEC; 0: no watchdog
-	alive    atomic.Bool   // a Heartbeat since the last message
+
+	mu   sync.Mutex
+	sent time.Time // the last heartbeat
 }
 
 // NewNotifier reads the watchdog's settings (WATCHDOG_USEC and WATCHDOG_PID, see
-// sd_watchdog_enabled(3)). Watch sends the heartbeats.
+// sd_watchdog_enabled(3)).
 func NewNotifier(log *slog.Logger) (*Notifier, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -73,34 +74,25 @@ func (n *Notifier) Stopping(status string) {
 	n.send(daemon.SdNotifyStopping + "\n" + statusLine(status))
 }
 
-// Heartbeat reports that the loop works, or that a long step made progress. Watch passes
-// it on.
-func (n *Notifier) Heartbeat() { n.alive.Store(true) }
-
-// Every is the longest time between two calls of Heartbeat: a quarter of the manager's
-// limit; 0 without a watchdog.
-func (n *Notifier) Every() time.Duration { return n.watchdog / 4 }
-
-// Watch sends heartbeats until ctx ends: at half of the manager's limit, as
-// sd_watchdog_enabled(3) asks, and only after a call of Heartbeat. Without a watchdog it
-// returns at once.
-func (n *Notifier) Watch(ctx context.Context) {
+// Heartbeat reports that the loop works, or that a long step made progress, which may be
+// hundreds of times a second. It sends a message once an eighth of the manager's limit has
+// passed since the last one.
+func (n *Notifier) Heartbeat() {
 	if n.watchdog == 0 {
 		return
 	}
-	ticker := time.NewTicker(n.watchdog / 2)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if n.alive.Swap(false) {
-				n.send(daemon.SdNotifyWatchdog)
-			}
-		}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now := time.Now(); now.Sub(n.sent) >= n.watchdog/8 {
+		n.sent = now
+		n.send(daemon.SdNotifyWatchdog)
 	}
 }
+
+// Every is the longest time between two calls of Heartbeat: half of the manager's limit, as
+// sd_watchdog_enabled(3) asks; messages are at most five eighths of it apart. 0: there is no
+// watchdog.
+func (n *Notifier) Every() time.Duration { return n.watchdog / 2 }
 
 func (n *Notifier) send(message string) {
 	if _, err := daemon.SdNotify(false, message); err != nil {

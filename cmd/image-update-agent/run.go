@@ -137,7 +137,6 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	group.Go(acting.Serve)
 	group.Go(reading.Serve)
 	group.Go(func() error { return loop.Run(ctx) })
-	group.Go(func() error { notify.Watch(ctx); return nil })
 	group.Go(func() error { port.Run(ctx); return nil })
 	group.Go(func() error { onBus(s, loop, log).Run(ctx); return nil })
 	group.Go(func() error { reloads.run(ctx, loop, notify, log); return nil })
