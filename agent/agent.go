@@ -44,7 +44,7 @@ type Agent struct {
 	Version       string                // of the agent, for the status
 
 	records    record.Store
-	nodes      node.NodeState
+	nodes      node.State
 	space      stage.Space
 	unfinished *source.Round // the answers of an interrupted poll
 	cycles     uint64        // since the start

@@ -16,11 +16,11 @@ type Observer struct {
 	Images   ImageRecords
 	Busy     func(context.Context) (grain string, err error) // the grain by which another operation owns the node
 	NodeName string
-	State    *NodeState
+	State    *State
 }
 
-// NodeState is what one observation hands to the next.
-type NodeState struct {
+// State is what one observation hands to the next.
+type State struct {
 	Missing map[string]time.Time // since when, by "file/container"
 	Parsed  parsedPods
 }
