@@ -58,8 +58,8 @@ type Agent struct {
 // begin starts a cycle. It fails if the record cannot be read.
 func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	a.cycles++
-	c := &cycle{Agent: a, purpose: e, log: a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))}
-	c.progress = &status.Reporter{To: a.Progress}
+	log := a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))
+	c := &cycle{Agent: a, purpose: e, log: log, progress: &status.Reporter{To: a.Progress}}
 	err := a.load(ctx, c.log)
 	if e.poll != source.PollNone {
 		a.records.ResetDropped()

@@ -50,7 +50,7 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 	}
 	d, err = r.cycle(ctx, purpose{person: true})
 	for n := range outcomes {
-		if outcomes[n].Result == "" {
+		if isOpen(outcomes[n]) {
 			r.outcome(&outcomes[n], d.results)
 		}
 	}
@@ -71,8 +71,11 @@ func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 		}
 		switch {
 		case at.Result == status.ResultHeld && !at.Staged:
-			if err := unstagedBy(p, staged); err != nil {
-				o.Reason, o.ErrorKind = o.Reason+": "+err.Error(), status.ErrorKindOf(err)
+			for _, need := range p.Needs() {
+				if err := staged.err(need); err != nil {
+					o.Reason, o.ErrorKind = o.Reason+": "+err.Error(), status.ErrorKindOf(err)
+					break
+				}
 			}
 		case at.Result == "":
 			r.records.Record.Approved.Set(p.File, p.Approval(r.Now()))
@@ -140,16 +143,6 @@ func (r requests) pick(ctx context.Context, names []string) ([]plan.PodPlan, err
 		return nil, err
 	}
 	return plan.Pick(pl, names)
-}
-
-// unstagedBy returns why the images of a pod are not staged; nil: unknown.
-func unstagedBy(p plan.PodPlan, staged results) error {
-	for _, need := range p.Needs() {
-		if err := staged.err(need); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // outcome sets the outcome of an approval from the results of its cycle.

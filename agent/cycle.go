@@ -36,9 +36,6 @@ type purpose struct {
 	needs  []string // releases (repository@digest) to stage
 }
 
-// stages reports whether the cycle stages a release.
-func (e purpose) stages(release string) bool { return !e.person || slices.Contains(e.needs, release) }
-
 // cycleResult is the result of a cycle.
 type cycleResult struct {
 	status     status.Status

@@ -52,8 +52,7 @@ func (r requests) hold(
 	for _, k := range keys {
 		r.records.Record.Holds.Set(k, h)
 	}
-	s, err := r.commitHolds(ctx)
-	return keys, s, err
+	return r.commitHolds(ctx, keys)
 }
 
 // Unhold removes the holds of people on the named images, or all. It returns those that it
@@ -67,17 +66,15 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 	if err := r.load(ctx, r.Log); err != nil {
 		return nil, cycleResult{}, err
 	}
-	var keys, rest []string // a held image may be unused by now
+	var keys []string // a held image may be unused by now
 	for k := range r.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
 		}
 	}
-	for _, n := range names {
-		if !slices.ContainsFunc(keys, func(k string) bool { return plan.IsRepository(k, n) }) {
-			rest = append(rest, n)
-		}
-	}
+	rest := slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return plan.IsRepository(k, n) })
+	})
 	if len(rest) > 0 {
 		more, err := r.holdKeys(ctx, rest, false)
 		if err != nil {
@@ -91,16 +88,16 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 		r.records.Record.Holds.Delete(k)
 		return !ok
 	})
-	s, err := r.commitHolds(ctx)
-	return keys, s, err
+	return r.commitHolds(ctx, keys)
 }
 
-// commitHolds saves the holds and reports them.
-func (r requests) commitHolds(ctx context.Context) (cycleResult, error) {
+// commitHolds saves the holds of the keys and reports them.
+func (r requests) commitHolds(ctx context.Context, keys []string) ([]string, cycleResult, error) {
 	if err := r.records.Commit(ctx); err != nil {
-		return cycleResult{}, err
+		return keys, cycleResult{}, err
 	}
-	return r.cycle(ctx, purpose{person: true})
+	d, err := r.cycle(ctx, purpose{person: true})
+	return keys, d, err
 }
 
 // holdKeys returns the repositories of the named images.
@@ -119,12 +116,12 @@ func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]str
 	var keys []string
 	for _, p := range pods {
 		for _, i := range p.Images {
-			if slices.Contains(names, p.File) || slices.ContainsFunc(names, func(n string) bool { return plan.IsNamed(i, n) }) {
+			isNamed := func(n string) bool { return n == p.File || plan.IsNamed(i, n) }
+			if i.Want.Ask.Repository != "" && slices.ContainsFunc(names, isNamed) {
 				keys = append(keys, i.Want.Ask.Repository)
 			}
 		}
 	}
 	slices.Sort(keys)
-	keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return k == "" })
-	return keys, nil
+	return slices.Compact(keys), nil
 }

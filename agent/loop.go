@@ -25,7 +25,7 @@ type Loop struct {
 // the watchdog.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{ended: make(chan struct{})}
-	l.wake, l.queue = wake, newQueue()
+	l.wake, l.queue = wake, &queue{added: make(chan struct{}, 1)}
 	l.board = board{
 		notify: n, watched: &l.watched, listeners: map[int]func(status.Progress){}, changed: make(chan struct{}),
 		now: func() time.Time { return l.times.now() },
@@ -70,20 +70,18 @@ func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t 
 	l.queue.add(&t)
 	select {
 	case <-t.done:
-		return nil
 	case <-l.ended:
 	case <-ctx.Done():
 		if l.queue.withdraw(&t) {
 			return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
 		}
-	}
-	select { // a task that began is finished without its caller
-	case <-t.done:
-		return nil
-	case <-l.ended:
+		select { // a task that began is finished without its caller
+		case <-t.done:
+		case <-l.ended:
+		}
 	}
 	select {
-	case <-t.done: // done when the loop ended
+	case <-t.done: // also if the loop ended with it
 		return nil
 	default:
 		return ErrEnded

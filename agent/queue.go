@@ -51,25 +51,15 @@ type queue struct {
 	uninterruptedUntil time.Time               // until then nothing is interrupted
 }
 
-func newQueue() *queue { return &queue{added: make(chan struct{}, 1)} }
-
-// add appends a task. An urgent one interrupts the running poll or staging.
+// add appends a task, except a second observation. An urgent task interrupts the running poll
+// or staging.
 func (q *queue) add(t *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.put(t)
-}
-
-// addOnce is add, unless a task of that verb is in the queue.
-func (q *queue) addOnce(t *task) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !slices.ContainsFunc(q.tasks, func(other *task) bool { return other.verb == t.verb }) {
-		q.put(t)
+	isObserve := func(t *task) bool { return t.verb == verbObserve }
+	if isObserve(t) && slices.ContainsFunc(q.tasks, isObserve) {
+		return
 	}
-}
-
-func (q *queue) put(t *task) {
 	q.tasks = append(q.tasks, t)
 	if t.urgent {
 		q.interrupt()
@@ -101,24 +91,26 @@ func (q *queue) withdraw(t *task) bool {
 func (q *queue) next() *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if len(q.tasks) == 0 {
+		return nil
+	}
 	n := slices.IndexFunc(q.tasks, isUrgent)
 	for last := len(q.tasks) - 1; n < 0 && last >= 0; last-- {
 		if q.tasks[last].interrupted {
 			n = last
 		}
 	}
-	if n < 0 && len(q.tasks) > 0 {
-		n = 0
-	}
-	if n < 0 {
-		return nil
-	}
+	n = max(n, 0)
 	t := q.tasks[n]
 	q.tasks = slices.Delete(q.tasks, n, n+1)
 	return t
 }
 
 func isUrgent(t *task) bool { return t.urgent && !t.interrupted }
+
+func isInterrupted(t *task) bool { return t.interrupted }
+
+func isRequest(t *task) bool { return t.verb != verbObserve }
 
 // urgentVerb returns the verb of the first urgent request; "": none.
 func (q *queue) urgentVerb() string {
@@ -133,18 +125,11 @@ func (q *queue) urgentVerb() string {
 	return ""
 }
 
-// hasRequests reports whether a person's request is in the queue.
-func (q *queue) hasRequests() bool {
+// contains reports whether the queue has such a task.
+func (q *queue) contains(is func(*task) bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.tasks, func(t *task) bool { return t.verb != verbObserve })
-}
-
-// hasNoInterrupted reports whether no interrupted task is in the queue.
-func (q *queue) hasNoInterrupted() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !slices.ContainsFunc(q.tasks, func(t *task) bool { return t.interrupted })
+	return slices.ContainsFunc(q.tasks, is)
 }
 
 // resume protects resumed work from interruption for minUninterrupted.

@@ -28,7 +28,10 @@ func (c *cycle) report(
 	c.space.Restore(rec.MinSpace)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	updates := report.UpdatesOf(pl)
-	if err := c.announce(ctx, r.Announcement(pl, updates)); err != nil {
+	switch err := c.Announcer.Announce(ctx, r.Announcement(pl, updates)); {
+	case errors.Is(err, release.ErrHeld):
+		c.log.Info("grain is held", "reason", err)
+	case err != nil:
 		c.log.Warn("grain not set", "err", err)
 		r.Errs[report.GrainKey] = fmt.Errorf("grain: %w", err)
 	}
@@ -82,13 +85,4 @@ func (c *cycle) newReport(unasked bool) *report.Report {
 		r.Timetable = c.timetable
 	}
 	return r
-}
-
-func (c *cycle) announce(ctx context.Context, what status.Announcement) error {
-	err := c.Announcer.Announce(ctx, what)
-	if errors.Is(err, release.ErrHeld) {
-		c.log.Info("grain is held", "reason", err)
-		return nil
-	}
-	return err
 }

@@ -52,9 +52,7 @@ func (rs results) isDeferred(key string) bool {
 
 // hasDeferred reports whether a step that did not fail is left to the next cycle.
 func (rs results) hasDeferred() bool {
-	return slices.ContainsFunc(rs, func(r stepResult) bool {
-		return r.deferred && rs.err(r.step.Key()) == nil
-	})
+	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.deferred && rs.err(r.step.Key()) == nil })
 }
 
 // unstagedNeed returns a needed release that was not staged in this cycle; "": none.
@@ -69,9 +67,7 @@ func (rs results) unstagedNeed(s plan.Step) string {
 
 // isApplied reports whether a pod manifest was applied in this cycle.
 func (rs results) isApplied(file string) bool {
-	return slices.ContainsFunc(rs, func(r stepResult) bool {
-		return r.step.File == file && r.restart.Applied
-	})
+	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.step.File == file && r.restart.Applied })
 }
 
 // hasTagMoved reports whether a tag was moved during an apply.

@@ -41,19 +41,20 @@ func (s *scheduler) setAgent(a *Agent, times *timetable) {
 
 // runDue runs a cycle if one is due. Requests go first.
 func (s *scheduler) runDue(ctx context.Context, now time.Time) {
-	switch {
-	case s.queue.hasRequests():
-		return
-	case s.pending != nil:
-		s.queue.resume()
-		s.runScheduled(ctx, source.PollNone)
+	if s.queue.contains(isRequest) {
 		return
 	}
-	poll, due := s.times.poll(now, source.Retries(&s.agent.records.Record, now))
+	poll, due := source.PollNone, true
+	if s.pending != nil {
+		s.queue.resume()
+	} else {
+		poll, due = s.times.poll(now, source.Retries(&s.agent.records.Record, now))
+	}
 	if !due {
 		return
 	}
-	s.runScheduled(ctx, poll)
+	s.times.observation = time.Time{} // the next one follows after the end of this cycle
+	s.runBackground(ctx, poll)
 	if poll == source.PollFailed {
 		s.times.noRetryBefore = s.times.now().Add(retryPause)
 	}
@@ -66,7 +67,7 @@ func (s *scheduler) watchEvents(ctx context.Context) (stop func()) {
 		if s.watched.IsBusy() {
 			s.observeBeside(ctx, pods)
 		}
-		s.queue.addOnce(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
+		s.queue.add(&task{verb: verbObserve, done: make(chan struct{}), do: func(ctx context.Context) error {
 			s.runBackground(ctx, source.PollNone)
 			return nil
 		}})
@@ -137,7 +138,7 @@ func (s *scheduler) showResult(d cycleResult) {
 	if !d.reported {
 		return
 	}
-	if s.pending == nil && s.queue.hasNoInterrupted() {
+	if s.pending == nil && !s.queue.contains(isInterrupted) {
 		s.suspended = nil
 	}
 	d.status.Interrupted = s.suspended
@@ -156,13 +157,6 @@ func (s *scheduler) runBackground(ctx context.Context, poll source.Poll) {
 		s.schedule(intr.rest)
 		s.suspend(intr)
 	}
-}
-
-// runScheduled runs a cycle that no event caused. The interval of observations starts at its
-// end.
-func (s *scheduler) runScheduled(ctx context.Context, poll source.Poll) {
-	s.times.observation = time.Time{}
-	s.runBackground(ctx, poll)
 }
 
 // schedule adds a poll to the pending cycle.

@@ -21,21 +21,17 @@ type stepRunner struct{ *cycle }
 // a failed restart it runs no more: the next plan rolls that pod back. intr is the
 // interruption by a person.
 func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed bool, intr error) {
-	isPull := func(s plan.Step) bool { return s.Do == plan.StepStage }
-	isRollback := func(s plan.Step) bool { return s.Do == plan.StepRollBack }
 	for _, s := range steps {
-		if isRollback(s) && ctx.Err() == nil {
+		if s.Do == plan.StepRollBack && ctx.Err() == nil {
 			r.runStep(ctx, s)
 		}
 	}
-	if intr := r.stageAll(
-		ctx, slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return !isPull(s) }),
-	); intr != nil {
+	if intr := r.stageAll(ctx, steps); intr != nil {
 		return false, intr
 	}
 	for _, s := range steps {
 		switch {
-		case isPull(s) || isRollback(s):
+		case s.Do == plan.StepStage || s.Do == plan.StepRollBack:
 			continue
 		case ctx.Err() != nil:
 			return false, nil //nolint:nilerr // the caller reports; the node is whole between steps
@@ -73,14 +69,14 @@ func (r stepRunner) holdRefused(ctx context.Context, s plan.Step) {
 
 // runInterruptible runs a step. A person's request interrupts a proof, which only observes.
 func (r stepRunner) runInterruptible(ctx context.Context, s plan.Step) (failed bool, intr error) {
-	if need := r.results.unstagedNeed(s); need != "" {
+	need := r.results.unstagedNeed(s)
+	switch {
+	case need != "":
 		r.log.Info("step waits for an image", "step", s.String(), "image", need)
 		return false, nil
-	}
-	if !r.isInWindow(s) {
+	case !r.isInWindow(s):
 		return false, nil
-	}
-	if s.Do != plan.StepProve {
+	case s.Do != plan.StepProve:
 		return r.runStep(ctx, s).restart.RollBack, nil
 	}
 	ctx, end := r.queue.interruptible(ctx)
@@ -166,9 +162,9 @@ func (r stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 	var releases []release.Release
 	for _, s := range steps {
 		switch {
-		case r.results.err(s.Key()) != nil:
-			// It failed in this cycle: the next one retries.
-		case !r.stages(s.Key()):
+		case s.Do != plan.StepStage || r.results.err(s.Key()) != nil:
+			// Not a pull, or it failed in this cycle: the next one retries.
+		case r.person && !slices.Contains(r.needs, s.Key()):
 			r.results = append(r.results, stepResult{step: s, err: r.space.Failure(s.Key()), deferred: true})
 		default:
 			pulls, releases = append(pulls, s), append(releases, s.Release)

@@ -89,19 +89,11 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	if t.observation.IsZero() {
 		t.observation = t.now().Add(observeInterval)
 	}
-	t.observation = sooner(t.beforeWindow(t.observation), t.now(), s)
+	if open, change := t.policy.IsWindowOpen(t.now()); t.policy.Auto && !open && change.Before(t.observation) {
+		t.observation = change // when a window opens
+	}
+	t.observation = sooner(t.observation, t.now(), s)
 	return t.observation
-}
-
-// beforeWindow returns an earlier time if a maintenance window opens before the observation.
-func (t *timetable) beforeWindow(observation time.Time) time.Time {
-	if !t.policy.Auto {
-		return observation
-	}
-	if open, change := t.policy.IsWindowOpen(t.now()); !open && change.Before(observation) {
-		return change
-	}
-	return observation
 }
 
 // sooner returns an earlier time while containers do not run. The pauses grow with their
