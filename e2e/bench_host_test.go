@@ -168,6 +168,8 @@ func startPods(b *testing.B, n *node.Node, refs []string) {
 				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
 			}},
 		}
+		_, err := n.CRI().Pull(ref)
+		require.NoError(b, err)
 		sandbox, err := runtime.RunPodSandbox(b.Context(), &cri.RunPodSandboxRequest{Config: pod})
 		require.NoError(b, err)
 		container, err := runtime.CreateContainer(b.Context(), &cri.CreateContainerRequest{
