@@ -72,21 +72,20 @@ func hasAnchor(n *yaml.Node) bool {
 
 // judgeAnchors takes back the permission to edit a value that an anchor gives to
 // places which are no image of this pod.
-func (f *podFile) judgeAnchors(root *yaml.Node) {
-	u := countUses(root)
-	if u == nil {
+func (f *File) judgeAnchors(root *yaml.Node) {
+	if f.uses = countUses(root); f.uses == nil {
 		return
 	}
 	images := map[*yaml.Node]int{}
-	for _, s := range f.sites {
-		if s.image.Editable {
+	for i, s := range f.sites {
+		if f.Images[i].Editable {
 			images[yamledit.Resolve(s.value)]++
 		}
 	}
-	for i := range f.sites {
-		s := &f.sites[i]
-		if n := yamledit.Resolve(s.value); s.image.Editable && u[n] != images[n] {
-			s.image.Editable, s.image.Reason = false, ReasonShared
+	for i, s := range f.sites {
+		img := &f.Images[i]
+		if n := yamledit.Resolve(s.value); img.Editable && f.uses[n] != images[n] {
+			img.Editable, img.Reason = false, ReasonShared
 		}
 	}
 }

@@ -34,7 +34,7 @@ func BenchmarkRender1000(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range 1000 {
-			if _, err := manifests.Render(templates[i%len(templates)], o); err != nil {
+			if _, err := renderBytes(templates[i%len(templates)], o); err != nil {
 				b.Fatal(err)
 			}
 		}

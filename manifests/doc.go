@@ -9,6 +9,7 @@
 //   - Pod manifest: a YAML or JSON file with one Pod, as kubelet reads it from its
 //     directory. Of several documents kubelet takes the first; images in the
 //     others are reported and never edited.
+//   - File: a parsed pod manifest. It is read-only, so goroutines share it.
 //   - Reference: what an image field says, repository with optional tag and
 //     digest. Repository includes the registry host where there is one.
 //   - Template: a pod manifest whose tags may be the Placeholder.

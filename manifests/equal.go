@@ -15,19 +15,10 @@ import (
 // Equal tells whether kubelet sees the same pod in both files: it takes the pod's
 // UID from the file's path and the decoded pod (kubelet's config/common.go), so
 // comments, order of keys, quoting, white space and later documents do not
-// restart anything. Where two spellings of one value cannot be told apart for
-// sure (0x10 and 16, null and absent) it says false. An error is about a file
-// that is no pod manifest.
-func Equal(a, b []byte) (bool, error) {
-	first, err := load(a)
-	if err != nil {
-		return false, fmt.Errorf("first file: %w", err)
-	}
-	second, err := load(b)
-	if err != nil {
-		return false, fmt.Errorf("second file: %w", err)
-	}
-	return reflect.DeepEqual(decoded(first.file.Documents[0]), decoded(second.file.Documents[0])), nil
+// restart anything. It is false where two spellings may be of one value (0x10 and
+// 16, null and absent).
+func Equal(a, b *File) bool {
+	return reflect.DeepEqual(decoded(a.yaml.Documents[0]), decoded(b.yaml.Documents[0]))
 }
 
 // scalar is a value that is compared by its spelling.

@@ -42,10 +42,10 @@ func TestEqual(t *testing.T) {
 	for name, tc := range comparedPods {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := manifests.Equal([]byte(equalBase), []byte(tc.other))
+			got, err := equalBytes([]byte(equalBase), []byte(tc.other))
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, got)
-			back, err := manifests.Equal([]byte(tc.other), []byte(equalBase))
+			back, err := equalBytes([]byte(tc.other), []byte(equalBase))
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, back)
 		})

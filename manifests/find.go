@@ -10,11 +10,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// finder collects the images of one document.
+// finder adds the images of one document to the file.
 type finder struct {
-	file     *yamledit.File
+	*File
 	document int
-	sites    []site
 }
 
 // containerLists are the lists of a Pod's spec that hold containers.
@@ -27,7 +26,7 @@ var containerLists = [...]struct {
 	{"ephemeralContainers", KindEphemeral},
 }
 
-func (f *finder) images(root *yaml.Node) error {
+func (f *finder) findImages(root *yaml.Node) error {
 	spec, ok := yamledit.Get(root, "spec")
 	if !ok {
 		return nil
@@ -86,30 +85,33 @@ func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
 		reference, policy = "reference", "pullPolicy"
 	}
 	s := site{owner: yamledit.Resolve(owner)}
-	s.image = Image{Path: path + "." + reference, Document: f.document, Container: name, Kind: kind}
-	s.image.Line, s.image.Column = owner.Line, owner.Column
+	img := Image{
+		Path: path + "." + reference, Document: f.document, Container: name, Kind: kind,
+		Line: owner.Line, Column: owner.Column,
+	}
 	if field, ok := yamledit.Get(owner, policy); ok {
-		s.policy, s.image.PullPolicy = field.Value, yamledit.Resolve(field.Value).Value
+		s.policy, img.PullPolicy = field.Value, yamledit.Resolve(field.Value).Value
 	}
 	if field, ok := yamledit.Get(owner, reference); ok {
 		s.key, s.value, s.merged = field.Key, field.Value, field.Merged
-		s.image.Line, s.image.Column = s.value.Line, s.value.Column
-		s.image.Reference = yamledit.Resolve(s.value).Value
+		img.Line, img.Column = s.value.Line, s.value.Column
+		img.Reference = yamledit.Resolve(s.value).Value
 	}
-	s.image.Reason = f.reason(s)
-	s.image.Editable = s.image.Reason == ""
-	f.sites = append(f.sites, s)
+	img.Reason = f.reason(s.value)
+	img.Editable = img.Reason == ""
+	f.Images, f.sites = append(f.Images, img), append(f.sites, s)
 }
 
 // reason says why a reference may not be edited, anchors apart.
-func (f *finder) reason(s site) string {
+func (f *finder) reason(value *yaml.Node) string {
 	switch {
 	case f.document > 0:
 		return ReasonLaterDocument
-	case s.value == nil:
+	case value == nil:
 		return ReasonEmpty
 	}
-	n, ref := yamledit.Resolve(s.value), SplitReference(s.image.Reference)
+	n := yamledit.Resolve(value)
+	ref := SplitReference(n.Value)
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Value == "":
 		return ReasonEmpty
@@ -120,7 +122,7 @@ func (f *finder) reason(s site) string {
 	case ref.Digest != "":
 		return ReasonDigest
 	}
-	if _, _, err := f.file.Scalar(n); err != nil {
+	if _, _, err := f.yaml.Scalar(n); err != nil {
 		return ReasonSeveralLines
 	}
 	if !ref.valid() {

@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -67,7 +68,7 @@ func golden(
 
 func renderGolden(t *testing.T, template []byte, o manifests.Overrides) map[string]string {
 	t.Helper()
-	r, err := manifests.Render(template, o)
+	r, err := renderBytes(template, o)
 	if err != nil {
 		assert.Empty(t, r, "no output with an error")
 		return map[string]string{"error": err.Error() + "\n"}
@@ -130,6 +131,35 @@ func readOverrides(t *testing.T, sections map[string]string) (manifests.Override
 	return o, template
 }
 
+func renderBytes(template []byte, o manifests.Overrides) (manifests.Rendered, error) {
+	f, err := manifests.Parse(template)
+	if err != nil {
+		return manifests.Rendered{}, err
+	}
+	return f.Render(o, nil)
+}
+
+func pinBytes(data []byte, pins []manifests.Pinned) ([]byte, error) {
+	f, err := manifests.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	pinned, err := f.Pin(pins, manifests.PullIfNotPresent)
+	if err != nil {
+		return nil, err
+	}
+	return pinned.Data, nil
+}
+
+func equalBytes(a, b []byte) (bool, error) {
+	first, errFirst := manifests.Parse(a)
+	second, errSecond := manifests.Parse(b)
+	if err := errors.Join(errFirst, errSecond); err != nil {
+		return false, err
+	}
+	return manifests.Equal(first, second), nil
+}
+
 func tagsFrom(tags map[string]string) func(string, manifests.Image) (string, bool) {
 	return func(repository string, _ manifests.Image) (string, bool) {
 		tag, ok := tags[repository]
@@ -142,11 +172,11 @@ func checkRendered(t require.TestingT, template []byte, r manifests.Rendered, o 
 	pod, err := manifests.Parse(r.Data)
 	require.NoError(t, err)
 	require.Equal(t, pod.Images, r.Images)
-	equal, err := manifests.Equal(template, r.Data)
+	equal, err := equalBytes(template, r.Data)
 	require.NoError(t, err)
 	require.Equal(t, len(r.Changes) == 0, equal, "changes %v", r.Changes)
 	require.Equal(t, len(r.Changes) == 0, string(template) == string(r.Data))
-	again, err := manifests.Render(r.Data, o)
+	again, err := renderBytes(r.Data, o)
 	require.NoError(t, err)
 	require.Equal(t, string(r.Data), string(again.Data), "rendering twice is rendering once")
 	require.Empty(t, again.Changes)

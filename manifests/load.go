@@ -15,16 +15,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// podFile is a parsed pod manifest with the nodes behind its images.
-type podFile struct {
-	file  *yamledit.File
-	pod   Pod
-	sites []site // parallel to pod.Images
+// File is a parsed pod manifest. Nothing changes it or its Data, so that
+// several goroutines may use it.
+type File struct {
+	Pod
+	Data []byte
+
+	yaml  *yamledit.File
+	sites []site // parallel to Images
+	uses  uses   // of the first document
 }
 
 // site is where an image is written. Nodes are nil where the file has none.
 type site struct {
-	image  Image
 	owner  *yaml.Node // the mapping that has the reference and the pull policy
 	key    *yaml.Node // of the reference
 	value  *yaml.Node // of the reference, as written: may be an alias
@@ -32,7 +35,9 @@ type site struct {
 	policy *yaml.Node // pull policy, as written
 }
 
-func load(data []byte) (*podFile, error) {
+// Parse reads a pod manifest. It is an error what kubelet would not run as one
+// Pod: another kind, a List, no name, no containers, JSON that is none.
+func Parse(data []byte) (*File, error) {
 	if err := checkJSON(data); err != nil {
 		return nil, err
 	}
@@ -43,22 +48,20 @@ func load(data []byte) (*podFile, error) {
 	if len(file.Documents) == 0 {
 		return nil, errors.New("empty: no Pod in it")
 	}
-	f := &podFile{file: file}
 	root := file.Documents[0].Content[0]
+	f := &File{Data: data, yaml: file}
 	if err := f.header(root); err != nil {
 		return nil, err
 	}
 	for i, doc := range file.Documents {
-		find := finder{file: file, document: i}
-		if err := find.images(doc.Content[0]); err != nil && i == 0 {
+		find := finder{File: f, document: i}
+		if err := find.findImages(doc.Content[0]); err != nil && i == 0 {
 			return nil, err
 		}
-		f.sites = append(f.sites, find.sites...)
 	}
 	f.judgeAnchors(root)
-	for _, s := range f.sites {
-		f.pod.Images = append(f.pod.Images, s.image)
-	}
+	spec, _ := yamledit.Get(root, "spec")
+	f.serving(spec.Value)
 	return f, nil
 }
 
@@ -77,7 +80,7 @@ func checkJSON(data []byte) error {
 }
 
 // header checks and takes what makes the document a static pod.
-func (f *podFile) header(root *yaml.Node) error {
+func (f *File) header(root *yaml.Node) error {
 	if root.Kind != yaml.MappingNode {
 		return errorAt(root, "not a Pod: the document is not a mapping")
 	}
@@ -93,18 +96,18 @@ func (f *podFile) header(root *yaml.Node) error {
 		return errorAt(root, "apiVersion %q: want v1", version)
 	}
 	metadata, _ := yamledit.Get(root, "metadata")
-	f.pod.Name, f.pod.Namespace = text(metadata.Value, "name"), text(metadata.Value, "namespace")
-	if f.pod.Name == "" {
+	f.Name, f.Namespace = text(metadata.Value, "name"), text(metadata.Value, "namespace")
+	if f.Name == "" {
 		return errorAt(root, "Pod without metadata.name")
 	}
-	if f.pod.Namespace == "" {
-		f.pod.Namespace = "default"
+	if f.Namespace == "" {
+		f.Namespace = "default"
 	}
-	f.pod.Component = component(f.pod.Namespace, metadata.Value)
+	f.Component = component(f.Namespace, metadata.Value)
 	spec, _ := yamledit.Get(root, "spec")
 	containers, ok := yamledit.Get(spec.Value, "containers")
 	if !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
-		return errorAt(root, "Pod %s without containers", f.pod.Name)
+		return errorAt(root, "Pod %s without containers", f.Name)
 	}
 	return nil
 }

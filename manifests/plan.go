@@ -12,14 +12,18 @@ import (
 )
 
 // plan collects the edits of one template. Beside the bytes of each edit it keeps
-// how the parsed tree must look afterwards, which prove applies and compares.
+// how the parsed tree must look afterwards, which prove compares.
 type plan struct {
-	*podFile
+	*File
 	overrides Overrides
 	edits     []yamledit.Edit
-	intended  []func() // each changes the template's tree as its edit changes the bytes
+	intended  map[*yaml.Node]*yaml.Node // the nodes that edits change, and what they shall be
 	made      []ofSite[Change]
 	left      []ofSite[Image]
+}
+
+func (f *File) plan(o Overrides) plan {
+	return plan{File: f, overrides: o, intended: map[*yaml.Node]*yaml.Node{}}
 }
 
 // ofSite ties what was done or left to the number of its site.
@@ -28,10 +32,16 @@ type ofSite[T any] struct {
 	what T
 }
 
-// change records an edit together with its effect on the tree.
-func (p *plan) change(edit yamledit.Edit, effect func()) {
-	p.edits = append(p.edits, edit)
-	p.intended = append(p.intended, effect)
+// replace plans another value of a scalar.
+func (p *plan) replace(n *yaml.Node, want string) error {
+	edit, err := p.yaml.Replace(n, want)
+	if err != nil {
+		return err
+	}
+	other := *n
+	other.Value = want
+	p.edits, p.intended[n] = append(p.edits, edit), &other
+	return nil
 }
 
 func (p *plan) note(site int, path string, line int, from, to string) {
@@ -39,7 +49,7 @@ func (p *plan) note(site int, path string, line int, from, to string) {
 }
 
 func (p *plan) leave(site int, reason string) {
-	img := p.sites[site].image
+	img := p.Images[site]
 	img.Reason = reason
 	p.left = append(p.left, ofSite[Image]{site, img})
 }
@@ -87,28 +97,28 @@ func (v *values) agreed(n *yaml.Node) (string, bool) {
 }
 
 // references plans the edits of all image references.
-func (p *plan) references() error {
+func (p *plan) references() (*values, error) {
 	shared := newValues()
-	for i, s := range p.sites {
-		if !s.image.Editable {
-			p.leave(i, s.image.Reason)
+	for i, img := range p.Images {
+		if !img.Editable {
+			p.leave(i, img.Reason)
 			continue
 		}
-		want, known, err := p.overrides.wanted(s.image)
+		want, known, err := p.overrides.wanted(img)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !known && want == s.image.Reference {
+		if !known && want == img.Reference {
 			p.leave(i, ReasonNoTag)
 		}
-		shared.add(s.value, i, want)
+		shared.add(p.sites[i].value, i, want)
 	}
 	for _, n := range shared.order {
 		if err := p.replaceReference(shared, n); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return shared, nil
 }
 
 func (p *plan) replaceReference(shared *values, n *yaml.Node) error {
@@ -124,14 +134,9 @@ func (p *plan) replaceReference(shared *values, n *yaml.Node) error {
 	if want == n.Value {
 		return nil
 	}
-	edit, err := p.file.Replace(n, want)
-	if err != nil {
-		return err
-	}
 	for _, i := range shared.sites[n] {
-		img := p.sites[i].image
+		img := p.Images[i]
 		p.note(i, img.Path, img.Line, img.Reference, want)
 	}
-	p.change(edit, func() { n.Value = want })
-	return nil
+	return p.replace(n, want)
 }

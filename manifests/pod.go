@@ -2,11 +2,7 @@
 
 package manifests
 
-import (
-	"time"
-
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
-)
+import "time"
 
 // Kind is the sort of place that names an image.
 type Kind string
@@ -68,16 +64,4 @@ type Pod struct {
 	HostNetwork bool          // the pod has the host's addresses
 	Once        bool          // restartPolicy Never or OnFailure: what has ended well is not started again
 	Grace       time.Duration // from the request to end until containers are killed
-}
-
-// Parse reads a pod manifest. It is an error what kubelet would not run as one
-// Pod: another kind, a List, no name, no containers, JSON that is none.
-func Parse(data []byte) (Pod, error) {
-	f, err := load(data)
-	if err != nil {
-		return Pod{}, err
-	}
-	spec, _ := yamledit.Get(f.file.Documents[0].Content[0], "spec")
-	f.pod.serving(spec.Value) // here, so that rendering and comparing do not pay for it
-	return f.pod, nil
 }

@@ -3,6 +3,7 @@
 package manifests
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,29 +12,27 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// policies plans the pull policy of every image that may be edited.
-func (p *plan) policies() {
+// policies plans the pull policies of the images whose references are wanted.
+func (p *plan) policies(references *values) {
 	if p.overrides.PullPolicy == "" {
 		return
 	}
-	root := p.file.Documents[0].Content[0]
-	u := countUses(root)
 	shared := newValues()
-	for i, s := range p.sites {
+	for _, i := range slices.Sorted(maps.Keys(references.want)) {
+		s := p.sites[i]
 		switch {
-		case !s.image.Editable:
 		case s.policy != nil:
 			if reason := policyReason(s.policy); reason != "" {
 				p.leave(i, reason)
 				continue
 			}
 			shared.add(s.policy, i, p.overrides.PullPolicy)
-		case s.merged || !u.once(s.owner) || !p.insertPolicy(i):
+		case s.merged || !p.uses.once(s.owner) || !p.insertPolicy(i):
 			p.leave(i, ReasonPolicyShared)
 		}
 	}
 	for _, n := range shared.order {
-		p.replacePolicy(shared.sites[n], n, u)
+		p.replacePolicy(shared.sites[n], n)
 	}
 }
 
@@ -50,28 +49,23 @@ func policyReason(policy *yaml.Node) string {
 	return ""
 }
 
-func (p *plan) replacePolicy(sites []int, n *yaml.Node, u uses) {
-	want := p.overrides.PullPolicy
-	if n.Value == want {
+func (p *plan) replacePolicy(sites []int, n *yaml.Node) {
+	want, reason := p.overrides.PullPolicy, ""
+	switch {
+	case n.Value == want:
 		return
-	}
-	edit, err := p.file.Replace(n, want)
-	reason := ReasonPolicyUnknown // a block scalar
-	if u != nil && u[n] != len(sites) {
+	case p.uses != nil && p.uses[n] != len(sites):
 		reason = ReasonPolicyShared
+	case p.replace(n, want) != nil: // a block scalar
+		reason = ReasonPolicyUnknown
 	}
-	if err != nil || reason == ReasonPolicyShared {
-		for _, i := range sites {
-			p.leave(i, reason)
-		}
-		return
-	}
-	from := n.Value
 	for _, i := range sites {
-		s := p.sites[i]
-		p.note(i, policyPath(s.image), s.policy.Line, from, want)
+		if reason != "" {
+			p.leave(i, reason)
+		} else {
+			p.note(i, policyPath(p.Images[i]), p.sites[i].policy.Line, n.Value, want)
+		}
 	}
-	p.change(edit, func() { n.Value = want })
 }
 
 // policyPath is the path of the pull policy beside a reference.
@@ -86,11 +80,11 @@ func policyPath(img Image) string {
 // with the indentation of the reference's key, or behind a comma in flow style.
 func (p *plan) insertPolicy(i int) bool {
 	s := p.sites[i]
-	_, end, err := p.file.Scalar(s.value)
+	_, end, err := p.yaml.Scalar(s.value)
 	if err != nil {
 		return false
 	}
-	path, want := policyPath(s.image), p.overrides.PullPolicy
+	path, want := policyPath(p.Images[i]), p.overrides.PullPolicy
 	key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: path[strings.LastIndexByte(path, '.')+1:]}
 	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: want}
 	var edit yamledit.Edit
@@ -102,12 +96,11 @@ func (p *plan) insertPolicy(i int) bool {
 		}
 		edit = yamledit.Edit{Start: end, End: end, Text: written}
 	} else {
-		edit = p.file.InsertLine(end, p.file.KeyIndent(s.key)+key.Value+": "+want)
+		edit = p.yaml.InsertLine(end, p.yaml.KeyIndent(s.key)+key.Value+": "+want)
 	}
-	p.note(i, path, s.image.Line, "", want)
-	p.change(edit, func() {
-		at := slices.Index(s.owner.Content, s.value) + 1
-		s.owner.Content = slices.Insert(s.owner.Content, at, key, value)
-	})
+	p.note(i, path, p.Images[i].Line, "", want)
+	other := *s.owner
+	other.Content = slices.Insert(slices.Clone(other.Content), slices.Index(other.Content, s.value)+1, key, value)
+	p.edits, p.intended[s.owner] = append(p.edits, edit), &other
 	return true
 }

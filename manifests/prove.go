@@ -3,6 +3,7 @@
 package manifests
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
@@ -11,22 +12,22 @@ import (
 var errNotAsIntended = errors.New("differs from its template in more than was intended")
 
 // prove parses the result and compares all of its documents with the template's
-// trees, to which the intended changes are made. The template's trees are spent.
-func (p *plan) prove(out []byte) (*podFile, error) {
-	after, err := load(out)
-	if err != nil {
-		return nil, err
+// trees and the intended changes. It takes the parsed file for the result if that
+// has the same bytes; nil: none.
+func (p *plan) prove(out []byte, parsed *File) (*File, error) {
+	if parsed == nil || !bytes.Equal(parsed.Data, out) {
+		var err error
+		if parsed, err = Parse(out); err != nil {
+			return nil, err
+		}
 	}
-	for _, effect := range p.intended {
-		effect()
-	}
-	if len(after.file.Documents) != len(p.file.Documents) {
+	if len(parsed.yaml.Documents) != len(p.yaml.Documents) {
 		return nil, errNotAsIntended
 	}
-	for i, doc := range p.file.Documents {
-		if !yamledit.Same(doc, after.file.Documents[i]) {
+	for i, doc := range p.yaml.Documents {
+		if !yamledit.Same(doc, parsed.yaml.Documents[i], p.intended) {
 			return nil, errNotAsIntended
 		}
 	}
-	return after, nil
+	return parsed, nil
 }

@@ -24,9 +24,10 @@ func TestProveRefusesWhatWasNotIntended(t *testing.T) {
 		"one more document":   {template + "---\nkind: Pod\n", errNotAsIntended.Error()},
 		"what cannot be read": {template + "\t", "line"},
 	} {
-		f, err := load([]byte(template))
+		f, err := Parse([]byte(template))
 		require.NoError(t, err)
-		_, err = (&plan{podFile: f}).prove([]byte(c.out))
+		p := f.plan(Overrides{})
+		_, err = p.prove([]byte(c.out), f)
 		if c.want == "" {
 			require.NoError(t, err, name)
 			continue

@@ -95,7 +95,7 @@ func TestRewrites(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			o := manifests.Overrides{Rewrites: tc.rewrites}
-			r, err := manifests.Render([]byte(pod(tc.from)), o)
+			r, err := renderBytes([]byte(pod(tc.from)), o)
 			require.NoError(t, err)
 			assert.Equal(t, pod(tc.to), string(r.Data))
 			checkRendered(t, []byte(pod(tc.from)), r, o)
@@ -142,7 +142,7 @@ func TestRenderRefusesOverrides(t *testing.T) {
 	for name, tc := range badOverrides {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := manifests.Render([]byte(pod("a:1")), tc.overrides)
+			r, err := renderBytes([]byte(pod("a:1")), tc.overrides)
 			require.EqualError(t, err, tc.want)
 			assert.Empty(t, r)
 		})

@@ -38,8 +38,7 @@ type Change struct {
 
 // Rendered is a pod manifest made from a template.
 type Rendered struct {
-	Data    []byte
-	Images  []Image  // of Data
+	*File
 	Changes []Change // in order of the template's images; none: Data equals the template
 	Left    []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
 }
@@ -64,33 +63,31 @@ func (e *UnresolvedError) Error() string {
 func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
 
 // Render makes a pod manifest from a template. It returns an error and no output
-// when the template is no pod manifest, when a placeholder is left, or when the
-// result, parsed again, is not the template with exactly these changes.
-func Render(template []byte, o Overrides) (Rendered, error) {
+// when a placeholder is left, or when the result, parsed again, is not the
+// template with exactly these changes. A result that has the bytes of disk is not
+// parsed again, but returned as disk; nil: there is none.
+func (f *File) Render(o Overrides, disk *File) (Rendered, error) {
 	if err := o.check(); err != nil {
 		return Rendered{}, err
 	}
-	f, err := load(template)
+	p := f.plan(o)
+	references, err := p.references()
 	if err != nil {
 		return Rendered{}, err
 	}
-	p := plan{podFile: f, overrides: o}
-	if err := p.references(); err != nil {
-		return Rendered{}, err
-	}
-	p.policies()
-	out, err := f.file.Splice(p.edits...)
+	p.policies(references)
+	out, err := f.yaml.Splice(p.edits...)
 	if err != nil {
 		return Rendered{}, err
 	}
-	after, err := p.prove(out)
+	after, err := p.prove(out, disk)
 	if err != nil {
 		return Rendered{}, fmt.Errorf("rendered pod manifest: %w", err)
 	}
-	if err := unresolved(f.pod.Images, after.pod.Images); err != nil {
+	if err := unresolved(f.Images, after.Images); err != nil {
 		return Rendered{}, err
 	}
-	return Rendered{Data: out, Images: after.pod.Images, Changes: inOrder(p.made), Left: inOrder(p.left)}, nil
+	return Rendered{File: after, Changes: inOrder(p.made), Left: inOrder(p.left)}, nil
 }
 
 // unresolved looks at what kubelet would get: an argument with a placeholder is

@@ -4,6 +4,7 @@ package manifests_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,7 +47,7 @@ func TestRenderKeepsEveryOtherByte(t *testing.T) {
 			if strings.Contains(template, head) {
 				template, want = strings.ReplaceAll(template, "E", "\r\n"), strings.ReplaceAll(want, "E", "\r\n")
 			}
-			r, err := manifests.Render([]byte(template), velum)
+			r, err := renderBytes([]byte(template), velum)
 			require.NoError(t, err)
 			assert.Equal(t, want, string(r.Data))
 			checkRendered(t, []byte(template), r, velum)
@@ -64,7 +65,7 @@ func TestRenderTellsTheImage(t *testing.T) {
 			return "", false
 		},
 	}
-	r, err := manifests.Render([]byte(pod("sles12/velum:1")), o)
+	r, err := renderBytes([]byte(pod("sles12/velum:1")), o)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"r.example/s/velum sles12/velum:1 c"}, asked)
 	assert.Equal(t, pod("r.example/s/velum:1"), string(r.Data), "the rewrite is made, the tag kept")
@@ -74,7 +75,7 @@ func TestRenderTellsTheImage(t *testing.T) {
 func TestRenderWithoutOverridesChangesNothing(t *testing.T) {
 	t.Parallel()
 	template := []byte(pod("sles12/velum:1"))
-	r, err := manifests.Render(template, manifests.Overrides{})
+	r, err := renderBytes(template, manifests.Overrides{})
 	require.NoError(t, err)
 	assert.Equal(t, string(template), string(r.Data))
 	assert.Empty(t, r.Changes)
@@ -86,7 +87,7 @@ func TestRenderWithoutOverridesChangesNothing(t *testing.T) {
 func TestRenderUnresolved(t *testing.T) {
 	t.Parallel()
 	template := podHead + "  - {name: a, image: sles12/velum:__TAG__}\n  - {name: b, image: sles12/other:__TAG__}\n"
-	r, err := manifests.Render([]byte(template), velum)
+	r, err := renderBytes([]byte(template), velum)
 	require.ErrorIs(t, err, manifests.ErrUnresolved)
 	var unresolved *manifests.UnresolvedError
 	require.ErrorAs(t, err, &unresolved)
@@ -95,9 +96,9 @@ func TestRenderUnresolved(t *testing.T) {
 	assert.Equal(t, 7, unresolved.Images[0].Line)
 	assert.Empty(t, r, "one unresolved image withholds the pod")
 
-	_, err = manifests.Render([]byte(pod("sles12/velum:__TAG__")), manifests.Overrides{})
+	_, err = renderBytes([]byte(pod("sles12/velum:__TAG__")), manifests.Overrides{})
 	require.ErrorIs(t, err, manifests.ErrUnresolved, "also when nothing is asked for")
-	_, err = manifests.Render([]byte(pod("a:1")+"---\n"+pod("a:__TAG__")), manifests.Overrides{})
+	_, err = renderBytes([]byte(pod("a:1")+"---\n"+pod("a:__TAG__")), manifests.Overrides{})
 	require.NoError(t, err, "kubelet does not run the second document")
 }
 
@@ -108,7 +109,7 @@ func TestRenderSharedAnchorNeedsAgreement(t *testing.T) {
 	byContainer := func(_ string, img manifests.Image) (string, bool) {
 		return map[string]string{"a": "1", "b": "2"}[img.Container], true
 	}
-	r, err := manifests.Render([]byte(template), manifests.Overrides{Tag: byContainer})
+	r, err := renderBytes([]byte(template), manifests.Overrides{Tag: byContainer})
 	require.NoError(t, err)
 	assert.Equal(t, template, string(r.Data))
 	require.Len(t, r.Left, 1)
@@ -120,7 +121,7 @@ func TestRenderSharedAnchorNeedsAgreement(t *testing.T) {
 func TestRenderProvesItsResult(t *testing.T) {
 	t.Parallel()
 	template := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [image: a]\n" // a pair without braces has no room for a second key
-	r, err := manifests.Render([]byte(template), manifests.Overrides{PullPolicy: manifests.PullAlways})
+	r, err := renderBytes([]byte(template), manifests.Overrides{PullPolicy: manifests.PullAlways})
 	require.ErrorContains(t, err, "rendered pod manifest: ")
 	assert.Empty(t, r)
 }
@@ -130,8 +131,54 @@ func TestRenderKeepsTheLimit(t *testing.T) {
 	t.Parallel()
 	template := pod("sles12/velum:1")
 	template += strings.Repeat("#", yamledit.MaxBytes-len(template))
-	r, err := manifests.Render([]byte(template), velum)
+	r, err := renderBytes([]byte(template), velum)
 	require.ErrorContains(t, err, "rendered pod manifest: ")
 	require.ErrorContains(t, err, "larger than the limit")
 	assert.Empty(t, r)
+}
+
+// Goroutines share parsed files. The race detector fails this test where rendering, pinning
+// or comparing writes to one.
+func TestParsedFilesAreReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		pod("sles12/velum:1"), pod("sles12/velum:1\n    imagePullPolicy: Never"),
+		podHead + "  - {name: c, image: &i sles12/velum:1, imagePullPolicy: &p IfNotPresent}\n  - {name: b, image: *i, imagePullPolicy: *p}\n",
+	} {
+		template, err := manifests.Parse([]byte(text))
+		require.NoError(t, err)
+		first, err := template.Render(velum, nil)
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				r, err := template.Render(velum, nil)
+				assert.NoError(t, err)
+				assert.Equal(t, string(first.Data), string(r.Data))
+				assert.Equal(t, first.Changes, r.Changes)
+				_, err = template.Pin(pinC("sles12/velum@"+digest), manifests.PullIfNotPresent)
+				assert.Equal(t, strings.Contains(text, "&i"), err != nil, "%v", err)
+				assert.False(t, manifests.Equal(template, r.File))
+			})
+		}
+		group.Wait()
+		assert.Equal(t, text, string(template.Data))
+	}
+}
+
+func TestRenderTakesParsedFileWithTheBytesOfTheResult(t *testing.T) {
+	t.Parallel()
+	template, err := manifests.Parse([]byte(pod("sles12/velum:1")))
+	require.NoError(t, err)
+	rendered, err := template.Render(velum, nil)
+	require.NoError(t, err)
+	disk, err := manifests.Parse(rendered.Data)
+	require.NoError(t, err)
+	again, err := template.Render(velum, disk)
+	require.NoError(t, err)
+	assert.Same(t, disk, again.File)
+	assert.Equal(t, rendered.Changes, again.Changes)
+	other, err := template.Render(velum, template)
+	require.NoError(t, err)
+	assert.Equal(t, string(rendered.Data), string(other.Data), "the template's bytes are not those of the result")
 }

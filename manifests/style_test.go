@@ -213,7 +213,7 @@ func TestRenderOverStyles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &twin{t: t, images: twinImages, policyAfter: twinPolicies}
 		template, want := w.pod()
-		r, err := manifests.Render([]byte(template), twinOverrides)
+		r, err := renderBytes([]byte(template), twinOverrides)
 		require.NoError(t, err, "%s", template)
 		require.Equal(t, want, string(r.Data))
 		checkRendered(t, []byte(template), r, twinOverrides)

@@ -58,10 +58,11 @@ func (f *finder) text(kind Kind, container, path string, n *yaml.Node, hint, val
 		reason = ReasonEnvironment
 	}
 	for _, reference := range imagesIn(hint, value) {
-		f.sites = append(f.sites, site{image: Image{
+		f.sites = append(f.sites, site{})
+		f.Images = append(f.Images, Image{
 			Path: path, Document: f.document, Line: n.Line, Column: n.Column,
 			Container: container, Kind: kind, Reference: reference, Reason: reason,
-		}})
+		})
 	}
 }
 

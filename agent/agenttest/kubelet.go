@@ -19,9 +19,8 @@ import (
 
 // pod is a static pod as kubelet runs it.
 type pod struct {
-	data       []byte // the pod manifest it was made from
 	sandbox    string
-	spec       manifests.Pod
+	spec       *manifests.File // the pod manifest it was made from
 	containers map[string]*node.Container
 	hidden     []string // containers that CRI shows no more
 }
@@ -33,11 +32,8 @@ func (n *Node) Sync() {
 	defer n.mu.Unlock()
 	for file, p := range n.pods {
 		f, ok := n.manifests[file]
-		same := false
-		if ok && f.Err == nil {
-			same, _ = manifests.Equal(p.data, f.Data)
-		}
-		if !same {
+		spec, err := manifests.Parse(f.Data)
+		if !ok || f.Err != nil || err != nil || !manifests.Equal(p.spec, spec) {
 			n.end(file)
 		}
 	}
@@ -48,7 +44,7 @@ func (n *Node) Sync() {
 			continue // kubelet says so in its log, and runs nothing
 		}
 		if n.pods[file] == nil {
-			n.pods[file] = &pod{data: f.Data, spec: spec, sandbox: n.id("sandbox"), containers: map[string]*node.Container{}}
+			n.pods[file] = &pod{spec: spec, sandbox: n.id("sandbox"), containers: map[string]*node.Container{}}
 		}
 		n.start(file, n.pods[file])
 	}

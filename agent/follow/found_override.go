@@ -34,8 +34,10 @@ func (v *PodView) foundOverride(p policy.Policy) record.Override {
 	o := record.Override{Reason: "the record does not say why", Images: map[string]record.PinnedImage{}}
 	for _, img := range disk.Images {
 		ref := manifests.SplitReference(img.Reference)
-		repository, err := release.NormalizeRepository(ref.Name)
-		if err == nil && img.Document == 0 && ref.Digest != "" && follows[node.PlaceOf(img)] {
+		if img.Document != 0 || ref.Digest == "" || !follows[node.PlaceOf(img)] {
+			continue
+		}
+		if repository, err := release.NormalizeRepository(ref.Name); err == nil {
 			o.Images[node.PlaceOf(img)] = record.PinnedImage{
 				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
 				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Dialect),

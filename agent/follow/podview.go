@@ -109,7 +109,7 @@ func (v *PodView) read(p policy.Policy) ([]Want, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.role(), err)
 	}
-	v.Pod = pod
+	v.Pod = pod.Pod
 	v.Managed = p.Manage[v.File] || v.Template != nil && !IsControlPlane(pod.Name)
 	var wants []Want
 	for _, img := range pod.Images {
@@ -148,7 +148,7 @@ func (v *PodView) readDisk() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod manifest: %w", err)
 	}
-	v.Was = pod
+	v.Was = pod.Pod
 	out := make(map[string]string, len(pod.Images))
 	v.Named = map[string]bool{}
 	for _, img := range pod.Images {

@@ -62,7 +62,7 @@ func (inv Inventory) PodContainers(namespace, pod string, all []string) []Contai
 	var out []Container
 	live := map[string]bool{}
 	for _, c := range inv.Containers {
-		if c.Namespace == namespace && inv.Owner(c.Pod, all) == pod {
+		if c.Namespace == namespace && strings.HasPrefix(c.Pod, pod) && inv.Owner(c.Pod, all) == pod {
 			out = append(out, c)
 			if c.Running {
 				live[c.Sandbox] = true
@@ -88,7 +88,7 @@ func (inv Inventory) Owner(criPod string, names []string) string {
 	}
 	best := ""
 	for _, n := range names {
-		if strings.HasPrefix(criPod, n+"-") && len(n) > len(best) {
+		if rest, ok := strings.CutPrefix(criPod, n); ok && len(n) > len(best) && strings.HasPrefix(rest, "-") {
 			best = n
 		}
 	}

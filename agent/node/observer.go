@@ -22,7 +22,7 @@ type Observer struct {
 // State is what one observation hands to the next.
 type State struct {
 	Missing map[string]time.Time // since when, by "file/container"
-	Parsed  parsedPods
+	Parsed  parsedFiles
 }
 
 // ObserveFiles reads the directories of pod manifests.

@@ -15,28 +15,34 @@ type PodFile struct {
 	Data []byte
 	Err  error
 
-	Parsed *parsedPod // from Data; nil: not parsed
+	parsed *parsedFile // from Data; nil: not parsed
 }
 
-// Parse returns the pod of the file. It uses what the observation has parsed.
-func (f PodFile) Parse() (manifests.Pod, error) {
-	if f.Parsed != nil {
-		return f.Parsed.pod, f.Parsed.err
+// Parse parses the file. It uses what the observation has parsed.
+func (f PodFile) Parse() (*manifests.File, error) {
+	if f.parsed != nil {
+		return f.parsed.file, f.parsed.err
 	}
 	return manifests.Parse(f.Data)
 }
 
-type parsedPod struct {
-	pod manifests.Pod
-	err error
+// Replaced returns the file with the content of another one.
+func (f PodFile) Replaced(by *manifests.File) PodFile {
+	f.Data, f.parsed = by.Data, &parsedFile{by, nil}
+	return f
 }
 
-// parsedPods are the pods of one observation, by the SHA-256 of their files.
-type parsedPods map[[sha256.Size]byte]*parsedPod
+type parsedFile struct {
+	file *manifests.File
+	err  error
+}
 
-// parse parses the files that are not in before, and returns the pods of this observation.
-func (inv *Inventory) parse(before parsedPods) parsedPods {
-	now := parsedPods{}
+// parsedFiles are the files of one observation, by their SHA-256.
+type parsedFiles map[[sha256.Size]byte]*parsedFile
+
+// parse parses the files that are not in before, and returns those of this observation.
+func (inv *Inventory) parse(before parsedFiles) parsedFiles {
+	now := parsedFiles{}
 	for _, files := range [][]PodFile{inv.Templates, inv.PodManifests} {
 		for n := range files {
 			if files[n].Err != nil {
@@ -47,10 +53,10 @@ func (inv *Inventory) parse(before parsedPods) parsedPods {
 				now[key] = before[key]
 			}
 			if now[key] == nil {
-				pod, err := manifests.Parse(files[n].Data)
-				now[key] = &parsedPod{pod, err}
+				file, err := manifests.Parse(files[n].Data)
+				now[key] = &parsedFile{file, err}
 			}
-			files[n].Parsed = now[key]
+			files[n].parsed = now[key]
 		}
 	}
 	return now

@@ -62,11 +62,10 @@ func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	pod, err := disk.Parse()
 	if err != nil {
 		use.Contains = nil
+		return use
 	}
 	for _, img := range pod.Images {
-		if use.Contains != nil {
-			use.Contains[img.Container] = true // only in the file on disk
-		}
+		use.Contains[img.Container] = true // also of a container that only the file on disk has
 	}
 	return use
 }

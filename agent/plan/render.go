@@ -15,49 +15,55 @@ import (
 // render makes the wanted pod manifest and compares it with the one on disk.
 func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 	p.Waiting, p.Err = false, nil
-	data, leftAlone, err := pp.renderData(v, p)
+	var disk *manifests.File
+	if v.Disk != nil {
+		if disk, p.Err = v.Disk.Parse(); p.Err != nil {
+			return
+		}
+	}
+	wanted, leftAlone, err := pp.renderFile(v, p, disk)
 	if err != nil {
 		p.Err = fmt.Errorf("render: %w", err)
 		return
 	}
-	p.Wanted, p.Left = data, left(leftAlone)
-	if v.Disk == nil || p.matches(v.Disk) {
-		return
-	}
-	equal, err := manifests.Equal(v.Disk.Data, data)
-	if err != nil {
-		p.Err = fmt.Errorf("compare with the pod manifest: %w", err)
-		return
-	}
-	p.Waiting = !equal
+	p.Wanted, p.Left = wanted.Data, left(leftAlone)
+	p.Waiting = disk != nil && !p.matches(v.Disk) && !manifests.Equal(disk, wanted)
 }
 
-// renderData renders the template with the target tags, and keeps what an override pins.
-func (pp podPlanner) renderData(v follow.PodView, p *PodPlan) ([]byte, []manifests.Image, error) {
+// renderFile renders the template with the target tags, and keeps what an override pins.
+func (pp podPlanner) renderFile(
+	v follow.PodView, p *PodPlan, disk *manifests.File,
+) (*manifests.File, []manifests.Image, error) {
+	template, err := v.Source().Parse()
+	if err != nil {
+		return nil, nil, err
+	}
 	tags := map[string]string{}
 	for _, i := range p.Images {
 		if i.Want.Image.Document == 0 { // a later document has the same paths, and is not edited
 			tags[i.Want.Image.Path] = i.Target.Tag
 		}
 	}
-	out, err := manifests.Render(v.Source().Data, manifests.Overrides{
+	out, err := template.Render(manifests.Overrides{
 		Rewrites: pp.policy.Rewrites, PullPolicy: v.PullPolicy(pp.policy),
 		Tag: func(_ string, img manifests.Image) (string, bool) {
 			t := tags[img.Path]
 			return t, t != ""
 		},
-	})
+	}, disk)
 	if err != nil {
 		return nil, nil, err
 	}
 	places, all := unreplacedPlaces(&v, p)
-	if all && v.Template != nil && isStillWanted(v.Override, p) {
-		return []byte(v.Override.Data), out.Left, nil
+	if all && v.Template != nil {
+		if text, ok := stillWanted(v.Override, p); ok {
+			return text, out.Left, nil
+		}
 	}
 	if pins := v.Override.Pins(places); len(pins) > 0 {
-		out.Data, err = manifests.Pin(out.Data, pins)
+		out.File, err = out.Pin(pins, manifests.PullIfNotPresent)
 	}
-	return out.Data, out.Left, err
+	return out.File, out.Left, err
 }
 
 // unreplacedPlaces returns the places of the override that no newer release replaces. all: the
@@ -72,18 +78,18 @@ func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool)
 	return places, len(places) > 0 && len(places) == len(v.Override.Images)
 }
 
-// isStillWanted reports whether the text of an override still fits: images that it does not
-// pin may follow another tag by now.
-func isStillWanted(o record.Override, pod *PodPlan) bool {
+// stillWanted returns the text of an override if it still fits: images that it does not pin
+// may follow another tag by now.
+func stillWanted(o record.Override, pod *PodPlan) (*manifests.File, bool) {
 	text, err := manifests.Parse([]byte(o.Data))
-	if err != nil || o.Data == "" {
-		return false
+	if err != nil {
+		return nil, false
 	}
 	tags := map[string]string{}
 	for _, img := range text.Images {
 		tags[node.PlaceOf(img)] = manifests.SplitReference(img.Reference).Tag
 	}
-	return !slices.ContainsFunc(pod.Images, func(i ImagePlan) bool {
+	return text, !slices.ContainsFunc(pod.Images, func(i ImagePlan) bool {
 		place := node.PlaceOf(i.Want.Image)
 		_, named := o.Images[place]
 		tag, there := tags[place]

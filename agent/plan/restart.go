@@ -48,7 +48,7 @@ func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Waiting {
 		s.Data = p.Wanted
 	} else if pod, err := v.Disk.Parse(); err == nil {
-		s.Apply.useRunningPod(pod)
+		s.Apply.useRunningPod(pod.Pod)
 	}
 	rp.expect(v, p, &s)
 	if broken := rp.notRunningBefore(v, p); broken != "" {

@@ -114,7 +114,7 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
 	}
 	s := Step{Do: StepRollBack, File: disk.Name, Was: disk, Data: []byte(o.Data), Ours: ours}
-	s.Apply = newApply(was, pod, inv, names)
+	s.Apply = newApply(was.Pod, pod.Pod, inv, names)
 	s.Apply.Aside = string(disk.Data) != o.Data
 	containers := inv.PodContainers(pod.Namespace, pod.Name, names)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
@@ -150,11 +150,7 @@ func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
 	}
-	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, rp.inv, rp.names)}
-	s.Apply.Offer = p.ID
-	if pod, err := v.Disk.Parse(); err == nil {
-		s.Apply.useRunningPod(pod)
-	}
+	var expect []Expectation
 	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
 	unproved := false
 	for _, i := range p.Images {
@@ -164,11 +160,16 @@ func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
 		}
 		g := rp.rec.Good[record.GoodKey(v.File, img.Container)]
 		unproved = unproved || g.Running != "" && !rp.runsGood(i, g)
-		s.Apply.Expect = append(s.Apply.Expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
+		expect = append(expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
 	f := rp.rec.Failed[v.File]
-	if !unproved || isFailureOf(f, s.Apply) && !rp.ranLongEnough(p, containers) {
+	if !unproved || isFailureOf(f, Apply{Expect: expect}) && !rp.ranLongEnough(p, containers) {
 		return Step{}, false
+	}
+	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, rp.inv, rp.names)}
+	s.Apply.Offer, s.Apply.Expect = p.ID, expect
+	if pod, err := v.Disk.Parse(); err == nil {
+		s.Apply.useRunningPod(pod.Pod)
 	}
 	rp.rollbackTarget(v, &s)
 	return s, true

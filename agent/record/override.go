@@ -79,9 +79,12 @@ func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) Pin
 		o.Images[node.PlaceOf(img)] = at
 		pins = append(pins, manifests.Pinned{Kind: img.Kind, Container: img.Container, Reference: at.reference()})
 	}
-	out, err := manifests.Pin(text, pins)
-	o.Data = string(out)
-	return o, err
+	pinned, err := pod.Pin(pins, manifests.PullIfNotPresent)
+	if err != nil {
+		return Override{}, err
+	}
+	o.Data = string(pinned.Data)
+	return o, nil
 }
 
 // Names returns the image of the override that an image reference names.
@@ -111,13 +114,12 @@ func (o Override) Unpinned(file node.PodFile) (node.PodFile, error) {
 			})
 		}
 	}
-	file.Parsed = nil
 	for _, policy := range slices.Sorted(maps.Keys(pins)) {
-		if file.Data, err = manifests.Unpin(file.Data, pins[policy], policy); err != nil {
-			return file, err
+		if pod, err = pod.Pin(pins[policy], policy); err != nil {
+			return node.PodFile{}, err
 		}
 	}
-	return file, nil
+	return file.Replaced(pod), nil
 }
 
 // Pins returns the edits that put the override's digests into places.

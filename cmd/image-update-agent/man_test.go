@@ -317,6 +317,9 @@ func fieldsOf(t reflect.Type) []string {
 	}
 	var all []string
 	for field := range t.Fields() {
+		if !field.IsExported() && !field.Anonymous {
+			continue
+		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		all = append(append(all, name), fieldsOf(field.Type)...)
 	}

@@ -54,13 +54,14 @@ func (a *app) manifestsImagesCommand() *cobra.Command {
 			var lines []imageLine
 			errs := []error{unfound}
 			for _, path := range paths { // one bad file does not hide the others
-				var pod manifests.Pod
+				var pod *manifests.File
 				data, err := await(cmd.Context(), func() ([]byte, error) { return a.readFile(path) })
 				if err == nil {
 					pod, err = manifests.Parse(data)
 				}
 				if err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", path, err))
+					continue
 				}
 				for _, i := range pod.Images {
 					lines = append(lines, imageLine{

@@ -45,7 +45,8 @@ type File struct {
 	Diff     string        `json:"diff"`     // with Options.Diff
 	Rendered string        `json:"rendered"` // the whole file, without either
 
-	template, result []byte
+	template *manifests.File
+	result   []byte
 }
 
 // Change is what was edited.
@@ -76,16 +77,16 @@ func Render(o Options, paths []string, read func(path string) ([]byte, error), u
 	errs := []error{unread}
 	for _, path := range paths {
 		data, err := read(path)
-		var pod manifests.Pod
+		var template *manifests.File
 		if err == nil {
-			pod, err = manifests.Parse(data)
+			template, err = manifests.Parse(data)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 			continue
 		}
-		files = append(files, File{File: path, template: data})
-		used.add(pod.Images, overrides.Rewrites)
+		files = append(files, File{File: path, template: template})
+		used.add(template.Images, overrides.Rewrites)
 	}
 	tags, err := used.choose(sets, overrides.Rewrites)
 	if err != nil && errors.Join(errs...) == nil { // what it fits may stand in a file that was not read
@@ -114,7 +115,7 @@ func (o Options) render(files []File, overrides manifests.Overrides, errs []erro
 		f := &done[n]
 		switch {
 		case o.Diff:
-			f.Diff = manifests.Diff(f.File, f.File+" (rendered)", f.template, f.result)
+			f.Diff = manifests.Diff(f.File, f.File+" (rendered)", f.template.Data, f.result)
 		case o.To == "":
 			f.Rendered = string(f.result)
 		default:
@@ -133,7 +134,7 @@ func (o Options) render(files []File, overrides manifests.Overrides, errs []erro
 }
 
 func (f *File) render(overrides manifests.Overrides) error {
-	out, err := manifests.Render(f.template, overrides)
+	out, err := f.template.Render(overrides, nil)
 	if err != nil {
 		return err
 	}

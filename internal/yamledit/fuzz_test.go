@@ -61,7 +61,7 @@ func checkScalars(t *testing.T, file *yamledit.File, doc int, n *yaml.Node, seen
 	require.NoError(t, err)
 	again, err := yamledit.Parse(out)
 	require.NoError(t, err, "%q", out)
-	require.True(t, yamledit.Same(file.Documents[doc], again.Documents[doc]), "%q", out)
+	require.True(t, yamledit.Same(file.Documents[doc], again.Documents[doc], nil), "%q", out)
 }
 
 // FuzzEditKeys: an edit either is refused or leaves every other key as it was,

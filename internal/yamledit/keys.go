@@ -201,7 +201,7 @@ func (f *File) proveKeys(out []byte, edits []KeyEdit) error {
 		return fmt.Errorf("edited file: %d keys, want %d: an edit runs into its neighbours", len(got), len(want))
 	}
 	for i, w := range want {
-		if got[i].Key != w.Key || !Same(got[i].Value, w.Value) {
+		if got[i].Key != w.Key || !Same(got[i].Value, w.Value, nil) {
 			return fmt.Errorf("edited file: line %d: key %q is not as intended", result.Line(got[i].Start), got[i].Key)
 		}
 	}
