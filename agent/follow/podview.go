@@ -43,8 +43,9 @@ type PodView struct {
 
 // ReadPods parses the files of an inventory and finds their questions.
 func ReadPods(inv node.Inventory, overrides map[string]record.Override, p policy.Policy) []PodView {
-	var views []PodView
-	for _, file := range FileNames(inv) {
+	names := FileNames(inv)
+	views := make([]PodView, 0, len(names))
+	for _, file := range names {
 		v := PodView{
 			File: file, Template: node.Find(inv.Templates, file),
 			Disk: node.Find(inv.PodManifests, file), Waiting: node.Find(inv.Waiting, file),

@@ -25,7 +25,7 @@ func Decide(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) Plan {
 	f, views := observed(inv, offers, rec, p, now)
-	plan := Plan{Names: f.names}
+	plan := Plan{Names: f.names, Pods: make([]PodPlan, 0, len(views))}
 	pods := podPlanner{imagePlanner{f}}
 	for _, v := range views {
 		plan.Pods = append(plan.Pods, pods.pod(v))

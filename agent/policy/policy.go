@@ -33,7 +33,7 @@ type Policy struct {
 	NodeName string
 	// Images are followed although no pod manifest names them.
 	Images []release.Reference
-	// Rule returns a repository's rule. It must be pure.
+	// Rule returns the rule of a repository, whose name is normalised as in CRI. It must be pure.
 	Rule func(repository string) Rule
 	// ListEvery is the shortest time between two requests for a tag list.
 	ListEvery time.Duration

@@ -150,7 +150,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 		StageDelay: policy.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
 		Forgets: apply.KubeletForgets,
 		Auto:    s.Apply.Mode == config.ApplyAuto, Window: s.Apply.Windows.Open, Freeze: s.Apply.Freeze, Order: s.Apply.Order,
-		Rule: s.Policy, MaxParallelStages: s.Staging.Images,
+		Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
 		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
 	}

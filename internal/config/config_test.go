@@ -256,7 +256,7 @@ func TestLaterFragmentsWin(t *testing.T) {
 	assert.Equal(t, policy.Rule{
 		Updates: tags.Same, Dialect: tags.Plus, Deny: []string{"3"},
 		Hold: "h", HoldUntil: time.Date(2026, 12, 24, 0, 0, 0, 0, time.Local),
-	}, s.Policy("b"), "entries of one match are laid over each other: a hold takes no denial away")
+	}, ruleOf(s, "b"), "entries of one match are laid over each other: a hold takes no denial away")
 	at := func(name string) string { return filepath.Join(root, name) }
 	assert.Equal(t, []string{
 		at("usr/share/image-update-agent/config.yaml"), at("etc/image-update-agent/config.yaml"),

@@ -26,7 +26,7 @@ func TestTheExamplesOfThePagesAreValid(t *testing.T) {
 		"registry.k8s.io/kube-apiserver": {"v1.34.0", "v1.34.1"},
 		"registry.k8s.io/etcd":           {"3.6.4-0", "3.6.5-0"},
 	} {
-		rule := c.Settings.Policy(repository)
+		rule := ruleOf(c.Settings, repository)
 		assert.Equal(t, tags.Patch, rule.Updates, repository)
 		from, err := rule.Dialect.Parse(step[0])
 		require.NoError(t, err, repository)

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,25 +51,28 @@ func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
 	}
 }
 
-// Policy gives the policy of a repository. Each of its fields comes from the most specific entry that writes it: the
-// repository's own, then the longest prefix, then "*"; of two spellings of one repository, the later. A hold has its
-// end from its own entry. Names are compared as CRI normalises them. Where nothing is written, what is offered is of
-// the same application version, as the pod manifests were tested with.
-func (s Settings) Policy(repository string) policy.Rule {
-	policy := policy.Rule{Updates: tags.Revision, Dialect: tags.Core}
-	name, err := release.NormalizeRepository(repository)
-	if err != nil {
-		name = repository
-	}
-	entries := slices.SortedStableFunc(slices.Values(s.Repositories), func(a, b Repository) int {
-		return specificity(a.Match, name) - specificity(b.Match, name)
-	})
-	for _, entry := range entries {
-		if specificity(entry.Match, name) != noMatch {
-			entry.over(&policy)
+// Rules returns the rule of each repository, whose name is normalised as in CRI. Each of its fields comes from the most
+// specific entry that writes it: the repository's own, then the longest prefix, then "*"; of two spellings of one
+// repository, the later. A hold has its end from its own entry. Where nothing is written, what is offered is of the same
+// application version, as the pod manifests were tested with.
+func (s Settings) Rules() func(repository string) policy.Rule {
+	var patterns []pattern
+	for _, entry := range s.Repositories {
+		if p, ok := patternOf(entry.Match); ok {
+			p.entry = entry
+			patterns = append(patterns, p)
 		}
 	}
-	return policy
+	slices.SortStableFunc(patterns, func(a, b pattern) int { return a.specificity() - b.specificity() })
+	return func(repository string) policy.Rule {
+		rule := policy.Rule{Updates: tags.Revision, Dialect: tags.Core}
+		for _, p := range patterns {
+			if repository == p.name || p.isPrefix && strings.HasPrefix(repository, p.name) {
+				p.entry.over(&rule)
+			}
+		}
+		return rule
+	}
 }
 
 // over lays what is written over the policy.
@@ -83,28 +87,31 @@ func (r Repository) over(policy *policy.Rule) {
 	}
 }
 
-// Ranks of patterns beside the length of a prefix.
-const (
-	noMatch = -1
-	exact   = 1 << 20
-)
+// pattern is an entry with the normalised name that it matches, or the prefix of names.
+type pattern struct {
+	name     string
+	isPrefix bool
+	entry    Repository
+}
 
-// specificity ranks how closely a pattern names a normalised repository.
-func specificity(pattern, name string) int {
-	if pattern == anywhere {
-		return 0
+func (p pattern) specificity() int {
+	if p.isPrefix {
+		return len(p.name)
 	}
-	below, isPrefix := strings.CutSuffix(pattern, "*")
-	if isPrefix {
-		below += "x/x" // two names behind the prefix: "docker.io/x" alone would be "library/x"
+	return math.MaxInt
+}
+
+// patternOf normalises what an entry matches; false: no repository.
+func patternOf(match string) (pattern, bool) {
+	if match == anywhere {
+		return pattern{isPrefix: true}, true
 	}
-	full, err := release.NormalizeRepository(below)
-	prefix := strings.TrimSuffix(full, "x/x")
-	switch {
-	case err == nil && !isPrefix && full == name:
-		return exact
-	case err == nil && isPrefix && strings.HasPrefix(name, prefix):
-		return len(prefix)
+	name, isPrefix := strings.CutSuffix(match, "*")
+	if !isPrefix {
+		full, err := release.NormalizeRepository(name)
+		return pattern{name: full}, err == nil
 	}
-	return noMatch
+	// Two names behind the prefix: "docker.io/x" alone would be "library/x".
+	full, err := release.NormalizeRepository(name + "x/x")
+	return pattern{name: strings.TrimSuffix(full, "x/x"), isPrefix: true}, err == nil
 }

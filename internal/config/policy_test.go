@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -47,20 +48,20 @@ func TestTheMostSpecificMatchWins(t *testing.T) {
 `
 	s := readPolicies(t, forward)
 	for repository, want := range policies {
-		assert.Equal(t, want, s.Policy(repository), repository)
+		assert.Equal(t, want, ruleOf(s, repository), repository)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		shuffled := Settings{Repositories: rapid.Permutation(s.Repositories).Draw(t, "order")}
 		for repository, want := range policies {
-			require.Equal(t, want, shuffled.Policy(repository), "the order does not count: %s", repository)
+			require.Equal(t, want, ruleOf(shuffled, repository), "the order does not count: %s", repository)
 		}
 	})
 }
 
 func TestWithoutAnEntryARevisionIsTheLargestChange(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, policy.Rule{Updates: tags.Revision, Dialect: tags.Core}, Settings{}.Policy("a/b"))
-	assert.Equal(t, policy.Rule{Updates: tags.Revision}, Settings{}.Policy("not a repository"))
+	assert.Equal(t, policy.Rule{Updates: tags.Revision, Dialect: tags.Core}, ruleOf(Settings{}, "a/b"))
+	assert.Equal(t, policy.Rule{Updates: tags.Revision}, ruleOf(Settings{}, "not a repository"))
 }
 
 // readPolicies are those of a file.
@@ -83,21 +84,21 @@ func TestEachFieldComesFromTheMostSpecificEntryThatWritesIt(t *testing.T) {
 	core := func(text string) tags.Tag { tag, err := tags.Parse(text); require.NoError(t, err); return tag }
 	assert.Equal(t, policy.Rule{
 		Follow: "5", Updates: tags.Minor, Allow: []string{}, Deny: []string{}, Max: core("4.1-rev2"), Hold: "own",
-	}, s.Policy("quay.io/own/image"), "a list without items was written, and a hold brings its own end: none")
+	}, ruleOf(s, "quay.io/own/image"), "a list without items was written, and a hold brings its own end: none")
 	assert.Equal(t, policy.Rule{
 		Follow: "5", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"b", "c"}, Max: core("4"), Older: true,
 		Hold: "all of quay", HoldUntil: end,
-	}, s.Policy("quay.io/other"))
+	}, ruleOf(s, "quay.io/other"))
 	assert.Equal(t, policy.Rule{
 		Follow: "4", Updates: tags.Revision, Allow: []string{"4.*"}, Deny: []string{"a"}, Max: core("4"), Hold: "all",
 		HoldUntil: time.Date(2026, time.December, 31, 0, 0, 0, 0, time.Local),
-	}, s.Policy("docker.io/a/b"))
+	}, ruleOf(s, "docker.io/a/b"))
 }
 
 func TestOfTwoSpellingsOfARepositoryTheLaterWins(t *testing.T) {
 	t.Parallel()
 	s := readPolicies(t, "repositories: [{match: docker.io/library/mariadb, follow: a}, {match: mariadb, follow: b}]\n")
-	assert.Equal(t, "b", s.Policy("mariadb").Follow)
+	assert.Equal(t, "b", ruleOf(s, "mariadb").Follow)
 }
 
 // times are moments as people write them, and what is meant; nil: refused.
@@ -192,4 +193,12 @@ func TestTheLengthOfAPattern(t *testing.T) {
 	t.Parallel()
 	assert.NoError(t, tagPattern(strings.Repeat("x", 256)))
 	assert.Error(t, tagPattern(strings.Repeat("x", 257)))
+}
+
+// ruleOf is the rule of a repository as people write it.
+func ruleOf(s Settings, repository string) policy.Rule {
+	if name, err := release.NormalizeRepository(repository); err == nil {
+		repository = name
+	}
+	return s.Rules()(repository)
 }
