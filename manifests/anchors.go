@@ -63,8 +63,10 @@ func (u uses) source(n *yaml.Node) {
 	}
 }
 
-// once tells whether n is seen at one place only.
-func (u uses) once(n *yaml.Node) bool { return u == nil || u[n] == 1 }
+// isShared reports whether an anchor gives n to other places than the sites.
+func (f *File) isShared(n *yaml.Node, sites []int) bool {
+	return f.uses != nil && f.uses[n] != len(sites)
+}
 
 func hasAnchor(n *yaml.Node) bool {
 	return n.Anchor != "" || slices.ContainsFunc(n.Content, hasAnchor)

@@ -5,6 +5,7 @@ package manifests
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"gopkg.in/yaml.v3"
@@ -54,20 +55,20 @@ func decodedScalar(n *yaml.Node) any {
 		return nil
 	case tag == "!!bool" && n.Style == 0:
 		return scalar{tag, fmt.Sprint(n.Value[0] == 't' || n.Value[0] == 'T')}
-	case tag == "!!str" && n.Style == 0 && isOldBool(n.Value):
+	case tag == "!!str" && n.Style == 0 && (isYes(n.Value) || isNo(n.Value)):
 		return scalar{"!!bool", n.Value}
 	}
 	return scalar{tag, n.Value}
 }
 
-// isOldBool tells the words that are booleans in YAML 1.1, which kubelet's parser
-// follows, and strings in YAML 1.2 (https://yaml.org/type/bool.html).
-func isOldBool(s string) bool {
-	switch s {
-	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No", "NO", "off", "Off", "OFF":
-		return true
-	}
-	return false
+// isYes and isNo are the words that are booleans in YAML 1.1, which kubelet's
+// parser follows, and strings in YAML 1.2 (https://yaml.org/type/bool.html).
+func isYes(s string) bool {
+	return slices.Contains([]string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}, s)
+}
+
+func isNo(s string) bool {
+	return slices.Contains([]string{"n", "N", "no", "No", "NO", "off", "Off", "OFF"}, s)
 }
 
 // Diff returns the unified difference of two files for people, "" for equal ones.

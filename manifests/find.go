@@ -61,11 +61,11 @@ func (f *finder) list(spec *yaml.Node, field, path string) ([]*yaml.Node, error)
 	}
 	list := yamledit.Resolve(got.Value)
 	if list.Kind != yaml.SequenceNode {
-		return nil, errorAt(got.Value, "%s: not a list", path)
+		return nil, yamledit.ErrorAt(got.Value, "%s: not a list", path)
 	}
 	for i, item := range list.Content {
 		if yamledit.Resolve(item).Kind != yaml.MappingNode {
-			return nil, errorAt(item, "%s[%d]: not a mapping", path, i)
+			return nil, yamledit.ErrorAt(item, "%s[%d]: not a mapping", path, i)
 		}
 	}
 	return list.Content, nil

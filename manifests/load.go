@@ -82,23 +82,23 @@ func checkJSON(data []byte) error {
 // header checks and takes what makes the document a static pod.
 func (f *File) header(root *yaml.Node) error {
 	if root.Kind != yaml.MappingNode {
-		return errorAt(root, "not a Pod: the document is not a mapping")
+		return yamledit.ErrorAt(root, "not a Pod: the document is not a mapping")
 	}
 	kind, version := text(root, "kind"), text(root, "apiVersion")
 	switch {
 	case kind == "List" || kind == "PodList":
-		return errorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)
+		return yamledit.ErrorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)
 	case kind == "":
-		return errorAt(root, "not a Pod: no kind")
+		return yamledit.ErrorAt(root, "not a Pod: no kind")
 	case kind != "Pod":
-		return errorAt(root, "kind %q: not a Pod", kind)
+		return yamledit.ErrorAt(root, "kind %q: not a Pod", kind)
 	case version != "v1":
-		return errorAt(root, "apiVersion %q: want v1", version)
+		return yamledit.ErrorAt(root, "apiVersion %q: want v1", version)
 	}
 	metadata, _ := yamledit.Get(root, "metadata")
 	f.Name, f.Namespace = text(metadata.Value, "name"), text(metadata.Value, "namespace")
 	if f.Name == "" {
-		return errorAt(root, "Pod without metadata.name")
+		return yamledit.ErrorAt(root, "Pod without metadata.name")
 	}
 	if f.Namespace == "" {
 		f.Namespace = "default"
@@ -107,12 +107,12 @@ func (f *File) header(root *yaml.Node) error {
 	spec, _ := yamledit.Get(root, "spec")
 	containers, ok := yamledit.Get(spec.Value, "containers")
 	if !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
-		return errorAt(root, "Pod %s without containers", f.Name)
+		return yamledit.ErrorAt(root, "Pod %s without containers", f.Name)
 	}
 	return nil
 }
 
-// component tells a pod of the control plane as kubeadm labels it.
+// component is the name of a pod of the control plane as kubeadm labels it, else "".
 func component(namespace string, metadata *yaml.Node) string {
 	labels, _ := yamledit.Get(metadata, "labels")
 	name := text(labels.Value, "component")
@@ -123,16 +123,9 @@ func component(namespace string, metadata *yaml.Node) string {
 	return name
 }
 
-func errorAt(n *yaml.Node, format string, args ...any) error {
-	return &yamledit.Error{Line: n.Line, Problem: fmt.Sprintf(format, args...)}
-}
-
 // text is a field's string, "" if it is absent or no string.
 func text(mapping *yaml.Node, name string) string {
-	field, ok := yamledit.Get(mapping, name)
-	if !ok {
-		return ""
-	}
+	field, _ := yamledit.Get(mapping, name)
 	return stringOf(field.Value)
 }
 

@@ -5,8 +5,7 @@ package manifests
 import (
 	"errors"
 	"fmt"
-
-	"gopkg.in/yaml.v3"
+	"slices"
 
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
@@ -34,7 +33,7 @@ func (f *File) Pin(pins []Pinned, policy string) (*File, error) {
 		return nil, err
 	}
 	p.policies(references)
-	for _, left := range inOrder(p.left) {
+	for _, left := range slices.Concat(p.left...) {
 		if left.Reason != ReasonPolicyNever {
 			return nil, notPinned(left)
 		}
@@ -68,21 +67,14 @@ func (p *plan) pins(pins []Pinned) (*values, error) {
 		shared.add(p.sites[i].value, i, pin.Reference)
 	}
 	for _, n := range shared.order {
-		if err := p.pinValue(shared, n); err != nil {
+		// Every place that an anchor gives the value must be pinned alike.
+		if sites := shared.sites[n]; p.isShared(n, sites) && n.Value != shared.want[sites[0]] {
+			p.leave(sites[0], ReasonShared)
+		} else if err := p.replaceReference(shared, n); err != nil {
 			return nil, err
 		}
 	}
 	return shared, nil
-}
-
-// pinValue wants every place that an anchor gives the value to be pinned alike.
-func (p *plan) pinValue(shared *values, n *yaml.Node) error {
-	sites := shared.sites[n]
-	if p.uses != nil && p.uses[n] != len(sites) && n.Value != shared.want[sites[0]] {
-		p.leave(sites[0], ReasonShared)
-		return nil
-	}
-	return p.replaceReference(shared, n)
 }
 
 // siteOf finds the one place that a pin names.
@@ -107,7 +99,7 @@ func (p *plan) siteOf(pin Pinned) (int, error) {
 		return 0, fmt.Errorf("not in the pod manifest")
 	}
 	switch img := p.Images[found]; img.Reason {
-	case "", ReasonDigest, ReasonShared: // pinValue judges of the last
+	case "", ReasonDigest, ReasonShared: // pins decides about the last
 		return found, nil
 	default:
 		return 0, notPinned(img)

@@ -3,9 +3,6 @@
 package manifests
 
 import (
-	"cmp"
-	"slices"
-
 	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
@@ -18,18 +15,15 @@ type plan struct {
 	overrides Overrides
 	edits     []yamledit.Edit
 	intended  map[*yaml.Node]*yaml.Node // the nodes that edits change, and what they shall be
-	made      []ofSite[Change]
-	left      []ofSite[Image]
+	made      [][]Change                // by site, the reference before the policy
+	left      [][]Image                 // the same
 }
 
 func (f *File) plan(o Overrides) plan {
-	return plan{File: f, overrides: o, intended: map[*yaml.Node]*yaml.Node{}}
-}
-
-// ofSite ties what was done or left to the number of its site.
-type ofSite[T any] struct {
-	site int
-	what T
+	return plan{
+		File: f, overrides: o, intended: map[*yaml.Node]*yaml.Node{},
+		made: make([][]Change, len(f.sites)), left: make([][]Image, len(f.sites)),
+	}
 }
 
 // replace plans another value of a scalar.
@@ -45,24 +39,13 @@ func (p *plan) replace(n *yaml.Node, want string) error {
 }
 
 func (p *plan) note(site int, path string, line int, from, to string) {
-	p.made = append(p.made, ofSite[Change]{site, Change{Path: path, Line: line, From: from, To: to}})
+	p.made[site] = append(p.made[site], Change{Path: path, Line: line, From: from, To: to})
 }
 
 func (p *plan) leave(site int, reason string) {
 	img := p.Images[site]
 	img.Reason = reason
-	p.left = append(p.left, ofSite[Image]{site, img})
-}
-
-// inOrder sorts by site; of one site the reference comes before the policy, as
-// they were planned.
-func inOrder[T any](list []ofSite[T]) []T {
-	slices.SortStableFunc(list, func(a, b ofSite[T]) int { return cmp.Compare(a.site, b.site) })
-	var out []T
-	for _, item := range list {
-		out = append(out, item.what)
-	}
-	return out
+	p.left[site] = append(p.left[site], img)
 }
 
 // values groups the sites that share one scalar through anchors, in order.

@@ -27,7 +27,7 @@ func (p *plan) policies(references *values) {
 				continue
 			}
 			shared.add(s.policy, i, p.overrides.PullPolicy)
-		case s.merged || !p.uses.once(s.owner) || !p.insertPolicy(i):
+		case s.merged || p.isShared(s.owner, []int{i}) || !p.insertPolicy(i):
 			p.leave(i, ReasonPolicyShared)
 		}
 	}
@@ -54,7 +54,7 @@ func (p *plan) replacePolicy(sites []int, n *yaml.Node) {
 	switch {
 	case n.Value == want:
 		return
-	case p.uses != nil && p.uses[n] != len(sites):
+	case p.isShared(n, sites):
 		reason = ReasonPolicyShared
 	case p.replace(n, want) != nil: // a block scalar
 		reason = ReasonPolicyUnknown

@@ -4,6 +4,7 @@ package manifests
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -155,15 +156,8 @@ func intOf(n *yaml.Node) (i int64, ok bool) {
 	return i, n.Decode(&i) == nil
 }
 
-// isTrue knows the words of YAML 1.1, too: kubelet's parser does.
 func isTrue(n *yaml.Node) bool {
 	n = yamledit.Resolve(n)
-	if n.Kind != yaml.ScalarNode || n.Style != 0 {
-		return false
-	}
-	switch n.Value {
-	case "true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
-		return true
-	}
-	return false
+	return n.Kind == yaml.ScalarNode && n.Style == 0 &&
+		(isYes(n.Value) || slices.Contains([]string{"true", "True", "TRUE"}, n.Value))
 }

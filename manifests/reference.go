@@ -3,8 +3,10 @@
 package manifests
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 )
 
 // Placeholder stands for a tag in SUSE's templates; the package builds and
@@ -45,31 +47,24 @@ func (r Reference) String() string {
 	return s
 }
 
-// Parts of a repository name, as in github.com/distribution/reference.
-const (
-	label = `[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?`
-	host  = `(?:\[[0-9A-Fa-f:]+\]|` + label + `(?:\.` + label + `)*)(?::[0-9]+)?`
-	part  = `[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*`
-)
-
-// The grammar of github.com/distribution/reference, which kubelet checks images
-// with; the lengths are OCI's (tag) and distribution's (name). Digests are taken
-// for what they look like, as they are not edited.
-var (
-	nameGrammar   = regexp.MustCompile(`^(?:` + host + `/)?` + part + `(?:/` + part + `)*$`)
-	tagGrammar    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	digestGrammar = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}$`)
-)
-
+// maxName is the limit of a name with its host, which distribution/reference
+// applies to the path alone.
 const maxName = 255
 
+// valid reports whether kubelet takes the reference. Digests are taken for what
+// they look like, as they are not edited.
 func (r Reference) valid() bool {
-	return len(r.Name) <= maxName && nameGrammar.MatchString(r.Name) &&
-		(r.Tag == "" || tagGrammar.MatchString(r.Tag)) &&
-		(r.Digest == "" || digestGrammar.MatchString(r.Digest))
+	name, err := reference.WithName(r.Name)
+	if err == nil && r.Tag != "" {
+		_, err = reference.WithTag(name, r.Tag)
+	}
+	if err == nil && r.Digest != "" {
+		_, err = reference.WithDigest(name, digest.Digest(r.Digest))
+	}
+	return err == nil && len(r.Name) <= maxName
 }
 
-// hasHost tells a registry host from the first part of a path, as Docker does.
+// hasHost reports whether the first part of the name is a registry host, by Docker's rule.
 func (r Reference) hasHost() bool {
 	host, _, ok := strings.Cut(r.Name, "/")
 	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")

@@ -3,8 +3,8 @@
 package manifests
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -43,12 +43,8 @@ type Rendered struct {
 	Left    []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
 }
 
-// ErrUnresolved is for a template with a Placeholder that no tag is known for.
-// The error is an *UnresolvedError.
-var ErrUnresolved = errors.New("no tag is known for " + Placeholder)
-
-// UnresolvedError names the images whose placeholder is left. Nothing is
-// rendered then: one unresolved image withholds its whole pod.
+// UnresolvedError names the images whose Placeholder no tag is known for. Nothing
+// is rendered then: one unresolved image withholds its whole pod.
 type UnresolvedError struct{ Images []Image }
 
 func (e *UnresolvedError) Error() string {
@@ -56,11 +52,8 @@ func (e *UnresolvedError) Error() string {
 	for i, img := range e.Images {
 		places[i] = fmt.Sprintf("line %d: %s: %s", img.Line, img.Path, img.Reference)
 	}
-	return ErrUnresolved.Error() + ": " + strings.Join(places, "; ")
+	return "no tag is known for " + Placeholder + ": " + strings.Join(places, "; ")
 }
-
-// Is makes errors.Is(err, ErrUnresolved) true.
-func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
 
 // Render makes a pod manifest from a template. It returns an error and no output
 // when a placeholder is left, or when the result, parsed again, is not the
@@ -87,7 +80,7 @@ func (f *File) Render(o Overrides, disk *File) (Rendered, error) {
 	if err := unresolved(f.Images, after.Images); err != nil {
 		return Rendered{}, err
 	}
-	return Rendered{File: after, Changes: inOrder(p.made), Left: inOrder(p.left)}, nil
+	return Rendered{File: after, Changes: slices.Concat(p.made...), Left: slices.Concat(p.left...)}, nil
 }
 
 // unresolved looks at what kubelet would get: an argument with a placeholder is

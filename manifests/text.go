@@ -4,6 +4,7 @@ package manifests
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -66,19 +67,15 @@ func (f *finder) text(kind Kind, container, path string, n *yaml.Node, hint, val
 	}
 }
 
-// imagesIn finds the images that a text carries: every word with the placeholder,
-// which would reach the program unreplaced; else the text itself where it reads
-// as one, that is a tagged or pinned reference with a registry host, or any
-// reference under a name that speaks of an image. It only reports: a wrong guess
-// costs a line of output.
+// withPlaceholder matches the words of a text that have the placeholder.
+var withPlaceholder = regexp.MustCompile(`[\w./:@-]*` + Placeholder + `[\w./:@-]*`)
+
+// imagesIn finds the images in a text: every word with the placeholder, which the
+// program would get as it is; else the text itself where it reads as one, that is
+// a tagged or pinned reference with a registry host, or any reference under a name
+// with "image" in it. It only reports: a wrong guess costs a line of output.
 func imagesIn(hint, value string) []string {
-	if strings.Contains(value, Placeholder) {
-		var found []string
-		for _, word := range strings.FieldsFunc(value, func(r rune) bool { return !isReferenceRune(r) }) {
-			if strings.Contains(word, Placeholder) {
-				found = append(found, word)
-			}
-		}
+	if found := withPlaceholder.FindAllString(value, -1); found != nil {
 		return found
 	}
 	ref, hint := SplitReference(value), strings.ToLower(hint)
@@ -92,8 +89,4 @@ func imagesIn(hint, value string) []string {
 		return []string{value}
 	}
 	return nil
-}
-
-func isReferenceRune(r rune) bool {
-	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-/:@", r)
 }

@@ -53,8 +53,8 @@ func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
 
 // Rules returns the rule of each repository, whose name is normalised as in CRI. Each of its fields comes from the most
 // specific entry that writes it: the repository's own, then the longest prefix, then "*"; of two spellings of one
-// repository, the later. A hold has its end from its own entry. Where nothing is written, what is offered is of the same
-// application version, as the pod manifests were tested with.
+// repository, the later. A hold has its end from its own entry. Where nothing is written, only releases of the same
+// application version are offered, as the pod manifests were tested with.
 func (s Settings) Rules() func(repository string) policy.Rule {
 	var patterns []pattern
 	for _, entry := range s.Repositories {

@@ -19,10 +19,6 @@ type checker struct {
 	nodes    int
 }
 
-func newChecker() *checker {
-	return &checker{anchored: map[*yaml.Node]measure{}, keys: map[string]*yaml.Node{}}
-}
-
 func (c *checker) document(doc *yaml.Node) error {
 	for _, n := range doc.Content {
 		m, err := c.visit(n, 1)
@@ -31,7 +27,7 @@ func (c *checker) document(doc *yaml.Node) error {
 		}
 		c.nodes += m.nodes
 		if c.nodes > MaxNodes {
-			return errorAt(n, "more than %d nodes", MaxNodes)
+			return ErrorAt(n, "more than %d nodes", MaxNodes)
 		}
 	}
 	clear(c.anchored)
@@ -41,7 +37,7 @@ func (c *checker) document(doc *yaml.Node) error {
 // visit checks n, which lies at the given depth, and weighs it.
 func (c *checker) visit(n *yaml.Node, depth int) (measure, error) {
 	if depth > MaxDepth {
-		return measure{}, errorAt(n, "nested deeper than %d levels", MaxDepth)
+		return measure{}, ErrorAt(n, "nested deeper than %d levels", MaxDepth)
 	}
 	if n.Kind == yaml.AliasNode {
 		return c.alias(n, depth)
@@ -60,7 +56,7 @@ func (c *checker) visit(n *yaml.Node, depth int) (measure, error) {
 		sum.nodes += m.nodes
 		sum.height = max(sum.height, m.height+1)
 		if sum.nodes > MaxNodes {
-			return measure{}, errorAt(child, "more than %d nodes, aliases expanded", MaxNodes)
+			return measure{}, ErrorAt(child, "more than %d nodes, aliases expanded", MaxNodes)
 		}
 	}
 	if n.Anchor != "" {
@@ -75,10 +71,10 @@ func (c *checker) visit(n *yaml.Node, depth int) (measure, error) {
 func (c *checker) alias(n *yaml.Node, depth int) (measure, error) {
 	m, complete := c.anchored[n.Alias]
 	if !complete {
-		return measure{}, errorAt(n, "alias *%s lies inside its own anchor", n.Value)
+		return measure{}, ErrorAt(n, "alias *%s lies inside its own anchor", n.Value)
 	}
 	if depth+m.height > MaxDepth {
-		return measure{}, errorAt(n, "alias *%s: nested deeper than %d levels", n.Value, MaxDepth)
+		return measure{}, ErrorAt(n, "alias *%s: nested deeper than %d levels", n.Value, MaxDepth)
 	}
 	return m, nil
 }
@@ -91,10 +87,10 @@ func (c *checker) mappingKeys(m *yaml.Node) error {
 		key := m.Content[i]
 		target := Resolve(key)
 		if target.Kind != yaml.ScalarNode {
-			return errorAt(key, "a key that is not a scalar")
+			return ErrorAt(key, "a key that is not a scalar")
 		}
 		if first, ok := c.keys[target.Value]; ok {
-			return errorAt(key, "duplicate key %q, first on line %d", target.Value, first.Line)
+			return ErrorAt(key, "duplicate key %q, first on line %d", target.Value, first.Line)
 		}
 		c.keys[target.Value] = key
 	}
@@ -111,13 +107,13 @@ func checkMerge(m *yaml.Node) error {
 		}
 		sources, ok := mergeSources(m.Content[i+1])
 		if !ok {
-			return errorAt(m.Content[i], "merge key: the value is neither a mapping nor a list of mappings")
+			return ErrorAt(m.Content[i], "merge key: the value is neither a mapping nor a list of mappings")
 		}
 		before := keysBefore(m, i)
 		for _, source := range sources {
 			for _, field := range Fields(source) {
 				if key := before[Resolve(field.Key).Value]; key != nil {
-					return errorAt(key, "key %q stands before the merge key that gives it too; "+
+					return ErrorAt(key, "key %q stands before the merge key that gives it too; "+
 						"parsers disagree which counts", Resolve(key).Value)
 				}
 			}

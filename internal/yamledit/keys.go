@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -46,7 +47,7 @@ func (f *File) Entries() ([]Entry, error) {
 			return nil, err
 		}
 		if key.Column != 1 || key.Kind != yaml.ScalarNode || start < len(f.data) && f.data[start] == '?' {
-			return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(key, "key %q", key.Value))
+			return nil, fmt.Errorf("%w: %w", ErrShape, ErrorAt(key, "key %q", key.Value))
 		}
 		entries = append(entries, Entry{Key: key.Value, Value: root.Content[i+1], Start: start})
 	}
@@ -66,19 +67,16 @@ func (f *File) blockRoot() (*yaml.Node, error) {
 	}
 	root := f.Documents[0].Content[0]
 	if len(f.Documents) > 1 {
-		return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(f.Documents[1], "a second document"))
+		return nil, fmt.Errorf("%w: %w", ErrShape, ErrorAt(f.Documents[1], "a second document"))
 	}
-	if isNull(root) {
-		return nil, nil
+	if root.Kind == yaml.ScalarNode && root.Value == "" && root.Style == 0 {
+		return nil, nil // "---" alone; a written ~ or null is a value
 	}
 	if root.Kind != yaml.MappingNode || root.Style&yaml.FlowStyle != 0 {
-		return nil, fmt.Errorf("%w: %w", ErrShape, errorAt(root, "not a block mapping"))
+		return nil, fmt.Errorf("%w: %w", ErrShape, ErrorAt(root, "not a block mapping"))
 	}
 	return root, nil
 }
-
-// isNull: "---" alone is an empty document; a written ~ or null is a value.
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }
 
 // lastKnownLine is the last line on which the value surely has something. It is
 // what tells "# x" inside quotes from a comment at the left margin.
@@ -123,8 +121,8 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 	var splices []Edit
 	var appended strings.Builder
 	for _, edit := range edits {
-		if err := checkLines(edit); err != nil {
-			return nil, err
+		if edit.Lines != "" && !strings.HasSuffix(edit.Lines, "\n") {
+			return nil, fmt.Errorf("key %s: the lines do not end with a newline", edit.Key)
 		}
 		lines := strings.ReplaceAll(edit.Lines, "\n", f.LineEnding())
 		if e, ok := at[edit.Key]; ok {
@@ -152,21 +150,9 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 // says tells whether an entry has these lines already, whatever their breaks: where
 // a file has several kinds, its first may be another one since they were written.
 func (f *File) says(e Entry, lines string) bool {
-	var has strings.Builder
-	last := f.Line(e.End - 1)
-	for line := f.Line(e.Start); line <= last; line++ {
-		content, _ := f.lineEnd(line)
-		has.Write(f.data[f.lines[line-1]:content])
-		has.WriteByte('\n')
-	}
-	return has.String() == lines
-}
-
-func checkLines(edit KeyEdit) error {
-	if edit.Lines != "" && !strings.HasSuffix(edit.Lines, "\n") {
-		return fmt.Errorf("key %s: the lines do not end with a newline", edit.Key)
-	}
-	return nil
+	has := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").
+		Replace(string(f.data[e.Start:e.End]))
+	return strings.TrimSuffix(has, "\n")+"\n" == lines
 }
 
 // atEnd appends lines behind the last one, which gets its missing break first
@@ -242,18 +228,14 @@ func parseEntry(edit KeyEdit) (*yaml.Node, error) {
 
 // withKey sets, appends or (value nil) drops a key.
 func withKey(entries []Entry, key string, value *yaml.Node) []Entry {
-	for i, e := range entries {
-		if e.Key != key {
-			continue
-		}
-		if value == nil {
-			return append(entries[:i:i], entries[i+1:]...)
-		}
+	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == key })
+	switch {
+	case i >= 0 && value == nil:
+		return slices.Delete(entries, i, i+1)
+	case i >= 0:
 		entries[i].Value = value
-		return entries
+	case value != nil:
+		return append(entries, Entry{Key: key, Value: value})
 	}
-	if value == nil {
-		return entries
-	}
-	return append(entries, Entry{Key: key, Value: value})
+	return entries
 }

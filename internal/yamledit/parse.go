@@ -34,7 +34,8 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
 
-func errorAt(n *yaml.Node, format string, args ...any) error {
+// ErrorAt is an *Error at a node.
+func ErrorAt(n *yaml.Node, format string, args ...any) error {
 	return &Error{Line: n.Line, Problem: fmt.Sprintf(format, args...)}
 }
 
@@ -60,7 +61,7 @@ func Parse(data []byte) (*File, error) {
 	}
 	f := &File{data: data, lines: lineStarts(data)}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	check := newChecker()
+	check := checker{anchored: map[*yaml.Node]measure{}, keys: map[string]*yaml.Node{}}
 	for {
 		doc := new(yaml.Node)
 		err := dec.Decode(doc)
@@ -74,7 +75,7 @@ func Parse(data []byte) (*File, error) {
 			return nil, err
 		}
 		if f.Documents = append(f.Documents, doc); len(f.Documents) > MaxDocs {
-			return nil, errorAt(doc, "more than %d documents", MaxDocs)
+			return nil, ErrorAt(doc, "more than %d documents", MaxDocs)
 		}
 	}
 }

@@ -16,20 +16,13 @@ import (
 // yaml.v3 counts lines by YAML 1.1's five breaks (https://yaml.org/spec/1.1/#b-char),
 // so the table of lines must.
 func breakLen(b []byte) int {
-	switch {
-	case len(b) == 0:
-		return 0
-	case b[0] == '\n':
-		return 1
-	case b[0] == '\r':
-		if len(b) > 1 && b[1] == '\n' {
-			return 2
+	if len(b) == 0 || b[0] >= ' ' && b[0] < 0xC2 {
+		return 0 // to be quick
+	}
+	for _, mark := range [...]string{"\r\n", "\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		if bytes.HasPrefix(b, []byte(mark)) {
+			return len(mark)
 		}
-		return 1
-	case b[0] == 0xC2 && bytes.HasPrefix(b, []byte("\u0085")):
-		return 2
-	case b[0] == 0xE2 && (bytes.HasPrefix(b, []byte("\u2028")) || bytes.HasPrefix(b, []byte("\u2029"))):
-		return 3
 	}
 	return 0
 }
@@ -60,7 +53,7 @@ func (f *File) Offset(n *yaml.Node) (int, error) {
 	pos := f.lines[n.Line-1]
 	for range n.Column - 1 {
 		if pos >= len(f.data) {
-			return 0, errorAt(n, "column %d: not in this file", n.Column)
+			return 0, ErrorAt(n, "column %d: not in this file", n.Column)
 		}
 		_, size := utf8.DecodeRune(f.data[pos:])
 		pos += size

@@ -4,6 +4,7 @@ package yamledit
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -21,30 +22,44 @@ func (f *File) Scalar(n *yaml.Node) (start, end int, err error) {
 		return f.spelled(n, start, "*"+n.Value)
 	}
 	if n.Kind != yaml.ScalarNode {
-		return 0, 0, errorAt(n, "not a scalar")
+		return 0, 0, ErrorAt(n, "not a scalar")
 	}
-	start = f.skipProperties(start)
+	start += len(properties.Find(f.data[start:]))
+	var quoted []byte
 	switch {
 	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
-		return 0, 0, errorAt(n, "a block scalar")
+		return 0, 0, ErrorAt(n, "a block scalar")
 	case n.Style&yaml.SingleQuotedStyle != 0:
-		end = singleQuotedEnd(f.data, start)
+		quoted = singleQuoted.Find(f.data[start:])
 	case n.Style&yaml.DoubleQuotedStyle != 0:
-		end = doubleQuotedEnd(f.data, start)
+		quoted = doubleQuoted.Find(f.data[start:])
 	case n.Value == "":
-		return 0, 0, errorAt(n, "an empty value")
+		return 0, 0, ErrorAt(n, "an empty value")
 	default:
 		return f.spelled(n, start, n.Value)
 	}
-	if end < 0 || !spells(f.data[start:end], n.Value) {
-		return 0, 0, errorAt(n, "the quoted scalar was not found where the parser saw it")
+	if quoted == nil || !spells(quoted, n.Value) {
+		return 0, 0, ErrorAt(n, "the quoted scalar was not found where the parser saw it")
 	}
-	return start, end, nil
+	return start, start + len(quoted), nil
 }
+
+const (
+	breaks   = "\n\r\u0085\u2028\u2029" // YAML 1.1's, as in breakLen
+	property = "[&!][^ \t" + breaks + "]*(?:[ \t" + breaks + "]|#[^" + breaks + "]*)*"
+)
+
+var (
+	// properties are anchor and tag with the space or comments behind them. No scalar
+	// can begin with & or !.
+	properties   = regexp.MustCompile("^(?:" + property + ")*")
+	singleQuoted = regexp.MustCompile(`^'(?:[^']|'')*'`)
+	doubleQuoted = regexp.MustCompile(`(?s)^"(?:[^"\\]|\\.)*"`)
+)
 
 func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
 	if !bytes.HasPrefix(f.data[start:], []byte(text)) {
-		return 0, 0, errorAt(n, "a plain scalar over several lines")
+		return 0, 0, ErrorAt(n, "a plain scalar over several lines")
 	}
 	return start, start + len(text), nil
 }
@@ -52,7 +67,7 @@ func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
 // spells tells whether the quoted bytes decode to value.
 func spells(quoted []byte, value string) bool {
 	inner := quoted[1 : len(quoted)-1]
-	if !bytes.ContainsAny(inner, "\\'\r\n\u0085\u2028\u2029") {
+	if !bytes.ContainsAny(inner, `\'`+breaks) {
 		return string(inner) == value
 	}
 	var n yaml.Node
@@ -60,61 +75,6 @@ func spells(quoted []byte, value string) bool {
 		return false
 	}
 	return n.Content[0].Value == value
-}
-
-// skipProperties steps over anchor, tag and the space or comments behind them.
-// No scalar can begin with & or !, so it is safe to call where there are none.
-func (f *File) skipProperties(pos int) int {
-	rest := f.data
-	for pos < len(rest) && (rest[pos] == '&' || rest[pos] == '!') {
-		for pos < len(rest) && !isSpace(rest[pos:]) {
-			pos++
-		}
-		for pos < len(rest) && (isSpace(rest[pos:]) || rest[pos] == '#') {
-			if rest[pos] != '#' {
-				pos++
-				continue
-			}
-			for pos < len(rest) && breakLen(rest[pos:]) == 0 {
-				pos++
-			}
-		}
-	}
-	return pos
-}
-
-func isSpace(b []byte) bool { return b[0] == ' ' || b[0] == '\t' || breakLen(b) > 0 }
-
-func singleQuotedEnd(data []byte, start int) int {
-	if start >= len(data) || data[start] != '\'' {
-		return -1
-	}
-	for i := start + 1; i < len(data); i++ {
-		if data[i] != '\'' {
-			continue
-		}
-		if i+1 < len(data) && data[i+1] == '\'' {
-			i++
-			continue
-		}
-		return i + 1
-	}
-	return -1
-}
-
-func doubleQuotedEnd(data []byte, start int) int {
-	if start >= len(data) || data[start] != '"' {
-		return -1
-	}
-	for i := start + 1; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return -1
 }
 
 // Replace returns the edit that gives a scalar another value in its own quoting.
@@ -126,11 +86,11 @@ func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 		return Edit{}, err
 	}
 	if n.Kind != yaml.ScalarNode {
-		return Edit{}, errorAt(n, "an alias")
+		return Edit{}, ErrorAt(n, "an alias")
 	}
 	for _, r := range value {
 		if isControl(r) || breakLen([]byte(string(r))) > 0 {
-			return Edit{}, errorAt(n, "value %q: control character or line break", value)
+			return Edit{}, ErrorAt(n, "value %q: control character or line break", value)
 		}
 	}
 	switch {
@@ -139,7 +99,7 @@ func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 	case n.Style&yaml.DoubleQuotedStyle != 0:
 		return Edit{start, end, `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`}, nil
 	case !plainSafe(value):
-		return Edit{}, errorAt(n, "value %q: needs quotes, and there are none to keep", value)
+		return Edit{}, ErrorAt(n, "value %q: needs quotes, and there are none to keep", value)
 	}
 	return Edit{start, end, value}, nil
 }
