@@ -4,6 +4,7 @@ package tags
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -44,61 +45,34 @@ func ChangeBetween(from, to Tag) Change {
 	if from.IsZero() || to.IsZero() || from.HasV() != to.HasV() {
 		return Unrelated
 	}
-	if order, index := compareDotted(from.numbers(), to.numbers()); order != 0 {
-		return rise(order, max(Major-Change(index), Patch))
+	order, index := compareDotted(from.numbers(), to.numbers())
+	change := max(Major-Change(index), Patch)
+	if order == 0 && from.revStart > 0 && to.revStart > 0 {
+		order, change = compareNumber(from.Rev(), to.Rev()), Revision
 	}
-	if from.revStart == 0 || to.revStart == 0 {
+	if order == 0 && from.buildStart > 0 && to.buildStart > 0 {
+		order, _ = compareDotted(from.Build(), to.Build())
+		change = Rebuild
+	}
+	switch {
+	case order == 0:
 		return Same
-	}
-	if order := compareNumber(from.Rev(), to.Rev()); order != 0 {
-		return rise(order, Revision)
-	}
-	if from.buildStart == 0 || to.buildStart == 0 {
-		return Same
-	}
-	if order, _ := compareDotted(from.Build(), to.Build()); order != 0 {
-		return rise(order, Rebuild)
-	}
-	return Same
-}
-
-// rise gives change if the order of from and to goes upwards.
-func rise(order int, change Change) Change {
-	if order > 0 {
+	case order > 0:
 		return Lower
 	}
 	return change
 }
 
+// changeNames are the names of the changes, from Unrelated.
+var changeNames = [...]string{"unrelated", "lower", "none", "rebuild", "revision", "patch", "minor", "major"}
+
 // String gives "none" for Same, which is how a policy spells it, and the name
 // in lower case for the others.
 func (c Change) String() string {
-	if name := c.name(); name != "" {
-		return name
+	if c < Unrelated || c > Major {
+		return fmt.Sprintf("change(%d)", int(c))
 	}
-	return fmt.Sprintf("change(%d)", int(c))
-}
-
-func (c Change) name() string {
-	switch c {
-	case Unrelated:
-		return "unrelated"
-	case Lower:
-		return "lower"
-	case Same:
-		return "none"
-	case Rebuild:
-		return "rebuild"
-	case Revision:
-		return "revision"
-	case Patch:
-		return "patch"
-	case Minor:
-		return "minor"
-	case Major:
-		return "major"
-	}
-	return ""
+	return changeNames[c-Unrelated]
 }
 
 // ParseChange reads a policy: none, rebuild, revision, patch, minor or major.
@@ -106,31 +80,28 @@ func (c Change) name() string {
 func ParseChange(name string) (Change, error) { return parseChange(name, Same) }
 
 func parseChange(name string, lowest Change) (Change, error) {
-	var known []string
-	for c := lowest; c <= Major; c++ {
-		if c.name() == name {
-			return c, nil
-		}
-		known = append(known, c.name())
+	known := changeNames[lowest-Unrelated:]
+	i := slices.Index(known, name)
+	if i < 0 {
+		return Same, fmt.Errorf("tags: change %q: unknown, one of %s", name, strings.Join(known, ", "))
 	}
-	return Same, fmt.Errorf("tags: change %q: unknown, one of %s", name, strings.Join(known, ", "))
+	return lowest + Change(i), nil
 }
 
 // MarshalText writes what [Change.String] gives; it refuses an unknown value.
 func (c Change) MarshalText() ([]byte, error) {
-	if c.name() == "" {
+	if c < Unrelated || c > Major {
 		return nil, fmt.Errorf("tags: %v: unknown", c)
 	}
-	return []byte(c.name()), nil
+	return []byte(c.String()), nil
 }
 
 // UnmarshalText reads back what [Change.MarshalText] wrote, "lower" and
 // "unrelated" included. A policy is to be read with [ParseChange].
 func (c *Change) UnmarshalText(text []byte) error {
 	change, err := parseChange(string(text), Unrelated)
-	if err != nil {
-		return err
+	if err == nil {
+		*c = change
 	}
-	*c = change
-	return nil
+	return err
 }

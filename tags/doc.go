@@ -26,7 +26,7 @@
 //
 // What is no core tag falls in one of three classes, each with its own error:
 //
-//   - malformed ([MalformedError]): the scheme is SUSE's, the tag is wrong. Its
+//   - malformed ([ErrMalformed]): the scheme is SUSE's, the tag is wrong. Its
 //     publisher should hear of it.
 //   - foreign ([ErrForeign]): a tag of somebody else's scheme (latest, a hash,
 //     a signature). Ignored, but counted.

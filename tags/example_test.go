@@ -27,10 +27,9 @@ func ExampleParse() {
 func ExampleParse_errors() {
 	for _, text := range []string{"1.5.4-rev5-build", "latest", "a/b"} {
 		_, err := tags.Parse(text)
-		var malformed *tags.MalformedError
 		switch {
-		case errors.As(err, &malformed):
-			fmt.Println("tell its publisher:", malformed.Reason)
+		case errors.Is(err, tags.ErrMalformed):
+			fmt.Println("its publisher should know:", tags.Reason(err))
 		case errors.Is(err, tags.ErrForeign):
 			fmt.Println("count it:", text)
 		default:
@@ -38,7 +37,7 @@ func ExampleParse_errors() {
 		}
 	}
 	// Output:
-	// tell its publisher: empty build
+	// its publisher should know: empty build
 	// count it: latest
 	// tags: "a/b": not an OCI tag: "/" at byte 1
 }

@@ -10,8 +10,8 @@ import (
 // maxLength is the OCI distribution specification's limit for a tag, in bytes.
 const maxLength = 128
 
-// Parse reads a tag of the core grammar. Its error is a [*MalformedError], or
-// wraps [ErrForeign] or [ErrInvalid].
+// Parse reads a tag of the core grammar. Its error wraps [ErrMalformed],
+// [ErrForeign] or [ErrInvalid].
 func Parse(text string) (Tag, error) { return parse(text, spelling{rev: coreRev, build: coreBuild}) }
 
 // spelling is what introduces the revision and the build.
@@ -38,9 +38,9 @@ func parseChecked(text string, sp spelling) (Tag, error) {
 		return tag, nil
 	}
 	if reason, ours := explain(text, sp, f); ours {
-		return Tag{}, &MalformedError{Tag: text, Reason: reason}
+		return Tag{}, &textError{text, ErrMalformed, reason}
 	}
-	return Tag{}, foreign(text)
+	return Tag{}, &textError{text, ErrForeign, ""}
 }
 
 // ociFault holds text against [A-Za-z0-9_][A-Za-z0-9._-]{0,127}

@@ -35,9 +35,9 @@ func TestParseSaysWhyMalformedTagsAreMalformed(t *testing.T) {
 	t.Parallel()
 	for text, reason := range malformedTags {
 		tag, err := tags.Parse(text)
-		var malformed *tags.MalformedError
-		require.ErrorAs(t, err, &malformed, text)
-		assert.Equal(t, tags.MalformedError{Tag: text, Reason: reason}, *malformed)
+		require.ErrorIs(t, err, tags.ErrMalformed, text)
+		assert.Equal(t, reason, tags.Reason(err), text)
+		require.EqualError(t, err, fmt.Sprintf("tags: %q: malformed: %s", text, reason))
 		require.NotErrorIs(t, err, tags.ErrForeign)
 		assert.True(t, tag.IsZero())
 		assert.Equal(t, tags.ClassMalformed, tags.Classify(text))

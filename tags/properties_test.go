@@ -111,11 +111,10 @@ func checkAgainstGrammar(t fataler, text string) {
 }
 
 func classOf(tag tags.Tag, err error) tags.Class {
-	var malformed *tags.MalformedError
 	switch {
 	case err == nil:
 		return tags.Class(tag.Form().String())
-	case errors.As(err, &malformed):
+	case errors.Is(err, tags.ErrMalformed):
 		return tags.ClassMalformed
 	case errors.Is(err, tags.ErrForeign):
 		return tags.ClassForeign

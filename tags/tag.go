@@ -15,15 +15,10 @@ const (
 
 // String gives "short", "intermediate" or "long", and "none" for anything else.
 func (f Form) String() string {
-	switch f {
-	case Short:
-		return "short"
-	case Intermediate:
-		return "intermediate"
-	case Long:
-		return "long"
+	if f < Short || f > Long {
+		return "none"
 	}
-	return "none"
+	return [...]string{"short", "intermediate", "long"}[f-Short]
 }
 
 // Tag is a tag that one of the grammars has read. It is a small value, made by

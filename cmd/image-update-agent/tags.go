@@ -200,7 +200,7 @@ func parseTag(name string, d tags.Dialect) parsedTag {
 		return parsedTag{Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build(), tag: t}
 	}
 	p := parsedTag{Tag: name, Form: "foreign", Reason: tags.Reason(err)}
-	if _, ok := errors.AsType[*tags.MalformedError](err); ok {
+	if errors.Is(err, tags.ErrMalformed) {
 		p.Form = "malformed"
 	} else if errors.Is(err, tags.ErrInvalid) {
 		p.Form = "invalid"
