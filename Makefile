@@ -78,7 +78,7 @@ test: root node hosts ## the whole truth: all tests under the race detector, tho
 	$(call say,'tests of the packages'); \
 	go test -race ./... || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e test -race -timeout 30m -parallel $(STORIES) ./... || code=$$?; \
+	go -C e2e test -race -timeout 60m -parallel $(STORIES) ./... || code=$$?; \
 	exit $$code
 
 quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)

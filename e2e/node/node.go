@@ -3,8 +3,6 @@
 package node
 
 import (
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -166,16 +164,4 @@ func (n *Node) ReadFile(name string) string {
 		n.tb.Fatalf("node: %v", err)
 	}
 	return string(text)
-}
-
-// FreePort returns a TCP port of 127.0.0.1 that was free a moment ago.
-func (n *Node) FreePort() int {
-	n.tb.Helper()
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		n.tb.Fatalf("node: %v", err)
-		return 0
-	}
-	defer func() { _ = l.Close() }()
-	return int(netip.MustParseAddrPort(l.Addr().String()).Port())
 }
