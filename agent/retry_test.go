@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -292,5 +293,26 @@ func TestLoopWithoutIntervalNeverRetries(t *testing.T) {
 		pass(3 * 24 * time.Hour)
 		assert.Zero(t, l.Registry.Counts())
 		assert.Nil(t, l.Status().NextCheck)
+	})
+}
+
+// After an apply, the pod manifest follows the tag of what was applied. The last answer names
+// it, even if the rules of then did not allow it.
+func TestReleaseOfAnotherTagThatARetryAppliesIsFollowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := running(t)
+		next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		w.check()
+		w.Node.Crash(next.Digest, true)
+		w.apply()
+		w.check() // refuses what did not come up
+		w.Node.Crash(next.Digest, false)
+
+		_, s := w.retry()
+
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", next.Digest)
+		assert.Equal(t, "4.0.0-rev2", image(s, "velum.yaml", "velum").Follow)
 	})
 }

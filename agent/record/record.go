@@ -118,6 +118,17 @@ type Answer struct {
 	Gone  bool   `json:"gone,omitempty"`
 }
 
+// Confirmed returns the releases that may be applied, as far as the rules allow them.
+func (m Answer) Confirmed() []release.Release {
+	out := []release.Release{m.Follow, m.Newest}
+	for _, c := range m.Newer {
+		if c.Confirmed && c.Digest != "" {
+			out = append(out, c.Release)
+		}
+	}
+	return out
+}
+
 // SourceRecord is how a repository's source answered.
 type SourceRecord struct {
 	Host        string        `json:"host,omitempty"`

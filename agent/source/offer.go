@@ -123,7 +123,7 @@ func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
 		if q.Tag == "" || answer.Follow.Repository != q.Repository || isWritten == q.Convert {
 			continue
 		}
-		for _, rel := range []release.Release{answer.Follow, answer.Newest} {
+		for _, rel := range answer.Confirmed() {
 			if rel.Tag == q.Tag && answer.At.After(best.At) {
 				best = answer
 				best.Follow, best.RefusedTags, best.Notes = rel, nil, nil
