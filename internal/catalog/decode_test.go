@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+func hex8(n int) string { return fmt.Sprintf("%08x", n) }
+
+func refTo(image string, data []byte) catalog.PageRef {
+	return catalog.PageRef{Image: image, Digest: digest.FromBytes(data), Size: int64(len(data))}
+}
+
+func packed(t require.TestingT, text string) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func TestPagesAreDecodedAsEncoded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s, _ := catalog.Fold(catalog.State{}, drawOps(t)...)
+		for image, page := range s.Pages {
+			data, err := page.Encode()
+			require.NoError(t, err)
+			again, err := page.Encode()
+			require.NoError(t, err)
+			require.Equal(t, data, again)
+			got, err := catalog.DecodePage(data, refTo(image, data))
+			require.NoError(t, err)
+			require.Equal(t, page, got)
+		}
+	})
+}
+
+func TestUnknownFieldsOfAReleaseAreKept(t *testing.T) {
+	t.Parallel()
+	text := fmt.Sprintf(
+		`{"image":%q,"later":1,"releases":[{"tag":"1-rev1-build1.1","digest":%q,"kernel":">=6","critical":["kernel"]}]}`,
+		velum, digest.FromString("1"),
+	)
+	data := packed(t, text)
+	p, err := catalog.DecodePage(data, refTo(velum, data))
+	require.NoError(t, err)
+	assert.Equal(t, "kernel", p.Releases[0].UnknownCritical())
+	data, err = p.Encode()
+	require.NoError(t, err)
+	p, err = catalog.DecodePage(data, refTo(velum, data))
+	require.NoError(t, err)
+	assert.JSONEq(t, `">=6"`, string(p.Releases[0].Unknown["kernel"]))
+}
+
+func TestPagesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	release := fmt.Sprintf(`{"tag":"1-rev1-build1.1","digest":%q}`, digest.FromString("1"))
+	page := func(releases string) []byte {
+		return packed(t, fmt.Sprintf(`{"image":%q,"releases":[%s]}`, velum, releases))
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		kind catalog.Kind
+	}{
+		"no gzip":         {[]byte("{}"), catalog.KindFormat},
+		"no JSON":         {packed(t, "hello"), catalog.KindFormat},
+		"another image":   {packed(t, `{"image":"r.example/other","releases":[]}`), catalog.KindPage},
+		"a bomb":          {packed(t, repeat(" ", catalog.MaxPage+1)), catalog.KindTooLarge},
+		"twice":           {page(release + "," + release), catalog.KindFormat},
+		"no digest":       {page(`{"tag":"1-rev1-build1.1","digest":"sha256:1"}`), catalog.KindFormat},
+		"a tag with /":    {page(fmt.Sprintf(`{"tag":"a/b","digest":%q}`, digest.FromString("1"))), catalog.KindFormat},
+		"a control code":  {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"a\u001b[2J"}`, digest.FromString("1"))), catalog.KindFormat},
+		"an endless wait": {page(fmt.Sprintf(`{"tag":"1","digest":%q,"rollout":{"from":"2026-11-22T12:00:00Z","hours":99999}}`, digest.FromString("1"))), catalog.KindFormat},
+		"no reason":       {page(fmt.Sprintf(`{"tag":"1","digest":%q,"withdrawn":{"at":"2026-11-22T12:00:00Z","reason":""}}`, digest.FromString("1"))), catalog.KindFormat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := catalog.DecodePage(c.data, refTo(velum, c.data))
+			assert.True(t, isErrorOf(err, c.kind), "%v", err)
+		})
+	}
+	data := page(release)
+	ref := refTo(velum, data)
+	ref.Digest = digest.FromString("lies")
+	_, err := catalog.DecodePage(data, ref)
+	assert.True(t, isErrorOf(err, catalog.KindPage), "%v", err)
+}
+
+func manifest() catalog.Manifest {
+	return catalog.Manifest{
+		Name: "registry.example.com/catalog", Channel: "prod", Version: 31, Created: noon, Expires: noon.Add(24 * time.Hour),
+		Previous: digest.FromString("30"), Merged: []string{opTag(1), opTag(2)}, Refreshed: opTag(2),
+		Pages: []catalog.PageRef{{Image: velum, Digest: digest.FromString("page"), Size: 100}},
+	}
+}
+
+func TestManifestsAreDecodedAsEncoded(t *testing.T) {
+	t.Parallel()
+	data, d, err := manifest().Encode()
+	require.NoError(t, err)
+	assert.Equal(t, digest.FromBytes(data), d)
+	got, err := catalog.DecodeManifest(data)
+	require.NoError(t, err)
+	assert.Equal(t, manifest(), got)
+	ref, ok := got.Page(velum)
+	assert.True(t, ok)
+	assert.EqualValues(t, 100, ref.Size)
+	_, ok = got.Page("r.example/other")
+	assert.False(t, ok)
+}
+
+func TestEmptyManifest(t *testing.T) {
+	t.Parallel()
+	m := manifest()
+	m.Pages = nil
+	data, _, err := m.Encode()
+	require.NoError(t, err)
+	got, err := catalog.DecodeManifest(data)
+	require.NoError(t, err)
+	assert.Equal(t, m, got)
+}
+
+func TestManifestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		edit func(doc map[string]any)
+		kind catalog.Kind
+	}{
+		"another artifact type": {func(doc map[string]any) { doc["artifactType"] = "application/vnd.kubic.image-catalog.v2" }, catalog.KindFormat},
+		"no version": {func(doc map[string]any) {
+			delete(doc["annotations"].(map[string]any), "org.kubic.image-catalog.version")
+		}, catalog.KindFormat},
+		"version 0":          {note("version", "0"), catalog.KindFormat},
+		"a bad time":         {note("expires", "tomorrow"), catalog.KindFormat},
+		"a bad channel":      {note("channel", "op-20261122T120000Z-00000000"), catalog.KindFormat},
+		"a bad name":         {note("name", "Catalog"), catalog.KindFormat},
+		"a large page":       {func(doc map[string]any) { layer(doc)["size"] = catalog.MaxPage + 1 }, catalog.KindTooLarge},
+		"a page of no image": {func(doc map[string]any) { delete(layer(doc), "annotations") }, catalog.KindFormat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, _, err := manifest().Encode()
+			require.NoError(t, err)
+			var doc map[string]any
+			require.NoError(t, json.Unmarshal(data, &doc))
+			c.edit(doc)
+			data, err = json.Marshal(doc)
+			require.NoError(t, err)
+			_, err = catalog.DecodeManifest(data)
+			assert.True(t, isErrorOf(err, c.kind), "%v", err)
+		})
+	}
+	_, err := catalog.DecodeManifest(make([]byte, catalog.MaxManifest+1))
+	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
+}
+
+func note(key, value string) func(map[string]any) {
+	return func(doc map[string]any) { doc["annotations"].(map[string]any)["org.kubic.image-catalog."+key] = value }
+}
+
+func layer(doc map[string]any) map[string]any { return doc["layers"].([]any)[0].(map[string]any) }
+
+func TestManifestHoldsAsManyImagesAsItMay(t *testing.T) {
+	t.Parallel()
+	m := manifest()
+	m.Pages = nil
+	for n := range catalog.MaxImages {
+		m.Pages = append(m.Pages, catalog.PageRef{Image: "r.example/i" + hex8(n), Digest: digest.FromString("page"), Size: 100})
+	}
+	data, _, err := m.Encode()
+	require.NoError(t, err)
+	got, err := catalog.DecodeManifest(data)
+	require.NoError(t, err)
+	assert.Len(t, got.Pages, catalog.MaxImages)
+	m.Pages = append(m.Pages, catalog.PageRef{Image: "r.example/z", Digest: digest.FromString("page"), Size: 100})
+	_, _, err = m.Encode()
+	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
+}
+
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	m := manifest()
+	d := digest.FromString("31")
+	for name, c := range map[string]struct {
+		known   catalog.Known
+		name    string
+		channel string
+		now     time.Time
+		kind    catalog.Kind
+	}{
+		"the first":                         {catalog.Known{}, m.Name, m.Channel, noon, ""},
+		"the next":                          {catalog.Known{Version: 30, Digest: "sha256:30"}, m.Name, m.Channel, noon, ""},
+		"the same":                          {catalog.Known{Version: 31, Digest: d}, m.Name, m.Channel, noon, ""},
+		"another digest":                    {catalog.Known{Version: 31, Digest: "sha256:other"}, m.Name, m.Channel, noon, catalog.KindChanged},
+		"older":                             {catalog.Known{Version: 32}, m.Name, m.Channel, noon, catalog.KindOlder},
+		"another name":                      {catalog.Known{}, "r.example/catalog", m.Channel, noon, catalog.KindName},
+		"another channel":                   {catalog.Known{}, m.Name, "stage", noon, catalog.KindChannel},
+		"from the future":                   {catalog.Known{}, m.Name, m.Channel, noon.Add(-25 * time.Hour), catalog.KindFuture},
+		"a clock that is behind by an hour": {catalog.Known{}, m.Name, m.Channel, noon.Add(-time.Hour), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := m.Follows(c.known, d, c.name, c.channel, c.now)
+			if c.kind == "" {
+				require.NoError(t, err)
+				return
+			}
+			assert.True(t, isErrorOf(err, c.kind), "%v", err)
+		})
+	}
+}
+
+func TestTags(t *testing.T) {
+	t.Parallel()
+	channel, version, ok := catalog.ParseVersionTag(catalog.VersionTag("prod-v1", 31))
+	assert.True(t, ok)
+	assert.Equal(t, "prod-v1", channel)
+	assert.EqualValues(t, 31, version)
+	for _, tag := range []string{"prod", "prod-v31", "-v00000031", "prod-v00000000", "prod-v+0000031"} {
+		_, _, ok = catalog.ParseVersionTag(tag)
+		assert.False(t, ok, tag)
+	}
+	assert.True(t, catalog.IsOpTag(catalog.NewOpTag(noon)))
+	for _, tag := range []string{"op-", "op-20261122T120000Z", "op-20261122T120000Z-0000000G", "prod", "op-20261122T120000Z-0000000A"} {
+		assert.False(t, catalog.IsOpTag(tag), tag)
+	}
+	for _, name := range []string{"", "Prod", "1", "prod/x", "prod-v00000031", "sha256-1", repeat("a", 65)} {
+		require.Error(t, catalog.CheckChannel(name), name)
+	}
+	require.NoError(t, catalog.CheckChannel("stage.2_x-y"))
+}
+
+func TestOpsAreDecodedAsEncoded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		for _, op := range drawOps(t) {
+			data, err := op.Encode()
+			require.NoError(t, err)
+			got, err := catalog.DecodeOp(op.Tag, data)
+			require.NoError(t, err)
+			require.Equal(t, op, got)
+		}
+	})
+}
+
+func FuzzDecodePage(f *testing.F) {
+	data, err := (catalog.Page{Image: velum, Releases: []catalog.Release{build(1)}}).Encode()
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := catalog.DecodePage(data, refTo(velum, data))
+		if err != nil {
+			return
+		}
+		again, err := p.Encode()
+		require.NoError(t, err)
+		got, err := catalog.DecodePage(again, refTo(velum, again))
+		require.NoError(t, err)
+		require.Len(t, got.Releases, len(p.Releases))
+	})
+}
+
+func FuzzDecodeManifest(f *testing.F) {
+	data, _, err := manifest().Encode()
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := catalog.DecodeManifest(data)
+		if err != nil {
+			return
+		}
+		again, _, err := m.Encode()
+		require.NoError(t, err)
+		got, err := catalog.DecodeManifest(again)
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	})
+}
+
+func FuzzDecodeOp(f *testing.F) {
+	data, err := catalog.Op{Tag: opTag(1), Channel: "prod", Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}.Encode()
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		op, err := catalog.DecodeOp(opTag(1), data)
+		if err != nil {
+			return
+		}
+		_, err = op.Encode()
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Limits of a manifest.
+const (
+	MaxManifest = 4 << 20 // bytes
+	MaxImages   = 16000
+	maxMerged   = 128
+)
+
+// The annotations of a manifest.
+const (
+	annotationName     = "org.kubic.image-catalog.name"
+	annotationChannel  = "org.kubic.image-catalog.channel"
+	annotationVersion  = "org.kubic.image-catalog.version"
+	annotationExpires  = "org.kubic.image-catalog.expires"
+	annotationPrevious = "org.kubic.image-catalog.previous"
+	annotationMerged   = "org.kubic.image-catalog.merged"
+	annotationRefresh  = "org.kubic.image-catalog.refreshed"
+)
+
+// Manifest is one version of a channel.
+type Manifest struct {
+	Name    string // the repository that it was published as
+	Channel string
+	Version uint64 // from 1
+	Created time.Time
+	Expires time.Time // zero: never
+	// Previous is the digest of the version before; empty: it is the first.
+	Previous digest.Digest
+	// Merged are the tags of the last ops that were folded, sorted, at most 128. Where there are
+	// so many, all that sort before them count as folded, too.
+	Merged []string
+	// Refreshed is the tag of the op that set Expires; empty: none did.
+	Refreshed string
+	Pages     []PageRef // sorted by image
+}
+
+// PageRef refers to the page of an image.
+type PageRef struct {
+	Image  string
+	Digest digest.Digest
+	Size   int64 // bytes
+}
+
+// Encode returns the manifest as an OCI manifest, and its digest.
+func (m Manifest) Encode() ([]byte, digest.Digest, error) {
+	if err := m.check(); err != nil {
+		return nil, "", err
+	}
+	notes := map[string]string{
+		annotationName: m.Name, annotationChannel: m.Channel,
+		annotationVersion: strconv.FormatUint(m.Version, 10), ocispec.AnnotationCreated: formatTime(m.Created),
+	}
+	for key, value := range map[string]string{
+		annotationExpires: formatTime(m.Expires), annotationPrevious: m.Previous.String(),
+		annotationMerged: strings.Join(m.Merged, ","), annotationRefresh: m.Refreshed,
+	} {
+		if value != "" {
+			notes[key] = value
+		}
+	}
+	empty := ocispec.DescriptorEmptyJSON
+	empty.Data = nil
+	doc := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		ArtifactType: ArtifactType, Config: empty, Layers: []ocispec.Descriptor{}, Annotations: notes,
+	}
+	for _, p := range m.Pages {
+		doc.Layers = append(doc.Layers, ocispec.Descriptor{
+			MediaType: PageMediaType, Digest: p.Digest, Size: p.Size,
+			Annotations: map[string]string{ocispec.AnnotationTitle: p.Image},
+		})
+	}
+	if len(doc.Layers) == 0 { // registries refuse a manifest without layers
+		doc.Layers = append(doc.Layers, empty)
+	}
+	out, err := json.Marshal(doc)
+	if err == nil && len(out) > MaxManifest {
+		err = newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
+	}
+	return out, digest.FromBytes(out), err
+}
+
+// DecodeManifest decodes a manifest and checks all of it.
+func DecodeManifest(data []byte) (Manifest, error) {
+	if len(data) > MaxManifest {
+		return Manifest{}, newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
+	}
+	if _, err := (&ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown}).Write(data); err != nil {
+		return Manifest{}, wrap(KindTooLarge, err, "manifest")
+	}
+	var doc ocispec.Manifest
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return Manifest{}, wrap(KindFormat, err, "manifest")
+	}
+	if doc.ArtifactType != ArtifactType {
+		return Manifest{}, newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, ArtifactType)
+	}
+	m := Manifest{
+		Name: doc.Annotations[annotationName], Channel: doc.Annotations[annotationChannel],
+		Previous: digest.Digest(doc.Annotations[annotationPrevious]), Refreshed: doc.Annotations[annotationRefresh],
+	}
+	if merged := doc.Annotations[annotationMerged]; merged != "" {
+		m.Merged = strings.Split(merged, ",")
+	}
+	var err error
+	if m.Version, err = strconv.ParseUint(doc.Annotations[annotationVersion], 10, 64); err != nil {
+		return Manifest{}, wrap(KindFormat, err, "annotation %s", annotationVersion)
+	}
+	if m.Created, err = parseTime(doc.Annotations, ocispec.AnnotationCreated); err != nil {
+		return Manifest{}, err
+	}
+	if m.Expires, err = parseTime(doc.Annotations, annotationExpires); err != nil {
+		return Manifest{}, err
+	}
+	for _, l := range doc.Layers {
+		if l.MediaType == PageMediaType { // other layers are for later agents
+			m.Pages = append(m.Pages, PageRef{Image: l.Annotations[ocispec.AnnotationTitle], Digest: l.Digest, Size: l.Size})
+		}
+	}
+	return m, m.check()
+}
+
+// Page returns the reference to the page of an image.
+func (m Manifest) Page(image string) (PageRef, bool) {
+	at, found := slices.BinarySearchFunc(m.Pages, image, func(p PageRef, image string) int {
+		return strings.Compare(p.Image, image)
+	})
+	if !found {
+		return PageRef{}, false
+	}
+	return m.Pages[at], true
+}
+
+// check checks all fields.
+func (m Manifest) check() error {
+	if err := checkImage(m.Name); err != nil {
+		return wrap(KindFormat, err, "annotation %s", annotationName)
+	}
+	if err := CheckChannel(m.Channel); err != nil {
+		return err
+	}
+	switch {
+	case m.Version == 0:
+		return newError(KindFormat, "annotation %s: want at least 1", annotationVersion)
+	case m.Previous != "" && m.Previous.Validate() != nil:
+		return newError(KindFormat, "annotation %s: %.40q is no digest", annotationPrevious, string(m.Previous))
+	case m.Refreshed != "" && !IsOpTag(m.Refreshed):
+		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationRefresh, m.Refreshed)
+	case len(m.Merged) > maxMerged:
+		return newError(KindTooLarge, "annotation %s: more than %d ops", annotationMerged, maxMerged)
+	case len(m.Pages) > MaxImages:
+		return newError(KindTooLarge, "more than %d images", MaxImages)
+	}
+	for n, op := range m.Merged {
+		if !IsOpTag(op) || n > 0 && op <= m.Merged[n-1] {
+			return newError(KindFormat, "annotation %s: %.40q: want tags of ops, sorted", annotationMerged, op)
+		}
+	}
+	for n, p := range m.Pages {
+		switch err := checkImage(p.Image); {
+		case err != nil:
+			return err
+		case n > 0 && p.Image <= m.Pages[n-1].Image:
+			return newError(KindFormat, "page of %s: want one page for each image, sorted", p.Image)
+		case p.Digest.Validate() != nil || p.Digest.Algorithm() != digest.SHA256:
+			return newError(KindFormat, "page of %s: digest %.40q: want sha256", p.Image, string(p.Digest))
+		case p.Size <= 0 || p.Size > MaxPage:
+			return newError(KindTooLarge, "page of %s: %d bytes, want at most %d", p.Image, p.Size, MaxPage)
+		}
+	}
+	return nil
+}
+
+// checkImage checks that a repository is written as CRI writes it, with its host.
+func checkImage(name string) error {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return newError(KindFormat, "image %.60q: %v", name, err)
+	}
+	if !reference.IsNameOnly(named) || named.Name() != name {
+		return newError(KindFormat, "image %.60q: want a repository with its host, and no tag", name)
+	}
+	return nil
+}
+
+func formatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Truncate(time.Second).Format(time.RFC3339)
+}
+
+// parseTime parses an annotation with a time; without one, the time is zero.
+func parseTime(notes map[string]string, key string) (time.Time, error) {
+	text := notes[key]
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || !t.Equal(outside.Time(t)) {
+		return time.Time{}, newError(KindFormat, "annotation %s: %.40q: want a time as 2026-11-22T10:00:00Z", key, text)
+	}
+	return t.UTC(), nil
+}

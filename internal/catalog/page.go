@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Limits of a page.
+const (
+	MaxPage     = 1 << 20 // bytes, packed and unpacked
+	MaxReleases = 2048
+	// Kept is how many offered releases a page keeps. Withdrawn ones stay beside them, so that
+	// the reason reaches whoever runs one.
+	Kept = 32
+)
+
+// Page lists the releases of an image, the newest first.
+type Page struct {
+	Image    string    `json:"image"` // repository, as "registry.suse.com/caasp/v4/velum"
+	Releases []Release `json:"releases"`
+}
+
+// Encode returns the page as gzip JSON. Equal pages have equal bytes.
+func (p Page) Encode() ([]byte, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	packer, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if _, err = packer.Write(text); err == nil {
+		err = packer.Close()
+	}
+	if len(text) > MaxPage || out.Len() > MaxPage {
+		err = newError(KindTooLarge, "%s: the page has more than %d bytes", p.Image, MaxPage)
+	}
+	return out.Bytes(), err
+}
+
+// DecodePage decodes a page of an image and checks all of it. digest is the one that the
+// manifest names.
+func DecodePage(data []byte, ref PageRef) (Page, error) {
+	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
+		return Page{}, newError(KindPage, "%s: the page has digest %s, want %s", ref.Image, d, ref.Digest)
+	}
+	unpacker, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
+	}
+	text, err := outside.ReadAll(unpacker, MaxPage)
+	if errors.Is(err, outside.ErrTooLarge) {
+		return Page{}, newError(KindTooLarge, "%s: the page has more than %d bytes unpacked", ref.Image, MaxPage)
+	}
+	var p Page
+	if err == nil {
+		_, err = (&ocimanifest.Bounds{Entries: MaxReleases, Members: MaxReleases * maxUnknown * 2}).Write(text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
+	}
+	if p.Image != ref.Image {
+		return Page{}, newError(KindPage, "%s: the page is of %q", ref.Image, p.Image)
+	}
+	return p, p.check()
+}
+
+// check checks all fields of the page.
+func (p Page) check() error {
+	if err := checkImage(p.Image); err != nil {
+		return err
+	}
+	if len(p.Releases) > MaxReleases {
+		return newError(KindTooLarge, "%s: more than %d releases", p.Image, MaxReleases)
+	}
+	seen := map[string]bool{}
+	for _, r := range p.Releases {
+		if err := r.check(); err != nil {
+			return wrap(KindFormat, err, "%s", p.Image)
+		}
+		if seen[r.Tag] {
+			return newError(KindFormat, "%s: %s is listed twice", p.Image, r.Tag)
+		}
+		seen[r.Tag] = true
+	}
+	return nil
+}
+
+// trimmed returns the page with the newest releases first, and without old ones that are
+// offered.
+func (p Page) trimmed() Page {
+	sorted := slices.Clone(p.Releases)
+	slices.SortStableFunc(sorted, newestFirst)
+	kept := 0
+	p.Releases = slices.DeleteFunc(sorted, func(r Release) bool {
+		if r.Withdrawn != nil {
+			return false
+		}
+		kept++
+		return kept > Kept
+	})
+	if len(p.Releases) > MaxReleases {
+		p.Releases = p.Releases[:MaxReleases]
+	}
+	return p
+}
+
+// newestFirst orders releases by their long tags; foreign ones by time, and after the others.
+func newestFirst(a, b Release) int {
+	x, errX := tags.Parse(a.Tag)
+	y, errY := tags.Parse(b.Tag)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Or(tags.Compare(y, x), cmp.Compare(a.Tag, b.Tag))
+	case errX == nil:
+		return -1
+	case errY == nil:
+		return 1
+	}
+	return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.Tag, a.Tag))
+}

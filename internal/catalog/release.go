@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+const (
+	maxSet     = 128 // bytes
+	maxReason  = 512
+	maxHours   = 24 * 366
+	maxUnknown = 16 // fields of a release that are not known, or critical
+)
+
+// Release is one build of an image.
+type Release struct {
+	Tag       string        `json:"tag"` // long tag
+	Digest    digest.Digest `json:"digest"`
+	Created   time.Time     `json:"created,omitzero"`
+	Set       string        `json:"set,omitempty"`
+	Rollout   *Rollout      `json:"rollout,omitempty"`   // nil: at once
+	Withdrawn *Withdrawal   `json:"withdrawn,omitempty"` // nil: it is offered
+	// Critical are the names of fields that a reader must know to use the release.
+	Critical []string `json:"critical,omitempty"`
+	// Op is the tag of the op that changed the release last.
+	Op string `json:"op,omitempty"`
+	// Unknown are the fields that this package does not know.
+	Unknown map[string]json.RawMessage `json:"-"`
+}
+
+// Rollout spreads a release over the nodes: each applies it at a time of its own.
+type Rollout struct {
+	From  time.Time `json:"from"`
+	Hours int       `json:"hours"`
+}
+
+// Withdrawal says that nobody is to run a release.
+type Withdrawal struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	To     string    `json:"to,omitempty"` // long tag to run instead
+}
+
+// fields are the names of the fields of Release.
+var fields = []string{"tag", "digest", "created", "set", "rollout", "withdrawn", "critical", "op"}
+
+// plain is a Release without methods.
+type plain Release
+
+// UnmarshalJSON keeps the fields that are not known.
+func (r *Release) UnmarshalJSON(data []byte) error {
+	var known plain
+	if err := json.Unmarshal(data, &known); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return slices.Contains(fields, name) })
+	if len(all) > 0 {
+		known.Unknown = all
+	}
+	*r = Release(known)
+	return nil
+}
+
+// MarshalJSON writes the fields that are not known after the others, sorted.
+func (r Release) MarshalJSON() ([]byte, error) {
+	out, err := json.Marshal(plain(r))
+	if err != nil || len(r.Unknown) == 0 {
+		return out, err
+	}
+	more, err := json.Marshal(r.Unknown)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(out[:len(out)-1], ','), more[1:]...), nil
+}
+
+// UnknownCritical returns a critical field that this package does not know; "": there is none.
+func (r Release) UnknownCritical() string {
+	for _, name := range r.Critical {
+		if !slices.Contains(fields, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// check checks all fields.
+func (r Release) check() error {
+	switch {
+	case !isTag(r.Tag):
+		return newError(KindFormat, "tag %q: not a tag", r.Tag)
+	case r.Digest.Validate() != nil || r.Digest.Algorithm() != digest.SHA256:
+		return newError(KindFormat, "%s: digest %q: want sha256", r.Tag, r.Digest)
+	case !r.Created.Equal(outside.Time(r.Created)) && !r.Created.IsZero():
+		return newError(KindFormat, "%s: created: not a time of the years 1 to 9998", r.Tag)
+	case outside.Line(r.Set, maxSet) != r.Set:
+		return newError(KindFormat, "%s: set %.20q: want at most %d printable bytes", r.Tag, r.Set, maxSet)
+	case len(r.Critical) > maxUnknown || len(r.Unknown) > maxUnknown:
+		return newError(KindTooLarge, "%s: more than %d fields that are critical or not known", r.Tag, maxUnknown)
+	case r.Op != "" && !IsOpTag(r.Op):
+		return newError(KindFormat, "%s: op %.40q: not the tag of an op", r.Tag, r.Op)
+	}
+	for _, name := range r.Critical {
+		if outside.Line(name, maxSet) != name {
+			return newError(KindFormat, "%s: critical: a name is not printable", r.Tag)
+		}
+	}
+	return r.checkMarks()
+}
+
+// checkMarks checks the rollout and the withdrawal.
+func (r Release) checkMarks() error {
+	if o := r.Rollout; o != nil && (o.Hours < 0 || o.Hours > maxHours || !o.From.Equal(outside.Time(o.From))) {
+		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours", r.Tag, maxHours)
+	}
+	w := r.Withdrawn
+	switch {
+	case w == nil:
+		return nil
+	case w.Reason == "" || outside.Line(w.Reason, maxReason) != w.Reason:
+		return newError(KindFormat, "%s: withdrawn: want a reason of at most %d printable bytes", r.Tag, maxReason)
+	case !w.At.Equal(outside.Time(w.At)):
+		return newError(KindFormat, "%s: withdrawn: not a time of the years 1 to 9998", r.Tag)
+	case w.To != "" && !isTag(w.To):
+		return newError(KindFormat, "%s: withdrawn: to %q: not a tag", r.Tag, w.To)
+	}
+	return nil
+}
+
+func isTag(tag string) bool { return tags.Classify(tag) != tags.ClassInvalid }
