@@ -45,10 +45,10 @@ var dependencies = map[string][]string{
 	"github.com/containerd/log":            {"cmd/image-update-agent", "internal/registry/hosts"},
 	"github.com/containerd/platforms":      {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry"},
 	"github.com/coreos/go-systemd/v22":     {"systemd"},
-	"github.com/distribution/reference":    {"agent/release", "internal/images", "internal/ocimanifest", "internal/registry", "internal/signature", "manifests"},
+	"github.com/distribution/reference":    {"agent/release", "internal/catalog", "internal/images", "internal/ocimanifest", "internal/registry", "internal/signature", "manifests"},
 	"github.com/godbus/dbus/v5":            {"internal/api", "internal/bus", "internal/bus/bustest"},
-	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "agent/apply", "agent/follow", "agent/node", "agent/plan", "agent/record", "agent/release", "agent/report", "agent/source", "agent/stage", "agent/status", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state", "manifests"},
-	"github.com/opencontainers/image-spec": {"internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
+	"github.com/opencontainers/go-digest":  {"agent", "agent/agenttest", "agent/apply", "agent/follow", "agent/node", "agent/plan", "agent/record", "agent/release", "agent/report", "agent/source", "agent/stage", "agent/status", "internal/catalog", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state", "manifests"},
+	"github.com/opencontainers/image-spec": {"internal/catalog", "internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
 	"github.com/pelletier/go-toml/v2":      {"internal/config", "internal/registry/hosts"},
 	"github.com/prometheus/client_golang":  {"internal/metrics"},
 	"github.com/rogpeppe/go-internal/diff": {"manifests"},
@@ -71,7 +71,7 @@ var dependencies = map[string][]string{
 var pure = []string{
 	"agent", "agent/apply", "agent/follow", "agent/node", "agent/plan", "agent/policy", "agent/record", "agent/release",
 	"agent/report", "agent/source", "agent/stage", "agent/status", "agent/watch",
-	"internal/outside", "internal/window", "internal/yamledit", "manifests", "tags",
+	"internal/catalog", "internal/outside", "internal/window", "internal/yamledit", "manifests", "tags",
 }
 
 var impure = regexp.MustCompile(`^(os|net|syscall|plugin|unsafe)(/|$)`)

@@ -24,14 +24,14 @@ func build(n int) catalog.Release {
 	}
 }
 
-func opTag(n int) string { return fmt.Sprintf("op-20261122T%02d0000Z-%08x", n%24, n) }
+func opTag(n int) string { return fmt.Sprintf("op-prod-20261122T%02d0000Z-%012x", n%24, n) }
 
 // drawOps draws ops for a few releases, without conflicts.
 func drawOps(t *rapid.T) []catalog.Op {
 	var ops []catalog.Op
 	for n := range rapid.IntRange(1, 8).Draw(t, "ops") {
 		op := catalog.Op{
-			Tag: opTag(n), Channel: "prod",
+			Tag: opTag(n), Name: "registry.example.com/catalog", Channel: "prod",
 			Do: rapid.SampledFrom([]catalog.Action{
 				catalog.ActionAdd, catalog.ActionAdd, catalog.ActionPromote, catalog.ActionWithdraw, catalog.ActionRefresh,
 			}).Draw(t, "do"),

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,6 +106,7 @@ func manifest() catalog.Manifest {
 	return catalog.Manifest{
 		Name: "registry.example.com/catalog", Channel: "prod", Version: 31, Created: noon, Expires: noon.Add(24 * time.Hour),
 		Previous: digest.FromString("30"), Merged: []string{opTag(1), opTag(2)}, Refreshed: opTag(2),
+		Ops:   catalog.BlobRef{Digest: digest.FromString("ops"), Size: 20},
 		Pages: []catalog.PageRef{{Image: velum, Digest: digest.FromString("page"), Size: 100}},
 	}
 }
@@ -147,7 +149,7 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		}, catalog.KindFormat},
 		"version 0":          {note("version", "0"), catalog.KindFormat},
 		"a bad time":         {note("expires", "tomorrow"), catalog.KindFormat},
-		"a bad channel":      {note("channel", "op-20261122T120000Z-00000000"), catalog.KindFormat},
+		"a bad channel":      {note("channel", "op-prod-20261122T120000Z-000000000000"), catalog.KindFormat},
 		"a bad name":         {note("name", "Catalog"), catalog.KindFormat},
 		"a large page":       {func(doc map[string]any) { layer(doc)["size"] = catalog.MaxPage + 1 }, catalog.KindTooLarge},
 		"a page of no image": {func(doc map[string]any) { delete(layer(doc), "annotations") }, catalog.KindFormat},
@@ -235,14 +237,111 @@ func TestTags(t *testing.T) {
 		_, _, ok = catalog.ParseVersionTag(tag)
 		assert.False(t, ok, tag)
 	}
-	assert.True(t, catalog.IsOpTag(catalog.NewOpTag(noon)))
-	for _, tag := range []string{"op-", "op-20261122T120000Z", "op-20261122T120000Z-0000000G", "prod", "op-20261122T120000Z-0000000A"} {
+	for _, tag := range []string{
+		"op-", "op-prod-20261122T120000Z", "op-20261122T120000Z-000000000000", "op-prod-20261122T120000Z-00000000000G", "prod",
+		"op-prod-20261122T120000Z-00000000000A", "op-prod-20261322T120000Z-000000000000", "op-P-20261122T120000Z-000000000000",
+		"op-prod-20261122T120000Z-0000000000000", "op-prod-20261122T120000Z_000000000000", "op--20261122T120000Z-000000000000",
+	} {
 		assert.False(t, catalog.IsOpTag(tag), tag)
 	}
 	for _, name := range []string{"", "Prod", "1", "prod/x", "prod-v00000031", "sha256-1", repeat("a", 65)} {
 		require.Error(t, catalog.CheckChannel(name), name)
 	}
 	require.NoError(t, catalog.CheckChannel("stage.2_x-y"))
+}
+
+// Two ops of one second are in the order in which somebody asked for them, and a clock that was
+// once ahead takes no later op its effect.
+func TestOpTagsSortInTheOrderInWhichTheyAreMade(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		last := ""
+		for range 20 {
+			now := noon.Add(time.Duration(rapid.Int64Range(-3e9, 3e9).Draw(t, "now")))
+			tag := catalog.NewOpTag("prod-x", now, last)
+			channel, ok := catalog.OpChannel(tag)
+			require.True(t, ok, tag)
+			require.Equal(t, "prod-x", channel)
+			require.Greater(t, tag, last)
+			last = tag
+		}
+	})
+	end := "op-prod-20261122T115959Z-ffff00000000"
+	assert.Regexp(t, "^op-prod-20261122T120000Z-0000[0-9a-f]{8}$", catalog.NewOpTag("prod", noon.Add(-time.Hour), end))
+	assert.Regexp(t, "^op-prod-20261122T120000Z-0000[0-9a-f]{8}$", catalog.NewOpTag("prod", noon, ""))
+	assert.Regexp(t, "^op-prod-20261122T120000Z-ff[0-9a-f]{10}$", catalog.NewOpTag("prod", noon.Add(time.Second-time.Nanosecond), ""))
+}
+
+func TestListsOfOps(t *testing.T) {
+	t.Parallel()
+	want := []string{opTag(1), opTag(2), opTag(3)}
+	data, err := catalog.EncodeOps(want)
+	require.NoError(t, err)
+	ref := catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}
+	got, err := catalog.DecodeOps(data, ref)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	_, err = catalog.DecodeOps(data[1:], ref)
+	assert.True(t, isErrorOf(err, catalog.KindPage), "%v", err)
+	for _, text := range []string{"prod\n", opTag(2) + "\n" + opTag(1) + "\n", repeat(" ", 9<<20)} {
+		data := packed(t, text)
+		_, err = catalog.DecodeOps(data, catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))})
+		assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+	}
+	_, err = catalog.EncodeOps(slices.Repeat(want, 100_000))
+	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
+}
+
+func TestOpManifests(t *testing.T) {
+	t.Parallel()
+	data, err := catalog.OpManifest([]byte(`{"op":1}`), "c2ln")
+	require.NoError(t, err)
+	op, signature, err := catalog.ReadOpManifest(data)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"op":1}`, string(op))
+	assert.Equal(t, "c2ln", signature)
+	data, _, err = manifest().Encode()
+	require.NoError(t, err)
+	_, _, err = catalog.ReadOpManifest(data)
+	assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+	_, _, err = catalog.ReadOpManifest(make([]byte, catalog.MaxManifest+1))
+	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
+}
+
+func TestOpsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	good := catalog.Op{
+		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionAdd,
+		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
+	}
+	_, err := good.Encode()
+	require.NoError(t, err)
+	for name, edit := range map[string]func(*catalog.Op){
+		"no name":            func(o *catalog.Op) { o.Name = "" },
+		"no channel":         func(o *catalog.Op) { o.Channel = "" },
+		"of another channel": func(o *catalog.Op) { o.Channel = "stage" },
+		"nothing to do":      func(o *catalog.Op) { o.Do = "delete" },
+		"no tag":             func(o *catalog.Op) { o.Tag = "" },
+		"no reason":          func(o *catalog.Op) { o.Do = catalog.ActionWithdraw },
+		"no image":           func(o *catalog.Op) { o.Changes = []catalog.Change{{Release: build(1)}} },
+		"no release":         func(o *catalog.Op) { o.Changes = []catalog.Change{{Image: velum}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := good
+			edit(&op)
+			_, err := op.Encode()
+			require.Error(t, err)
+			data, err := json.Marshal(op)
+			require.NoError(t, err)
+			_, err = catalog.DecodeOp(op.Tag, data)
+			require.Error(t, err)
+		})
+	}
+	data, err := good.Encode()
+	require.NoError(t, err)
+	_, err = catalog.DecodeOp(opTag(2), data)
+	assert.True(t, isErrorOf(err, catalog.KindFormat), "an op under a later tag is not the same op: %v", err)
 }
 
 func TestOpsAreDecodedAsEncoded(t *testing.T) {
@@ -293,7 +392,10 @@ func FuzzDecodeManifest(f *testing.F) {
 }
 
 func FuzzDecodeOp(f *testing.F) {
-	data, err := catalog.Op{Tag: opTag(1), Channel: "prod", Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}.Encode()
+	data, err := catalog.Op{
+		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionAdd,
+		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
+	}.Encode()
 	require.NoError(f, err)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -303,5 +405,52 @@ func FuzzDecodeOp(f *testing.F) {
 		}
 		_, err = op.Encode()
 		require.NoError(t, err)
+	})
+}
+
+func FuzzReadOpManifest(f *testing.F) {
+	data, err := catalog.OpManifest([]byte(`{"op":1}`), "c2ln")
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		op, signature, err := catalog.ReadOpManifest(data)
+		if err != nil {
+			return
+		}
+		again, err := catalog.OpManifest(op, signature)
+		require.NoError(t, err)
+		got, _, err := catalog.ReadOpManifest(again)
+		require.NoError(t, err)
+		require.Equal(t, op, got)
+	})
+}
+
+func FuzzDecodeOps(f *testing.F) {
+	data, err := catalog.EncodeOps([]string{opTag(1), opTag(2)})
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ops, err := catalog.DecodeOps(data, catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))})
+		if err != nil {
+			return
+		}
+		_, err = catalog.EncodeOps(ops)
+		require.NoError(t, err)
+	})
+}
+
+func FuzzTags(f *testing.F) {
+	f.Add(opTag(1))
+	f.Add("prod-v00000031")
+	f.Fuzz(func(t *testing.T, tag string) {
+		if channel, ok := catalog.OpChannel(tag); ok {
+			next := catalog.NewOpTag(channel, time.Time{}, tag)
+			require.True(t, catalog.IsOpTag(next), next)
+			require.Error(t, catalog.CheckChannel(tag))
+		}
+		if channel, version, ok := catalog.ParseVersionTag(tag); ok {
+			require.Equal(t, tag, catalog.VersionTag(channel, version))
+			require.Error(t, catalog.CheckChannel(tag))
+		}
 	})
 }

@@ -14,7 +14,7 @@ type State struct {
 	Pages     map[string]Page // by image
 	Expires   time.Time       // zero: never
 	Refreshed string          // the op that set Expires
-	Merged    []string        // see Manifest
+	Merged    []string        // tags of the ops that were folded, sorted
 }
 
 // Outcome is what became of a change that an op asks for.
@@ -27,13 +27,14 @@ type Outcome struct {
 // IsMerged reports whether the state counts an op as folded.
 func (s State) IsMerged(op string) bool {
 	_, found := slices.BinarySearch(s.Merged, op)
-	return found || len(s.Merged) >= maxMerged && op < s.Merged[0]
+	return found
 }
 
 // Fold returns the state with ops of a channel folded in. It is pure. The ops may come in any
 // order, in any number of calls, and repeatedly: promote, withdraw and refresh go by the later
 // op; of two adds of a release in different sets, the set that sorts first stays. A digest
-// that is listed under a long tag is never replaced.
+// that is listed under a long tag is never replaced: of two, the one that was folded first
+// stays. What a page has dropped (see Kept) is forgotten with all that was said of it.
 func Fold(s State, ops ...Op) (State, []Outcome) {
 	out := State{Pages: maps.Clone(s.Pages), Expires: s.Expires, Refreshed: s.Refreshed, Merged: slices.Clone(s.Merged)}
 	if out.Pages == nil {
@@ -62,7 +63,6 @@ func Fold(s State, ops ...Op) (State, []Outcome) {
 	}
 	slices.Sort(out.Merged)
 	out.Merged = slices.Compact(out.Merged)
-	out.Merged = out.Merged[max(0, len(out.Merged)-maxMerged):]
 	return out, results
 }
 

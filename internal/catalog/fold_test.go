@@ -3,6 +3,7 @@
 package catalog_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -75,13 +76,56 @@ func TestPageKeepsTheNewestAndAllWithdrawnReleases(t *testing.T) {
 	assert.Equal(t, build(3).Tag, releases[catalog.Kept].Tag)
 }
 
-func TestOpsBelowAFullListCountAsMerged(t *testing.T) {
+// An op that was asked for by a clock that is behind, or that took its time to be stored, is
+// not lost, however many later ones were folded before.
+func TestOldOpIsFoldedAfterManyLaterOnes(t *testing.T) {
 	t.Parallel()
 	var s catalog.State
-	for n := range 200 {
-		s, _ = catalog.Fold(s, catalog.Op{Tag: "op-20261122T120000Z-" + hex8(n), Do: catalog.ActionRefresh})
+	for n := range 500 {
+		s, _ = catalog.Fold(s, catalog.Op{Tag: fmt.Sprintf("op-prod-20261122T120000Z-%012x", n), Do: catalog.ActionRefresh})
 	}
-	assert.Len(t, s.Merged, 128)
-	assert.True(t, s.IsMerged("op-20261121T120000Z-00000000"))
-	assert.False(t, s.IsMerged("op-20261122T120001Z-00000000"))
+	late := catalog.Op{
+		Tag: "op-prod-20261121T120000Z-000000000000", Do: catalog.ActionAdd,
+		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
+	}
+	assert.False(t, s.IsMerged(late.Tag))
+	s, _ = catalog.Fold(s, late)
+	assert.True(t, s.IsMerged(late.Tag))
+	assert.Len(t, s.Pages[velum].Releases, 1)
+}
+
+// Nodes that follow 2.6.2 find its newest build, however many of 4.0.0 there are.
+func TestPageKeepsTheNewestOfEachShortTag(t *testing.T) {
+	t.Parallel()
+	op := catalog.Op{Tag: opTag(1), Do: catalog.ActionAdd}
+	for n := range 100 {
+		old := build(n)
+		old.Tag = fmt.Sprintf("2.6.2-rev1-build1.%d", n)
+		op.Changes = append(op.Changes, catalog.Change{Image: velum, Release: build(n)}, catalog.Change{Image: velum, Release: old})
+	}
+	s, _ := catalog.Fold(catalog.State{}, op)
+	releases := s.Pages[velum].Releases
+	require.Len(t, releases, catalog.Kept+1)
+	assert.Equal(t, "2.6.2-rev1-build1.99", releases[catalog.Kept].Tag)
+}
+
+// What a page keeps does not depend on the order of adds, nor on how many come at once.
+func TestPagesAreTrimmedInAnyOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var ops []catalog.Op
+		for n := range rapid.IntRange(1, 80).Draw(t, "adds") {
+			r := build(n)
+			r.Tag = fmt.Sprintf("%d.0-rev1-build1.%d", rapid.IntRange(1, 4).Draw(t, "version"), n)
+			ops = append(ops, catalog.Op{Tag: opTag(n), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: r}}})
+		}
+		want, _ := catalog.Fold(catalog.State{}, ops...)
+		got := catalog.State{}
+		for rest := rapid.Permutation(ops).Draw(t, "order"); len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "at once")
+			got, _ = catalog.Fold(got, rest[:n]...)
+			rest = rest[n:]
+		}
+		require.Equal(t, want, got)
+	})
 }

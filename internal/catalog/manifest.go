@@ -22,7 +22,8 @@ import (
 const (
 	MaxManifest = 4 << 20 // bytes
 	MaxImages   = 16000
-	maxMerged   = 128
+	maxMerged   = 128 // ops in an annotation
+	maxOps      = 8 << 20
 )
 
 // The annotations of a manifest.
@@ -45,12 +46,21 @@ type Manifest struct {
 	Expires time.Time // zero: never
 	// Previous is the digest of the version before; empty: it is the first.
 	Previous digest.Digest
-	// Merged are the tags of the last ops that were folded, sorted, at most 128. Where there are
-	// so many, all that sort before them count as folded, too.
+	// Merged are the tags of the ops that this version is the first to have, sorted; of more
+	// than 128, the last ones.
 	Merged []string
+	// Ops is the list of all ops that were ever folded and still have their tags, for those who
+	// publish; empty: there are none. See EncodeOps.
+	Ops BlobRef
 	// Refreshed is the tag of the op that set Expires; empty: none did.
 	Refreshed string
 	Pages     []PageRef // sorted by image
+}
+
+// BlobRef refers to a blob.
+type BlobRef struct {
+	Digest digest.Digest
+	Size   int64 // bytes
 }
 
 // PageRef refers to the page of an image.
@@ -77,11 +87,9 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 			notes[key] = value
 		}
 	}
-	empty := ocispec.DescriptorEmptyJSON
-	empty.Data = nil
 	doc := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		ArtifactType: ArtifactType, Config: empty, Layers: []ocispec.Descriptor{}, Annotations: notes,
+		ArtifactType: ArtifactType, Config: emptyBlob(), Layers: []ocispec.Descriptor{}, Annotations: notes,
 	}
 	for _, p := range m.Pages {
 		doc.Layers = append(doc.Layers, ocispec.Descriptor{
@@ -89,8 +97,11 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 			Annotations: map[string]string{ocispec.AnnotationTitle: p.Image},
 		})
 	}
+	if m.Ops.Digest != "" {
+		doc.Layers = append(doc.Layers, ocispec.Descriptor{MediaType: OpsMediaType, Digest: m.Ops.Digest, Size: m.Ops.Size})
+	}
 	if len(doc.Layers) == 0 { // registries refuse a manifest without layers
-		doc.Layers = append(doc.Layers, empty)
+		doc.Layers = append(doc.Layers, emptyBlob())
 	}
 	out, err := json.Marshal(doc)
 	if err == nil && len(out) > MaxManifest {
@@ -99,12 +110,20 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 	return out, digest.FromBytes(out), err
 }
 
+// emptyBlob is OCI's descriptor for no content, two bytes of JSON.
+func emptyBlob() ocispec.Descriptor {
+	empty := ocispec.DescriptorEmptyJSON
+	empty.Data = nil
+	return empty
+}
+
 // DecodeManifest decodes a manifest and checks all of it.
 func DecodeManifest(data []byte) (Manifest, error) {
 	if len(data) > MaxManifest {
 		return Manifest{}, newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
 	}
-	if _, err := (&ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown}).Write(data); err != nil {
+	bounds := ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown}
+	if _, err := bounds.Write(data); err != nil {
 		return Manifest{}, wrap(KindTooLarge, err, "manifest")
 	}
 	var doc ocispec.Manifest
@@ -132,8 +151,11 @@ func DecodeManifest(data []byte) (Manifest, error) {
 		return Manifest{}, err
 	}
 	for _, l := range doc.Layers {
-		if l.MediaType == PageMediaType { // other layers are for later agents
+		switch l.MediaType { // others are for later readers
+		case PageMediaType:
 			m.Pages = append(m.Pages, PageRef{Image: l.Annotations[ocispec.AnnotationTitle], Digest: l.Digest, Size: l.Size})
+		case OpsMediaType:
+			m.Ops = BlobRef{Digest: l.Digest, Size: l.Size}
 		}
 	}
 	return m, m.check()
@@ -167,6 +189,10 @@ func (m Manifest) check() error {
 		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationRefresh, m.Refreshed)
 	case len(m.Merged) > maxMerged:
 		return newError(KindTooLarge, "annotation %s: more than %d ops", annotationMerged, maxMerged)
+	case m.Ops.Digest != "" && (m.Ops.Digest.Validate() != nil || m.Ops.Digest.Algorithm() != digest.SHA256):
+		return newError(KindFormat, "list of ops: digest %.40q: want sha256", string(m.Ops.Digest))
+	case m.Ops.Size < 0 || m.Ops.Size > maxOps:
+		return newError(KindTooLarge, "list of ops: %d bytes, want at most %d", m.Ops.Size, maxOps)
 	case len(m.Pages) > MaxImages:
 		return newError(KindTooLarge, "more than %d images", MaxImages)
 	}

@@ -4,14 +4,29 @@ package catalog
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// MaxOp is the largest op in bytes.
-const MaxOp = 4 << 20
+// Limits of an op. Registries take manifests of at most 4 MiB, and an op is an annotation of one.
+const (
+	MaxOp      = 3 << 20 // bytes
+	MaxChanges = 5000
+)
+
+// annotationOp is the annotation that has the op, annotationOpSignature the one with the
+// signature over it, in base64.
+const (
+	annotationOp          = "org.kubic.image-catalog.op"
+	annotationOpSignature = "org.kubic.image-catalog.signature"
+)
 
 // Action is what an op asks for.
 type Action string
@@ -24,9 +39,11 @@ const (
 	ActionRefresh  Action = "refresh"  // set when the channel expires
 )
 
-// Op is a change of a channel that somebody asks for.
+// Op is a change of a channel that somebody asks for. Its signature covers all fields, so
+// that nobody can ask for it again in another catalog, or later.
 type Op struct {
-	Tag     string    `json:"-"` // its tag in the catalog's repository
+	Tag     string    `json:"op"`   // its tag in the catalog's repository
+	Name    string    `json:"name"` // of the catalog, as in Manifest
 	Channel string    `json:"channel"`
 	Do      Action    `json:"do"`
 	Changes []Change  `json:"changes,omitempty"` // of all actions but refresh
@@ -51,23 +68,88 @@ func (o Op) Encode() ([]byte, error) {
 	return out, err
 }
 
+// OpManifest returns the OCI manifest that has an encoded op, with the signature over it in
+// base64; empty: it is not signed.
+func OpManifest(op []byte, signature string) ([]byte, error) {
+	notes := map[string]string{annotationOp: string(op)}
+	if signature != "" {
+		notes[annotationOpSignature] = signature
+	}
+	return json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		ArtifactType: OpArtifactType, Config: emptyBlob(), Layers: []ocispec.Descriptor{emptyBlob()}, Annotations: notes,
+	})
+}
+
+// ReadOpManifest returns the encoded op of an OCI manifest, and the signature in base64.
+func ReadOpManifest(data []byte) (op []byte, signature string, err error) {
+	if len(data) > MaxManifest {
+		return nil, "", newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
+	}
+	if _, err := ocimanifest.NewBounds().Write(data); err != nil {
+		return nil, "", wrap(KindTooLarge, err, "manifest")
+	}
+	var doc ocispec.Manifest
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, "", wrap(KindFormat, err, "manifest")
+	}
+	if doc.ArtifactType != OpArtifactType {
+		return nil, "", newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, OpArtifactType)
+	}
+	return []byte(doc.Annotations[annotationOp]), doc.Annotations[annotationOpSignature], nil
+}
+
 // DecodeOp decodes the op of a tag and checks all of it.
 func DecodeOp(tag string, data []byte) (Op, error) {
 	if len(data) > MaxOp {
 		return Op{}, newError(KindTooLarge, "%s: the op has more than %d bytes", tag, MaxOp)
 	}
-	if _, err := (&ocimanifest.Bounds{Entries: MaxImages, Members: MaxImages * maxUnknown}).Write(data); err != nil {
+	if _, err := (&ocimanifest.Bounds{Entries: MaxChanges, Members: MaxChanges * maxUnknown * 2}).Write(data); err != nil {
 		return Op{}, wrap(KindTooLarge, err, "%s", tag)
 	}
 	o := Op{}
 	if err := json.Unmarshal(data, &o); err != nil {
 		return Op{}, wrap(KindFormat, err, "%s", tag)
 	}
-	o.Tag = tag
+	if o.Tag != tag {
+		return Op{}, newError(KindFormat, "%s: it was published as %.120q", tag, o.Tag)
+	}
 	if err := o.check(); err != nil {
 		return Op{}, wrap(KindFormat, err, "%s", tag)
 	}
 	return o, nil
+}
+
+// EncodeOps returns a list of ops as gzip: their tags, sorted, one in a line.
+func EncodeOps(ops []string) ([]byte, error) {
+	var text strings.Builder
+	for _, op := range ops {
+		text.WriteString(op + "\n")
+	}
+	if text.Len() > maxOps {
+		return nil, newError(KindTooLarge, "list of ops: %d of them: prune the catalog", len(ops))
+	}
+	return pack([]byte(text.String()))
+}
+
+// DecodeOps decodes a list of ops.
+func DecodeOps(data []byte, ref BlobRef) ([]string, error) {
+	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
+		return nil, newError(KindPage, "list of ops: it has digest %s, want %s", d, ref.Digest)
+	}
+	text, err := unpack(data, maxOps)
+	if err != nil {
+		return nil, wrap(KindFormat, err, "list of ops")
+	}
+	var ops []string
+	for line := range strings.Lines(string(text)) {
+		op := strings.TrimSuffix(line, "\n")
+		if !IsOpTag(op) || len(ops) > 0 && op <= ops[len(ops)-1] {
+			return nil, newError(KindFormat, "list of ops: %.40q: want tags of ops, sorted", op)
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
 }
 
 // check checks all fields.
@@ -80,8 +162,14 @@ func (o Op) check() error {
 	default:
 		return newError(KindFormat, "action %.20q: want add, promote, withdraw or refresh", o.Do)
 	}
-	if !IsOpTag(o.Tag) {
-		return newError(KindFormat, "tag %.40q: not the tag of an op", o.Tag)
+	if err := checkImage(o.Name); err != nil {
+		return wrap(KindFormat, err, "name")
+	}
+	if channel, ok := OpChannel(o.Tag); !ok || channel != o.Channel {
+		return newError(KindFormat, "tag %.120q: not the tag of an op of channel %s", o.Tag, o.Channel)
+	}
+	if len(o.Changes) > MaxChanges {
+		return newError(KindTooLarge, "more than %d changes", MaxChanges)
 	}
 	if !o.Expires.IsZero() && !o.Expires.Equal(outside.Time(o.Expires)) {
 		return newError(KindFormat, "expires: not a time of the years 1 to 9998")
@@ -94,7 +182,7 @@ func (o Op) check() error {
 			return wrap(KindFormat, err, "%s", c.Image)
 		}
 		if isWithdrawal := c.Release.Withdrawn != nil; isWithdrawal != (o.Do == ActionWithdraw) {
-			return newError(KindFormat, "%s:%s: want a reason where the action is withdraw, and only there", c.Image, c.Release.Tag)
+			return newError(KindFormat, "%s:%s: want a reason, and only to withdraw", c.Image, c.Release.Tag)
 		}
 	}
 	return nil

@@ -21,8 +21,9 @@ import (
 const (
 	MaxPage     = 1 << 20 // bytes, packed and unpacked
 	MaxReleases = 2048
-	// Kept is how many offered releases a page keeps. Withdrawn ones stay beside them, so that
-	// the reason reaches whoever runs one.
+	// Kept is how many of the newest releases a page keeps. Beside them stay the newest release
+	// of each short tag, which nodes may follow, and those that are withdrawn, so that the reason
+	// reaches whoever runs one.
 	Kept = 32
 )
 
@@ -41,15 +42,33 @@ func (p Page) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	packer, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if _, err = packer.Write(text); err == nil {
-		err = packer.Close()
-	}
-	if len(text) > MaxPage || out.Len() > MaxPage {
+	out, err := pack(text)
+	if len(text) > MaxPage || len(out) > MaxPage {
 		err = newError(KindTooLarge, "%s: the page has more than %d bytes", p.Image, MaxPage)
 	}
+	return out, err
+}
+
+// pack compresses text. Equal texts have equal bytes.
+func pack(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	packer, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err == nil {
+		_, err = packer.Write(text)
+	}
+	if err == nil {
+		err = packer.Close()
+	}
 	return out.Bytes(), err
+}
+
+// unpack returns what pack has compressed, at most limit bytes.
+func unpack(data []byte, limit int64) ([]byte, error) {
+	unpacker, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return outside.ReadAll(unpacker, limit)
 }
 
 // DecodePage decodes a page of an image and checks all of it. digest is the one that the
@@ -58,11 +77,7 @@ func DecodePage(data []byte, ref PageRef) (Page, error) {
 	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
 		return Page{}, newError(KindPage, "%s: the page has digest %s, want %s", ref.Image, d, ref.Digest)
 	}
-	unpacker, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
-	}
-	text, err := outside.ReadAll(unpacker, MaxPage)
+	text, err := unpack(data, MaxPage)
 	if errors.Is(err, outside.ErrTooLarge) {
 		return Page{}, newError(KindTooLarge, "%s: the page has more than %d bytes unpacked", ref.Image, MaxPage)
 	}
@@ -103,21 +118,21 @@ func (p Page) check() error {
 	return nil
 }
 
-// trimmed returns the page with the newest releases first, and without old ones that are
-// offered.
+// trimmed returns the page with the newest releases first, and without those that it does not
+// keep.
 func (p Page) trimmed() Page {
 	sorted := slices.Clone(p.Releases)
 	slices.SortStableFunc(sorted, newestFirst)
-	kept := 0
-	p.Releases = slices.DeleteFunc(sorted, func(r Release) bool {
-		if r.Withdrawn != nil {
-			return false
+	followed := map[string]bool{} // short tags
+	p.Releases = nil
+	for n, r := range sorted {
+		isKept := n < Kept || r.Withdrawn != nil
+		if tag, err := tags.Parse(r.Tag); err == nil && r.Withdrawn == nil && !followed[tag.App()] {
+			followed[tag.App()], isKept = true, true
 		}
-		kept++
-		return kept > Kept
-	})
-	if len(p.Releases) > MaxReleases {
-		p.Releases = p.Releases[:MaxReleases]
+		if isKept && len(p.Releases) < MaxReleases {
+			p.Releases = append(p.Releases, r)
+		}
 	}
 	return p
 }
