@@ -43,31 +43,46 @@ func Fold(s State, ops ...Op) (State, []Outcome) {
 	ops = slices.Clone(ops)
 	slices.SortFunc(ops, func(a, b Op) int { return strings.Compare(a.Tag, b.Tag) })
 	var results []Outcome
-	changed := map[string]bool{}
+	drafts := map[string]*draft{}
 	for _, op := range ops {
 		if op.Do == ActionRefresh && op.Tag > out.Refreshed {
 			out.Expires, out.Refreshed = op.Expires, op.Tag
 		}
 		for _, c := range op.Changes {
-			page := out.Pages[c.Image]
-			r := page.fold(op, c)
-			if r.Changed {
-				out.Pages[c.Image], changed[c.Image] = page, true
+			if drafts[c.Image] == nil {
+				drafts[c.Image] = newDraft(out.Pages[c.Image])
 			}
-			results = append(results, r)
+			results = append(results, drafts[c.Image].fold(op, c))
 		}
 		out.Merged = append(out.Merged, op.Tag)
 	}
-	for image := range changed {
-		out.Pages[image] = out.Pages[image].trimmed()
+	for image, d := range drafts {
+		if d.changed {
+			out.Pages[image] = Page{Image: image, Releases: d.releases}.trimmed()
+		}
 	}
 	slices.Sort(out.Merged)
 	out.Merged = slices.Compact(out.Merged)
 	return out, results
 }
 
-// fold folds one change into the page.
-func (p *Page) fold(op Op, c Change) Outcome {
+// draft is a page that changes are folded into.
+type draft struct {
+	releases []Release
+	at       map[string]int // by tag
+	changed  bool
+}
+
+func newDraft(p Page) *draft {
+	d := &draft{releases: slices.Clone(p.Releases), at: map[string]int{}}
+	for n, r := range d.releases {
+		d.at[r.Tag] = n
+	}
+	return d
+}
+
+// fold folds one change in.
+func (d *draft) fold(op Op, c Change) Outcome {
 	out := Outcome{Op: op.Tag, Image: c.Image, Tag: c.Release.Tag}
 	want := c.Release
 	if want.Op = op.Tag; op.Do == ActionAdd {
@@ -76,12 +91,13 @@ func (p *Page) fold(op Op, c Change) Outcome {
 	if want.Withdrawn != nil {
 		want.Set, want.Rollout = "", nil
 	}
-	at := slices.IndexFunc(p.Releases, func(r Release) bool { return r.Tag == want.Tag })
-	if at < 0 {
-		p.Image, p.Releases, out.Changed = c.Image, append(slices.Clone(p.Releases), want), true
+	at, found := d.at[want.Tag]
+	if !found {
+		d.at[want.Tag] = len(d.releases)
+		d.releases, d.changed, out.Changed = append(d.releases, want), true, true
 		return out
 	}
-	is := p.Releases[at]
+	is := d.releases[at]
 	switch {
 	case is.Digest != want.Digest:
 		out.Err = newError(KindConflict, "%s:%s is listed with digest %s, not %s", c.Image, is.Tag, is.Digest, want.Digest)
@@ -89,7 +105,6 @@ func (p *Page) fold(op Op, c Change) Outcome {
 	case op.Do == ActionAdd && (is.Op != "" || is.Set <= want.Set), op.Do != ActionAdd && is.Op >= want.Op:
 		return out
 	}
-	p.Releases, out.Changed = slices.Clone(p.Releases), true
-	p.Releases[at] = want
+	d.releases[at], d.changed, out.Changed = want, true, true
 	return out
 }
