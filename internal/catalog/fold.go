@@ -89,7 +89,7 @@ func (d *draft) fold(op Op, c Change) Outcome {
 		want.Op = ""
 	}
 	if want.Withdrawn != nil {
-		want.Set, want.Rollout = "", nil
+		want.Rollout = nil
 	}
 	at, found := d.at[want.Tag]
 	if !found {

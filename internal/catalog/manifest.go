@@ -163,14 +163,14 @@ func DecodeManifest(data []byte) (Manifest, error) {
 
 // Page returns the reference to the page of an image.
 func (m Manifest) Page(image string) (PageRef, bool) {
-	at, found := slices.BinarySearchFunc(m.Pages, image, func(p PageRef, image string) int {
-		return strings.Compare(p.Image, image)
-	})
+	at, found := slices.BinarySearchFunc(m.Pages, image, compareImage)
 	if !found {
 		return PageRef{}, false
 	}
 	return m.Pages[at], true
 }
+
+func compareImage(p PageRef, image string) int { return strings.Compare(p.Image, image) }
 
 // check checks all fields.
 func (m Manifest) check() error {
@@ -247,3 +247,16 @@ func parseTime(notes map[string]string, key string) (time.Time, error) {
 	}
 	return t.UTC(), nil
 }
+
+// SetPage sets the reference to the page of an image. The pages stay sorted.
+func (m *Manifest) SetPage(ref PageRef) {
+	at, found := slices.BinarySearchFunc(m.Pages, ref.Image, compareImage)
+	if found {
+		m.Pages[at] = ref
+		return
+	}
+	m.Pages = slices.Insert(m.Pages, at, ref)
+}
+
+// LastMerged returns of sorted ops those that an annotation has space for.
+func LastMerged(ops []string) []string { return ops[max(0, len(ops)-maxMerged):] }

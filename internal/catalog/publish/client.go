@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// client sends requests to registries, each repeated where that can help.
+type client struct {
+	puller *remote.Puller
+	pusher *remote.Pusher
+	plain  bool // http, not https
+	wait   func(ctx context.Context, attempt int) error
+}
+
+func newClient(o Options) (*client, error) {
+	options := []remote.Option{
+		remote.WithAuthFromKeychain(o.keychain()), remote.WithUserAgent(o.UserAgent),
+		remote.WithRetryStatusCodes(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}), // the client's own is below
+	}
+	if o.Transport != nil {
+		options = append(options, remote.WithTransport(o.Transport))
+	}
+	puller, err := remote.NewPuller(options...)
+	if err != nil {
+		return nil, err
+	}
+	pusher, err := remote.NewPusher(options...)
+	if err != nil {
+		return nil, err
+	}
+	return &client{puller: puller, pusher: pusher, plain: o.PlainHTTP, wait: backOff}, nil
+}
+
+func (o Options) keychain() authn.Keychain {
+	if o.Keychain != nil {
+		return o.Keychain
+	}
+	return authn.DefaultKeychain
+}
+
+// repository returns a repository of a registry by its normalised name.
+func (c *client) repository(repository string) (name.Repository, error) {
+	var options []name.Option
+	if c.plain {
+		options = append(options, name.Insecure)
+	}
+	r, err := name.NewRepository(repository, options...)
+	if err != nil {
+		return name.Repository{}, refuse(KindInput, repository, "%v", err)
+	}
+	return r, nil
+}
+
+// reference returns a tag or digest of a repository.
+func (c *client) reference(repository, tagOrDigest string) (name.Reference, error) {
+	r, err := c.repository(repository)
+	if err != nil {
+		return nil, err
+	}
+	if digest.Digest(tagOrDigest).Validate() == nil {
+		return r.Digest(tagOrDigest), nil
+	}
+	return r.Tag(tagOrDigest), nil
+}
+
+// get sends a request of a repository, and repeats it.
+func get[T any](
+	ctx context.Context, c *client, repository, tagOrDigest string, do func(name.Reference) (T, error),
+) (T, error) {
+	var out T
+	ref, err := c.reference(repository, tagOrDigest)
+	if err != nil {
+		return out, err
+	}
+	err = c.repeat(ctx, func() error {
+		out, err = do(ref)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", ref, kindOf(err))
+	}
+	return out, err
+}
+
+// Manifest returns a manifest; release.ErrNotFound if there is none.
+func (c *client) Manifest(ctx context.Context, repository, tagOrDigest string) (mediaType string, body []byte, err error) {
+	d, err := get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (*remote.Descriptor, error) {
+		return c.puller.Get(ctx, ref)
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	if len(d.Manifest) > catalog.MaxManifest {
+		return "", nil, fmt.Errorf("%s:%s: %w: %d bytes", repository, tagOrDigest, outside.ErrTooLarge, len(d.Manifest))
+	}
+	return string(d.MediaType), d.Manifest, nil
+}
+
+// head returns the digest that a tag names; release.ErrNotFound if there is none.
+func (c *client) head(ctx context.Context, repository, tagOrDigest string) (digest.Digest, error) {
+	return get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (digest.Digest, error) {
+		d, err := c.puller.Head(ctx, ref)
+		if err != nil {
+			return "", err
+		}
+		return digest.Digest(d.Digest.String()), nil
+	})
+}
+
+// Blob returns a blob, and verifies its size and digest.
+func (c *client) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
+	return get(ctx, c, repository, desc.Digest.String(), func(ref name.Reference) ([]byte, error) {
+		layer, err := c.puller.Layer(ctx, ref.Context().Digest(desc.Digest.String()))
+		if err != nil {
+			return nil, err
+		}
+		body, err := layer.Compressed()
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close()
+		data, err := outside.ReadAll(body, desc.Size)
+		if err == nil && digest.FromBytes(data) != desc.Digest {
+			err = fmt.Errorf("has digest %s", digest.FromBytes(data))
+		}
+		return data, err
+	})
+}
+
+// Referrers lists nothing: catalogs are signed under tags.
+func (c *client) Referrers(context.Context, string, digest.Digest) ([]ocispec.Descriptor, error) {
+	return nil, release.ErrNotFound
+}
+
+// tags lists the tags of a repository; none if it does not exist.
+func (c *client) tags(ctx context.Context, repository string) ([]string, error) {
+	list, err := get(ctx, c, repository, "", func(ref name.Reference) ([]string, error) {
+		return c.puller.List(ctx, ref.Context())
+	})
+	if errors.Is(err, release.ErrNotFound) {
+		return nil, nil
+	}
+	return list, err
+}
+
+// putBlob stores a blob.
+func (c *client) putBlob(ctx context.Context, repository string, data []byte) (catalog.BlobRef, error) {
+	ref := catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}
+	_, err := get(ctx, c, repository, ref.Digest.String(), func(to name.Reference) (struct{}, error) {
+		return struct{}{}, c.pusher.Upload(ctx, to.Context(), static.NewLayer(data, types.OCILayer))
+	})
+	return ref, err
+}
+
+// rawManifest is a manifest as bytes.
+type rawManifest []byte
+
+func (m rawManifest) RawManifest() ([]byte, error) { return m, nil }
+
+func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// putManifest stores an OCI manifest under a tag. Its blobs are stored already, but for OCI's
+// empty one, which it stores where that is missing.
+func (c *client) putManifest(ctx context.Context, repository, tag string, body []byte) error {
+	hasEmpty := false
+	_, err := get(ctx, c, repository, tag, func(to name.Reference) (struct{}, error) {
+		err := c.pusher.Put(ctx, to, rawManifest(body))
+		if hasCode(err, transport.ManifestBlobUnknownErrorCode, blobUnknownInManifest) && !hasEmpty {
+			hasEmpty = true
+			empty := static.NewLayer(ocispec.DescriptorEmptyJSON.Data, types.OCILayer)
+			if err = c.pusher.Upload(ctx, to.Context(), empty); err == nil {
+				err = c.pusher.Put(ctx, to, rawManifest(body))
+			}
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// remove deletes a manifest with all its tags.
+func (c *client) remove(ctx context.Context, repository string, d digest.Digest) error {
+	_, err := get(ctx, c, repository, d.String(), func(ref name.Reference) (struct{}, error) {
+		return struct{}{}, c.pusher.Delete(ctx, ref)
+	})
+	switch e, ok := errors.AsType[*transport.Error](err); {
+	case errors.Is(err, release.ErrNotFound):
+		return nil
+	case ok && e.StatusCode == http.StatusMethodNotAllowed:
+		return &Error{Kind: KindDelete, Object: repository, Text: "the registry deletes nothing", Err: err}
+	}
+	return err
+}

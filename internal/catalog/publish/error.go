@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Kind is why the catalog cannot be changed as asked.
+type Kind string
+
+// The kinds of errors.
+const (
+	KindChannel   Kind = "channel"   // there is no such channel
+	KindExists    Kind = "exists"    // the channel exists already
+	KindImage     Kind = "image"     // the channel lists no such image or release, or several
+	KindTag       Kind = "tag"       // the registry has no such tag, or the tag floats
+	KindDigest    Kind = "digest"    // the tag names another digest than the one that was given
+	KindPlatform  Kind = "platform"  // the image is not for a platform
+	KindWithdrawn Kind = "withdrawn" // the release was withdrawn
+	KindSigned    Kind = "signed"    // the channel is signed, and there is no key
+	KindUnsigned  Kind = "unsigned"  // a key is given, and what it would build upon has no valid signature
+	KindRaced     Kind = "raced"     // somebody else has published in the meantime
+	KindTimeout   Kind = "timeout"   // the registry does not list what it has stored
+	KindInput     Kind = "input"     // a file or an argument is not valid
+	KindDelete    Kind = "delete"    // the registry deletes nothing
+)
+
+// Error is why the catalog cannot be changed as asked.
+type Error struct {
+	Kind   Kind
+	Object string // the channel, image, tag or file
+	Text   string
+	Near   []string // the nearest right things
+	Err    error    // the cause; nil: there is none
+}
+
+func (e *Error) Error() string {
+	text := e.Object + ": " + e.Text
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	if len(e.Near) > 0 {
+		text += ", did you mean " + strings.Join(e.Near, " or ") + "?"
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func refuse(kind Kind, object, format string, args ...any) *Error {
+	return &Error{Kind: kind, Object: object, Text: outside.Text(fmt.Sprintf(format, args...))}
+}
+
+// isKind reports whether an error has a kind.
+func isKind(err error, kind Kind) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == kind
+}
+
+// Line is a line of a batch that is wrong.
+type Line struct {
+	Number int    `json:"line"`
+	Text   string `json:"text"`
+	Err    error  `json:"-"`
+}
+
+// BatchError names all lines of a batch that are wrong. Nothing of the batch was added.
+type BatchError struct{ Lines []Line }
+
+func (e *BatchError) Error() string {
+	text := fmt.Sprintf("batch: nothing is added, %d lines are wrong", len(e.Lines))
+	if len(e.Lines) == 1 {
+		text = "batch: nothing is added, a line is wrong"
+	}
+	for _, l := range e.Lines {
+		text += fmt.Sprintf("\n  line %d: %v", l.Number, l.Err)
+	}
+	return text
+}
+
+// near returns the candidates that are most like a word, at most two, and none that differs in
+// more than a third of it.
+func near(word string, candidates []string) []string {
+	best, found := len(word)/3+1, []string(nil)
+	for _, c := range candidates {
+		switch d := distance(word, c, best); {
+		case d < best:
+			best, found = d, []string{c}
+		case d == best && len(found) == 1:
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// distance is the number of characters to insert, remove or replace; over limit, any number
+// above it.
+func distance(a, b string, limit int) int {
+	if max(len(a)-len(b), len(b)-len(a)) > limit {
+		return limit + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

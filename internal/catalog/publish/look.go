@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Difference is an image whose newest release differs between two channels, or a release that only
+// one of them has withdrawn.
+type Difference struct {
+	Image  string `json:"image"`
+	From   string `json:"from"`   // tag; empty: none
+	To     string `json:"to"`     // tag; empty: none
+	Change string `json:"change"` // what From changes against To: rebuild, revision, ... lower, new, gone, withdrawn
+	Note   string `json:"note,omitempty"`
+}
+
+// Diff compares what two channels offer.
+func (p *Publisher) Diff(ctx context.Context, from, to Version) ([]Difference, error) {
+	a, err := p.Pages(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.Pages(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]bool{}
+	for image := range a {
+		images[image] = true
+	}
+	for image := range b {
+		images[image] = true
+	}
+	out := []Difference{}
+	for _, image := range slices.Sorted(maps.Keys(images)) {
+		out = append(out, diffPages(image, a[image], b[image])...)
+	}
+	return out, nil
+}
+
+// diffPages compares the pages of an image.
+func diffPages(image string, a, b catalog.Page) []Difference {
+	var out []Difference
+	d := Difference{Image: image}
+	var first, second digest.Digest
+	if r := newest(a); r != nil {
+		d.From, first = r.Tag, r.Digest
+	}
+	if r := newest(b); r != nil {
+		d.To, second = r.Tag, r.Digest
+	}
+	if d.From != d.To || first != second {
+		d.Change = changeOf(d.To, d.From)
+		out = append(out, d)
+	}
+	for _, r := range b.Releases {
+		if other := find(a, r.Tag); r.Withdrawn == nil && other != nil && other.Withdrawn != nil {
+			out = append(out, Difference{
+				Image: image, From: r.Tag, To: r.Tag, Change: "withdrawn", Note: other.Withdrawn.Reason,
+			})
+		}
+	}
+	return out
+}
+
+// changeOf says what a tag changes against another.
+func changeOf(from, to string) string {
+	switch {
+	case from == "":
+		return "new"
+	case to == "":
+		return "gone"
+	}
+	x, errX := tags.Parse(from)
+	y, errY := tags.Parse(to)
+	if errX != nil || errY != nil {
+		return tags.Unrelated.String()
+	}
+	return tags.ChangeBetween(x, y).String()
+}
+
+// Step is one version in the history of a channel.
+type Step struct {
+	Version uint64        `json:"version"`
+	Digest  digest.Digest `json:"digest"`
+	Created time.Time     `json:"created"`
+	Ops     []string      `json:"ops"`
+	Images  []string      `json:"images"` // those whose pages changed
+}
+
+// History returns the last versions of a channel, the newest first, as far as they are there.
+func (p *Publisher) History(ctx context.Context, v Version, most int) ([]Step, error) {
+	var out []Step
+	for len(out) < most {
+		step := Step{Version: v.Version, Digest: v.Digest, Created: v.Created, Ops: v.Merged, Images: []string{}}
+		if step.Ops == nil {
+			step.Ops = []string{}
+		}
+		var before Version
+		var err error
+		if v.Previous != "" {
+			p.step("reading version before %d", v.Version)
+			before, err = p.read(ctx, string(v.Previous))
+		}
+		for _, page := range v.Manifest.Pages {
+			if ref, ok := before.Page(page.Image); !ok || ref != page {
+				step.Images = append(step.Images, page.Image)
+			}
+		}
+		out = append(out, step)
+		if v.Previous == "" || err != nil { // pruned
+			return out, ctx.Err()
+		}
+		v = before
+	}
+	return out, nil
+}
+
+// Waits lists the ops of a channel that wait, each with the reason. An op that somebody else
+// folds in this moment is among them.
+func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
+	merged, err := p.mergedOps(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	list, err := p.client.tags(ctx, p.repository)
+	if err != nil {
+		return nil, err
+	}
+	state := catalog.State{Merged: merged}
+	var pending []string
+	for _, tag := range list {
+		if of, ok := catalog.OpChannel(tag); ok && of == v.Channel && !state.IsMerged(tag) {
+			pending = append(pending, tag)
+		}
+	}
+	ops, waiting, err := p.readOps(ctx, pending)
+	for _, op := range ops {
+		waiting = append(waiting, Waiting{Op: op.Tag, Why: "the next publisher folds it"})
+	}
+	return waiting, err
+}

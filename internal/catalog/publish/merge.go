@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// Waiting is an op that is not folded, and why.
+type Waiting struct {
+	Op  string `json:"op"`
+	Why string `json:"why"`
+}
+
+// draft is the next version of a channel.
+type draft struct {
+	base     Version
+	manifest catalog.Manifest
+	blobs    map[digest.Digest][]byte // what the manifest newly refers to
+	pages    map[string]catalog.Page  // those that ops change
+	outcomes []catalog.Outcome
+	waiting  []Waiting
+}
+
+// isEmpty reports whether the channel has all that was asked for.
+func (d draft) isEmpty() bool { return len(d.manifest.Merged) == 0 && d.base.Digest != "" }
+
+// prepare reads a channel and the ops that it lacks, folds these and extra ones, and returns the
+// next version.
+func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, extra ...catalog.Op) (draft, error) {
+	base, err := p.Read(ctx, channel)
+	if isNew && isKind(err, KindChannel) {
+		base, err = Version{}, nil
+	}
+	if err != nil {
+		return draft{}, err
+	}
+	tags, err := p.client.tags(ctx, p.repository)
+	if err != nil {
+		return draft{}, err
+	}
+	state := catalog.State{Expires: base.Expires, Refreshed: base.Refreshed}
+	if state.Merged, err = p.mergedOps(ctx, base); err != nil {
+		return draft{}, err
+	}
+	d := draft{base: base, blobs: map[digest.Digest][]byte{}}
+	var pending []string
+	listed := map[string]bool{}
+	for _, tag := range tags {
+		listed[tag] = true
+		if of, ok := catalog.OpChannel(tag); ok && of == channel && !state.IsMerged(tag) {
+			pending = append(pending, tag)
+		}
+	}
+	ops, waiting, err := p.readOps(ctx, pending)
+	if err != nil {
+		return draft{}, err
+	}
+	d.waiting = waiting
+	ops = append(ops, extra...)
+	// An op that was pruned needs no place in the list.
+	state.Merged = slices.DeleteFunc(state.Merged, func(op string) bool { return !listed[op] })
+	return d, p.fold(ctx, &d, state, channel, tags, ops)
+}
+
+// fold folds ops into a draft.
+func (p *Publisher) fold(
+	ctx context.Context, d *draft, state catalog.State, channel string, tags []string, ops []catalog.Op,
+) error {
+	images := []string{}
+	for _, op := range ops {
+		for _, c := range op.Changes {
+			images = append(images, c.Image)
+		}
+		d.manifest.Merged = append(d.manifest.Merged, op.Tag)
+	}
+	slices.Sort(images)
+	var err error
+	if state.Pages, err = p.Pages(ctx, d.base, slices.Compact(images)...); err != nil {
+		return err
+	}
+	next, outcomes := catalog.Fold(state, ops...)
+	d.outcomes, d.pages = outcomes, next.Pages
+	slices.Sort(d.manifest.Merged)
+	m := catalog.Manifest{
+		Name: p.name, Channel: channel, Version: nextVersion(d.base, channel, tags),
+		Created: p.now().UTC().Truncate(time.Second), Expires: next.Expires, Refreshed: next.Refreshed,
+		Previous: d.base.Digest, Merged: catalog.LastMerged(d.manifest.Merged), Pages: slices.Clone(d.base.Manifest.Pages),
+	}
+	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
+		data, err := next.Pages[image].Encode()
+		if err != nil {
+			return err
+		}
+		m.SetPage(catalog.PageRef{Image: image, Digest: d.add(data), Size: int64(len(data))})
+	}
+	if len(next.Merged) > 0 {
+		data, err := catalog.EncodeOps(next.Merged)
+		if err != nil {
+			return err
+		}
+		m.Ops = catalog.BlobRef{Digest: d.add(data), Size: int64(len(data))}
+	}
+	d.manifest = m
+	return nil
+}
+
+// add notes a blob.
+func (d *draft) add(data []byte) digest.Digest {
+	sum := digest.FromBytes(data)
+	d.blobs[sum] = data
+	return sum
+}
+
+// furthest is how far above the channel's version a version tag counts: whoever may push could
+// else use up all numbers.
+const furthest = 1 << 20
+
+// nextVersion is one above the channel's and all of its version tags.
+func nextVersion(base Version, channel string, tags []string) uint64 {
+	highest := base.Version
+	for _, tag := range tags {
+		of, version, ok := catalog.ParseVersionTag(tag)
+		if ok && of == channel && version > highest && version-base.Version < furthest {
+			highest = version
+		}
+	}
+	return highest + 1
+}
+
+// mergedOps returns the ops that a version has folded.
+func (p *Publisher) mergedOps(ctx context.Context, v Version) ([]string, error) {
+	if v.Ops.Digest == "" {
+		return nil, nil
+	}
+	data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: v.Ops.Digest, Size: v.Ops.Size})
+	if err != nil {
+		return nil, fmt.Errorf("list of ops: %w", err)
+	}
+	return catalog.DecodeOps(data, v.Ops)
+}
+
+// readOps reads ops by their tags. Those that cannot be folded wait.
+func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, []Waiting, error) {
+	ops, waits := make([]catalog.Op, len(tags)), make([]string, len(tags))
+	if len(tags) > 0 {
+		p.step("reading %d ops", len(tags))
+	}
+	err := each(ctx, tags, func(ctx context.Context, n int, tag string) error {
+		_, body, err := p.client.Manifest(ctx, p.repository, tag)
+		if errors.Is(err, release.ErrNotFound) {
+			waits[n] = "listed, and not there"
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ops[n], err = p.readOp(ctx, tag, body); err != nil {
+			waits[n] = err.Error()
+		}
+		return nil
+	})
+	var good []catalog.Op
+	var waiting []Waiting
+	for n, tag := range tags {
+		if waits[n] == "" {
+			good = append(good, ops[n])
+		} else {
+			waiting = append(waiting, Waiting{Op: tag, Why: waits[n]})
+		}
+	}
+	return good, waiting, err
+}
+
+// readOp decodes an op and checks its signature.
+func (p *Publisher) readOp(ctx context.Context, tag string, body []byte) (catalog.Op, error) {
+	data, sig, err := catalog.ReadOpManifest(body)
+	if err != nil {
+		return catalog.Op{}, err
+	}
+	if p.verifier != nil {
+		if sig == "" {
+			return catalog.Op{}, errors.New("not signed")
+		}
+		if _, err := p.verifier.VerifyBytes(ctx, data, sig); err != nil {
+			return catalog.Op{}, err
+		}
+	}
+	op, err := catalog.DecodeOp(tag, data)
+	if err == nil && op.Name != p.name {
+		err = fmt.Errorf("it is for %s", op.Name)
+	}
+	return op, err
+}
+
+// putOp stores an op under its tag.
+func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
+	data, err := op.Encode()
+	if err != nil {
+		return err
+	}
+	sig := ""
+	if p.key != nil {
+		if sig, err = p.key.sign(data); err != nil {
+			return err
+		}
+	}
+	body, err := catalog.OpManifest(data, sig)
+	if err != nil {
+		return err
+	}
+	return p.client.putManifest(ctx, p.repository, op.Tag, body)
+}
+
+// awaitListed waits until the registry lists tags: what others do not see, they do not fold.
+func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
+	for attempt := 1; ; attempt++ {
+		tags, err := p.client.tags(ctx, p.repository)
+		if err != nil {
+			return err
+		}
+		missing := slices.IndexFunc(ops, func(op catalog.Op) bool { return !slices.Contains(tags, op.Tag) })
+		switch {
+		case missing < 0:
+			return nil
+		case attempt == maxAttempts:
+			return refuse(KindTimeout, ops[missing].Tag, "stored, and still not listed by %s", p.repository)
+		}
+		if err := p.client.wait(ctx, attempt); err != nil {
+			return err
+		}
+	}
+}
+
+// merge publishes versions until the channel has every op that can be folded. It returns the
+// last draft, which is empty.
+func (p *Publisher) merge(ctx context.Context, channel string, isNew bool) (draft, error) {
+	for {
+		d, err := p.prepare(ctx, channel, isNew)
+		if err != nil || d.isEmpty() {
+			return d, err
+		}
+		err = p.publish(ctx, d)
+		if isKind(err, KindRaced) { // the next round builds upon what the other one published
+			err = p.client.wait(ctx, 1)
+		}
+		if err != nil {
+			return d, err
+		}
+	}
+}
+
+// publish stores a draft with its signature. Its error has KindRaced where somebody else has
+// published since the draft was made.
+func (p *Publisher) publish(ctx context.Context, d draft) error {
+	body, sum, err := d.manifest.Encode()
+	if err != nil {
+		return err
+	}
+	tag := catalog.VersionTag(d.manifest.Channel, d.manifest.Version)
+	if err := p.putBlobs(ctx, d.blobs); err != nil {
+		return err
+	}
+	if err := p.checkBase(ctx, d.base, d.manifest.Channel, tag, sum); err != nil {
+		return err
+	}
+	p.step("publishing %s", tag)
+	if err := p.client.putManifest(ctx, p.repository, tag, body); err != nil {
+		return err
+	}
+	if p.key != nil {
+		payload, err := payloadOf(p.name, sum)
+		if err != nil {
+			return err
+		}
+		sig, err := p.key.sign(payload)
+		if err != nil {
+			return err
+		}
+		if err := p.putSignature(ctx, catalog.SignatureTag(sum), payload, sig); err != nil {
+			return err
+		}
+	}
+	return p.client.putManifest(ctx, p.repository, d.manifest.Channel, body)
+}
+
+// checkBase returns KindRaced where a channel is not what a draft was built upon, or its version
+// tag is taken. This does not prevent races, which the next round of merge ends. It makes them
+// rare, so that nodes seldom see two manifests of one version.
+func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag string, sum digest.Digest) error {
+	for what, want := range map[string]digest.Digest{channel: base.Digest, tag: ""} {
+		is, err := p.client.head(ctx, p.repository, what)
+		if errors.Is(err, release.ErrNotFound) {
+			is, err = "", nil
+		}
+		if err != nil {
+			return err
+		}
+		if is != want && is != sum {
+			return refuse(KindRaced, what, "somebody else has published it in the meantime, as %s", strings.ToLower(string(is)))
+		}
+	}
+	return nil
+}
+
+// putBlobs stores blobs.
+func (p *Publisher) putBlobs(ctx context.Context, blobs map[digest.Digest][]byte) error {
+	p.step("storing %d blobs", len(blobs))
+	return each(ctx, slices.Sorted(maps.Keys(blobs)), func(ctx context.Context, _ int, d digest.Digest) error {
+		_, err := p.client.putBlob(ctx, p.repository, blobs[d])
+		return err
+	})
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Copy is what a mirror has to copy: a digest, and the tag that it gets.
+type Copy struct {
+	Repository string        `json:"repository"`
+	Tag        string        `json:"tag"`
+	Digest     digest.Digest `json:"digest"`
+	Kind       string        `json:"kind"` // image, floating, signature or catalog
+}
+
+// Mirrored says what of a channel is mirrored.
+type Mirrored struct {
+	Newest   int  // so many of the newest releases of each short tag; 0: all that are offered
+	Floating bool // the short and intermediate tags, too, as the channel has them
+}
+
+// Copies lists what a mirror of a channel has to have: images, their signatures, the version and
+// its signature. The channel's tag is last: a mirror that has it has all the others.
+func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, error) {
+	pages, err := p.Pages(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	images := []Copy{}
+	for _, ref := range v.Manifest.Pages {
+		images = append(images, copiesOf(pages[ref.Image], m)...)
+	}
+	signatures := make([][]Copy, len(images))
+	err = each(ctx, images, func(ctx context.Context, n int, c Copy) error {
+		if c.Kind == "image" {
+			p.step("looking for the signature of %s:%s", c.Repository, c.Tag)
+			signatures[n], err = p.signatureOf(ctx, c.Repository, c.Digest)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	own, err := p.signatureOf(ctx, p.repository, v.Digest)
+	if err != nil {
+		return nil, err
+	}
+	for _, tag := range []string{catalog.VersionTag(v.Channel, v.Version), v.Channel} {
+		own = append(own, Copy{Repository: p.repository, Tag: tag, Digest: v.Digest, Kind: "catalog"})
+	}
+	return slices.Concat(images, slices.Concat(signatures...), own), nil
+}
+
+// copiesOf lists what a mirror copies of a page.
+func copiesOf(page catalog.Page, m Mirrored) []Copy {
+	var out []Copy
+	count := map[string]int{}
+	floating := map[string]bool{}
+	for _, r := range page.Releases { // the newest first
+		if r.Withdrawn != nil {
+			continue
+		}
+		tag, err := tags.Parse(r.Tag)
+		short := r.Tag
+		if err == nil {
+			short = tag.App()
+		}
+		if count[short]++; m.Newest > 0 && count[short] > m.Newest {
+			continue
+		}
+		out = append(out, Copy{Repository: page.Image, Tag: r.Tag, Digest: r.Digest, Kind: "image"})
+		if err != nil || !m.Floating {
+			continue
+		}
+		moves := []string{tag.Short().String()}
+		if intermediate, ok := tag.Intermediate(); ok {
+			moves = append(moves, intermediate.String())
+		}
+		for _, each := range moves {
+			if !floating[each] {
+				floating[each] = true
+				out = append(out, Copy{Repository: page.Image, Tag: each, Digest: r.Digest, Kind: "floating"})
+			}
+		}
+	}
+	return out
+}
+
+// signatureOf returns the signature of a digest, if it has one under its tag.
+func (p *Publisher) signatureOf(ctx context.Context, repository string, of digest.Digest) ([]Copy, error) {
+	tag := catalog.SignatureTag(of)
+	d, err := p.client.head(ctx, repository, tag)
+	switch {
+	case errors.Is(err, release.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return []Copy{{Repository: repository, Tag: tag, Digest: d, Kind: "signature"}}, nil
+}
+
+// Source names a copy by its digest, as REPOSITORY@DIGEST.
+func (c Copy) Source() string { return c.Repository + "@" + c.Digest.String() }
+
+// Target names a copy on a mirror that keeps whole names.
+func (c Copy) Target(mirror string) string {
+	return strings.TrimSuffix(mirror, "/") + "/" + c.Repository + ":" + c.Tag
+}
+
+// Host returns the registry of a copy, and the path of its repository.
+func (c Copy) Host() (host, path string) {
+	host, path, _ = strings.Cut(c.Repository, "/")
+	return host, path
+}

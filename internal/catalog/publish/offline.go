@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// The files of a directory that is to be signed elsewhere. PayloadFile is what is signed.
+const (
+	PayloadFile  = "payload.json"
+	manifestFile = "manifest.json"
+	catalogFile  = "catalog.json"
+	blobsDir     = "blobs"
+)
+
+// catalogOf is the content of catalogFile.
+type catalogOf struct {
+	Repository string `json:"repository"`
+	Name       string `json:"name"`
+}
+
+// writeOut writes the next version into a directory. It stores nothing in the registry.
+func (p *Publisher) writeOut(ctx context.Context, r Request, ops []catalog.Op, outcomes []Outcome) (Result, error) {
+	d, err := p.prepare(ctx, r.Channel, r.New, ops...)
+	if err != nil || d.isEmpty() || r.DryRun {
+		return d.result(outcomes, len(ops) > 0), err
+	}
+	body, sum, err := d.manifest.Encode()
+	if err != nil {
+		return Result{}, err
+	}
+	payload, err := payloadOf(p.name, sum)
+	if err != nil {
+		return Result{}, err
+	}
+	of, err := json.Marshal(catalogOf{Repository: p.repository, Name: p.name})
+	if err != nil {
+		return Result{}, err
+	}
+	if entries, err := os.ReadDir(r.Out); err == nil && len(entries) > 0 {
+		return Result{}, refuse(KindInput, r.Out, "the directory is not empty")
+	}
+	files := map[string][]byte{PayloadFile: payload, manifestFile: body, catalogFile: of}
+	for d, data := range d.blobs {
+		files[filepath.Join(blobsDir, d.Encoded())] = data
+	}
+	if err := writeDir(r.Out, files); err != nil {
+		return Result{}, err
+	}
+	out := d.result(outcomes, len(ops) > 0)
+	out.Digest = sum
+	return out, nil
+}
+
+// writeDir makes a directory with files: all of them, or no directory.
+func writeDir(dir string, files map[string][]byte) error {
+	temporary := filepath.Clean(dir) + ".new"
+	if err := os.RemoveAll(temporary); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(temporary, blobsDir), 0o755); err != nil {
+		return err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(temporary, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.Rename(temporary, dir)
+}
+
+// PublishDir publishes the version that a directory holds, with a signature that was made
+// elsewhere over its payload: base64 or bytes. It can be repeated after a failure.
+func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Result, error) {
+	encoded, err := parseSignature(sig)
+	if err != nil {
+		return Result{}, &Error{Kind: KindInput, Object: "signature", Text: "not one", Err: err}
+	}
+	d, body, payload, err := p.readDir(dir)
+	if err != nil {
+		return Result{}, err
+	}
+	if p.verifier != nil {
+		if _, err := p.verifier.VerifyBytes(ctx, payload, encoded); err != nil {
+			return Result{}, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
+		}
+	}
+	channel, sum := d.manifest.Channel, digest.FromBytes(body)
+	is, err := p.client.head(ctx, p.repository, channel)
+	if errors.Is(err, release.ErrNotFound) {
+		is, err = "", nil
+	}
+	switch {
+	case err != nil:
+		return Result{}, err
+	case is == sum:
+		d.base = Version{Manifest: d.manifest, Digest: sum}
+		d.manifest.Merged = nil
+		return d.result(nil, false), nil
+	case is != d.manifest.Previous:
+		return Result{}, refuse(KindRaced, dir, "made for %s as it was at version %d, which it has left: %s",
+			channel, d.manifest.Version-1, is)
+	}
+	if err := p.publishSigned(ctx, d, body, payload, encoded); err != nil {
+		return Result{}, err
+	}
+	if is, err = p.client.head(ctx, p.repository, channel); err == nil && is != sum {
+		err = refuse(KindRaced, channel, "somebody else has published at the same time, as %s", is)
+	}
+	d.base = Version{Manifest: d.manifest, Digest: sum}
+	d.manifest.Merged = nil
+	return d.result(nil, true), err
+}
+
+// publishSigned stores a version whose signature was made elsewhere.
+func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []byte, sig string) error {
+	if err := p.putBlobs(ctx, d.blobs); err != nil {
+		return err
+	}
+	tag := catalog.VersionTag(d.manifest.Channel, d.manifest.Version)
+	if err := p.client.putManifest(ctx, p.repository, tag, body); err != nil {
+		return err
+	}
+	if err := p.putSignature(ctx, catalog.SignatureTag(digest.FromBytes(body)), payload, sig); err != nil {
+		return err
+	}
+	return p.client.putManifest(ctx, p.repository, d.manifest.Channel, body)
+}
+
+// readDir reads what writeOut has written.
+func (p *Publisher) readDir(dir string) (d draft, body, payload []byte, err error) {
+	if body, err = readFile(dir, manifestFile, catalog.MaxManifest); err != nil {
+		return d, nil, nil, err
+	}
+	if d.manifest, err = catalog.DecodeManifest(body); err != nil {
+		return d, nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, manifestFile), err)
+	}
+	if payload, err = readFile(dir, PayloadFile, maxSmall); err != nil {
+		return d, nil, nil, err
+	}
+	want, err := payloadOf(p.name, digest.FromBytes(body))
+	if err != nil {
+		return d, nil, nil, err
+	}
+	if string(want) != string(payload) {
+		return d, nil, nil, refuse(KindInput, filepath.Join(dir, PayloadFile), "not of its manifest, or not of catalog %s", p.name)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, blobsDir))
+	if err != nil {
+		return d, nil, nil, err
+	}
+	d.blobs = map[digest.Digest][]byte{}
+	for _, entry := range entries {
+		data, err := readFile(dir, filepath.Join(blobsDir, entry.Name()), catalog.MaxManifest*2)
+		if err != nil {
+			return d, nil, nil, err
+		}
+		if sum := d.add(data); sum.Encoded() != entry.Name() {
+			return d, nil, nil, refuse(KindInput, filepath.Join(dir, blobsDir, entry.Name()), "has digest %s", sum)
+		}
+	}
+	return d, body, payload, nil
+}
+
+// maxSmall bounds small files, in bytes.
+const maxSmall = 64 << 10
+
+// CatalogOf returns the catalog that a directory was written for.
+func CatalogOf(dir string) (repository, name string, err error) {
+	data, err := readFile(dir, catalogFile, maxSmall)
+	if err != nil {
+		return "", "", err
+	}
+	var of catalogOf
+	if err := json.Unmarshal(data, &of); err != nil {
+		return "", "", &Error{Kind: KindInput, Object: filepath.Join(dir, catalogFile), Text: "no JSON", Err: outside.Error(err)}
+	}
+	return of.Repository, of.Name, nil
+}
+
+func readFile(dir, name string, limit int64) ([]byte, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := outside.ReadAll(f, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return data, nil
+}

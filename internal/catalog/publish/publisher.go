@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/signature"
+)
+
+// jobs is how many requests run at once.
+const jobs = 8
+
+// Options configure a Publisher.
+type Options struct {
+	Repository string // of the catalog
+	// Name is the repository that nodes know the catalog as; empty: Repository.
+	Name    string
+	Key     *Key     // nil: nothing is signed
+	Trusted [][]byte // public keys in PEM, besides that of Key
+	// AcceptUnsigned has a key sign what is built upon a version that is not signed.
+	AcceptUnsigned bool
+	PlainHTTP      bool
+	UserAgent      string
+	Keychain       authn.Keychain    // nil: docker's and podman's logins and credential helpers
+	Transport      http.RoundTripper // nil: go-containerregistry's
+	Now            func() time.Time  // nil: time.Now
+	// Progress, if set, is called before each step, from any goroutine.
+	Progress func(step string)
+}
+
+// Publisher acts on one catalog. It is safe for concurrent use.
+type Publisher struct {
+	client     *client
+	repository string
+	name       string
+	key        *Key
+	verifier   *signature.Verifier // nil: there are no keys
+	unsigned   bool                // AcceptUnsigned
+	now        func() time.Time
+	progress   func(string)
+}
+
+// New returns a publisher. It sends no request.
+func New(o Options) (*Publisher, error) {
+	repository, err := release.NormalizeRepository(o.Repository)
+	if err != nil {
+		return nil, &Error{Kind: KindInput, Object: "catalog", Text: "want a repository", Err: err}
+	}
+	known := repository
+	if o.Name != "" {
+		if known, err = release.NormalizeRepository(o.Name); err != nil {
+			return nil, &Error{Kind: KindInput, Object: "name", Text: "want a repository", Err: err}
+		}
+	}
+	c, err := newClient(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Publisher{
+		client: c, repository: repository, name: known, key: o.Key, unsigned: o.AcceptUnsigned,
+		now: o.Now, progress: o.Progress,
+	}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	if p.progress == nil {
+		p.progress = func(string) {}
+	}
+	keys := slices.Clone(o.Trusted)
+	if o.Key != nil {
+		keys = append(keys, o.Key.public)
+	}
+	if len(keys) > 0 {
+		p.verifier, err = signature.WithKeys(keys...)
+	}
+	return p, err
+}
+
+// step reports what comes next.
+func (p *Publisher) step(format string, args ...any) { p.progress(fmt.Sprintf(format, args...)) }
+
+// Version is one version of a channel in the registry. The zero value is none.
+type Version struct {
+	catalog.Manifest
+	Digest   digest.Digest
+	SignedBy string // fingerprint of the key; empty: not signed by a trusted one, or there are no keys
+}
+
+// Read returns the newest version of a channel. Its error has KindChannel where there is no such
+// channel; with keys, KindUnsigned where it has no valid signature.
+func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
+	if err := catalog.CheckChannel(channel); err != nil {
+		return Version{}, &Error{Kind: KindInput, Object: "channel", Text: "not a name of one", Err: err}
+	}
+	p.step("reading %s", channel)
+	v, err := p.read(ctx, channel)
+	if errors.Is(err, release.ErrNotFound) {
+		return Version{}, p.noChannel(ctx, channel)
+	}
+	if err == nil && (v.Channel != channel || v.Name != p.name) {
+		err = refuse(KindRaced, channel, "it was published as channel %s of %s", v.Channel, v.Name)
+	}
+	return v, err
+}
+
+// noChannel returns the error for a channel that is not there, with those that are.
+func (p *Publisher) noChannel(ctx context.Context, channel string) error {
+	e := refuse(KindChannel, channel, "%s has no such channel", p.repository)
+	if channels, err := p.Channels(ctx); err == nil {
+		e.Near = near(channel, channels)
+	}
+	return e
+}
+
+// Channels lists the channels, sorted.
+func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
+	tags, err := p.client.tags(ctx, p.repository)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, tag := range tags {
+		if catalog.CheckChannel(tag) == nil {
+			out = append(out, tag)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// read returns the version of a tag or digest.
+func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, error) {
+	_, body, err := p.client.Manifest(ctx, p.repository, tagOrDigest)
+	if err != nil {
+		return Version{}, err
+	}
+	v := Version{Digest: digest.FromBytes(body)}
+	if p.verifier != nil {
+		verdict, err := p.verifier.Verify(ctx, own{p.client, p.repository}, p.name, v.Digest, "")
+		isUnsigned := errors.Is(err, signature.ErrUnsigned) && p.unsigned
+		if err != nil && !isUnsigned {
+			return Version{}, &Error{Kind: KindUnsigned, Object: tagOrDigest, Text: "no valid signature", Err: err}
+		}
+		v.SignedBy = verdict.Key
+	}
+	v.Manifest, err = catalog.DecodeManifest(body)
+	if err != nil {
+		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
+	}
+	return v, nil
+}
+
+// own has the catalog's signatures fetched from its repository, whatever name it is known by.
+type own struct {
+	*client
+	repository string
+}
+
+func (o own) Manifest(ctx context.Context, _, tagOrDigest string) (mediaType string, body []byte, err error) {
+	return o.client.Manifest(ctx, o.repository, tagOrDigest)
+}
+
+func (o own) Blob(ctx context.Context, _ string, desc ocispec.Descriptor) ([]byte, error) {
+	return o.client.Blob(ctx, o.repository, desc)
+}
+
+// checkMayWrite returns KindSigned where a channel is signed and there is no key.
+func (p *Publisher) checkMayWrite(ctx context.Context, v Version) error {
+	if p.key != nil || v.Digest == "" {
+		return nil
+	}
+	switch _, err := p.client.head(ctx, p.repository, catalog.SignatureTag(v.Digest)); {
+	case errors.Is(err, release.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return refuse(KindSigned, v.Channel, "the channel is signed, and there is no key to sign its next version")
+}
+
+// Pages returns the pages of some images of a version, of all with none named. Images that the
+// version does not list have none.
+func (p *Publisher) Pages(ctx context.Context, v Version, images ...string) (map[string]catalog.Page, error) {
+	refs := v.Manifest.Pages
+	if images != nil {
+		refs = nil
+		for _, image := range images {
+			if ref, ok := v.Page(image); ok {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	pages := make([]catalog.Page, len(refs))
+	err := each(ctx, refs, func(ctx context.Context, n int, ref catalog.PageRef) error {
+		data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: ref.Digest, Size: ref.Size})
+		if err == nil {
+			pages[n], err = catalog.DecodePage(data, ref)
+		}
+		if err != nil {
+			return fmt.Errorf("page of %s: %w", ref.Image, err)
+		}
+		return nil
+	})
+	out := map[string]catalog.Page{}
+	for n, ref := range refs {
+		out[ref.Image] = pages[n]
+	}
+	return out, err
+}
+
+// each calls do for all items, several at a time, until one fails.
+func each[T any](ctx context.Context, items []T, do func(ctx context.Context, n int, item T) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(jobs)
+	for n, item := range items {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return do(ctx, n, item) })
+	}
+	return g.Wait()
+}
+
+// findImage returns the image that a person means: the whole repository, or the end of one.
+func findImage(v Version, word string) (string, error) {
+	var all, ends []string
+	if whole, err := release.NormalizeRepository(word); err == nil {
+		if _, ok := v.Page(whole); ok {
+			return whole, nil
+		}
+	}
+	for _, p := range v.Manifest.Pages {
+		all = append(all, p.Image)
+		if strings.HasSuffix(p.Image, "/"+word) {
+			ends = append(ends, p.Image)
+		}
+	}
+	switch len(ends) {
+	case 1:
+		return ends[0], nil
+	case 0:
+		e := refuse(KindImage, word, "channel %s lists no such image", v.Channel)
+		e.Near = nearImage(word, all)
+		return "", e
+	}
+	e := refuse(KindImage, word, "channel %s lists %d such images", v.Channel, len(ends))
+	e.Near = ends[:min(len(ends), 4)]
+	return "", e
+}
+
+// nearImage compares a word with as much of each image's end.
+func nearImage(word string, images []string) []string {
+	parts := strings.Count(word, "/") + 1
+	whole := map[string]string{}
+	var ends []string
+	for _, image := range images {
+		all := strings.Split(image, "/")
+		end := strings.Join(all[max(0, len(all)-parts):], "/")
+		whole[end] = image
+		ends = append(ends, end)
+	}
+	var out []string
+	for _, end := range near(word, ends) {
+		out = append(out, whole[end])
+	}
+	return out
+}
