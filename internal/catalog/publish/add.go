@@ -90,7 +90,8 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 		if err := errs[n]; err != nil {
 			wrong = append(wrong, Line{Number: w.Line, Text: w.Text, Err: err})
 		} else if other, twice := byTag[w.Image.String()]; twice && other.Set != w.Set {
-			wrong = append(wrong, Line{Number: w.Line, Text: w.Text, Err: refuse(KindInput, w.Image.String(), "given twice, in %s and in %s", setName(other.Set), setName(w.Set))})
+			err = refuse(KindInput, w.Image.String(), "given twice, in %s and in %s", setName(other.Set), setName(w.Set))
+			wrong = append(wrong, Line{Number: w.Line, Text: w.Text, Err: err})
 		}
 		byTag[w.Image.String()] = w
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
 
 // Request is a change of a channel.
@@ -92,7 +93,7 @@ func (p *Publisher) before(ctx context.Context, r Request) (Version, []string, e
 	if err != nil {
 		return Version{}, nil, err
 	}
-	tags, err := p.client.tags(ctx, p.repository)
+	tags, err := p.client.Tags(ctx, p.repository)
 	return base, tags, err
 }
 
@@ -160,7 +161,7 @@ func sift(r Request, before, after catalog.State, folded []catalog.Outcome) ([]c
 			conflicts = append(conflicts, f.Err.Error())
 		case is == nil:
 			o.Changed, o.Note = false, "older than what the page keeps"
-		case was != nil && isSame(*was, *is):
+		case f.Changed && was != nil && isSame(*was, *is):
 			o.Changed, o.Note = false, "listed so already"
 		case f.Changed:
 			effective = append(effective, c)
@@ -232,10 +233,10 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		switch {
 		case missing < 0:
 			return d, p.confirm(ctx, d.base, ops)
-		case attempt == maxAttempts:
+		case attempt == store.MaxAttempts:
 			return d, refuse(KindTimeout, ops[missing].Tag, "stored, and still not folded")
 		}
-		if err := p.client.wait(ctx, attempt); err != nil {
+		if err := store.BackOff(ctx, attempt); err != nil {
 			return d, err
 		}
 	}

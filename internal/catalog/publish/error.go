@@ -27,7 +27,6 @@ const (
 	KindRaced     Kind = "raced"     // somebody else has published in the meantime
 	KindTimeout   Kind = "timeout"   // the registry does not list what it has stored
 	KindInput     Kind = "input"     // a file or an argument is not valid
-	KindDelete    Kind = "delete"    // the registry deletes nothing
 )
 
 // Error is why the catalog cannot be changed as asked.

@@ -41,7 +41,7 @@ func ParseImage(text string) (Image, error) {
 		image.Digest = digested.Digest()
 	}
 	if image.Tag == "" {
-		return Image{}, refuse(KindInput, outside.Text(text), "a long tag is missing: want REPOSITORY:TAG or REPOSITORY:TAG@DIGEST")
+		return Image{}, refuse(KindInput, outside.Text(text), "the tag is missing: want REPOSITORY:TAG")
 	}
 	return image, nil
 }
@@ -54,11 +54,11 @@ func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) 
 	if err := p.checkTag(ctx, i); err != nil {
 		return catalog.Release{}, err
 	}
-	d, err := p.client.head(ctx, i.Repository, i.Tag)
+	d, err := p.client.Head(ctx, i.Repository, i.Tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		e := refuse(KindTag, i.String(), "the registry has no such tag")
-		if list, err := p.client.tags(ctx, i.Repository); err == nil {
+		if list, err := p.client.Tags(ctx, i.Repository); err == nil {
 			e.Near = near(i.Tag, list)
 		}
 		return catalog.Release{}, e
@@ -99,11 +99,11 @@ func (p *Publisher) checkTag(ctx context.Context, i Image) error {
 
 // longTag returns the long tag with the digest that a floating tag names now.
 func (p *Publisher) longTag(ctx context.Context, i Image, floating tags.Tag) (string, bool) {
-	list, err := p.client.tags(ctx, i.Repository)
+	list, err := p.client.Tags(ctx, i.Repository)
 	if err != nil {
 		return "", false
 	}
-	want, err := p.client.head(ctx, i.Repository, i.Tag)
+	want, err := p.client.Head(ctx, i.Repository, i.Tag)
 	if err != nil {
 		return "", false
 	}
@@ -116,7 +116,7 @@ func (p *Publisher) longTag(ctx context.Context, i Image, floating tags.Tag) (st
 	slices.SortFunc(long, func(a, b tags.Tag) int { return tags.Compare(b, a) })
 	const most = 8
 	for _, t := range long[:min(len(long), most)] {
-		if d, err := p.client.head(ctx, i.Repository, t.String()); err == nil && d == want {
+		if d, err := p.client.Head(ctx, i.Repository, t.String()); err == nil && d == want {
 			return t.String(), true
 		}
 	}

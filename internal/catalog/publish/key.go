@@ -12,11 +12,10 @@ import (
 	"fmt"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	sigstore "github.com/sigstore/sigstore/pkg/signature"
-
-	"github.com/opencontainers/image-spec/specs-go"
 )
 
 // Key signs catalogs.
@@ -86,11 +85,11 @@ func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte
 	if err != nil {
 		return err
 	}
-	layer, err := p.client.putBlob(ctx, p.repository, payload)
+	layer, err := p.client.PutBlob(ctx, p.repository, payload)
 	if err != nil {
 		return err
 	}
-	configRef, err := p.client.putBlob(ctx, p.repository, config)
+	configRef, err := p.client.PutBlob(ctx, p.repository, config)
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte
 	if err != nil {
 		return err
 	}
-	return p.client.putManifest(ctx, p.repository, tag, body)
+	return p.client.PutManifest(ctx, p.repository, tag, body)
 }
 
 // errNoSignature: a file holds no signature.

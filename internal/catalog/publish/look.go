@@ -112,7 +112,7 @@ func (p *Publisher) History(ctx context.Context, v Version, most int) ([]Step, e
 			p.step("reading version before %d", v.Version)
 			before, err = p.read(ctx, string(v.Previous))
 		}
-		for _, page := range v.Manifest.Pages {
+		for _, page := range v.Pages {
 			if ref, ok := before.Page(page.Image); !ok || ref != page {
 				step.Images = append(step.Images, page.Image)
 			}
@@ -133,7 +133,7 @@ func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := p.client.tags(ctx, p.repository)
+	list, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
 		return nil, err
 	}

@@ -5,17 +5,16 @@ package publish
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
 
 // Waiting is an op that is not folded, and why.
@@ -47,7 +46,7 @@ func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, ext
 	if err != nil {
 		return draft{}, err
 	}
-	tags, err := p.client.tags(ctx, p.repository)
+	tags, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
 		return draft{}, err
 	}
@@ -97,7 +96,7 @@ func (p *Publisher) fold(
 	m := catalog.Manifest{
 		Name: p.name, Channel: channel, Version: nextVersion(d.base, channel, tags),
 		Created: p.now().UTC().Truncate(time.Second), Expires: next.Expires, Refreshed: next.Refreshed,
-		Previous: d.base.Digest, Merged: catalog.LastMerged(d.manifest.Merged), Pages: slices.Clone(d.base.Manifest.Pages),
+		Previous: d.base.Digest, Merged: catalog.LastMerged(d.manifest.Merged), Pages: slices.Clone(d.base.Pages),
 	}
 	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
 		data, err := next.Pages[image].Encode()
@@ -140,110 +139,6 @@ func nextVersion(base Version, channel string, tags []string) uint64 {
 	return highest + 1
 }
 
-// mergedOps returns the ops that a version has folded.
-func (p *Publisher) mergedOps(ctx context.Context, v Version) ([]string, error) {
-	if v.Ops.Digest == "" {
-		return nil, nil
-	}
-	data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: v.Ops.Digest, Size: v.Ops.Size})
-	if err != nil {
-		return nil, fmt.Errorf("list of ops: %w", err)
-	}
-	return catalog.DecodeOps(data, v.Ops)
-}
-
-// readOps reads ops by their tags. Those that cannot be folded wait.
-func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, []Waiting, error) {
-	ops, waits := make([]catalog.Op, len(tags)), make([]string, len(tags))
-	if len(tags) > 0 {
-		p.step("reading %d ops", len(tags))
-	}
-	err := each(ctx, tags, func(ctx context.Context, n int, tag string) error {
-		_, body, err := p.client.Manifest(ctx, p.repository, tag)
-		if errors.Is(err, release.ErrNotFound) {
-			waits[n] = "listed, and not there"
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if ops[n], err = p.readOp(ctx, tag, body); err != nil {
-			waits[n] = err.Error()
-		}
-		return nil
-	})
-	var good []catalog.Op
-	var waiting []Waiting
-	for n, tag := range tags {
-		if waits[n] == "" {
-			good = append(good, ops[n])
-		} else {
-			waiting = append(waiting, Waiting{Op: tag, Why: waits[n]})
-		}
-	}
-	return good, waiting, err
-}
-
-// readOp decodes an op and checks its signature.
-func (p *Publisher) readOp(ctx context.Context, tag string, body []byte) (catalog.Op, error) {
-	data, sig, err := catalog.ReadOpManifest(body)
-	if err != nil {
-		return catalog.Op{}, err
-	}
-	if p.verifier != nil {
-		if sig == "" {
-			return catalog.Op{}, errors.New("not signed")
-		}
-		if _, err := p.verifier.VerifyBytes(ctx, data, sig); err != nil {
-			return catalog.Op{}, err
-		}
-	}
-	op, err := catalog.DecodeOp(tag, data)
-	if err == nil && op.Name != p.name {
-		err = fmt.Errorf("it is for %s", op.Name)
-	}
-	return op, err
-}
-
-// putOp stores an op under its tag.
-func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
-	data, err := op.Encode()
-	if err != nil {
-		return err
-	}
-	sig := ""
-	if p.key != nil {
-		if sig, err = p.key.sign(data); err != nil {
-			return err
-		}
-	}
-	body, err := catalog.OpManifest(data, sig)
-	if err != nil {
-		return err
-	}
-	return p.client.putManifest(ctx, p.repository, op.Tag, body)
-}
-
-// awaitListed waits until the registry lists tags: what others do not see, they do not fold.
-func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
-	for attempt := 1; ; attempt++ {
-		tags, err := p.client.tags(ctx, p.repository)
-		if err != nil {
-			return err
-		}
-		missing := slices.IndexFunc(ops, func(op catalog.Op) bool { return !slices.Contains(tags, op.Tag) })
-		switch {
-		case missing < 0:
-			return nil
-		case attempt == maxAttempts:
-			return refuse(KindTimeout, ops[missing].Tag, "stored, and still not listed by %s", p.repository)
-		}
-		if err := p.client.wait(ctx, attempt); err != nil {
-			return err
-		}
-	}
-}
-
 // merge publishes versions until the channel has every op that can be folded. It returns the
 // last draft, which is empty.
 func (p *Publisher) merge(ctx context.Context, channel string, isNew bool) (draft, error) {
@@ -254,7 +149,7 @@ func (p *Publisher) merge(ctx context.Context, channel string, isNew bool) (draf
 		}
 		err = p.publish(ctx, d)
 		if isKind(err, KindRaced) { // the next round builds upon what the other one published
-			err = p.client.wait(ctx, 1)
+			err = store.BackOff(ctx, 1)
 		}
 		if err != nil {
 			return d, err
@@ -277,7 +172,7 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 		return err
 	}
 	p.step("publishing %s", tag)
-	if err := p.client.putManifest(ctx, p.repository, tag, body); err != nil {
+	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}
 	if p.key != nil {
@@ -293,7 +188,7 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 			return err
 		}
 	}
-	return p.client.putManifest(ctx, p.repository, d.manifest.Channel, body)
+	return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
 }
 
 // checkBase returns KindRaced where a channel is not what a draft was built upon, or its version
@@ -301,7 +196,7 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 // rare, so that nodes seldom see two manifests of one version.
 func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag string, sum digest.Digest) error {
 	for what, want := range map[string]digest.Digest{channel: base.Digest, tag: ""} {
-		is, err := p.client.head(ctx, p.repository, what)
+		is, err := p.client.Head(ctx, p.repository, what)
 		if errors.Is(err, release.ErrNotFound) {
 			is, err = "", nil
 		}
@@ -319,7 +214,7 @@ func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag st
 func (p *Publisher) putBlobs(ctx context.Context, blobs map[digest.Digest][]byte) error {
 	p.step("storing %d blobs", len(blobs))
 	return each(ctx, slices.Sorted(maps.Keys(blobs)), func(ctx context.Context, _ int, d digest.Digest) error {
-		_, err := p.client.putBlob(ctx, p.repository, blobs[d])
+		_, err := p.client.PutBlob(ctx, p.repository, blobs[d])
 		return err
 	})
 }

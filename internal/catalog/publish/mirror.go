@@ -37,7 +37,7 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 		return nil, err
 	}
 	images := []Copy{}
-	for _, ref := range v.Manifest.Pages {
+	for _, ref := range v.Pages {
 		images = append(images, copiesOf(pages[ref.Image], m)...)
 	}
 	signatures := make([][]Copy, len(images))
@@ -100,7 +100,7 @@ func copiesOf(page catalog.Page, m Mirrored) []Copy {
 // signatureOf returns the signature of a digest, if it has one under its tag.
 func (p *Publisher) signatureOf(ctx context.Context, repository string, of digest.Digest) ([]Copy, error) {
 	tag := catalog.SignatureTag(of)
-	d, err := p.client.head(ctx, repository, tag)
+	d, err := p.client.Head(ctx, repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		return nil, nil

@@ -98,7 +98,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		}
 	}
 	channel, sum := d.manifest.Channel, digest.FromBytes(body)
-	is, err := p.client.head(ctx, p.repository, channel)
+	is, err := p.client.Head(ctx, p.repository, channel)
 	if errors.Is(err, release.ErrNotFound) {
 		is, err = "", nil
 	}
@@ -116,7 +116,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 	if err := p.publishSigned(ctx, d, body, payload, encoded); err != nil {
 		return Result{}, err
 	}
-	if is, err = p.client.head(ctx, p.repository, channel); err == nil && is != sum {
+	if is, err = p.client.Head(ctx, p.repository, channel); err == nil && is != sum {
 		err = refuse(KindRaced, channel, "somebody else has published at the same time, as %s", is)
 	}
 	d.base = Version{Manifest: d.manifest, Digest: sum}
@@ -130,13 +130,13 @@ func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []
 		return err
 	}
 	tag := catalog.VersionTag(d.manifest.Channel, d.manifest.Version)
-	if err := p.client.putManifest(ctx, p.repository, tag, body); err != nil {
+	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}
 	if err := p.putSignature(ctx, catalog.SignatureTag(digest.FromBytes(body)), payload, sig); err != nil {
 		return err
 	}
-	return p.client.putManifest(ctx, p.repository, d.manifest.Channel, body)
+	return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
 }
 
 // readDir reads what writeOut has written.
@@ -155,7 +155,7 @@ func (p *Publisher) readDir(dir string) (d draft, body, payload []byte, err erro
 		return d, nil, nil, err
 	}
 	if string(want) != string(payload) {
-		return d, nil, nil, refuse(KindInput, filepath.Join(dir, PayloadFile), "not of its manifest, or not of catalog %s", p.name)
+		return d, nil, nil, refuse(KindInput, dir, "%s is not of its manifest, or not of %s", PayloadFile, p.name)
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, blobsDir))
 	if err != nil {
@@ -185,7 +185,7 @@ func CatalogOf(dir string) (repository, name string, err error) {
 	}
 	var of catalogOf
 	if err := json.Unmarshal(data, &of); err != nil {
-		return "", "", &Error{Kind: KindInput, Object: filepath.Join(dir, catalogFile), Text: "no JSON", Err: outside.Error(err)}
+		return "", "", &Error{Kind: KindInput, Object: dir, Text: catalogFile, Err: outside.Error(err)}
 	}
 	return of.Repository, of.Name, nil
 }

@@ -134,7 +134,7 @@ func (p *Publisher) Promoted(
 	err := each(ctx, selected, func(ctx context.Context, n int, c catalog.Change) error {
 		out[n].Release.Rollout, out[n].Release.Op = rollout, ""
 		p.step("checking %s:%s", c.Image, c.Release.Tag)
-		_, err := p.client.head(ctx, c.Image, c.Release.Digest.String())
+		_, err := p.client.Head(ctx, c.Image, c.Release.Digest.String())
 		if errors.Is(err, release.ErrNotFound) {
 			return refuse(KindTag, c.Image+":"+c.Release.Tag, "its registry has no %s any more", c.Release.Digest)
 		}

@@ -29,7 +29,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 	if err != nil {
 		return nil, err
 	}
-	tags, err := p.client.tags(ctx, p.repository)
+	tags, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 func (p *Publisher) deleteTag(
 	ctx context.Context, v Version, tag string, listed map[string]bool, dryRun bool,
 ) ([]string, error) {
-	d, err := p.client.head(ctx, p.repository, tag)
+	d, err := p.client.Head(ctx, p.repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		return nil, nil
@@ -79,9 +79,9 @@ func (p *Publisher) deleteTag(
 		return gone, nil
 	}
 	for _, each := range slices.Backward(gone) {
-		d, err := p.client.head(ctx, p.repository, each)
+		d, err := p.client.Head(ctx, p.repository, each)
 		if err == nil {
-			err = p.client.remove(ctx, p.repository, d)
+			err = p.client.Remove(ctx, p.repository, d)
 		}
 		if err != nil && !errors.Is(err, release.ErrNotFound) {
 			return nil, err

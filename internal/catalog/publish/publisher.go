@@ -6,18 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 )
 
@@ -33,18 +32,15 @@ type Options struct {
 	Trusted [][]byte // public keys in PEM, besides that of Key
 	// AcceptUnsigned has a key sign what is built upon a version that is not signed.
 	AcceptUnsigned bool
-	PlainHTTP      bool
-	UserAgent      string
-	Keychain       authn.Keychain    // nil: docker's and podman's logins and credential helpers
-	Transport      http.RoundTripper // nil: go-containerregistry's
-	Now            func() time.Time  // nil: time.Now
+	Store          store.Options
+	Now            func() time.Time // nil: time.Now
 	// Progress, if set, is called before each step, from any goroutine.
 	Progress func(step string)
 }
 
 // Publisher acts on one catalog. It is safe for concurrent use.
 type Publisher struct {
-	client     *client
+	client     *store.Client
 	repository string
 	name       string
 	key        *Key
@@ -66,7 +62,7 @@ func New(o Options) (*Publisher, error) {
 			return nil, &Error{Kind: KindInput, Object: "name", Text: "want a repository", Err: err}
 		}
 	}
-	c, err := newClient(o)
+	c, err := store.New(o.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +124,7 @@ func (p *Publisher) noChannel(ctx context.Context, channel string) error {
 
 // Channels lists the channels, sorted.
 func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
-	tags, err := p.client.tags(ctx, p.repository)
+	tags, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
 		return nil, err
 	}
@@ -166,16 +162,16 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 
 // own has the catalog's signatures fetched from its repository, whatever name it is known by.
 type own struct {
-	*client
+	*store.Client
 	repository string
 }
 
 func (o own) Manifest(ctx context.Context, _, tagOrDigest string) (mediaType string, body []byte, err error) {
-	return o.client.Manifest(ctx, o.repository, tagOrDigest)
+	return o.Client.Manifest(ctx, o.repository, tagOrDigest)
 }
 
 func (o own) Blob(ctx context.Context, _ string, desc ocispec.Descriptor) ([]byte, error) {
-	return o.client.Blob(ctx, o.repository, desc)
+	return o.Client.Blob(ctx, o.repository, desc)
 }
 
 // checkMayWrite returns KindSigned where a channel is signed and there is no key.
@@ -183,7 +179,7 @@ func (p *Publisher) checkMayWrite(ctx context.Context, v Version) error {
 	if p.key != nil || v.Digest == "" {
 		return nil
 	}
-	switch _, err := p.client.head(ctx, p.repository, catalog.SignatureTag(v.Digest)); {
+	switch _, err := p.client.Head(ctx, p.repository, catalog.SignatureTag(v.Digest)); {
 	case errors.Is(err, release.ErrNotFound):
 		return nil
 	case err != nil:
@@ -195,7 +191,7 @@ func (p *Publisher) checkMayWrite(ctx context.Context, v Version) error {
 // Pages returns the pages of some images of a version, of all with none named. Images that the
 // version does not list have none.
 func (p *Publisher) Pages(ctx context.Context, v Version, images ...string) (map[string]catalog.Page, error) {
-	refs := v.Manifest.Pages
+	refs := v.Pages
 	if images != nil {
 		refs = nil
 		for _, image := range images {
@@ -243,7 +239,7 @@ func findImage(v Version, word string) (string, error) {
 			return whole, nil
 		}
 	}
-	for _, p := range v.Manifest.Pages {
+	for _, p := range v.Pages {
 		all = append(all, p.Image)
 		if strings.HasSuffix(p.Image, "/"+word) {
 			ends = append(ends, p.Image)

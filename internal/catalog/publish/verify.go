@@ -83,7 +83,7 @@ func isFinding(err error) bool {
 // verifyTags compares the version tags with the channel.
 func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	tag := catalog.VersionTag(v.Channel, v.Version)
-	switch d, err := p.client.head(ctx, p.repository, tag); {
+	switch d, err := p.client.Head(ctx, p.repository, tag); {
 	case errors.Is(err, release.ErrNotFound):
 		c.report(tag, "the version has no tag of its own")
 	case err != nil:
@@ -91,7 +91,7 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	case d != v.Digest:
 		c.report(tag, "names %s, and the channel %s", d, v.Digest)
 	}
-	tags, err := p.client.tags(ctx, p.repository)
+	tags, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 
 // verifyPages reads all pages.
 func (p *Publisher) verifyPages(ctx context.Context, c *check, v Version, images bool) error {
-	return each(ctx, v.Manifest.Pages, func(ctx context.Context, n int, ref catalog.PageRef) error {
-		p.step("checking page %d of %d", n+1, len(v.Manifest.Pages))
+	return each(ctx, v.Pages, func(ctx context.Context, n int, ref catalog.PageRef) error {
+		p.step("checking page %d of %d", n+1, len(v.Pages))
 		pages, err := p.Pages(ctx, v, ref.Image)
 		if err != nil {
 			if !isFinding(err) {
@@ -122,7 +122,7 @@ func (p *Publisher) verifyPages(ctx context.Context, c *check, v Version, images
 			if !images || r.Withdrawn != nil {
 				continue
 			}
-			_, err := p.client.head(ctx, ref.Image, r.Digest.String())
+			_, err := p.client.Head(ctx, ref.Image, r.Digest.String())
 			if errors.Is(err, release.ErrNotFound) {
 				c.report(ref.Image+":"+r.Tag, "its registry has no %s", r.Digest)
 			} else if err != nil {

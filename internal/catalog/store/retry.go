@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package store
 
 import (
 	"context"
@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	maxAttempts = 7 // of a request; about 12 seconds
+	// MaxAttempts is how often a request is sent at most, within about 12 seconds.
+	MaxAttempts = 7
 	firstWait   = 100 * time.Millisecond
 	longestWait = 5 * time.Second
 )
@@ -29,20 +30,20 @@ const (
 const blobUnknownInManifest = transport.BlobUnknownErrorCode
 
 // repeat sends a request until it ends well, or with an error that stays.
-func (c *client) repeat(ctx context.Context, do func() error) error {
+func (c *Client) repeat(ctx context.Context, do func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := do()
-		if err == nil || attempt == maxAttempts || ctx.Err() != nil || !mayPass(err) {
+		if err == nil || attempt == MaxAttempts || ctx.Err() != nil || !mayPass(err) {
 			return err
 		}
-		if waitErr := c.wait(ctx, attempt); waitErr != nil {
+		if waitErr := BackOff(ctx, attempt); waitErr != nil {
 			return err
 		}
 	}
 }
 
-// backOff waits before the next attempt: longer each time, and not as long as others do.
-func backOff(ctx context.Context, attempt int) error {
+// BackOff waits before the next attempt: longer each time, and not as long as others do.
+func BackOff(ctx context.Context, attempt int) error {
 	d := min(firstWait<<min(attempt-1, 10), longestWait)
 	d = d/2 + rand.N(d) //nolint:gosec // it only spreads requests
 	timer := time.NewTimer(d)
@@ -66,8 +67,8 @@ func mayPass(err error) bool {
 				transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode)
 	}
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
+	return errors.As(err, &network) && network.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }
 
 // hasCode reports whether a registry gave one of these codes.

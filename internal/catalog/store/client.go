@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+// Package store reads and writes manifests, blobs and tags of registries, for the publisher of
+// catalogs. Nodes have internal/registry, which knows containerd's hosts and never writes.
+//
+// Requests are repeated where that can help: after 5xx, 429, broken connections, and the errors
+// that distribution 2.8 gives to two clients that write at once. What a registry sends is bounded
+// and compared with its digest. Logins are those of docker and podman, with their credential
+// helpers.
+package store
 
 import (
 	"context"
@@ -22,15 +29,26 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// client sends requests to registries, each repeated where that can help.
-type client struct {
-	puller *remote.Puller
-	pusher *remote.Pusher
-	plain  bool // http, not https
-	wait   func(ctx context.Context, attempt int) error
+// Options configure a Client.
+type Options struct {
+	PlainHTTP bool // http where there is no https
+	UserAgent string
+	Keychain  authn.Keychain    // nil: docker's and podman's logins and credential helpers
+	Transport http.RoundTripper // nil: go-containerregistry's
 }
 
-func newClient(o Options) (*client, error) {
+// ErrNoDelete: the registry deletes nothing.
+var ErrNoDelete = errors.New("the registry deletes nothing")
+
+// Client sends requests to registries. It is safe for concurrent use.
+type Client struct {
+	puller *remote.Puller
+	pusher *remote.Pusher
+	plain  bool
+}
+
+// New returns a client. It sends no request.
+func New(o Options) (*Client, error) {
 	options := []remote.Option{
 		remote.WithAuthFromKeychain(o.keychain()), remote.WithUserAgent(o.UserAgent),
 		remote.WithRetryStatusCodes(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}), // the client's own is below
@@ -46,7 +64,7 @@ func newClient(o Options) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{puller: puller, pusher: pusher, plain: o.PlainHTTP, wait: backOff}, nil
+	return &Client{puller: puller, pusher: pusher, plain: o.PlainHTTP}, nil
 }
 
 func (o Options) keychain() authn.Keychain {
@@ -57,20 +75,20 @@ func (o Options) keychain() authn.Keychain {
 }
 
 // repository returns a repository of a registry by its normalised name.
-func (c *client) repository(repository string) (name.Repository, error) {
+func (c *Client) repository(repository string) (name.Repository, error) {
 	var options []name.Option
 	if c.plain {
 		options = append(options, name.Insecure)
 	}
 	r, err := name.NewRepository(repository, options...)
 	if err != nil {
-		return name.Repository{}, refuse(KindInput, repository, "%v", err)
+		return name.Repository{}, fmt.Errorf("%s: %w", outside.Text(repository), outside.Error(err))
 	}
 	return r, nil
 }
 
 // reference returns a tag or digest of a repository.
-func (c *client) reference(repository, tagOrDigest string) (name.Reference, error) {
+func (c *Client) reference(repository, tagOrDigest string) (name.Reference, error) {
 	r, err := c.repository(repository)
 	if err != nil {
 		return nil, err
@@ -83,7 +101,7 @@ func (c *client) reference(repository, tagOrDigest string) (name.Reference, erro
 
 // get sends a request of a repository, and repeats it.
 func get[T any](
-	ctx context.Context, c *client, repository, tagOrDigest string, do func(name.Reference) (T, error),
+	ctx context.Context, c *Client, repository, tagOrDigest string, do func(name.Reference) (T, error),
 ) (T, error) {
 	var out T
 	ref, err := c.reference(repository, tagOrDigest)
@@ -101,7 +119,9 @@ func get[T any](
 }
 
 // Manifest returns a manifest; release.ErrNotFound if there is none.
-func (c *client) Manifest(ctx context.Context, repository, tagOrDigest string) (mediaType string, body []byte, err error) {
+func (c *Client) Manifest(
+	ctx context.Context, repository, tagOrDigest string,
+) (mediaType string, body []byte, err error) {
 	d, err := get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (*remote.Descriptor, error) {
 		return c.puller.Get(ctx, ref)
 	})
@@ -114,8 +134,8 @@ func (c *client) Manifest(ctx context.Context, repository, tagOrDigest string) (
 	return string(d.MediaType), d.Manifest, nil
 }
 
-// head returns the digest that a tag names; release.ErrNotFound if there is none.
-func (c *client) head(ctx context.Context, repository, tagOrDigest string) (digest.Digest, error) {
+// Head returns the digest that a tag names; release.ErrNotFound if there is none.
+func (c *Client) Head(ctx context.Context, repository, tagOrDigest string) (digest.Digest, error) {
 	return get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (digest.Digest, error) {
 		d, err := c.puller.Head(ctx, ref)
 		if err != nil {
@@ -126,7 +146,7 @@ func (c *client) head(ctx context.Context, repository, tagOrDigest string) (dige
 }
 
 // Blob returns a blob, and verifies its size and digest.
-func (c *client) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
+func (c *Client) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
 	return get(ctx, c, repository, desc.Digest.String(), func(ref name.Reference) ([]byte, error) {
 		layer, err := c.puller.Layer(ctx, ref.Context().Digest(desc.Digest.String()))
 		if err != nil {
@@ -146,12 +166,12 @@ func (c *client) Blob(ctx context.Context, repository string, desc ocispec.Descr
 }
 
 // Referrers lists nothing: catalogs are signed under tags.
-func (c *client) Referrers(context.Context, string, digest.Digest) ([]ocispec.Descriptor, error) {
+func (c *Client) Referrers(context.Context, string, digest.Digest) ([]ocispec.Descriptor, error) {
 	return nil, release.ErrNotFound
 }
 
-// tags lists the tags of a repository; none if it does not exist.
-func (c *client) tags(ctx context.Context, repository string) ([]string, error) {
+// Tags lists the tags of a repository; none if it does not exist.
+func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) {
 	list, err := get(ctx, c, repository, "", func(ref name.Reference) ([]string, error) {
 		return c.puller.List(ctx, ref.Context())
 	})
@@ -161,8 +181,8 @@ func (c *client) tags(ctx context.Context, repository string) ([]string, error) 
 	return list, err
 }
 
-// putBlob stores a blob.
-func (c *client) putBlob(ctx context.Context, repository string, data []byte) (catalog.BlobRef, error) {
+// PutBlob stores a blob.
+func (c *Client) PutBlob(ctx context.Context, repository string, data []byte) (catalog.BlobRef, error) {
 	ref := catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}
 	_, err := get(ctx, c, repository, ref.Digest.String(), func(to name.Reference) (struct{}, error) {
 		return struct{}{}, c.pusher.Upload(ctx, to.Context(), static.NewLayer(data, types.OCILayer))
@@ -177,9 +197,9 @@ func (m rawManifest) RawManifest() ([]byte, error) { return m, nil }
 
 func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
-// putManifest stores an OCI manifest under a tag. Its blobs are stored already, but for OCI's
+// PutManifest stores an OCI manifest under a tag. Its blobs are stored already, but for OCI's
 // empty one, which it stores where that is missing.
-func (c *client) putManifest(ctx context.Context, repository, tag string, body []byte) error {
+func (c *Client) PutManifest(ctx context.Context, repository, tag string, body []byte) error {
 	hasEmpty := false
 	_, err := get(ctx, c, repository, tag, func(to name.Reference) (struct{}, error) {
 		err := c.pusher.Put(ctx, to, rawManifest(body))
@@ -195,8 +215,8 @@ func (c *client) putManifest(ctx context.Context, repository, tag string, body [
 	return err
 }
 
-// remove deletes a manifest with all its tags.
-func (c *client) remove(ctx context.Context, repository string, d digest.Digest) error {
+// Remove deletes a manifest with all its tags.
+func (c *Client) Remove(ctx context.Context, repository string, d digest.Digest) error {
 	_, err := get(ctx, c, repository, d.String(), func(ref name.Reference) (struct{}, error) {
 		return struct{}{}, c.pusher.Delete(ctx, ref)
 	})
@@ -204,7 +224,7 @@ func (c *client) remove(ctx context.Context, repository string, d digest.Digest)
 	case errors.Is(err, release.ErrNotFound):
 		return nil
 	case ok && e.StatusCode == http.StatusMethodNotAllowed:
-		return &Error{Kind: KindDelete, Object: repository, Text: "the registry deletes nothing", Err: err}
+		return fmt.Errorf("%s: %w", repository, ErrNoDelete)
 	}
 	return err
 }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
+)
+
+// mergedOps returns the ops that a version has folded.
+func (p *Publisher) mergedOps(ctx context.Context, v Version) ([]string, error) {
+	if v.Ops.Digest == "" {
+		return nil, nil
+	}
+	data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: v.Ops.Digest, Size: v.Ops.Size})
+	if err != nil {
+		return nil, fmt.Errorf("list of ops: %w", err)
+	}
+	return catalog.DecodeOps(data, v.Ops)
+}
+
+// readOps reads ops by their tags. Those that cannot be folded wait.
+func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, []Waiting, error) {
+	ops, waits := make([]catalog.Op, len(tags)), make([]string, len(tags))
+	if len(tags) > 0 {
+		p.step("reading %d ops", len(tags))
+	}
+	err := each(ctx, tags, func(ctx context.Context, n int, tag string) error {
+		_, body, err := p.client.Manifest(ctx, p.repository, tag)
+		if errors.Is(err, release.ErrNotFound) {
+			waits[n] = "listed, and not there"
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ops[n], err = p.readOp(ctx, tag, body); err != nil {
+			waits[n] = err.Error()
+		}
+		return nil
+	})
+	var good []catalog.Op
+	var waiting []Waiting
+	for n, tag := range tags {
+		if waits[n] == "" {
+			good = append(good, ops[n])
+		} else {
+			waiting = append(waiting, Waiting{Op: tag, Why: waits[n]})
+		}
+	}
+	return good, waiting, err
+}
+
+// readOp decodes an op and checks its signature.
+func (p *Publisher) readOp(ctx context.Context, tag string, body []byte) (catalog.Op, error) {
+	data, sig, err := catalog.ReadOpManifest(body)
+	if err != nil {
+		return catalog.Op{}, err
+	}
+	if p.verifier != nil {
+		if sig == "" {
+			return catalog.Op{}, errors.New("not signed")
+		}
+		if _, err := p.verifier.VerifyBytes(ctx, data, sig); err != nil {
+			return catalog.Op{}, err
+		}
+	}
+	op, err := catalog.DecodeOp(tag, data)
+	if err == nil && op.Name != p.name {
+		err = fmt.Errorf("it is for %s", op.Name)
+	}
+	return op, err
+}
+
+// putOp stores an op under its tag.
+func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
+	data, err := op.Encode()
+	if err != nil {
+		return err
+	}
+	sig := ""
+	if p.key != nil {
+		if sig, err = p.key.sign(data); err != nil {
+			return err
+		}
+	}
+	body, err := catalog.OpManifest(data, sig)
+	if err != nil {
+		return err
+	}
+	return p.client.PutManifest(ctx, p.repository, op.Tag, body)
+}
+
+// awaitListed waits until the registry lists tags: what others do not see, they do not fold.
+func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
+	for attempt := 1; ; attempt++ {
+		tags, err := p.client.Tags(ctx, p.repository)
+		if err != nil {
+			return err
+		}
+		missing := slices.IndexFunc(ops, func(op catalog.Op) bool { return !slices.Contains(tags, op.Tag) })
+		switch {
+		case missing < 0:
+			return nil
+		case attempt == store.MaxAttempts:
+			return refuse(KindTimeout, ops[missing].Tag, "stored, and still not listed by %s", p.repository)
+		}
+		if err := store.BackOff(ctx, attempt); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
+)
+
+var (
+	amd64 = []ocispec.Platform{{OS: "linux", Architecture: "amd64"}}
+	noon  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+)
+
+// rig is a registry in memory.
+type rig struct {
+	t    testing.TB
+	host string
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	// Its tag list and manifests are behind locks, its answers those of the specification.
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return &rig{t: t, host: strings.TrimPrefix(server.URL, "http://")}
+}
+
+func (r *rig) repository() string { return r.host + "/catalog" }
+
+// push stores an image and returns its digest.
+func (r *rig) push(repository, content string, tags ...string) string {
+	r.t.Helper()
+	image, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte(content), types.DockerLayer))
+	require.NoError(r.t, err)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		OS: "linux", Architecture: "amd64", Created: v1.Time{Time: noon}, RootFS: v1.RootFS{Type: "layers"},
+	})
+	require.NoError(r.t, err)
+	for _, tag := range tags {
+		ref, err := name.NewTag(r.host + "/" + repository + ":" + tag)
+		require.NoError(r.t, err)
+		require.NoError(r.t, remote.Write(ref, image, remote.WithContext(r.t.Context())))
+	}
+	d, err := image.Digest()
+	require.NoError(r.t, err)
+	return d.String()
+}
+
+// publisher returns one without waits.
+func (r *rig) publisher(edit func(*publish.Options)) *publish.Publisher {
+	r.t.Helper()
+	o := publish.Options{
+		Repository: r.repository(), Now: func() time.Time { return noon },
+		Store: store.Options{UserAgent: "test", Keychain: authn.NewMultiKeychain()},
+	}
+	if edit != nil {
+		edit(&o)
+	}
+	p, err := publish.New(o)
+	require.NoError(r.t, err)
+	return p
+}
+
+func (r *rig) image(text string) publish.Wanted {
+	r.t.Helper()
+	i, err := publish.ParseImage(r.host + "/" + text)
+	require.NoError(r.t, err)
+	return publish.Wanted{Text: text, Image: i}
+}
+
+// add adds images to a channel.
+func (r *rig) add(p *publish.Publisher, channel string, images ...string) (publish.Result, error) {
+	r.t.Helper()
+	var wanted []publish.Wanted
+	for _, i := range images {
+		wanted = append(wanted, r.image(i))
+	}
+	changes, err := p.Added(r.t.Context(), wanted, amd64)
+	if err != nil {
+		return publish.Result{}, err
+	}
+	return p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
+}
+
+func (r *rig) begin(p *publish.Publisher, channels ...string) {
+	r.t.Helper()
+	for _, channel := range channels {
+		_, err := p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+		require.NoError(r.t, err)
+	}
+}
+
+// listed returns the tags that a channel lists of an image; those that are withdrawn with a "-".
+func (r *rig) listed(p *publish.Publisher, channel, repository string) []string {
+	r.t.Helper()
+	v, err := p.Read(r.t.Context(), channel)
+	require.NoError(r.t, err)
+	pages, err := p.Pages(r.t.Context(), v, r.host+"/"+repository)
+	require.NoError(r.t, err)
+	var out []string
+	for _, release := range pages[r.host+"/"+repository].Releases {
+		sign := ""
+		if release.Withdrawn != nil {
+			sign = "-"
+		}
+		out = append(out, sign+release.Tag)
+	}
+	return out
+}
+
+// newKey returns a private key in PEM, and its public one.
+func newKey(t testing.TB) (private, public []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	require.NoError(t, err)
+	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	der, err = x509.MarshalPKIXPublicKey(k.Public())
+	require.NoError(t, err)
+	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+func parsedKey(t testing.TB, private []byte) *publish.Key {
+	t.Helper()
+	k, err := publish.ParseKey(private, func() ([]byte, error) { return nil, errors.New("no password") })
+	require.NoError(t, err)
+	return k
+}
+
+// killed ends a publisher before its n-th request that writes: that request and all after it fail
+// for good.
+type killed struct {
+	at     int64
+	writes atomic.Int64
+	after  bool // the request itself still reaches the registry
+	mu     sync.Mutex
+	log    []string
+}
+
+var errKilled = errors.New("killed")
+
+func (k *killed) RoundTrip(r *http.Request) (*http.Response, error) {
+	n := k.writes.Load()
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		n = k.writes.Add(1)
+		k.mu.Lock()
+		k.log = append(k.log, fmt.Sprintf("%s %s", r.Method, r.URL.Path))
+		k.mu.Unlock()
+		if n == k.at && k.after {
+			if resp, err := http.DefaultTransport.RoundTrip(r); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}
+	if n >= k.at {
+		return nil, errKilled
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// flaky fails a share of the requests with what distribution 2.8 says.
+type flaky struct{ count atomic.Int64 }
+
+func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
+	n := f.count.Add(1)
+	answer := func(status int, body string) (*http.Response, error) {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return &http.Response{
+			StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: r,
+			ProtoMajor: 1, ProtoMinor: 1,
+		}, nil
+	}
+	switch {
+	case n%7 == 3:
+		return answer(http.StatusInternalServerError, `{"errors":[{"code":"UNKNOWN"}]}`)
+	case n%11 == 5 && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/"):
+		return answer(http.StatusBadRequest, `{"errors":[{"code":"DIGEST_INVALID"}]}`)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
