@@ -90,7 +90,7 @@ func (p *Publisher) checkTag(ctx context.Context, i Image) error {
 	case tag.Form() == tags.Long:
 		return nil
 	}
-	e := refuse(KindTag, i.String(), "a %s tag moves with each build: want a long tag", tag.Form())
+	e := refuse(KindTag, i.String(), "%s tags move with each build: want a long tag", tag.Form())
 	if long, ok := p.longTag(ctx, i, tag); ok {
 		e.Near = []string{long}
 	}

@@ -42,12 +42,13 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 	}
 	signatures := make([][]Copy, len(images))
 	err = each(ctx, images, func(ctx context.Context, n int, c Copy) error {
-		if c.Kind == "image" {
-			p.step("looking for the signature of %s:%s", c.Repository, c.Tag)
-			signatures[n], err = p.signatureOf(ctx, c.Repository, c.Digest)
-			return err
+		if c.Kind != "image" {
+			return nil
 		}
-		return nil
+		p.step("looking for the signature of %s:%s", c.Repository, c.Tag)
+		found, err := p.signatureOf(ctx, c.Repository, c.Digest)
+		signatures[n] = found
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -67,8 +67,13 @@ func mayPass(err error) bool {
 				transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode)
 	}
 	var network net.Error
-	return errors.As(err, &network) && network.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
+	if errors.As(err, &network) && network.Timeout() {
+		return true
+	}
+	broken := []error{
+		io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE,
+	}
+	return slices.ContainsFunc(broken, func(b error) bool { return errors.Is(err, b) })
 }
 
 // hasCode reports whether a registry gave one of these codes.

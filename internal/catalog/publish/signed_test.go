@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish_test
+
+import (
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+)
+
+// foreign is a manifest as somebody stores it who may push.
+type foreign []byte
+
+func (f foreign) RawManifest() ([]byte, error) { return f, nil }
+
+func (f foreign) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+func (r *rig) put(tag string, body []byte) {
+	r.t.Helper()
+	ref, err := name.NewTag(r.repository() + ":" + tag)
+	require.NoError(r.t, err)
+	require.NoError(r.t, remote.Put(ref, foreign(body)))
+}
+
+func (r *rig) manifest(tag string) []byte {
+	r.t.Helper()
+	ref, err := name.NewTag(r.repository() + ":" + tag)
+	require.NoError(r.t, err)
+	d, err := remote.Get(ref)
+	require.NoError(r.t, err)
+	return d.Manifest
+}
+
+func (r *rig) tags() []string {
+	r.t.Helper()
+	repository, err := name.NewRepository(r.repository())
+	require.NoError(r.t, err)
+	list, err := remote.List(repository)
+	require.NoError(r.t, err)
+	return list
+}
+
+// Who may push, but has no key, cannot have others sign what he wants.
+func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, public := newKey(t)
+	other, _ := newKey(t)
+	p := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) })
+	r.begin(p, "prod")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
+	require.NoError(t, err)
+	v, err := p.Read(t.Context(), "prod")
+	require.NoError(t, err)
+	assert.NotEmpty(t, v.SignedBy)
+
+	_, err = r.add(r.publisher(nil), "prod", "velum:4.0.0-rev1-build1.1")
+	assert.Equal(t, publish.KindSigned, kindOf(err), "%v", err)
+	_, err = r.add(r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, other) }), "prod", "velum:4.0.0-rev1-build1.1")
+	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
+
+	changes := []catalog.Change{{Image: r.host + "/velum", Release: catalog.Release{Tag: "evil", Digest: v.Digest}}}
+	op := func(second string) catalog.Op {
+		return catalog.Op{
+			Tag: "op-prod-20261122T1300" + second + "Z-000000000000", Name: r.repository(), Channel: "prod",
+			Do: catalog.ActionPromote, Changes: changes,
+		}
+	}
+	unsigned, err := op("01").Encode()
+	require.NoError(t, err)
+	body, err := catalog.OpManifest(unsigned, "")
+	require.NoError(t, err)
+	r.put(op("01").Tag, body)
+	body, err = catalog.OpManifest(unsigned, base64.StdEncoding.EncodeToString(make([]byte, 70)))
+	require.NoError(t, err)
+	r.put(op("02").Tag, body)
+	for _, tag := range r.tags() { // what was asked for once is asked for again, later
+		if strings.HasPrefix(tag, "op-prod-20261122T12") {
+			r.put(op("03").Tag, r.manifest(tag))
+		}
+	}
+	r.put(op("04").Tag, []byte(`{"schemaVersion":2}`))
+	body, err = catalog.OpManifest([]byte("{"), "")
+	require.NoError(t, err)
+	r.put(op("05").Tag, body)
+
+	got, err := p.Change(t.Context(), publish.Request{Channel: "prod"})
+	require.NoError(t, err)
+	assert.False(t, got.Changed)
+	assert.Len(t, got.Waiting, 5)
+	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
+	findings, err := p.Verify(t.Context(), "prod", false)
+	require.NoError(t, err)
+	require.Len(t, findings, 5)
+	assert.Contains(t, findings[0].Problem, "not signed")
+	assert.Contains(t, findings[1].Problem, "none of the keys")
+	assert.Contains(t, findings[2].Problem, "it was published as")
+	assert.Contains(t, findings[3].Problem, "artifact type")
+	_, err = p.Prune(t.Context(), "prod", 10, false)
+	require.NoError(t, err)
+	assert.Contains(t, r.tags(), op("01").Tag, "what waits is left")
+
+	// Who reads with the public key sees the same, and a channel that was pushed past the key is refused.
+	reader := r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} })
+	_, err = reader.Read(t.Context(), "prod")
+	require.NoError(t, err)
+	bare := r.publisher(func(o *publish.Options) { o.Repository = r.host + "/bare" })
+	r.begin(bare, "prod")
+	reader = r.publisher(func(o *publish.Options) {
+		o.Repository, o.Trusted = r.host+"/bare", [][]byte{public}
+	})
+	_, err = reader.Read(t.Context(), "prod")
+	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
+	adopt := r.publisher(func(o *publish.Options) {
+		o.Repository, o.Key, o.AcceptUnsigned = r.host+"/bare", parsedKey(t, private), true
+	})
+	_, err = adopt.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
+	require.NoError(t, err)
+	_, err = reader.Read(t.Context(), "prod")
+	require.NoError(t, err)
+}
+
+// A channel that is served as another one is refused.
+func TestStageServedAsProd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.publisher(nil)
+	r.begin(p, "stage")
+	r.put("prod", r.manifest("stage"))
+	_, err := p.Read(t.Context(), "prod")
+	require.ErrorContains(t, err, "it was published as channel stage")
+}
+
+// The key of prod is on a machine of its own: what it has to sign is written out, and published
+// with its signature.
+func TestSignedElsewhere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, public := newKey(t)
+	trust := func(o *publish.Options) { o.Trusted = [][]byte{public} }
+	p := r.publisher(trust)
+	sign := func(dir string) []byte {
+		payload, err := os.ReadFile(filepath.Join(dir, publish.PayloadFile))
+		require.NoError(t, err)
+		block, _ := pem.Decode(private)
+		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		require.NoError(t, err)
+		sum := sha256.Sum256(payload)
+		sig, err := key.(crypto.Signer).Sign(nil, sum[:], crypto.SHA256)
+		require.NoError(t, err)
+		return sig
+	}
+	first := filepath.Join(t.TempDir(), "out")
+	got, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: first})
+	require.NoError(t, err)
+	assert.NotEmpty(t, got.Digest)
+	_, err = p.Read(t.Context(), "prod")
+	assert.Equal(t, publish.KindChannel, kindOf(err), "nothing is stored")
+	_, err = p.PublishDir(t.Context(), first, []byte(base64.StdEncoding.EncodeToString(make([]byte, 70))))
+	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
+	published, err := p.PublishDir(t.Context(), first, sign(first))
+	require.NoError(t, err)
+	assert.True(t, published.Changed)
+	assert.Equal(t, got.Digest, published.Digest)
+	v, err := p.Read(t.Context(), "prod")
+	require.NoError(t, err)
+	assert.NotEmpty(t, v.SignedBy)
+	again, err := p.PublishDir(t.Context(), first, []byte(base64.StdEncoding.EncodeToString(sign(first))+"\n"))
+	require.NoError(t, err)
+	assert.False(t, again.Changed)
+
+	d := r.push("velum", "one", "4.0.0-rev1-build1.1")
+	changes, err := p.Added(t.Context(), []publish.Wanted{r.image("velum:4.0.0-rev1-build1.1@" + d)}, amd64)
+	require.NoError(t, err)
+	add := publish.Request{Channel: "prod", Do: catalog.ActionAdd, Changes: changes, Out: filepath.Join(t.TempDir(), "out")}
+	_, err = p.Change(t.Context(), add)
+	require.NoError(t, err)
+	_, err = p.Change(t.Context(), add)
+	assert.Equal(t, publish.KindInput, kindOf(err), "not over what is there")
+	other := add
+	other.Out = filepath.Join(t.TempDir(), "other")
+	_, err = p.Change(t.Context(), other)
+	require.NoError(t, err)
+	_, err = p.PublishDir(t.Context(), add.Out, sign(add.Out))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
+	if _, err = p.PublishDir(t.Context(), other.Out, sign(other.Out)); err != nil { // equal where made in one second
+		assert.Equal(t, publish.KindRaced, kindOf(err), "%v", err)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(first, publish.PayloadFile), []byte("{}"), 0o600))
+	_, err = p.PublishDir(t.Context(), first, sign(first))
+	assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
+	findings, err := p.Verify(t.Context(), "prod", true)
+	require.NoError(t, err)
+	assert.Empty(t, findings)
+}
+
+// A catalog that a mirror serves is still the one that was published.
+func TestMirroredCatalogKeepsItsName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, public := newKey(t)
+	p := r.publisher(func(o *publish.Options) { o.Name = "registry.example.com/catalog"; o.Key = parsedKey(t, private) })
+	r.begin(p, "prod")
+	_, err := r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} }).Read(t.Context(), "prod")
+	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
+	_, err = r.publisher(nil).Read(t.Context(), "prod")
+	require.ErrorContains(t, err, "it was published as channel prod of registry.example.com/catalog")
+	_, err = p.Read(t.Context(), "prod")
+	require.NoError(t, err)
+}
