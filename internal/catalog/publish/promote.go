@@ -55,7 +55,7 @@ func (p *Publisher) SelectOne(ctx context.Context, v Version, word string) (cata
 	if at := strings.LastIndexByte(word, ':'); at > strings.LastIndexByte(word, '/') {
 		name, tag = word[:at], word[at+1:]
 	}
-	image, err := findImage(v, name)
+	image, err := FindImage(v, name)
 	if err != nil {
 		return catalog.Change{}, err
 	}

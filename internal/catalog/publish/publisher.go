@@ -231,8 +231,8 @@ func each[T any](ctx context.Context, items []T, do func(ctx context.Context, n 
 	return g.Wait()
 }
 
-// findImage returns the image that a person means: the whole repository, or the end of one.
-func findImage(v Version, word string) (string, error) {
+// FindImage returns the image that a person means: the whole repository, or the end of one.
+func FindImage(v Version, word string) (string, error) {
 	var all, ends []string
 	if whole, err := release.NormalizeRepository(word); err == nil {
 		if _, ok := v.Page(whole); ok {

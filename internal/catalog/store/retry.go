@@ -90,3 +90,11 @@ func kindOf(err error) error {
 	}
 	return outside.Error(err)
 }
+
+// Status returns the HTTP status of a registry's error; 0: there is none.
+func Status(err error) int {
+	if e, ok := errors.AsType[*transport.Error](err); ok {
+		return e.StatusCode
+	}
+	return 0
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+)
+
+func (a *app) addCommand() *cobra.Command {
+	var batch, set string
+	var on []string
+	cmd := &cobra.Command{
+		Use:   "add CHANNEL [IMAGE...]",
+		Short: "List new builds of images",
+		Long: `add lists builds, each by its long tag: REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, which
+also demands that the tag names this digest. Each image must be in its registry, and for
+all platforms. What is listed already stays as it is.
+
+A batch has an image in each line, and behind it the name of a set, if it is in one. One
+bad line, and nothing is added; all bad lines are named.
+
+Exit status: 0 published, 3 all of it is listed already.`,
+		Example: `  image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key
+  image-catalog add stage --set caasp-4.5.2 --batch builds.txt --key ci.key
+  image-catalog add stage --batch builds.txt --dry-run`,
+		Args: wantArgs(true, "CHANNEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := a.wanted(args[1:], batch, set)
+			if err != nil {
+				return err
+			}
+			platforms, err := platformsOf(on)
+			if err != nil {
+				return err
+			}
+			p, err := a.publisher(cmd.Context())
+			if err != nil {
+				return err
+			}
+			changes, err := p.Added(cmd.Context(), wanted, platforms)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd.Context(), p, publish.Request{Channel: args[0], Do: catalog.ActionAdd, Changes: changes})
+		},
+	}
+	cmd.Flags().StringVar(&batch, "batch", "", "read images from this file; - is the standard input")
+	cmd.Flags().StringVar(&set, "set", "", "the set of images that nodes apply together or not at all")
+	cmd.Flags().StringArrayVar(&on, "platform", []string{"linux/amd64"}, "a platform that images must be for (repeatable)")
+	_ = cmd.MarkFlagFilename("batch") // just defined
+	return a.withOut(cmd)
+}
+
+// wanted are the images of the arguments and of a batch.
+func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error) {
+	var all []publish.Wanted
+	if batch != "" {
+		from := a.in
+		if batch != "-" {
+			f, err := os.Open(batch)
+			if err != nil {
+				return nil, fmt.Errorf("--batch: %w", err)
+			}
+			defer f.Close()
+			from = f
+		}
+		list, err := publish.ParseBatch(from)
+		if err != nil {
+			return nil, err
+		}
+		all = list
+	}
+	for _, text := range args {
+		image, err := publish.ParseImage(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, publish.Wanted{Text: text, Image: image})
+	}
+	if len(all) == 0 {
+		return nil, usageError{errors.New("want an IMAGE, or --batch FILE with some")}
+	}
+	for n := range all {
+		if all[n].Set == "" {
+			all[n].Set = set
+		}
+	}
+	return all, nil
+}
+
+func platformsOf(texts []string) ([]ocispec.Platform, error) {
+	var out []ocispec.Platform
+	for _, text := range texts {
+		p, err := platforms.Parse(text)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--platform: %w", err)}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
