@@ -79,7 +79,6 @@ func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.flags.out, "out", "",
 		"write the version into this new directory, to be signed elsewhere, and publish nothing")
 	_ = cmd.MarkFlagDirname("out") // just defined
-	cmd.MarkFlagsMutuallyExclusive("out", "key")
 	return a.withKey(cmd)
 }
 
@@ -100,6 +99,9 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	}
 	if o.Repository == "" {
 		return nil, usageError{errors.New("--catalog REPOSITORY or the variable " + catalogVariable + " is missing")}
+	}
+	if a.flags.out != "" && a.flags.key != "" {
+		return nil, usageError{errors.New("--out, --key: either the version is signed here, or elsewhere")}
 	}
 	for _, file := range a.flags.trust {
 		data, err := readFile(file, maxKeyFile)

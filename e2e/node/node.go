@@ -61,6 +61,7 @@ type Node struct {
 	building sync.Mutex
 	program  string // the agent, once it is built
 	killable string // the agent that can be killed at a point, likewise
+	catalog  string // image-catalog, likewise
 
 	lock       sync.Mutex
 	registries int

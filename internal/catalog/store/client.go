@@ -200,11 +200,9 @@ func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIMani
 // PutManifest stores an OCI manifest under a tag. Its blobs are stored already, but for OCI's
 // empty one, which it stores where that is missing.
 func (c *Client) PutManifest(ctx context.Context, repository, tag string, body []byte) error {
-	hasEmpty := false
 	_, err := get(ctx, c, repository, tag, func(to name.Reference) (struct{}, error) {
 		err := c.pusher.Put(ctx, to, rawManifest(body))
-		if hasCode(err, transport.ManifestBlobUnknownErrorCode, blobUnknownInManifest) && !hasEmpty {
-			hasEmpty = true
+		if hasCode(err, transport.ManifestBlobUnknownErrorCode, blobUnknownInManifest) {
 			empty := static.NewLayer(ocispec.DescriptorEmptyJSON.Data, types.OCILayer)
 			if err = c.pusher.Upload(ctx, to.Context(), empty); err == nil {
 				err = c.pusher.Put(ctx, to, rawManifest(body))

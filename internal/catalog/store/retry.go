@@ -64,7 +64,8 @@ func mayPass(err error) bool {
 		return e.StatusCode >= http.StatusInternalServerError && e.StatusCode != http.StatusNotImplemented ||
 			e.StatusCode == http.StatusTooManyRequests || e.StatusCode == http.StatusRequestTimeout ||
 			hasCode(err, transport.DigestInvalidErrorCode, transport.BlobUploadInvalidErrorCode,
-				transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode)
+				transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode,
+				transport.ManifestBlobUnknownErrorCode)
 	}
 	var network net.Error
 	if errors.As(err, &network) && network.Timeout() {
