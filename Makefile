@@ -15,7 +15,9 @@ SCRIPTS := .ci/run tools/setup tools/pin tools/package packaging/health-checker/
 # A release sets VERSION; a tarball without git is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BINARY := bin/image-update-agent
-PAGES := bin/image-update-agent.8 bin/image-update-agent.yaml.5
+# Its own package: nodes publish nothing.
+CATALOG := bin/image-catalog
+PAGES := bin/image-update-agent.8 bin/image-update-agent.yaml.5 bin/image-catalog.1
 # The spec wants the symbols, and cgo on the one architecture where Go links no PIE by itself. What is built depends on
 # no variable of the environment.
 GO_LDFLAGS = -s -w
@@ -57,16 +59,21 @@ say = printf '\n==> %s\n' $(1)
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## bin/image-update-agent: static, stripped, for GOARCH
+build: ## bin/image-update-agent and bin/image-catalog: static, stripped, for GOARCH
 	$(GO_BUILD) -o $(BINARY) ./cmd/image-update-agent
-	@ls -sh --block-size=K $(BINARY)
+	$(GO_BUILD) -o $(CATALOG) ./cmd/image-catalog
+	@ls -sh --block-size=K $(BINARY) $(CATALOG)
 
-$(BINARY):
+$(BINARY) $(CATALOG):
 	@$(MAKE) build
 
-man: $(PAGES) ## the manual pages in bin/, of Markdown and the help of bin/image-update-agent
+man: $(PAGES) ## the manual pages in bin/, of Markdown and the help of the programs
 
-$(PAGES): bin/%: docs/man/%.md packaging/config.yaml $(BINARY)
+bin/image-catalog.1: docs/man/image-catalog.1.md $(CATALOG)
+	@mkdir -p $(@D)
+	go run ./tools/mkman $(CATALOG) $< >$@
+
+bin/image-update-agent.%: docs/man/image-update-agent.%.md packaging/config.yaml $(BINARY)
 	@mkdir -p $(@D)
 	go run ./tools/mkman $(BINARY) $< >$@
 
@@ -103,12 +110,13 @@ pictures: ## draw the pictures of docs anew from their *.dot; a test knows when 
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
 	done
 
-soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull and KILLS in an apply, then `make fuzz`
+soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull, KILLS in an apply, 1,600 adds, `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
 		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS) -rapid.seed=0; \
 	done
 	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' .
 	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' .
+	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' .
 	@$(MAKE) fuzz
 
 # Minimising an interesting input takes a minute by default, in which nothing new is tried.
@@ -148,7 +156,7 @@ format: ## rewrite all Go files as `make lint` wants them
 	@tools/setup lint
 	@for module in $(MODULES); do (cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" fmt); done
 
-install: $(BINARY) $(PAGES) installdocs ## into DESTDIR, below PREFIX (/usr)
+install: $(BINARY) $(CATALOG) $(PAGES) installdocs ## into DESTDIR, below PREFIX (/usr)
 	install -Dm755 $(BINARY) '$(DESTDIR)$(BINDIR)/image-update-agent'
 	for unit in $(UNITS); do sed 's|^\(Exec[A-Za-z]*=-*\)/usr/bin/|\1$(BINDIR)/|' "$$unit" | install -Dm644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -Dm644 packaging/tmpfiles.conf '$(DESTDIR)$(TMPFILESDIR)/image-update-agent.conf'
@@ -164,6 +172,11 @@ install: $(BINARY) $(PAGES) installdocs ## into DESTDIR, below PREFIX (/usr)
 	install -Dm644 bin/image-update-agent.8 '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
 	install -Dm644 bin/image-update-agent.yaml.5 '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
+	install -Dm755 $(CATALOG) '$(DESTDIR)$(BINDIR)/image-catalog'
+	$(CATALOG) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-catalog'
+	$(CATALOG) completion fish | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/image-catalog.fish'
+	$(CATALOG) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-catalog'
+	install -Dm644 bin/image-catalog.1 '$(DESTDIR)$(MANDIR)/man1/image-catalog.1'
 
 # On a node there are neither sources nor developers' pages: of a link to them the words stay.
 installdocs:

@@ -16,13 +16,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +30,7 @@ import (
 
 // publishers is a registry with a catalog, and the real publisher.
 type publishers struct {
+	node     *node.Node
 	registry *node.Registry
 	program  string
 	env      []string
@@ -45,7 +45,7 @@ var catalogRegistries = map[string]node.RegistryProgram{
 func newPublishers(t *testing.T, program node.RegistryProgram) *publishers {
 	t.Helper()
 	n := node.Start(t, node.Options{})
-	p := &publishers{registry: n.Registry, program: n.CatalogProgram()}
+	p := &publishers{node: n, registry: n.Registry, program: n.CatalogProgram()}
 	if program != node.DockerRegistry {
 		p.registry = n.StartRegistryWith(node.RegistryOptions{Program: program})
 	}
@@ -132,10 +132,16 @@ func (c channel) tags() map[string]bool {
 	return tags
 }
 
-// Eight publishers add 200 builds each, one by one and at once: each add that was reported as done is in the channel.
+// Eight publishers add builds, one by one and at once: each add that was reported as done is in the channel. `make soak`
+// sets IUA_ROUNDS, the number of builds of each; 200 take some minutes.
 func TestNoAddOfManyPublishersIsLost(t *testing.T) {
 	t.Parallel()
-	const count, adds = 8, 200
+	count, adds := 8, 10
+	if text, set := os.LookupEnv("IUA_ROUNDS"); set {
+		var err error
+		adds, err = strconv.Atoi(text)
+		require.NoError(t, err, "IUA_ROUNDS")
+	}
 	for label, program := range catalogRegistries {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +189,8 @@ func TestPublisherKilledAtEveryRequest(t *testing.T) {
 			t.Parallel()
 			p := newPublishers(t, program)
 			p.does(t, "init", "stage", "--key", p.key)
-			asked, added := map[string]bool{}, 0
+			asked := map[string]bool{}
+			var added int
 			for at := 1; ; at++ {
 				tag := fmt.Sprintf("%d.0-rev1-build1.1", at)
 				image := p.registry.Ref("velum:" + tag)
@@ -205,6 +212,13 @@ func TestPublisherKilledAtEveryRequest(t *testing.T) {
 			}
 			t.Logf("%d adds were completed", added)
 			assert.Greater(t, added, 15)
+			assert.Contains(t, p.does(t, "verify", "--trust", p.pub, "--images"), "all is well")
+			// What is pruned is gone, and asked for no more.
+			p.does(t, "prune", "stage", "--keep", "2", "--key", p.key)
+			out, _, code := p.run(t, "prune", "stage", "--keep", "2", "--key", p.key)
+			assert.Equal(t, 3, code, out)
+			p.does(t, "refresh", "stage", "--expires", "30d", "--key", p.key)
+			assert.Equal(t, asked, p.inspect(t, "stage", "velum").tags())
 			assert.Contains(t, p.does(t, "verify", "--trust", p.pub, "--images"), "all is well")
 		})
 	}
@@ -240,7 +254,8 @@ func (p *publishers) killedAt(t *testing.T, n int, args ...string) (hasOp, isKil
 	return hasOp || count < n, err != nil
 }
 
-// A registry that fails now and then delays publishers, and no more.
+// A registry that fails now and then delays publishers, and no more. The upload of a blob takes four requests, so that it
+// succeeds between two failures.
 func TestPublisherOnAFailingRegistry(t *testing.T) {
 	t.Parallel()
 	p := newPublishers(t, node.DockerRegistry)
@@ -250,7 +265,7 @@ func TestPublisherOnAFailingRegistry(t *testing.T) {
 	p.registry.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		lock.Lock()
 		defer lock.Unlock()
-		if count++; count%4 != 0 {
+		if count++; count%7 != 0 {
 			return false
 		}
 		http.Error(w, `{"errors":[{"code":"UNKNOWN"}]}`, http.StatusInternalServerError)
@@ -306,14 +321,4 @@ func TestPublisherLogsIn(t *testing.T) {
 	}
 	p.registry.Intercept(nil)
 	assert.Contains(t, p.does(t, "verify"), "4 channels checked")
-}
-
-// rawManifest is a manifest as a registry has it.
-func rawManifest(t *testing.T, ref string) string {
-	t.Helper()
-	r, err := name.ParseReference(ref, name.Insecure)
-	require.NoError(t, err)
-	d, err := remote.Get(r, remote.WithContext(t.Context()))
-	require.NoError(t, err, ref)
-	return string(d.Manifest)
 }

@@ -36,7 +36,7 @@ func TestRPM(t *testing.T) {
 	sources := glob(t, dist, "*.src.rpm")
 	require.Len(t, sources, 1)
 	rpms := slices.DeleteFunc(glob(t, dist, "*.rpm"), func(name string) bool { return name == sources[0] })
-	require.Len(t, rpms, 5, "the agent, completions for three shells, and what is for the Salt master")
+	require.Len(t, rpms, 6, "the agent, completions for three shells, what is for the Salt master, and the publisher")
 	content := t.TempDir()
 	for _, file := range rpms {
 		shell(t, content, `rpm2cpio "$1" | cpio -idm --quiet`, file)
@@ -45,7 +45,7 @@ func TestRPM(t *testing.T) {
 	t.Run("has what make install installs", func(t *testing.T) {
 		t.Parallel()
 		installed := t.TempDir()
-		shell(t, checkout, `make install BINARY="$1/usr/bin/image-update-agent" DESTDIR="$2"`, content, installed)
+		shell(t, checkout, `make install BINARY="$1/usr/bin/image-update-agent" CATALOG="$1/usr/bin/image-catalog" DESTDIR="$2"`, content, installed)
 		want, got := files(t, installed), files(t, content)
 		assert.Greater(t, len(want), 8)
 		for i, name := range got {

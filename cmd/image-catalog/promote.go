@@ -27,8 +27,8 @@ within that span. Promote again without it to end it, or with another one to slo
 down.
 
 Exit status: 0 published, 3 TO lists all of it so already.`,
-		Example: `  image-catalog promote stage prod velum --rollout 48h --key prod.key
-  image-catalog promote stage prod --set caasp-4.5.2 --out to-sign
+		Example: `  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub
+  image-catalog promote stage prod --set caasp-4.5.2 --out to-sign --trust ci.pub --trust prod.pub
   image-catalog promote stage prod caasp/v4/velum:4.0.0-rev2-build1.5 --dry-run`,
 		Args: wantArgs(true, "FROM", "TO"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,6 @@ func execute(ctx context.Context, args []string, s streams) int {
 	cmd := a.command()
 	cmd.SetArgs(args)
 	cmd.SetIn(a.in)
-	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
 	ended := make(chan int, 1)
 	go func() {
@@ -99,6 +98,7 @@ next one completes what it asked for.`,
 		},
 	}
 	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
+	cmd.SetOut(a.out) // before the verb completion, which keeps it
 	a.flags.define(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
@@ -26,26 +24,6 @@ type Request struct {
 	New     bool      // the channel may not exist yet
 	DryRun  bool
 	Out     string // write the next version into this directory, to be signed elsewhere
-}
-
-// Outcome is what became of one change.
-type Outcome struct {
-	Image   string        `json:"image"`
-	Tag     string        `json:"tag"`
-	Digest  digest.Digest `json:"digest"`
-	Changed bool          `json:"changed"`
-	Note    string        `json:"note,omitempty"`
-}
-
-// Result is what became of a request.
-type Result struct {
-	Channel  string        `json:"channel"`
-	Version  uint64        `json:"version"`
-	Digest   digest.Digest `json:"digest"` // empty for a dry run
-	Expires  *time.Time    `json:"expires,omitempty"`
-	Changed  bool          `json:"changed"`
-	Outcomes []Outcome     `json:"releases"`
-	Waiting  []Waiting     `json:"waiting"`
 }
 
 // Change changes a channel. It refuses a conflict before anything is written. A change that the
@@ -64,7 +42,7 @@ func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
 		return p.writeOut(ctx, r, ops, outcomes)
 	case r.DryRun:
 		d, err := p.prepare(ctx, r.Channel, r.New, ops...)
-		return d.result(outcomes, len(ops) > 0), err
+		return d.planned(outcomes, len(ops) > 0), err
 	}
 	if err := p.checkMayWrite(ctx, base); err != nil {
 		return Result{}, err
@@ -79,7 +57,7 @@ func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return d.result(outcomes, len(ops) > 0), nil
+	return d.published(outcomes, len(ops) > 0 || d.base.Digest != base.Digest), nil
 }
 
 // before reads the channel and the list of tags.
@@ -221,7 +199,7 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		}
 	}
 	for attempt := 1; ; attempt++ {
-		d, err := p.merge(ctx, r.Channel, r.New)
+		d, err := p.merge(ctx, r.Channel, r.New, ops...)
 		if err != nil {
 			return d, err
 		}
@@ -233,7 +211,7 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		switch {
 		case missing < 0:
 			return d, p.confirm(ctx, d.base, ops)
-		case attempt == store.MaxAttempts:
+		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
 			return d, refuse(KindTimeout, ops[missing].Tag, "stored, and still not folded")
 		}
 		if err := store.BackOff(ctx, attempt); err != nil {
@@ -262,26 +240,4 @@ func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) er
 		}
 	}
 	return nil
-}
-
-// result describes a draft: of a dry run the version that would come, else the one that is there.
-func (d draft) result(outcomes []Outcome, changed bool) Result {
-	out := Result{
-		Channel: d.manifest.Channel, Version: d.base.Version, Digest: d.base.Digest, Changed: changed,
-		Outcomes: outcomes, Waiting: d.waiting,
-	}
-	expires := d.base.Expires
-	if !d.isEmpty() {
-		out.Version, out.Digest, expires = d.manifest.Version, "", d.manifest.Expires
-	}
-	if !expires.IsZero() {
-		out.Expires = &expires
-	}
-	if out.Waiting == nil {
-		out.Waiting = []Waiting{}
-	}
-	if out.Outcomes == nil {
-		out.Outcomes = []Outcome{}
-	}
-	return out
 }

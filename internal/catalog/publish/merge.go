@@ -28,13 +28,22 @@ type draft struct {
 	base     Version
 	manifest catalog.Manifest
 	blobs    map[digest.Digest][]byte // what the manifest newly refers to
-	pages    map[string]catalog.Page  // those that ops change
-	outcomes []catalog.Outcome
+	pending  map[string]bool          // the ops that it folds
 	waiting  []Waiting
 }
 
 // isEmpty reports whether the channel has all that was asked for.
-func (d draft) isEmpty() bool { return len(d.manifest.Merged) == 0 && d.base.Digest != "" }
+func (d draft) isEmpty() bool { return len(d.pending) == 0 && d.base.Digest != "" }
+
+// lacks reports whether the channel lacks one of these ops.
+func (d draft) lacks(ops map[string]bool) bool {
+	for op := range d.pending {
+		if ops[op] {
+			return true
+		}
+	}
+	return false
+}
 
 // prepare reads a channel and the ops that it lacks, folds these and extra ones, and returns the
 // next version.
@@ -79,24 +88,24 @@ func (p *Publisher) fold(
 	ctx context.Context, d *draft, state catalog.State, channel string, tags []string, ops []catalog.Op,
 ) error {
 	images := []string{}
+	d.pending = map[string]bool{}
 	for _, op := range ops {
 		for _, c := range op.Changes {
 			images = append(images, c.Image)
 		}
-		d.manifest.Merged = append(d.manifest.Merged, op.Tag)
+		d.pending[op.Tag] = true
 	}
 	slices.Sort(images)
 	var err error
 	if state.Pages, err = p.Pages(ctx, d.base, slices.Compact(images)...); err != nil {
 		return err
 	}
-	next, outcomes := catalog.Fold(state, ops...)
-	d.outcomes, d.pages = outcomes, next.Pages
-	slices.Sort(d.manifest.Merged)
+	next, _ := catalog.Fold(state, ops...)
 	m := catalog.Manifest{
 		Name: p.name, Channel: channel, Version: nextVersion(d.base, channel, tags),
 		Created: p.now().UTC().Truncate(time.Second), Expires: next.Expires, Refreshed: next.Refreshed,
-		Previous: d.base.Digest, Merged: catalog.LastMerged(d.manifest.Merged), Pages: slices.Clone(d.base.Pages),
+		Previous: d.base.Digest, Merged: catalog.LastMerged(slices.Sorted(maps.Keys(d.pending))),
+		Pages: slices.Clone(d.base.Pages),
 	}
 	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
 		data, err := next.Pages[image].Encode()
@@ -139,16 +148,43 @@ func nextVersion(base Version, channel string, tags []string) uint64 {
 	return highest + 1
 }
 
-// merge publishes versions until the channel has every op that can be folded. It returns the
-// last draft, which is empty.
-func (p *Publisher) merge(ctx context.Context, channel string, isNew bool) (draft, error) {
-	for {
+// merge publishes versions until the channel has its own ops, and all that waited before, and it
+// returns the channel as it then is.
+//
+// What it publishes may replace what another publisher has published a moment before. So after
+// it has published, it reads the list of ops once more: all that are in it must come into the
+// channel, too. Ops that appear later are safe, as nothing is published after them here. Those
+// of others it leaves to their publishers for a while: eight that fold each other's ops would
+// never end.
+func (p *Publisher) merge(
+	ctx context.Context, channel string, isNew bool, ops ...catalog.Op,
+) (draft, error) {
+	own, must := map[string]bool{}, map[string]bool{}
+	for _, op := range ops {
+		own[op.Tag] = true
+	}
+	begun, wrote := true, false // begun: the next list says what must come into the channel
+	for patience := 1; ; {
 		d, err := p.prepare(ctx, channel, isNew)
-		if err != nil || d.isEmpty() {
+		if err != nil {
 			return d, err
 		}
-		err = p.publish(ctx, d)
-		if isKind(err, KindRaced) { // the next round builds upon what the other one published
+		if begun {
+			must, begun = maps.Clone(d.pending), false
+			maps.Copy(must, own)
+		}
+		switch {
+		case d.base.Digest != "" && !d.lacks(must):
+			return d, nil
+		case !wrote || d.lacks(own) || patience > maxPatience:
+			if err = p.publish(ctx, d); err == nil {
+				begun, wrote, patience = true, true, 1
+			}
+		default:
+			err = store.BackOff(ctx, patience)
+			patience++
+		}
+		if isKind(err, KindRaced) { // the next round builds upon what the other one has published
 			err = store.BackOff(ctx, 1)
 		}
 		if err != nil {
@@ -156,6 +192,9 @@ func (p *Publisher) merge(ctx context.Context, channel string, isNew bool) (draf
 		}
 	}
 }
+
+// maxPatience is how often a publisher waits for another one to fold its op.
+const maxPatience = 3
 
 // publish stores a draft with its signature. Its error has KindRaced where somebody else has
 // published since the draft was made.

@@ -35,7 +35,7 @@ type catalogOf struct {
 func (p *Publisher) writeOut(ctx context.Context, r Request, ops []catalog.Op, outcomes []Outcome) (Result, error) {
 	d, err := p.prepare(ctx, r.Channel, r.New, ops...)
 	if err != nil || d.isEmpty() || r.DryRun {
-		return d.result(outcomes, len(ops) > 0), err
+		return d.planned(outcomes, !d.isEmpty()), err
 	}
 	body, sum, err := d.manifest.Encode()
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Publisher) writeOut(ctx context.Context, r Request, ops []catalog.Op, o
 	if err := writeDir(r.Out, files); err != nil {
 		return Result{}, err
 	}
-	out := d.result(outcomes, len(ops) > 0)
+	out := d.planned(outcomes, true)
 	out.Digest = sum
 	return out, nil
 }
@@ -107,8 +107,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		return Result{}, err
 	case is == sum:
 		d.base = Version{Manifest: d.manifest, Digest: sum}
-		d.manifest.Merged = nil
-		return d.result(nil, false), nil
+		return d.published(nil, false), nil
 	case is != d.manifest.Previous:
 		return Result{}, refuse(KindRaced, dir, "made for %s as it was at version %d, which it has left: %s",
 			channel, d.manifest.Version-1, is)
@@ -120,8 +119,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		err = refuse(KindRaced, channel, "somebody else has published at the same time, as %s", is)
 	}
 	d.base = Version{Manifest: d.manifest, Digest: sum}
-	d.manifest.Merged = nil
-	return d.result(nil, true), err
+	return d.published(nil, true), err
 }
 
 // publishSigned stores a version whose signature was made elsewhere.

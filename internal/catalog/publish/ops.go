@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
@@ -20,7 +18,7 @@ func (p *Publisher) mergedOps(ctx context.Context, v Version) ([]string, error) 
 	if v.Ops.Digest == "" {
 		return nil, nil
 	}
-	data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: v.Ops.Digest, Size: v.Ops.Size})
+	data, err := p.blob(ctx, v.Ops.Digest, v.Ops.Size)
 	if err != nil {
 		return nil, fmt.Errorf("list of ops: %w", err)
 	}
@@ -34,6 +32,10 @@ func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, [
 		p.step("reading %d ops", len(tags))
 	}
 	err := each(ctx, tags, func(ctx context.Context, n int, tag string) error {
+		if op, ok := p.cache.op(tag); ok {
+			ops[n] = op
+			return nil
+		}
 		_, body, err := p.client.Manifest(ctx, p.repository, tag)
 		if errors.Is(err, release.ErrNotFound) {
 			waits[n] = "listed, and not there"
@@ -44,7 +46,9 @@ func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, [
 		}
 		if ops[n], err = p.readOp(ctx, tag, body); err != nil {
 			waits[n] = err.Error()
+			return nil //nolint:nilerr // one bad op stops no other
 		}
+		p.cache.addOp(ops[n])
 		return nil
 	})
 	var good []catalog.Op
@@ -96,7 +100,11 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
 	if err != nil {
 		return err
 	}
-	return p.client.PutManifest(ctx, p.repository, op.Tag, body)
+	if err := p.client.PutManifest(ctx, p.repository, op.Tag, body); err != nil {
+		return err
+	}
+	p.cache.addOp(op)
+	return nil
 }
 
 // awaitListed waits until the registry lists tags: what others do not see, they do not fold.

@@ -48,6 +48,7 @@ type Publisher struct {
 	unsigned   bool                // AcceptUnsigned
 	now        func() time.Time
 	progress   func(string)
+	cache      cache
 }
 
 // New returns a publisher. It sends no request.
@@ -145,6 +146,9 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 		return Version{}, err
 	}
 	v := Version{Digest: digest.FromBytes(body)}
+	if known, ok := p.cache.version(v.Digest); ok {
+		return known, nil
+	}
 	if p.verifier != nil {
 		verdict, err := p.verifier.Verify(ctx, own{p.client, p.repository}, p.name, v.Digest, "")
 		isUnsigned := errors.Is(err, signature.ErrUnsigned) && p.unsigned
@@ -157,7 +161,20 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 	if err != nil {
 		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 	}
+	p.cache.addVersion(v)
 	return v, nil
+}
+
+// blob returns a blob of the catalog.
+func (p *Publisher) blob(ctx context.Context, d digest.Digest, size int64) ([]byte, error) {
+	if data, ok := p.cache.blob(d); ok {
+		return data, nil
+	}
+	data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: d, Size: size})
+	if err == nil {
+		p.cache.addBlob(d, data)
+	}
+	return data, err
 }
 
 // own has the catalog's signatures fetched from its repository, whatever name it is known by.
@@ -202,7 +219,7 @@ func (p *Publisher) Pages(ctx context.Context, v Version, images ...string) (map
 	}
 	pages := make([]catalog.Page, len(refs))
 	err := each(ctx, refs, func(ctx context.Context, n int, ref catalog.PageRef) error {
-		data, err := p.client.Blob(ctx, p.repository, ocispec.Descriptor{Digest: ref.Digest, Size: ref.Size})
+		data, err := p.blob(ctx, ref.Digest, ref.Size)
 		if err == nil {
 			pages[n], err = catalog.DecodePage(data, ref)
 		}

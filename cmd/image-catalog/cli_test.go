@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+)
+
+// run runs a verb to its end.
+func run(t *testing.T, args ...string) (out, errs string, code int) {
+	t.Helper()
+	return runWith(t, "", args...)
+}
+
+func runWith(t *testing.T, in string, args ...string) (out, errs string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = execute(t.Context(), args, streams{in: strings.NewReader(in), out: &o, err: &e})
+	return o.String(), e.String(), code
+}
+
+// shop is a registry with images and a catalog.
+type shop struct {
+	t    *testing.T
+	host string
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return &shop{t, strings.TrimPrefix(server.URL, "http://")}
+}
+
+func (s *shop) push(repository string, tags ...string) {
+	s.t.Helper()
+	for _, tag := range tags {
+		image, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte(repository+tag), types.DockerLayer))
+		require.NoError(s.t, err)
+		image, err = mutate.ConfigFile(image, &v1.ConfigFile{OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}})
+		require.NoError(s.t, err)
+		ref, err := name.NewTag(s.host + "/" + repository + ":" + tag)
+		require.NoError(s.t, err)
+		require.NoError(s.t, remote.Write(ref, image))
+	}
+}
+
+// run runs a verb on the catalog; HOST in arguments is the registry.
+func (s *shop) run(args ...string) (out, errs string, code int) {
+	s.t.Helper()
+	all := []string{args[0], "--catalog", s.host + "/catalog"}
+	for _, arg := range args[1:] {
+		all = append(all, strings.ReplaceAll(arg, "HOST", s.host))
+	}
+	out, errs, code = run(s.t, all...)
+	return strings.ReplaceAll(out, s.host, "HOST"), strings.ReplaceAll(errs, s.host, "HOST"), code
+}
+
+func (s *shop) does(args ...string) string {
+	s.t.Helper()
+	out, errs, code := s.run(args...)
+	require.Zero(s.t, code, "%s: %s", args, errs)
+	return out
+}
+
+// One release from its build to its withdrawal.
+func TestFromBuildToWithdrawal(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.push("caasp/velum", "4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2")
+	s.push("caasp/etcd", "3.4-rev1-build1.1")
+	s.does("init", "stage", "prod", "--expires", "30d")
+	batch := filepath.Join(t.TempDir(), "builds.txt")
+	require.NoError(t, os.WriteFile(batch, []byte(
+		s.host+"/caasp/velum:4.0.0-rev1-build1.2\n"+s.host+"/caasp/etcd:3.4-rev1-build1.1\n"), 0o600))
+	out := s.does("add", "stage", "--batch", batch, "--set", "caasp-4.5", "--dry-run")
+	assert.Contains(t, out, "+ HOST/caasp/velum:4.0.0-rev1-build1.2")
+	assert.Contains(t, out, "Would publish stage, version 2.")
+	out = s.does("add", "stage", "--batch", batch, "--set", "caasp-4.5")
+	assert.Contains(t, out, "Published stage, version 2, sha256:")
+	out, _, code := s.run("add", "stage", "--batch", batch, "--set", "caasp-4.5")
+	assert.Equal(t, exitNothing, code)
+	assert.Contains(t, out, "Nothing to do: stage stays at version 2.")
+	s.does("add", "stage", "HOST/caasp/velum:4.0.0-rev1-build1.1")
+
+	out = s.does("diff", "stage", "prod")
+	assert.Regexp(t, `^IMAGE +stage +prod +CHANGE
+HOST/caasp/etcd +3.4-rev1-build1.1 +- +new
+HOST/caasp/velum +4.0.0-rev1-build1.2 +- +new
+$`, out)
+	s.does("promote", "stage", "prod", "--set", "caasp-4.5", "--rollout", "48h", "--start", "2026-11-22T10:00:00Z")
+	_, _, code = s.run("diff", "stage", "prod")
+	assert.Equal(t, exitNothing, code)
+	out = s.does("inspect", "prod", "velum")
+	assert.Regexp(t, `set caasp-4.5; rollout from 2026-11-22 .* for 48 h`, out)
+
+	out = s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
+	assert.Contains(t, out, "Published prod, version 3")
+	_, _, code = s.run("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
+	assert.Equal(t, exitNothing, code)
+	assert.Contains(t, s.does("inspect", "prod", "velum"), "withdrawn: bsc#1: bad")
+	var shown inspected
+	require.NoError(t, json.Unmarshal([]byte(s.does("inspect", "prod", "--history", "--output", "json")), &shown))
+	assert.EqualValues(t, 3, shown.Version)
+	assert.Len(t, shown.History, 3)
+	assert.Len(t, shown.Images, 2)
+	assert.Contains(t, s.does("inspect", "prod", "--history"), "VERSION")
+	assert.Contains(t, s.does("verify", "--images"), "2 channels checked, all is well.")
+	out = s.does("prune", "prod", "--keep", "1", "--dry-run")
+	assert.Contains(t, out, "prod-v00000001\n")
+	assert.Contains(t, s.does("prune", "prod", "--keep", "1"), "Deleted 5 tags.")
+}
+
+func TestSignedElsewhereByFiles(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	dir := t.TempDir()
+	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(curve(), cryptoutils.SkipPassword)
+	require.NoError(t, err)
+	key, pub, out, sig := filepath.Join(dir, "key"), filepath.Join(dir, "pub"), filepath.Join(dir, "out"), filepath.Join(dir, "sig")
+	require.NoError(t, os.WriteFile(key, private, 0o600))
+	require.NoError(t, os.WriteFile(pub, public, 0o600))
+	text := s.does("init", "prod", "--out", out, "--trust", pub)
+	assert.Contains(t, text, "Wrote prod, version 1, to "+out+": sign payload.json, then image-catalog publish.")
+	require.NoError(t, os.WriteFile(sig, sign(t, private, filepath.Join(out, publish.PayloadFile)), 0o600))
+	text, errs, code := run(t, "publish", out, "--signature", sig, "--trust", pub)
+	require.Zero(t, code, errs)
+	assert.Contains(t, text, "Published prod, version 1")
+	_, _, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
+	assert.Equal(t, exitNothing, code)
+	_, errs, code = s.run("refresh", "prod", "--expires", "30d")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "hint: give --key FILE, or write the version out with --out DIR and sign it elsewhere")
+	s.does("refresh", "prod", "--expires", "30d", "--key", key)
+	_, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "hint: make the directory anew")
+}
+
+// A password is asked for on a terminal only.
+func TestEncryptedKeys(t *testing.T) {
+	s := newShop(t)
+	key := filepath.Join(t.TempDir(), "key")
+	private, _, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(curve(), cryptoutils.StaticPasswordFunc([]byte("secret")))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(key, private, 0o600))
+	_, errs, code := s.run("init", "stage", "--key", key)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "no terminal to ask for a password")
+	t.Setenv(passwordVariable, "wrong")
+	_, _, code = s.run("init", "stage", "--key", key)
+	assert.Equal(t, exitFailed, code)
+	t.Setenv(passwordVariable, "secret")
+	s.does("init", "stage", "--key", key)
+}
+
+func TestWrongArguments(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.does("init", "stage", "prod")
+	for line, want := range map[string]string{
+		"inspect":                                          "CHANNEL is missing",
+		"inspect Stage":                                    "not a name of one",
+		"promote stage prod":                               "want either IMAGE..., --set NAME or --all",
+		"promote stage prod velum --all":                   "want either IMAGE..., --set NAME or --all",
+		"promote stage prod velum --start x":               "there is no --rollout",
+		"promote stage prod velum --rollout 48":            "want a duration as 48h or 30d",
+		"promote stage prod velum --rollout 48h --start x": "want a time as",
+		"promote stage prod velum --rollout 9999d":         "at most",
+		"withdraw stage velum:1":                           "--reason TEXT is missing",
+		"withdraw stage a:1 b:1 --reason x --instead 2":    "--instead takes one image",
+		"add stage": "want an IMAGE",
+		"add stage velum:1-rev1-build1.1 --platform x/y/z/": "--platform",
+		"add stage velum":                              "the tag is missing",
+		"images stage --format yaml":                   "list, skopeo-sync or regsync",
+		"images stage --format regsync":                "--to MIRROR is missing",
+		"images stage --format skopeo-sync --floating": "floating tags may be ahead",
+		"inspect stage --output yaml":                  "text or json",
+		"publish dir":                                  "--signature FILE is missing",
+		"prune stage --keep 0":                         "want at least 1",
+		"refresh stage --key a --out b":                "either the version is signed here, or elsewhere",
+		"init a b --out c":                             "--out takes one channel",
+		"diff stage":                                   "TO is missing",
+		"diff stage prod more":                         "takes no argument",
+	} {
+		_, errs, code := s.run(strings.Fields(line)...)
+		assert.Equal(t, exitUsage, code, line)
+		assert.Contains(t, errs, want, line)
+		assert.Contains(t, errs, "hint: `image-catalog ", line)
+	}
+	_, errs, code := run(t, "inspec")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, `did you mean "inspect"?`)
+	_, errs, code = run(t, "inspect", "stage")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "--catalog REPOSITORY or the variable IMAGE_CATALOG is missing")
+	_, errs, code = runWith(t, s.host+"/velum\n"+s.host+"/velum:1 a b\n", "add", "stage", "--batch", "-", "--catalog", s.host+"/catalog")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "batch: nothing is added, 2 lines are wrong\n  line 1: ")
+}
+
+func TestFormatsOfImages(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.push("caasp/velum", "4.0.0-rev1-build1.1")
+	s.does("init", "prod")
+	s.does("add", "prod", "HOST/caasp/velum:4.0.0-rev1-build1.1")
+	assert.Regexp(t, `^HOST/caasp/velum:4.0.0-rev1-build1.1@sha256:\w{64}\nHOST/catalog:prod-v00000002@sha256:\w{64}\nHOST/catalog:prod@sha256:\w{64}\n$`,
+		s.does("images", "prod"))
+	assert.Regexp(t, `(?m)^HOST/caasp/velum@sha256:\w{64} mirror/HOST/caasp/velum:4.0.0-rev1-build1.1$`, s.does("images", "prod", "--to", "mirror"))
+	assert.Contains(t, s.does("images", "prod", "--to", "mirror", "--floating"), " mirror/HOST/caasp/velum:4.0.0-rev1\n")
+	assert.Equal(t, "\"HOST\":\n  images:\n    \"caasp/velum\":\n    - \"4.0.0-rev1-build1.1\"\n    \"catalog\":\n    - \"prod-v00000002\"\n    - \"prod\"\n",
+		s.does("images", "prod", "--format", "skopeo-sync"))
+	assert.Regexp(t, `(?m)^- source: "HOST/catalog@sha256:\w{64}"\n  target: "mirror/HOST/catalog:prod"\n  type: image$`,
+		s.does("images", "prod", "--format", "regsync", "--to", "mirror"))
+	assert.Contains(t, s.does("images", "prod", "--output", "json"), `"kind": "catalog"`)
+}
+
+// An interrupted verb ends, and says what becomes of its op.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.does("init", "prod")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	code := execute(ctx, []string{"refresh", "prod", "--catalog", s.host + "/catalog"}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs.String(), "context canceled")
+	assert.Contains(t, errs.String(), "hint: what was stored as an op is not lost")
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	t.Parallel()
+	out, _, code := run(t, "--version")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^image-catalog devel \(go`, out)
+	out, _, code = run(t, "version", "--output", "json")
+	assert.Zero(t, code)
+	assert.Contains(t, out, `"version": "devel"`)
+	out, _, code = run(t)
+	assert.Zero(t, code)
+	assert.Contains(t, out, "promote")
+	for _, shell := range []string{"bash", "fish", "zsh"} {
+		out, _, code = run(t, "completion", shell)
+		assert.Zero(t, code)
+		assert.Contains(t, out, "image-catalog")
+	}
+	for text, want := range map[string]time.Duration{"48h": 48 * time.Hour, "30d": 30 * day, "0": 0, "-1h": 0, "d": 0, "99999d": 0} {
+		got, _ := parseSpan("rollout", text)
+		assert.Equal(t, want, got, text)
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// maxCache is how many bytes of blobs are kept.
+const maxCache = 64 << 20
+
+// cache has what one publisher has read and verified, by what never changes: digests, and the
+// tags of ops. The zero value is empty.
+type cache struct {
+	mu       sync.Mutex
+	versions map[digest.Digest]Version
+	blobs    map[digest.Digest][]byte
+	size     int
+	ops      map[string]catalog.Op
+}
+
+func (c *cache) version(d digest.Digest) (Version, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.versions[d]
+	return v, ok
+}
+
+func (c *cache) addVersion(v Version) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.versions == nil || len(c.versions) > 100 {
+		c.versions = map[digest.Digest]Version{}
+	}
+	c.versions[v.Digest] = v
+}
+
+func (c *cache) blob(d digest.Digest) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	data, ok := c.blobs[d]
+	return data, ok
+}
+
+func (c *cache) addBlob(d digest.Digest, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.size += len(data); c.blobs == nil || c.size > maxCache {
+		c.blobs, c.size = map[digest.Digest][]byte{}, len(data)
+	}
+	c.blobs[d] = data
+}
+
+func (c *cache) op(tag string) (catalog.Op, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op, ok := c.ops[tag]
+	return op, ok
+}
+
+func (c *cache) addOp(op catalog.Op) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ops == nil {
+		c.ops = map[string]catalog.Op{}
+	}
+	c.ops[op.Tag] = op
+}
