@@ -19,11 +19,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Agent runs cycles. All fields are required but Preconditions, Readiness, Inhibitor, Pacer,
+// Agent runs cycles. All fields are required but Catalog, Preconditions, Readiness, Inhibitor, Pacer,
 // Verifier, Meter, Events, Progress and Jitter. It is not safe for concurrent use; Loop
 // serializes the calls.
 type Agent struct {
 	Source        source.Source
+	Catalog       source.Catalog // nil: the tags of the registry alone
 	Images        node.Images
 	Pods          node.Pods
 	Files         node.PodFiles
@@ -70,7 +71,8 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 		jitter = rand.Float64
 	}
 	c.asker = &source.Asker{
-		Source: a.Source, Policy: a.Policy, Record: &a.records.Record, Meter: a.Meter, Log: c.log, Now: a.Now,
+		Source: a.Source, Catalog: a.Catalog, Policy: a.Policy, Record: &a.records.Record, Meter: a.Meter, Log: c.log,
+		Now:    a.Now,
 		Jitter: jitter, Progress: c.progress,
 	}
 	c.signs = &stage.SignatureChecker{

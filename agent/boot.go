@@ -34,6 +34,7 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	if err != nil {
 		return nil, err
 	}
+	inv.Catalog = c.listing(ctx)
 	if a.Policy.PullPolicy == manifests.PullIfNotPresent {
 		inv.Held = c.heldInTime(ctx)
 	}

@@ -140,7 +140,7 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 
 // round returns a new round and its questions.
 func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
-	views := follow.ReadPods(inv, c.records.Record.Overrides, c.Policy)
+	views := follow.ReadPods(inv, c.records.Record, c.Policy)
 	held, _ := inv.Digests()
 	return c.asker.NewRound(c.poll, held, follow.Running(inv, views)), follow.Questions(views, c.Policy)
 }
@@ -151,7 +151,7 @@ func (c *cycle) currentOffers(
 	inv node.Inventory, asked map[release.Question]source.Offer,
 ) map[release.Question]source.Offer {
 	out := map[release.Question]source.Offer{}
-	for _, q := range follow.Questions(follow.ReadPods(inv, c.records.Record.Overrides, c.Policy), c.Policy) {
+	for _, q := range follow.Questions(follow.ReadPods(inv, c.records.Record, c.Policy), c.Policy) {
 		o, ok := asked[q]
 		if !ok {
 			o = source.LastOffer(&c.records.Record, q, release.ErrNotAsked)
@@ -164,6 +164,7 @@ func (c *cycle) currentOffers(
 // decide plans. It asks kubelet and the preconditions only if needed: the questions may start
 // services on demand.
 func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer) plan.Plan {
+	inv.Catalog = c.listing(ctx) // the poll may have read a newer one
 	decide := func() plan.Plan { return plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now()) }
 	pl := decide()
 	if c.Readiness != nil && pl.IsDown() {
@@ -212,6 +213,7 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	if err != nil {
 		return inv, err
 	}
+	inv.Catalog = c.listing(ctx)
 	defer c.progress.Heartbeat()()
 	c.watched.Forget()
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
@@ -221,6 +223,14 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
 	}
 	return inv, nil
+}
+
+// listing returns the last verified listing of the catalog.
+func (c *cycle) listing(ctx context.Context) release.Listing {
+	if c.Catalog == nil {
+		return release.Listing{}
+	}
+	return c.Catalog.Last(ctx)
 }
 
 func (c *cycle) observer() node.Observer {

@@ -27,6 +27,7 @@ func (c *cycle) report(
 	rec.Retain(use, c.Now())
 	c.space.Restore(rec.MinSpace)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
+	r.Catalog = c.listing(ctx)
 	updates := report.UpdatesOf(pl)
 	switch err := c.Announcer.Announce(ctx, r.Announcement(pl, updates)); {
 	case errors.Is(err, release.ErrHeld):

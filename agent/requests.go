@@ -32,6 +32,27 @@ func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (sta
 	return d.status, errors.Join(err, e)
 }
 
+// ErrNoCatalog is returned where no release catalog is configured.
+var ErrNoCatalog = errors.New("no release catalog is configured")
+
+// ForgetCatalog forgets the verified version of the release catalog, and polls now: any verified
+// version is taken then, also a lower one. It returns the status.
+func (l *Loop) ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
+	var err error
+	e := l.request(ctx, nil, task{verb: "forget", do: func(ctx context.Context) error {
+		if l.agent.Catalog == nil {
+			err = ErrNoCatalog
+			return err
+		}
+		err = l.agent.Catalog.Forget(ctx)
+		return err
+	}})
+	if err = errors.Join(err, e); err != nil {
+		return l.Status(), err
+	}
+	return l.Check(ctx, onProgress)
+}
+
 // Apply approves and applies the named images; see Agent.Apply.
 func (l *Loop) Apply(
 	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),

@@ -5,7 +5,7 @@ package agent
 import (
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -106,7 +106,7 @@ func sooner(observation, now time.Time, s status.Status) time.Time {
 			continue
 		}
 		observation = policy.Earlier(observation, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
-		if end := i.Down.Since.Add(plan.StartTimeout); i.Down.Starting && end.After(now) {
+		if end := i.Down.Since.Add(follow.StartTimeout); i.Down.Starting && end.After(now) {
 			observation = policy.Earlier(observation, end)
 		}
 	}

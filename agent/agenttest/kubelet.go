@@ -152,7 +152,7 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	}
 	if ref.Digest != "" { // found by its name alone, under IfNotPresent
 		d, ok := n.records[repository+"@"+ref.Digest]
-		if !ok {
+		if !ok || img.PullPolicy == manifests.PullAlways {
 			d = digest.Digest(ref.Digest)
 			ok = n.registry.offersDigest(repository, d)
 		}

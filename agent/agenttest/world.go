@@ -28,6 +28,7 @@ type World struct {
 	Clock    *Clock
 	Policy   policy.Policy
 	Verifier stage.Verifier // nil: nobody verifies
+	Catalog  *Catalog       // nil: the registry's tags alone
 	Against  []status.Hold  // what the node has against a restart
 	// AskedAgainst counts the questions for it.
 	AskedAgainst int
@@ -51,11 +52,15 @@ func NewWorld() *World {
 // Agent starts a new agent on the node: what the one before it knew is what is
 // on the disk.
 func (w *World) Agent() *agent.Agent {
-	return &agent.Agent{
+	a := &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
 		Policy: w.Policy, Verifier: w.Verifier, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
 		Preconditions: against{w},
 	}
+	if w.Catalog != nil {
+		a.Catalog = w.Catalog
+	}
+	return a
 }
 
 // against is an agent.Preconditions as the test wants it.

@@ -20,7 +20,7 @@ import (
 // Restarter makes pods run what a step names, and proves that they do. It saves what it did
 // in the record before the next act, so that the next start continues after a crash.
 type Restarter struct {
-	Source    source.TagResolver
+	Source    source.Registry
 	Pods      node.Pods
 	Images    node.ImageNamer
 	Files     node.PodFiles

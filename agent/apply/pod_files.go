@@ -17,6 +17,9 @@ func (r *Restarter) Write(ctx context.Context, s plan.Step) error {
 	if err := r.Files.Write(ctx, s.Was, s.Data); err != nil {
 		return err
 	}
+	if len(s.Bound) > 0 {
+		r.Records.Record.Bound.Set(s.File, s.Bound)
+	}
 	if s.Ours {
 		r.Records.Record.Wrote.Set(s.File, digest.FromBytes(s.Data))
 	}

@@ -22,6 +22,12 @@ func (r *restart) preflight(ctx context.Context) error {
 			continue
 		}
 		checked[e.Ref] = true
+		if e.Bound {
+			if err := r.checkBound(ctx, e); err != nil {
+				return err
+			}
+			continue
+		}
 		now, err := r.resolve(ctx, e.Ref)
 		switch {
 		case err != nil:
@@ -43,6 +49,34 @@ func (r *restart) preflight(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// checkBound checks that kubelet can start an image by its digest: with pull policy Always it
+// asks the registry for the digest, with IfNotPresent CRI has to list it.
+func (r *restart) checkBound(ctx context.Context, e plan.Expectation) error {
+	if !r.step.Apply.PullFirst {
+		if err := r.asks(ctx, e); err != nil {
+			return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
+		}
+		return nil
+	}
+	pin := release.Pin{Repository: e.Ref.Repository, Digest: e.Digest}
+	if err := r.Images.Name(ctx, pin); err != nil {
+		return fmt.Errorf("name %s: %w", e.Name, err)
+	}
+	_, err := r.Stager.AwaitListed(ctx, release.Key(pin.Repository, pin.Digest))
+	return err
+}
+
+// asks sends the request that kubelet would send.
+func (r *Restarter) asks(ctx context.Context, e plan.Expectation) error {
+	if !e.Bound {
+		_, err := r.resolve(ctx, e.Ref)
+		return err
+	}
+	defer r.Progress.Heartbeat()()
+	_, err := r.Source.Describe(ctx, e.Ref.Repository, e.Digest)
+	return err
 }
 
 // tagMoved is the error of a restart for which a tag names another image than the step.

@@ -85,7 +85,7 @@ func (r *rescue) checkRegistry(ctx context.Context) error {
 		if e.OnNode {
 			continue
 		}
-		if _, err := r.resolve(ctx, e.Ref); err != nil {
+		if err := r.asks(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,11 @@ func (r *rescue) stagedOverride(before record.Override, now []byte, reason strin
 		return record.Override{}, err
 	}
 	o, err := record.Pin(was.Data, reason, r.Now(), func(img manifests.Image) record.PinnedImage {
-		return r.step.Apply.Digests[node.PlaceOf(img)]
+		at := r.step.Apply.Digests[node.PlaceOf(img)]
+		if d := manifests.SplitReference(img.Reference).Digest; d != "" && digest.Digest(d) != at.Digest {
+			return record.PinnedImage{} // a person wrote it
+		}
+		return at
 	})
 	o.From = digest.FromBytes(now)
 	return o, err

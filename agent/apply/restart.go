@@ -82,7 +82,7 @@ func (r *restart) swap(ctx context.Context, s plan.Step) (err error) {
 			r.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
 		}
 	}
-	return r.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours})
+	return r.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
 }
 
 // awaitDown waits until kubelet has ended a pod and forgotten it.

@@ -34,7 +34,8 @@ func (v *PodView) foundOverride(p policy.Policy) record.Override {
 	o := record.Override{Reason: "the record does not say why", Images: map[string]record.PinnedImage{}}
 	for _, img := range disk.Images {
 		ref := manifests.SplitReference(img.Reference)
-		if img.Document != 0 || ref.Digest == "" || !follows[node.PlaceOf(img)] {
+		_, isBound := v.Bound[node.PlaceOf(img)]
+		if img.Document != 0 || ref.Digest == "" || isBound || !follows[node.PlaceOf(img)] {
 			continue
 		}
 		if repository, err := release.NormalizeRepository(ref.Name); err == nil {

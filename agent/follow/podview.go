@@ -36,24 +36,26 @@ type PodView struct {
 	Err      error
 
 	Override record.Override
-	Was      manifests.Pod   // of Disk
-	Named    map[string]bool // places of Disk with the digests of Override
-	followed *node.PodFile   // Disk without those digests; nil where there is a template
+	Bound    map[string]record.PinnedImage // places of Disk with the digests of a catalog's releases
+	Was      manifests.Pod                 // of Disk
+	Named    map[string]bool               // places of Disk with the digests of Override
+	followed *node.PodFile                 // Disk without those digests; nil where there is a template
 }
 
 // ReadPods parses the files of an inventory and finds their questions.
-func ReadPods(inv node.Inventory, overrides map[string]record.Override, p policy.Policy) []PodView {
+func ReadPods(inv node.Inventory, rec record.Record, p policy.Policy) []PodView {
 	names := FileNames(inv)
 	views := make([]PodView, 0, len(names))
 	for _, file := range names {
 		v := PodView{
 			File: file, Template: node.Find(inv.Templates, file),
 			Disk: node.Find(inv.PodManifests, file), Waiting: node.Find(inv.Waiting, file),
-			Override: overrides[file],
+			Override: rec.Overrides[file],
 		}
 		if v.Override.Pending && (v.Disk == nil || !v.Override.IsFor(string(v.Disk.Data))) {
 			v.Override = record.Override{} // edited by hand
 		}
+		v.readBound(inv.Catalog, rec, p)
 		v.Wants, v.Err = v.read(p)
 		views = append(views, v)
 	}
@@ -158,12 +160,15 @@ func (v *PodView) readDisk() (map[string]string, error) {
 		case named:
 			v.Named[node.PlaceOf(img)] = true
 			out[node.PlaceOf(img)] = release.Reference{Repository: at.Repository, Tag: at.Follow}.String()
+		case v.Bound[node.PlaceOf(img)].Digest != "":
+			at = v.Bound[node.PlaceOf(img)]
+			out[node.PlaceOf(img)] = release.Reference{Repository: at.Repository, Tag: at.Follow}.String()
 		case node.Pulled(img):
 			out[node.PlaceOf(img)] = img.Reference
 		}
 	}
-	if v.Template == nil && len(v.Named) > 0 {
-		undone, err := v.Override.Unpinned(*v.Disk)
+	if v.Template == nil && len(v.Named)+len(v.Bound) > 0 {
+		undone, err := v.Unbound()
 		if err != nil {
 			return nil, fmt.Errorf("pod manifest: %w", err)
 		}

@@ -34,6 +34,7 @@ type Inventory struct {
 	// are the containers that kubelet does not start.
 	Missing   map[string]time.Time
 	Unstarted []Waiting
+	Catalog   release.Listing // the last verified one
 }
 
 // Find returns the file of that name, nil where there is none.
@@ -145,4 +146,21 @@ func (inv Inventory) Digests() (digests map[digest.Digest]bool, pins map[release
 		}
 	}
 	return digests, pins
+}
+
+// OrphanedAliases returns the records that CRI made beside a pruned image: repository@digest
+// and the image ID. They stay if another name has the same digest.
+func (inv Inventory) OrphanedAliases(gone []HeldImage, aliases map[HeldImage]bool) []HeldImage {
+	named := map[digest.Digest]bool{}
+	var out []HeldImage
+	for _, h := range inv.Held {
+		switch {
+		case h.Pin, slices.Contains(gone, h):
+		case aliases[HeldImage{Name: h.Name, Digest: h.Digest}]:
+			out = append(out, h)
+		default:
+			named[h.Digest] = true
+		}
+	}
+	return slices.DeleteFunc(out, func(h HeldImage) bool { return named[h.Digest] })
 }

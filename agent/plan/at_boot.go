@@ -97,12 +97,15 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 		switch {
 		case named && !moves:
 			i.Target.Digest = at.Digest
+		case !moves && i.Target.Digest == "":
+			i.Target.Digest = v.Bound[node.PlaceOf(w.Image)].Digest
 		case named && i.Target.Digest != at.Digest:
 			s.Ends = append(s.Ends, node.PlaceOf(w.Image))
 		}
 		if moves && why == "" {
 			why = bp.bootRefusal(v, i.Target, w)
 		}
+		i.Bound = bp.binds(v, i)
 		p.Images = append(p.Images, i)
 	}
 	bp.render(v, p)

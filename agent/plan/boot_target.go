@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -34,7 +35,12 @@ func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves b
 	if known := bp.rec.Offers[ask.String()].Follow; policy.AreEquivalent(ask.Tag, known.Tag, rule) {
 		target.Tag = known.Tag
 	}
-	return bp.lastSeen(release.Reference{Repository: target.Repository, Tag: target.Tag}), true
+	ref := release.Reference{Repository: target.Repository, Tag: target.Tag}
+	if is, ok := source.NewestListed(bp.inv.Catalog, ref, rule.Dialect); ok {
+		target.Digest, target.Long = is.Digest, is.Tag
+		return target, true
+	}
+	return bp.lastSeen(ref), true
 }
 
 // lastSeen returns the release that a tag last named: on the node if kubelet starts images
@@ -66,7 +72,7 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := bp.policy.RuleFor(target.Repository)
-	if no, refused := bp.rec.Refuses(target, rule); refused {
+	if no, refused := bp.refuses(target, rule); refused {
 		return no.String()
 	}
 	switch {

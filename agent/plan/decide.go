@@ -31,6 +31,7 @@ func Decide(
 		plan.Pods = append(plan.Pods, pods.pod(v))
 	}
 	pods.skew(plan.Pods)
+	holdSets(f, plan.Pods)
 	for _, r := range p.Images {
 		plan.Tracked = append(plan.Tracked, pods.tracked(offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
 	}
@@ -62,7 +63,7 @@ type (
 func observed(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) (*facts, []follow.PodView) {
-	views := follow.ReadPods(inv, rec.Overrides, p)
+	views := follow.ReadPods(inv, rec, p)
 	f := &facts{inv: inv, offers: offers, rec: rec, policy: p, now: now}
 	for _, v := range views {
 		if v.Err == nil {
@@ -190,6 +191,9 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 		p.Holds = append(p.Holds, pp.inv.RestartHolds...)
 		pp.addHolds(p)
 		pp.addWaits(p)
+		if pp.policy.Auto {
+			addCatalogWaits(pp.facts, p)
+		}
 		pp.pullHazardHolds(v, p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == policy.ChangeRemove
@@ -208,7 +212,7 @@ func (pp podPlanner) offerConversion(p *PodPlan) {
 	refused := false
 	for n := range p.Images {
 		rel := p.Images[n].Target
-		if no, is := pp.rec.Refuses(rel, pp.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
+		if no, is := pp.refuses(rel, pp.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
 			p.Images[n].refuse(no)
 			refused = true
 		}

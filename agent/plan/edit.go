@@ -8,9 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
-	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // edits returns the changes of images and pull policies in the pod's offer.
@@ -34,7 +32,7 @@ func (pp podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
 	if v.Disk == nil || !p.Waiting {
 		return out
 	}
-	return append(out, policyEdits(*v.Disk, p.Wanted)...)
+	return append(out, follow.PullPolicyEdits(*v.Disk, p.Wanted)...)
 }
 
 func withDigest(tag string, d digest.Digest) string {
@@ -42,27 +40,4 @@ func withDigest(tag string, d digest.Digest) string {
 		return tag
 	}
 	return fmt.Sprintf("%s (%.12s)", tag, d.Encoded())
-}
-
-// policyEdits returns the pull policies that differ between two pod manifests.
-func policyEdits(disk node.PodFile, wanted []byte) []status.Edit {
-	was, errWas := disk.Parse()
-	is, errIs := manifests.Parse(wanted)
-	if errWas != nil || errIs != nil {
-		return nil // render reports it
-	}
-	before := map[string]manifests.Image{}
-	for _, img := range was.Images {
-		before[node.PlaceOf(img)] = img
-	}
-	var out []status.Edit
-	for _, img := range is.Images {
-		old, there := before[node.PlaceOf(img)]
-		if there && node.Pulled(img) && old.PullPolicy != img.PullPolicy {
-			out = append(
-				out, status.Edit{Container: img.Container, Field: status.EditPullPolicy, From: old.PullPolicy, To: img.PullPolicy},
-			)
-		}
-	}
-	return out
 }

@@ -31,7 +31,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 		c = node.FindContainer(containers, w.Image.Container)
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
-	if e, is := ip.expects(v, w); is {
+	if e, is := v.Expects(w, ip.inv); is {
 		i.Expected = &e
 		i.Down = e.Down(ip.inv, ip.names, ip.now)
 	}
@@ -63,6 +63,7 @@ func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.
 	if at, ok := v.PinnedAt(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
 		i.Change = "" // the pod manifest names the digest already
 	}
+	i.Bound = ip.binds(v, i)
 	i.Running.Tag = ip.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// What runs needs no signature: it would only block the other images of its pod.

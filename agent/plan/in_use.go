@@ -19,6 +19,9 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 		Pods: map[string]record.PodInUse{}, Wrote: map[string]bool{}, Questions: map[string]bool{},
 		Releases: map[string]bool{}, Newest: map[string]time.Time{},
 	}
+	if inv.Catalog.Catalog != "" {
+		use.Questions[inv.Catalog.Catalog] = true
+	}
 	for _, f := range inv.PodManifests {
 		use.Wrote[f.Name] = true
 	}

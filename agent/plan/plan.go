@@ -62,12 +62,13 @@ type ImagePlan struct {
 	Change    string
 	From      string // name of the running release
 	Staged    bool
-	StageFrom time.Time     // when staging begins; zero: at once
-	Well      bool          // its container runs, or its init container has succeeded
-	Down      *status.Down  // why its container does not run; nil: it runs, or need not run
-	Expected  *Expected     // its container, if kubelet has to run it
-	Flaps     bool          // its container was just restarted
-	Holds     []status.Hold // of an image that no pod manifest names
+	StageFrom time.Time        // when staging begins; zero: at once
+	Well      bool             // its container runs, or its init container has succeeded
+	Down      *status.Down     // why its container does not run; nil: it runs, or need not run
+	Expected  *follow.Expected // its container, if kubelet has to run it
+	Flaps     bool             // its container was just restarted
+	Bound     bool             // the wanted pod manifest names the target's digest
+	Holds     []status.Hold    // of an image that no pod manifest names
 	// NotAllowed are newer tags that the configuration refuses: the highest for each setting.
 	NotAllowed   []policy.Refusal
 	RebuildsOnly *status.RebuildsOnly  // its tag cannot be parsed
@@ -104,15 +105,17 @@ const (
 // Step is one thing to do. It can be repeated.
 type Step struct {
 	Do      Verb
-	File    string           // pod manifest; empty for stage, pin and prune
-	Release release.Release  // stage
-	Was     node.PodFile     // write, remove, apply: the file that was observed
-	Data    []byte           // write, keep, apply: the new content; nil: unchanged
-	Ours    bool             // Data was rendered from a template
-	Needs   []string         // releases (repository@digest) that must be staged
-	Pins    []release.Pin    // pin
-	Gone    []node.HeldImage // prune: records of images
-	Apply   Apply            // apply
+	File    string          // pod manifest; empty for stage, pin and prune
+	Release release.Release // stage
+	Was     node.PodFile    // write, remove, apply: the file that was observed
+	Data    []byte          // write, keep, apply: the new content; nil: unchanged
+	Ours    bool            // Data was rendered from a template
+	// Bound are the digests in Data that a catalog lists, by place.
+	Bound map[string]digest.Digest
+	Needs []string         // releases (repository@digest) that must be staged
+	Pins  []release.Pin    // pin
+	Gone  []node.HeldImage // prune: records of images
+	Apply Apply            // apply
 }
 
 // Apply holds what a restart or a proof of a pod needs.
@@ -145,6 +148,7 @@ type Expectation struct {
 	Digest    digest.Digest     // behind Ref
 	Config    digest.Digest     // image id in CRI
 	OnNode    bool              // kubelet starts it without a pull
+	Bound     bool              // the pod manifest names Digest beside the tag
 	Old       string            // CRI ID of the current container
 	Anew      bool              // the container must be a new one, not Old
 }

@@ -39,7 +39,7 @@ func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 		aliases[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
 		aliases[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
 	}
-	gone = append(gone, sp.orphanedAliases(gone, aliases)...)
+	gone = append(gone, sp.inv.OrphanedAliases(gone, aliases)...)
 	slices.SortFunc(gone, func(a, b node.HeldImage) int { return strings.Compare(a.Name, b.Name) })
 	return gone
 }
@@ -95,21 +95,4 @@ func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (
 	_, ours := followed[ref.Repository]
 	_, foreign := sp.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
 	return ref.Repository, ours && foreign == nil
-}
-
-// orphanedAliases returns the records that CRI made beside a pruned image: repository@digest
-// and the image ID. They stay if another name has the same digest.
-func (sp stepPlanner) orphanedAliases(gone []node.HeldImage, aliases map[node.HeldImage]bool) []node.HeldImage {
-	named := map[digest.Digest]bool{}
-	var out []node.HeldImage
-	for _, h := range sp.inv.Held {
-		switch {
-		case h.Pin, slices.Contains(gone, h):
-		case aliases[node.HeldImage{Name: h.Name, Digest: h.Digest}]:
-			out = append(out, h)
-		default:
-			named[h.Digest] = true
-		}
-	}
-	return slices.DeleteFunc(out, func(h node.HeldImage) bool { return named[h.Digest] })
 }

@@ -21,7 +21,7 @@ func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 			return
 		}
 	}
-	wanted, leftAlone, err := pp.renderFile(v, p, disk)
+	wanted, leftAlone, err := pp.renderFile(&v, p, disk)
 	if err != nil {
 		p.Err = fmt.Errorf("render: %w", err)
 		return
@@ -32,7 +32,7 @@ func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 
 // renderFile renders the template with the target tags, and keeps what an override pins.
 func (pp podPlanner) renderFile(
-	v follow.PodView, p *PodPlan, disk *manifests.File,
+	v *follow.PodView, p *PodPlan, disk *manifests.File,
 ) (*manifests.File, []manifests.Image, error) {
 	template, err := v.Source().Parse()
 	if err != nil {
@@ -54,16 +54,19 @@ func (pp podPlanner) renderFile(
 	if err != nil {
 		return nil, nil, err
 	}
-	places, all := unreplacedPlaces(&v, p)
+	places, all := unreplacedPlaces(v, p)
 	if all && v.Template != nil {
 		if text, ok := stillWanted(v.Override, p); ok {
 			return text, out.Left, nil
 		}
 	}
 	if pins := v.Override.Pins(places); len(pins) > 0 {
-		out.File, err = out.Pin(pins, manifests.PullIfNotPresent)
+		if out.File, err = out.Pin(pins, manifests.PullIfNotPresent); err != nil {
+			return nil, nil, err
+		}
 	}
-	return out.File, out.Left, err
+	bound, err := bind(p, out.File)
+	return bound, out.Left, err
 }
 
 // unreplacedPlaces returns the places of the override that no newer release replaces. all: the
@@ -85,14 +88,15 @@ func stillWanted(o record.Override, pod *PodPlan) (*manifests.File, bool) {
 	if err != nil {
 		return nil, false
 	}
-	tags := map[string]string{}
+	refs := map[string]manifests.Reference{}
 	for _, img := range text.Images {
-		tags[node.PlaceOf(img)] = manifests.SplitReference(img.Reference).Tag
+		refs[node.PlaceOf(img)] = manifests.SplitReference(img.Reference)
 	}
 	return text, !slices.ContainsFunc(pod.Images, func(i ImagePlan) bool {
 		place := node.PlaceOf(i.Want.Image)
 		_, named := o.Images[place]
-		tag, there := tags[place]
-		return !named && there && i.Target.Tag != "" && i.Target.Tag != tag
+		ref, there := refs[place]
+		isOther := i.Target.Tag != ref.Tag || ref.Digest != "" && ref.Digest != i.Target.Digest.String()
+		return !named && there && i.Target.Tag != "" && isOther
 	})
 }

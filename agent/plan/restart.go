@@ -46,7 +46,7 @@ func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 		return s, true
 	}
 	if p.Waiting {
-		s.Data = p.Wanted
+		s.Data, s.Bound = p.Wanted, p.bound()
 	} else if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
 	}
@@ -133,7 +133,7 @@ func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 			continue
 		}
 		e := expectation(i.targetImage(), img.Kind, img.Container, containers)
-		e.OnNode, e.Anew = rp.isOnNode(i) || rp.isPinned(v, i), s.Apply.Aside
+		e.OnNode, e.Anew, e.Bound = rp.isOnNode(i) || rp.isPinned(v, i), s.Apply.Aside, i.Bound
 		s.Apply.Expect = append(s.Apply.Expect, e)
 		if c := node.FindContainer(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {
 			s.Apply.Stop = append(s.Apply.Stop, c.ID)
@@ -163,7 +163,7 @@ func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	for _, i := range p.Images {
 		is, rule := i.Offer.Follow, pp.policy.RuleFor(i.Target.Repository)
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreEquivalent(i.Target.Tag, is.Tag, rule))
-		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) {
+		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) && !i.Bound {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}

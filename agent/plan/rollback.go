@@ -56,6 +56,9 @@ func (rp restartPlanner) overrideTo(
 		return record.Override{}, err
 	}
 	return record.Pin(was.Data, "", rp.now, func(img manifests.Image) record.PinnedImage {
+		if _, isBound := v.Bound[node.PlaceOf(img)]; !isBound && manifests.SplitReference(img.Reference).Digest != "" {
+			return record.PinnedImage{} // a person wrote it
+		}
 		p := target(img.Container, rp.rec.Good[record.GoodKey(v.File, img.Container)])
 		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
 			return at

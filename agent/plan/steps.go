@@ -170,7 +170,7 @@ func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
 	case p.Wanted != nil && !p.Waiting && !p.matches(v.Disk) && !busy:
 		steps = append(steps, Step{
-			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: needs,
+			Do: StepWrite, File: v.File, Was: was, Data: p.Wanted, Ours: v.Template != nil, Needs: needs, Bound: p.bound(),
 		})
 	}
 	if v.Waiting != nil && !p.Waiting {

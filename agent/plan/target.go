@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -20,7 +21,7 @@ import (
 func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
-	against := func(rel release.Release) (policy.Refusal, bool) { return ip.rec.Refuses(rel, rule) }
+	against := func(rel release.Release) (policy.Refusal, bool) { return ip.refuses(rel, rule) }
 	if running != "" && w.OnDisk.Repository == o.Repository && !release.IsPlaceholder(w.OnDisk.Tag) {
 		is = ip.rec.Releases[release.Key(o.Repository, running)]
 		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
@@ -47,7 +48,7 @@ func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, run
 // explainChoice stores why the choice passed over releases.
 func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
-	i.RebuildsOnly = rebuildsOnly(i.Offer.Follow.Tag, rule)
+	i.RebuildsOnly = status.RebuildsOnlyOf(i.Offer.Follow.Tag, rule.Dialect)
 	facts := i.Offer.Refused
 	i.Offer.Newest, i.Offer.Refused = c.Newest, nil
 	for _, no := range append(c.Refused, facts...) {
@@ -64,7 +65,7 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 			i.Offer.Refused = append(i.Offer.Refused, no)
 		}
 	}
-	i.NotAllowed = notAllowed(newer)
+	i.NotAllowed = policy.ByConfiguration(newer)
 	for _, text := range c.Notes {
 		i.note(text)
 	}
@@ -81,7 +82,7 @@ func (ip imagePlanner) refusal(
 	if same && rel.Tag == w.OnDisk.Tag {
 		return policy.Refusal{}, false
 	}
-	if no, refused := ip.rec.Refuses(rel, rule); refused || same {
+	if no, refused := ip.refuses(rel, rule); refused || same {
 		return no, refused
 	}
 	if no, refused := policy.ForeignOrigin(was, rel); refused {
@@ -110,7 +111,7 @@ func (ip imagePlanner) refusal(
 	}
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
-	}, reason != "" && !rule.Older
+	}, reason != "" && !rule.Older && !ip.policy.Catalog.AllowsLower(ip.inv.Catalog, was)
 }
 
 // bySource reports whether only the source changed: the pod manifest already has the wanted

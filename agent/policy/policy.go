@@ -48,6 +48,7 @@ type Policy struct {
 	// Reserve is what stays free of the image filesystem.
 	Reserve Reserve
 	Prune   Prune
+	Catalog Catalog // what it means where the node has one
 	// Auto applies staged releases without an approval, while Window is open.
 	Auto bool
 	// Window reports whether automatic applies may begin, and when that changes; nil: they

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -60,7 +61,22 @@ const (
 	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
 	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
+	RuleUnlisted   = "unlisted"     // the catalog does not list it
+	RuleWithdrawn  = "withdrawn"    // the catalog has withdrawn it
+	RuleCritical   = "critical"     // the catalog says something about it that this agent does not know
 )
+
+// ByConfiguration returns the first refusal for each setting that would allow it.
+func ByConfiguration(refused []Refusal) []Refusal {
+	var out []Refusal
+	for _, no := range refused {
+		byRule := slices.Contains([]string{RuleUpdates, RuleMax, RuleAllow, RuleDeny, RuleKubeadm}, no.Rule)
+		if byRule && !slices.ContainsFunc(out, func(o Refusal) bool { return o.Setting() == no.Setting() }) {
+			out = append(out, no)
+		}
+	}
+	return out
+}
 
 // String returns the refusal in one line.
 func (r Refusal) String() string { return fmt.Sprintf("%s refused by %s: %s", r.Tag, r.Rule, r.Reason) }

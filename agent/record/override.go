@@ -58,7 +58,8 @@ type PinnedImage struct {
 func (p PinnedImage) reference() string { return p.Repository + ":" + p.Tag + "@" + p.Digest.String() }
 
 // Pin returns a pending override that names the images of a pod manifest by digest. to
-// returns the digest of an image; without one the image stays as it is.
+// returns the digest of an image; without one the image stays as it is. It must return none for
+// an image that a person wrote with a digest.
 func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) PinnedImage) (Override, error) {
 	pod, err := manifests.Parse(text)
 	if err != nil {
@@ -68,7 +69,7 @@ func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) Pin
 	var pins []manifests.Pinned
 	for _, img := range pod.Images {
 		ref := manifests.SplitReference(img.Reference)
-		if img.Document != 0 || !node.IsContainer(img) || ref.Digest != "" {
+		if img.Document != 0 || !node.IsContainer(img) {
 			continue
 		}
 		at := to(img)
@@ -102,19 +103,39 @@ func (o Override) Unpinned(file node.PodFile) (node.PodFile, error) {
 	if err != nil {
 		return file, nil //nolint:nilerr // the survey reports it
 	}
+	return o.retagged(file, pod, func(_ manifests.Image, at PinnedImage) string {
+		if at.Always {
+			return manifests.PullAlways
+		}
+		return manifests.PullIfNotPresent
+	})
+}
+
+// WithTags returns a pod manifest with the tags that it followed before the override, and the
+// pull policies that it has.
+func (o Override) WithTags(file node.PodFile) (node.PodFile, error) {
+	pod, err := file.Parse()
+	if err != nil {
+		return file, nil //nolint:nilerr // the survey reports it
+	}
+	return o.retagged(file, pod, func(img manifests.Image, _ PinnedImage) string { return node.PullPolicyOf(img) })
+}
+
+// retagged returns a pod manifest with the followed tags in the override's places.
+func (o Override) retagged(
+	file node.PodFile, pod *manifests.File, pullPolicy func(manifests.Image, PinnedImage) string,
+) (node.PodFile, error) {
 	pins := map[string][]manifests.Pinned{}
 	for _, img := range pod.Images {
 		if at, ok := o.Names(img); ok {
-			follow, policy := release.Reference{Repository: at.Repository, Tag: at.Follow}, manifests.PullIfNotPresent
-			if at.Always {
-				policy = manifests.PullAlways
-			}
+			follow, policy := release.Reference{Repository: at.Repository, Tag: at.Follow}, pullPolicy(img, at)
 			pins[policy] = append(pins[policy], manifests.Pinned{
 				Kind: img.Kind, Container: img.Container, Reference: follow.String(),
 			})
 		}
 	}
 	for _, policy := range slices.Sorted(maps.Keys(pins)) {
+		var err error
 		if pod, err = pod.Pin(pins[policy], policy); err != nil {
 			return node.PodFile{}, err
 		}

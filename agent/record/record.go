@@ -38,6 +38,9 @@ type Record struct {
 	// Wrote are the digests of the pod manifests that the agent wrote, by file name: only
 	// these are removed with their template.
 	Wrote Entries[digest.Digest] `json:"wrote,omitempty"`
+	// Bound are the digests that the agent wrote because a catalog lists them, by file name and
+	// place ("container velum").
+	Bound Entries[map[string]digest.Digest] `json:"bound,omitempty"`
 	// Good is what ran well, by "podManifest/container".
 	Good Entries[Good] `json:"good,omitempty"`
 	// Approved are the approvals that are not applied yet, by pod manifest.
@@ -116,6 +119,8 @@ type Answer struct {
 	// not there. Follow and Newest are empty then.
 	Error string `json:"refused,omitempty"`
 	Gone  bool   `json:"gone,omitempty"`
+	// Unlisted: the catalog offers no release of the tag.
+	Unlisted bool `json:"unlisted,omitempty"`
 }
 
 // Confirmed returns the releases that may be applied, as far as the rules allow them.
@@ -129,8 +134,15 @@ func (m Answer) Confirmed() []release.Release {
 	return out
 }
 
+// SourceCatalog is the kind of a source that is a catalog.
+const SourceCatalog = "catalog"
+
 // SourceRecord is how a repository's source answered.
 type SourceRecord struct {
+	Kind string `json:"kind,omitempty"` // SourceCatalog; empty: the tags of the repository
+	// Refused: the source answered, and its answer must not be used.
+	Refused bool `json:"unusable,omitempty"`
+
 	Host        string        `json:"host,omitempty"`
 	Mirror      bool          `json:"mirror,omitempty"`
 	Insecure    bool          `json:"insecure,omitempty"`

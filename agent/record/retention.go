@@ -56,6 +56,7 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	maps.DeleteFunc(r.Failed, t.isOutdated)
 	maps.DeleteFunc(r.Approved, t.isVoid)
 	r.Wrote.Retain(use.Wrote)
+	r.Bound.Retain(use.Wrote)
 	releases := maps.Clone(use.Releases)
 	for _, g := range r.Good {
 		releases[release.Key(g.Repository, g.Running)] = true

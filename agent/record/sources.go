@@ -37,7 +37,7 @@ func (s SourceRecord) Err(repository string) error {
 func StaleSources(sources Entries[SourceRecord]) []status.Reason {
 	var out []status.Reason
 	for name, s := range sources {
-		if s.Failures > 0 {
+		if s.Failures > 0 && !s.Refused {
 			since := "never answered"
 			if !s.LastSuccess.IsZero() {
 				since = "last answered " + s.LastSuccess.UTC().Format(time.RFC3339)

@@ -34,7 +34,7 @@ var ErrNotAsked = errors.New("not asked yet")
 // RecordedError is an error of a source as the record has it.
 type RecordedError struct {
 	Text  string
-	Cause error // ErrNotFound, ErrPlatform or a SourceError
+	Cause error // ErrNotFound, ErrPlatform, ErrUnlisted or a SourceError
 }
 
 func (r *RecordedError) Error() string { return r.Text }
@@ -47,6 +47,12 @@ var ErrNotFound = errors.New("not found")
 
 // ErrPlatform: the image exists, but not for this node's platform.
 var ErrPlatform = errors.New("not for this platform")
+
+// ErrCatalog: the source answered with a catalog that must not be used. A person has to act.
+var ErrCatalog = errors.New("catalog refused")
+
+// ErrUnlisted: the catalog offers no release of a followed tag.
+var ErrUnlisted = errors.New("not in the catalog")
 
 // ErrConflict: a file changed between reading and writing it. The next cycle plans anew.
 var ErrConflict = errors.New("changed by somebody else")

@@ -42,6 +42,7 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 			}
 		}
 	}
+	all = append(all, catalogReport{r}.refused()...)
 	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
 }
 

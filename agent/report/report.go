@@ -10,6 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -33,6 +34,7 @@ type Report struct {
 	Pacer     record.Pacer // nil: none
 	Timetable Timetable    // nil: the agent runs without a loop
 	Unasked   bool         // see Timetable.NextPoll
+	Catalog   release.Listing
 }
 
 // GrainKey is the key of the grain's error in Report.Errs.
@@ -42,7 +44,8 @@ const GrainKey = "grain"
 func (r *Report) Announcement(p plan.Plan, updates []status.AnnouncedUpdate) status.Announcement {
 	state, _ := r.NodeState(p)
 	return status.Announcement{
-		State: string(state), Reason: status.SentenceOf(r.notUp(p, nil)), Updates: updates, NotAllowed: p.NotAllowed(),
+		State: string(state), Reason: status.SentenceOf(append(r.notUp(p, nil), catalogReport{r}.withdrawn(p)...)),
+		Updates: updates, NotAllowed: p.NotAllowed(),
 	}
 }
 

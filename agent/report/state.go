@@ -19,16 +19,19 @@ func (r *Report) NodeState(p plan.Plan) (status.State, []status.Reason) {
 		return status.StateFailed, failed
 	}
 	by := r.reasons(p)
-	stale, unasked := record.StaleSources(r.Record.Sources), Unasked(p)
+	stale := append(record.StaleSources(r.Record.Sources), catalogReport{r}.expired()...)
+	withdrawn, unasked := catalogReport{r}.withdrawn(p), Unasked(p)
 	switch {
 	case len(by.held) > 0:
-		return status.StateHeld, by.held
+		return status.StateHeld, append(by.held, withdrawn...)
 	case len(stale) > 0:
-		return status.StateStale, stale
+		return status.StateStale, append(stale, withdrawn...)
 	case len(unasked) > 0:
-		return status.StateUnchecked, unasked
+		return status.StateUnchecked, append(unasked, withdrawn...)
 	case len(by.staged) > 0:
-		return status.StateStaged, by.staged
+		return status.StateStaged, append(by.staged, withdrawn...)
+	case len(withdrawn) > 0: // and nothing is offered instead
+		return status.StateFailed, withdrawn
 	case len(by.starting) > 0:
 		return status.StateApplying, by.starting
 	case len(by.foreign) > 0:

@@ -32,7 +32,7 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		SchemaVersion: status.StatusSchemaVersion, Version: r.Version,
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(r.Record.LastCheck),
-		NextCheck: r.nextCheck(), Budget: r.budget(),
+		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(),
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 	}
@@ -136,6 +136,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	if s.Follow == "" {
 		s.Follow = i.Want.Ask.Tag
 	}
+	catalogReport{r}.add(&s, i)
 	key := release.Key(i.Target.Repository, i.Target.Digest)
 	s.SignedBy = r.Record.Signed[key]
 	if u, known := r.Record.Unsigned[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
@@ -163,7 +164,7 @@ func SourceStatus(rec record.Record) []status.SourceStatus {
 	for _, name := range slices.Sorted(maps.Keys(rec.Sources)) {
 		s := rec.Sources[name]
 		out = append(out, status.SourceStatus{
-			Repository: name, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
+			Repository: name, Kind: s.Kind, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
 			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
 			Reason: s.Reason, Cause: s.Cause, HTTPStatus: s.HTTPStatus, RetryAt: when(s.RetryAt),
 		})

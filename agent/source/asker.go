@@ -33,6 +33,7 @@ const (
 // Asker asks the source and stores the answers in the record.
 type Asker struct {
 	Source   Source
+	Catalog  Catalog // nil: there is none
 	Policy   policy.Policy
 	Record   *record.Record
 	Meter    FailureMeter // nil: failures are not counted
@@ -46,6 +47,7 @@ type Asker struct {
 // counts only after a second reading; without, failures are not counted either. It returns
 // nil if a person's request interrupted it.
 func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, confirm bool) map[release.Question]Offer {
+	round.refreshCatalog(ctx, qs)
 	round.noteRules(qs)
 	for _, same := range byRepository(round.interruptedLast(a.leastFailedFirst(qs))) {
 		round.askRepository(ctx, same)
@@ -73,16 +75,16 @@ func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, co
 	return out
 }
 
-// resolve asks the source what a tag names now.
-func (a *Asker) resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
-	defer a.Progress.Heartbeat()()
-	return a.Source.Resolve(ctx, ref)
+// askTag asks the source what a tag names now.
+func (r *Round) askTag(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+	defer r.asker.Progress.Heartbeat()()
+	return r.source(ref.Repository).Resolve(ctx, ref)
 }
 
 // describe fetches the build behind a digest.
-func (a *Asker) describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
-	defer a.Progress.Heartbeat()()
-	return a.Source.Describe(ctx, repository, d)
+func (r *Round) describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
+	defer r.asker.Progress.Heartbeat()()
+	return r.asker.Source.Describe(ctx, repository, d)
 }
 
 // isDue reports whether a poll asks a question.
@@ -115,7 +117,10 @@ func (a *Asker) resolveOffer(ctx context.Context, round *Round, q release.Questi
 		return LastOffer(a.Record, q, r.err)
 	default: // the source has nothing to offer
 		a.Record.Offers.Set(
-			q.String(), record.Answer{At: a.Now(), Error: r.err.Error(), Gone: errors.Is(r.err, release.ErrNotFound)},
+			q.String(), record.Answer{
+				At: a.Now(), Error: r.err.Error(), Gone: errors.Is(r.err, release.ErrNotFound),
+				Unlisted: errors.Is(r.err, release.ErrUnlisted),
+			},
 		)
 		return Offer{Question: q, Err: r.err}
 	}

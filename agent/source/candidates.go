@@ -32,19 +32,26 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 		return nil
 	}
 	o.Newer = candidates(list, from, l.rule)
-	against := func(rel release.Release) (policy.Refusal, bool) { return l.asker.Record.Refuses(rel, l.rule) }
 	now := l.asker.Now()
-	c := o.Choose(l.rule, now, against)
+	c := o.Choose(l.rule, now, l.refuses)
 	for c.Unresolved >= 0 {
 		if err := l.resolveCandidate(ctx, list, &o.Newer[c.Unresolved]); err != nil {
 			return err
 		}
-		c = o.Choose(l.rule, now, against)
+		c = o.Choose(l.rule, now, l.refuses)
 	}
 	if o.Newest = c.Newest; o.Newest.Tag == o.Follow.Tag {
 		l.refuseUnpublished(o, list, from)
 	}
 	return nil
+}
+
+// refuses returns why a release is not offered, whatever runs.
+func (l *lookup) refuses(rel release.Release) (policy.Refusal, bool) {
+	if no, refused := l.asker.Policy.Catalog.RefusesListed(l.listing, rel); refused {
+		return no, true
+	}
+	return l.asker.Record.Refuses(rel, l.rule)
 }
 
 // resolveCandidate finds the release of a candidate, or why no node can run it.
@@ -53,13 +60,13 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	var rel release.Release
 	d, err := l.resolve(ctx, tag)
 	if err == nil {
-		rel, err = l.release(ctx, tag, d)
+		rel, err = listedLookup{l}.existing(ctx, tag, d)
 	}
 	switch {
 	case errors.Is(err, release.ErrPlatform):
 		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RulePlatform, Reason: err.Error()}
 		return nil
-	case errors.Is(err, release.ErrNotFound):
+	case errors.Is(err, release.ErrNotFound), errors.Is(err, release.ErrUnlisted):
 		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but: " + err.Error()}
 		return nil
 	case err != nil:
@@ -82,7 +89,7 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 // the floating tag was moved to an older build.
 func (l *lookup) refuseUnpublished(o *Offer, list []tags.Tag, from tags.Tag) {
 	now, err := l.rule.Dialect.Parse(o.Follow.Long)
-	if err != nil || from.Form() == tags.Long {
+	if err != nil || from.Form() == tags.Long || l.listing.IsListed(o.Repository) {
 		return
 	}
 	repository := o.Repository
@@ -109,7 +116,7 @@ func (l *lookup) describeRunning(ctx context.Context) error {
 		if _, known := l.asker.Record.Releases[key]; known || running == "" {
 			continue
 		}
-		build, err := l.asker.describe(ctx, repository, running)
+		build, err := l.describe(ctx, repository, running)
 		if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, release.ErrPlatform) {
 			return err
 		}

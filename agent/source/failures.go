@@ -54,8 +54,12 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 			se := sourceError(r.err)
 			r.by = release.Resolved{Host: se.Host, Mirror: se.Mirror}
 		}
+		kind := ""
+		if round.listing.IsListed(q.Repository) || errors.Is(r.err, release.ErrUnlisted) {
+			kind, r.by = record.SourceCatalog, round.listing.By
+		}
 		a.Record.Sources.Set(q.Repository, record.SourceRecord{
-			Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, LastSuccess: a.Now(),
+			Kind: kind, Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, LastSuccess: a.Now(),
 		})
 	}
 }

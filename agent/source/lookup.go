@@ -31,12 +31,15 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	q := l.question
 	offer := Offer{Question: q}
 	follow, d, err := l.followedTag(ctx)
+	if errors.Is(err, release.ErrUnlisted) {
+		follow, d, err = listedLookup{l}.unlistedTag(ctx, err)
+	}
 	if err != nil {
 		return offer, err
 	}
 	by := l.resolved[release.Reference{Repository: q.Repository, Tag: follow}].Resolved
 	offer.Host, offer.Mirror = by.Host, by.Mirror
-	offer.Follow, err = l.release(ctx, follow, d)
+	offer.Follow, err = listedLookup{l}.existing(ctx, follow, d)
 	if errors.Is(err, release.ErrNotFound) {
 		// OBS deletes a tag by moving it to a digest that it deletes next. The tag is
 		// still there, so this must not be ErrNotFound, which is an alarm.
@@ -56,7 +59,9 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	if err := l.describeRunning(ctx); err != nil {
 		return offer, err
 	}
-	return offer, l.addNewer(ctx, &offer)
+	err = l.addNewer(ctx, &offer)
+	listedLookup{l}.refuseMissing(&offer)
+	return offer, err
 }
 
 // resolve returns the digest that a tag names, with one request a round.
@@ -64,7 +69,7 @@ func (l *lookup) resolve(ctx context.Context, tag string) (digest.Digest, error)
 	ref := release.Reference{Repository: l.question.Repository, Tag: tag}
 	known, ok := l.resolved[ref]
 	if !ok {
-		if known.Resolved, known.err = l.asker.resolve(ctx, ref); known.err == nil || ctx.Err() == nil {
+		if known.Resolved, known.err = l.askTag(ctx, ref); known.err == nil || ctx.Err() == nil {
 			l.resolved[ref] = known
 		}
 	}
@@ -108,7 +113,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 			continue
 		}
 		rel := release.Release{Repository: l.question.Repository, Tag: t.Wire(), Digest: d}
-		if _, isRefused := l.asker.Record.Refuses(rel, l.rule); err != nil || !isRefused {
+		if _, isRefused := l.refuses(rel); err != nil || !isRefused {
 			return rel.Tag, d, err
 		}
 		if refused.Tag == "" {
@@ -184,7 +189,7 @@ func (l *lookup) findTag(
 
 // list returns the tags of the repository, newest first.
 func (l *lookup) list(ctx context.Context, force bool) ([]tags.Tag, error) {
-	list, err := l.lists.list(ctx, l.question.Repository, force)
+	list, err := l.lists.list(ctx, l.question.Repository, l.source(l.question.Repository), force)
 	if err != nil {
 		l.asker.Log.Debug("no tag list", "repository", l.question.Repository, "err", err)
 	}
@@ -212,7 +217,7 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 	}
 	var err error
 	if !known {
-		if r.Build, err = l.asker.describe(ctx, repository, d); err != nil {
+		if r.Build, err = l.describe(ctx, repository, d); err != nil {
 			return release.Release{}, err
 		}
 	}
@@ -228,6 +233,9 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 // longTag finds the long tag with a digest. It returns "" if there is none: a mirror may
 // have no long tags, or no lists.
 func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, force bool) (string, error) {
+	if is, ok := l.listing.Find(l.question.Repository, want); ok {
+		return is.Tag, nil
+	}
 	t, err := l.rule.Dialect.Parse(tag)
 	if err != nil {
 		return "", nil //nolint:nilerr // a foreign tag has no long form

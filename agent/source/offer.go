@@ -93,8 +93,11 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 		return Offer{Question: q, Err: err}
 	case last.Error != "":
 		cause := release.ErrPlatform
-		if last.Gone {
+		switch {
+		case last.Gone:
 			cause = release.ErrNotFound
+		case last.Unlisted:
+			cause = release.ErrUnlisted
 		}
 		return Offer{Question: q, Err: &release.RecordedError{Text: last.Error, Cause: cause}}
 	case errors.Is(err, release.ErrNotAsked):

@@ -23,10 +23,12 @@ type Source interface {
 	Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error)
 }
 
-// TagResolver is the part of a Source that an apply needs.
-type TagResolver interface {
+// Registry is the part of a Source that an apply needs.
+type Registry interface {
 	// Resolve returns what a tag names now. See Source.
 	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
+	// Describe fetches the build behind a digest. See Source.
+	Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error)
 }
 
 // FailureMeter counts polls without an answer.

@@ -28,11 +28,15 @@ type Round struct {
 	results      map[release.Question]result
 
 	// A later round takes these over from an interrupted one, see Resume.
-	began       time.Time
-	resolved    map[release.Reference]resolution
-	lists       *tagLists
-	interrupted map[string]bool // repositories whose question the interruption ended
-	readAgainAt time.Time       // the second reading; zero: the round does not wait for it
+	began    time.Time
+	resolved map[release.Reference]resolution
+	lists    *tagLists
+	listing  release.Listing // of the catalog
+	// catalogAsked: the catalog was asked for in this round.
+	catalogAsked bool
+	missing      map[string]error // listed releases (repository@digest) that the registry lacks
+	interrupted  map[string]bool  // repositories whose question the interruption ended
+	readAgainAt  time.Time        // the second reading; zero: the round does not wait for it
 }
 
 // resolution is the source's answer about a tag.
@@ -49,9 +53,11 @@ type result struct {
 	confirmed bool             // no digest in it waits for a second reading
 }
 
-// failed reports whether the source did not answer. ErrNotFound and ErrPlatform are answers.
+// failed reports whether the source did not answer. ErrNotFound, ErrPlatform and ErrUnlisted
+// are answers.
 func (r result) failed() bool {
-	return r.err != nil && !errors.Is(r.err, release.ErrNotFound) && !errors.Is(r.err, release.ErrPlatform)
+	return r.err != nil && !errors.Is(r.err, release.ErrNotFound) && !errors.Is(r.err, release.ErrPlatform) &&
+		!errors.Is(r.err, release.ErrUnlisted)
 }
 
 // NewRound begins a round. held are the digests on the node; running are the running
@@ -61,7 +67,7 @@ func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[rel
 		asker: a, poll: poll, held: held, running: running,
 		rulesChanged: map[string]bool{}, results: map[release.Question]result{},
 		began: a.Now(), resolved: map[release.Reference]resolution{}, lists: newTagLists(a, poll),
-		interrupted: map[string]bool{},
+		missing: map[string]error{}, interrupted: map[string]bool{},
 	}
 }
 
@@ -76,6 +82,7 @@ func (r *Round) Resume(old *Round) {
 	}
 	r.began, r.resolved, r.interrupted, r.readAgainAt = old.began, old.resolved, old.interrupted, old.readAgainAt
 	r.lists, r.lists.asker = old.lists, r.asker
+	r.catalogAsked, r.missing = old.catalogAsked, old.missing
 }
 
 // askRepository asks the questions about one repository, and then trims its tag list. A
@@ -83,7 +90,7 @@ func (r *Round) Resume(old *Round) {
 func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 	var beforeList []release.Question
 	for _, q := range qs {
-		if !r.asker.isDue(q, r.poll) || ctx.Err() != nil {
+		if !r.asker.isDue(q, r.poll) || r.awaitsCatalog() || ctx.Err() != nil {
 			continue
 		}
 		if !r.lists.asked[q.Repository] {
@@ -111,7 +118,11 @@ func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 func (r *Round) ask(ctx context.Context, q release.Question) {
 	r.asker.Progress.Report(status.Progress{Reference: q.String(), Phase: "asking"})
 	l := lookup{Round: r, question: q, rule: r.asker.Policy.RuleForQuestion(q)}
-	offer, err := l.answer(ctx)
+	var offer Offer
+	err := r.unlisted(q)
+	if err == nil {
+		offer, err = l.answer(ctx)
+	}
 	if ctx.Err() != nil {
 		r.interrupted[q.Repository] = true
 		delete(r.results, q)

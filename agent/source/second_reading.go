@@ -50,7 +50,7 @@ func (s *secondReading) readAgain(ctx context.Context, refs []release.Reference)
 	changed := map[string]bool{}
 	for _, ref := range refs {
 		var again resolution
-		again.Resolved, again.err = s.asker.resolve(ctx, ref)
+		again.Resolved, again.err = s.askTag(ctx, ref)
 		if again.err != nil && ctx.Err() != nil {
 			break
 		}
@@ -73,8 +73,8 @@ func (s *secondReading) readAgain(ctx context.Context, refs []release.Reference)
 func (s *secondReading) newTags() []release.Reference {
 	out := map[release.Reference]bool{}
 	for q, r := range s.results {
-		if r.err != nil {
-			continue
+		if r.err != nil || s.listing.IsListed(q.Repository) {
+			continue // a catalog is signed as a whole
 		}
 		last, ok := s.asker.Record.Offers[q.String()]
 		for _, rel := range []release.Release{r.offer.Follow, r.offer.Newest} {

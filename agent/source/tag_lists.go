@@ -36,13 +36,14 @@ func newTagLists(a *Asker, poll Poll) *tagLists {
 
 // list returns the SUSE tags of a repository, newest first. It lists them if the recorded
 // list is too old, a person asks, or force is set.
-func (l *tagLists) list(ctx context.Context, repository string, force bool) ([]tags.Tag, error) {
+func (l *tagLists) list(ctx context.Context, repository string, from Source, force bool) ([]tags.Tag, error) {
 	a := l.asker
 	kept, ok := a.Record.Lists[repository]
 	age := a.Now().Sub(kept.At) // negative: the clock was wrong then
-	due := !ok || force || l.all || age < 0 || age >= a.Policy.ListEvery
+	_, isListed := from.(listedSource)
+	due := !ok || force || l.all || isListed || age < 0 || age >= a.Policy.ListEvery
 	if due && !l.asked[repository] {
-		if err := l.fetch(ctx, repository); err != nil {
+		if err := l.fetch(ctx, repository, from); err != nil {
 			return nil, err
 		}
 	}
@@ -57,10 +58,10 @@ func (l *tagLists) list(ctx context.Context, repository string, force bool) ([]t
 }
 
 // fetch lists the tags of a repository. If the source fails, an older list serves.
-func (l *tagLists) fetch(ctx context.Context, repository string) error {
+func (l *tagLists) fetch(ctx context.Context, repository string, from Source) error {
 	a := l.asker
 	end := a.Progress.Heartbeat()
-	names, err := a.Source.Tags(ctx, repository)
+	names, err := from.Tags(ctx, repository)
 	end()
 	if err != nil && ctx.Err() != nil {
 		return err
@@ -74,7 +75,9 @@ func (l *tagLists) fetch(ctx context.Context, repository string) error {
 			a.Log.Info("malformed tags in the list", "repository", repository, "count", malformed)
 		}
 		l.tags[repository] = list
-		l.kept[repository] = record.TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
+		if _, isListed := from.(listedSource); !isListed {
+			l.kept[repository] = record.TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
+		}
 	case ok && kept.Error == "":
 		a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
 		return nil
@@ -101,7 +104,10 @@ func (l *tagLists) trim(repository string, follows []followed) {
 // save records what later polls need of the lists.
 func (l *tagLists) save(follows map[string][]followed) {
 	for repository, list := range l.tags {
-		kept := l.kept[repository]
+		kept, is := l.kept[repository]
+		if !is {
+			continue
+		}
 		for _, t := range trimTags(list, follows[repository]) {
 			kept.Tags = append(kept.Tags, t.String())
 		}

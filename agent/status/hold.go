@@ -17,10 +17,13 @@ const (
 	HoldRequested = "hold"      // a person or the configuration set a hold
 	HoldDisk      = "disk"      // too little space for a pull on the image filesystem
 	HoldFreeze    = "freeze"    // the configuration allows no apply before a date
+	HoldSet       = "set"       // a release of the same set is not staged
 	// Only automatic applies wait for these.
 	HoldWindow       = "window"        // no maintenance window is open
 	HoldControlPlane = "control-plane" // etcd and kube-apiserver need a person's approval
 	HoldFailed       = "failed"        // the release did not come up before
+	HoldCatalog      = "catalog"       // the catalog has expired
+	HoldRollout      = "rollout"       // the node's time in the rollout has not come
 )
 
 // AsReason returns the reason for the node's state, for a pod manifest or an image.

@@ -18,16 +18,6 @@ type NotAllowed struct {
 	Key   string `json:"key"`  // the setting that would allow it, as in "updates: minor"
 }
 
-// RebuildsOnly is a followed tag that cannot be parsed: no tag is newer, and only another
-// digest is offered.
-type RebuildsOnly struct {
-	Tag string `json:"tag"`
-	// Dialect is the `dialect` that can parse the tag; empty: none can.
-	Dialect string `json:"dialect,omitempty"`
-	// Follow is the part of the tag that can be parsed, for `follow`; empty: none.
-	Follow string `json:"follow,omitempty"`
-}
-
 // maxNamed bounds the items in a sentence.
 const maxNamed = 3
 

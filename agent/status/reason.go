@@ -32,6 +32,8 @@ const (
 	KindTagGone    Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
 	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person rolled it back: podManifest
 	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
+	KindCatalog    Kind = "catalog"      // the catalog was refused (failed), or has expired (stale): image is its name
+	KindWithdrawn  Kind = "withdrawn"    // what runs was withdrawn, and nothing is offered: podManifest, image, tag
 	// Of failed, or of held where it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of held.
@@ -83,6 +85,8 @@ const (
 	ErrorNotFound ErrorKind = "not-found" // the source has no such tag, digest or repository
 	ErrorPlatform ErrorKind = "platform"  // the image is not for this node's platform
 	ErrorSource   ErrorKind = "source"    // the source does not answer
+	ErrorUnlisted ErrorKind = "unlisted"  // the catalog offers no release of the tag
+	ErrorCatalog  ErrorKind = "catalog"   // the catalog must not be used
 	ErrorNotAsked ErrorKind = "not-asked" // no poll has asked for it yet
 	ErrorNotUp    ErrorKind = "not-up"    // the pod was observed not to come up
 	ErrorConflict ErrorKind = "conflict"  // the file was changed meanwhile
@@ -107,6 +111,10 @@ func ErrorKindOf(err error) ErrorKind {
 		return ErrorNotFound
 	case errors.Is(err, release.ErrPlatform):
 		return ErrorPlatform
+	case errors.Is(err, release.ErrUnlisted):
+		return ErrorUnlisted
+	case errors.Is(err, release.ErrCatalog):
+		return ErrorCatalog
 	case isSource:
 		return ErrorSource
 	case errors.Is(err, release.ErrNotAsked):

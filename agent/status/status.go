@@ -44,9 +44,11 @@ type Status struct {
 	Progress      *Progress  `json:"progress,omitempty"` // the last report
 	Pulls         []Progress `json:"pulls,omitempty"`    // running now
 	// Interrupted is work that continues after a person's request.
-	Interrupted  *Interruption  `json:"interrupted,omitempty"`
-	Budget       *BudgetStatus  `json:"budget"` // null: it is full, or there is none
-	Sources      []SourceStatus `json:"sources"`
+	Interrupted *Interruption  `json:"interrupted,omitempty"`
+	Budget      *BudgetStatus  `json:"budget"` // null: it is full, or there is none
+	Sources     []SourceStatus `json:"sources"`
+	// Catalog is what the node knows of its catalog; absent: none is configured.
+	Catalog      *CatalogStatus `json:"catalog,omitempty"`
 	Images       []ImageStatus  `json:"images"`
 	PodManifests []PodStatus    `json:"podManifests"`
 	// Updates are staged and wait for approval.
@@ -70,6 +72,7 @@ type BudgetStatus struct {
 // SourceStatus is one repository's source.
 type SourceStatus struct {
 	Repository  string        `json:"repository"`
+	Kind        string        `json:"kind,omitempty"` // "catalog": its releases are those of the catalog
 	Host        string        `json:"host"`
 	Mirror      bool          `json:"mirror"`
 	Insecure    bool          `json:"insecure"`
@@ -117,9 +120,18 @@ type ImageStatus struct {
 	NotAllowed   []policy.Refusal      `json:"notAllowed"`
 	RebuildsOnly *RebuildsOnly         `json:"rebuildsOnly"` // null: the followed tag can be parsed
 	Shortage     *policy.ShortageError `json:"shortage"`     // null: there is enough space
-	Notes        []string              `json:"notes"`
-	Error        string                `json:"error"`
-	ErrorKind    ErrorKind             `json:"errorKind"`
+	// Withdrawn: the catalog has withdrawn what runs.
+	Withdrawn *release.Withdrawal `json:"withdrawn,omitempty"`
+	// RolloutAt is when this node applies the offer automatically; absent: the release is not
+	// rolled out by time.
+	RolloutAt time.Time `json:"rolloutAt,omitzero"`
+	// Set is the name of the set that the offer belongs to.
+	Set string `json:"set,omitempty"`
+	// Bound: the pod manifest names the digest that the catalog lists.
+	Bound     bool      `json:"bound,omitempty"`
+	Notes     []string  `json:"notes"`
+	Error     string    `json:"error"`
+	ErrorKind ErrorKind `json:"errorKind"`
 }
 
 // PodStatus is one pod manifest.

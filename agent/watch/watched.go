@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -26,7 +27,7 @@ type Watched struct {
 	acting   bool            // the agent restarts a pod
 	ids      map[string]bool // CRI's, of followed containers
 	down     bool            // a followed container does not run
-	expected []plan.Expected
+	expected []follow.Expected
 	names    []string
 	node     string                  // see Inventory.NodeName
 	seen     map[string]*status.Down // by file/container, observed during a cycle
@@ -136,7 +137,7 @@ func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
 	for _, c := range inv.Containers {
 		ids[c.ID] = true
 	}
-	var all []plan.Expected
+	var all []follow.Expected
 	for _, pod := range p.Pods {
 		for _, i := range pod.Images {
 			if i.Expected != nil {

@@ -5,6 +5,7 @@ package ocimanifest_test
 import (
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -56,4 +57,17 @@ func TestSizesDoNotOverflow(t *testing.T) {
 	d.Layers = append(d.Layers, ocispec.Descriptor{Size: math.MaxInt64})
 	_, err = d.Size()
 	assert.ErrorContains(t, err, "overflow")
+}
+
+// A release catalog has a layer for each image. Nobody mounts them.
+func TestLayersOfAnArtifactAreNotStacked(t *testing.T) {
+	t.Parallel()
+	layer := `{"mediaType":"application/x","digest":` + aDigest + `,"size":1}`
+	document := func(config string) []byte {
+		return []byte(`{"schemaVersion":2,"config":{"mediaType":"` + config + `","digest":` + aDigest + `,"size":2},"layers":[` + layer + strings.Repeat(","+layer, ocimanifest.MaxLayers) + `]}`)
+	}
+	_, err := ocimanifest.Parse(ocispec.MediaTypeImageManifest, document(ocispec.MediaTypeEmptyJSON))
+	require.NoError(t, err)
+	_, err = ocimanifest.Parse(ocispec.MediaTypeImageManifest, document(ocispec.MediaTypeImageConfig))
+	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+)
+
+// CatalogName is the name of a Catalog's listing.
+const CatalogName = "registry.test/catalog:prod"
+
+// Catalog is a source.Catalog in memory. Safe for concurrent use.
+type Catalog struct {
+	mu        sync.Mutex
+	published release.Listing
+	read      release.Listing
+	fail      error
+	asked     int
+}
+
+var _ source.Catalog = (*Catalog)(nil)
+
+// NewCatalog is a catalog of which no version was published.
+func NewCatalog() *Catalog {
+	return &Catalog{read: release.Listing{Catalog: CatalogName}, published: release.Listing{Catalog: CatalogName}}
+}
+
+// Publish publishes the next version, with releases of a repository before those that it has.
+func (c *Catalog) Publish(repository string, releases ...release.Listed) {
+	c.change(func(l *release.Listing) {
+		l.Images[repository] = append(slices.Clone(releases), l.Images[repository]...)
+	})
+}
+
+// Withdraw publishes the next version, in which a release is withdrawn.
+func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
+	c.change(func(l *release.Listing) {
+		releases := slices.Clone(l.Images[rel.Repository])
+		for n := range releases {
+			if releases[n].Digest == rel.Digest {
+				releases[n].Withdrawn = &release.Withdrawal{Reason: reason, To: to}
+			}
+		}
+		l.Images[rel.Repository] = releases
+	})
+}
+
+// Expire publishes the next version with a time at which it expires.
+func (c *Catalog) Expire(at time.Time) { c.change(func(l *release.Listing) { l.Expires = at }) }
+
+func (c *Catalog) change(f func(*release.Listing)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.published
+	if next.Images = maps.Clone(next.Images); next.Images == nil {
+		next.Images = map[string][]release.Listed{}
+	}
+	f(&next)
+	next.Version++
+	next.By = release.Resolved{Host: Host}
+	c.published = next
+}
+
+// Fail makes each read fail, until nil.
+func (c *Catalog) Fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail = err
+}
+
+// Asked counts the reads since the last call.
+func (c *Catalog) Asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.asked
+	c.asked = 0
+	return n
+}
+
+// Refresh answers as source.Catalog.
+func (c *Catalog) Refresh(context.Context, []string) (release.Listing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if c.fail != nil {
+		return c.read, c.fail
+	}
+	c.read = c.published
+	return c.read, nil
+}
+
+// Last answers as source.Catalog.
+func (c *Catalog) Last(context.Context) release.Listing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read
+}
+
+// Forget answers as source.Catalog.
+func (c *Catalog) Forget(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = release.Listing{Catalog: CatalogName}
+	return nil
+}
+
+// ListedAs is a release as a catalog lists it.
+func ListedAs(rel release.Release) release.Listed {
+	return release.Listed{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// catalogWorld is a node whose pod runs the one promoted release, bound to its digest.
+func catalogWorld(t *testing.T) (w *world, first release.Release) {
+	t.Helper()
+	w = newWorld(t)
+	w.Catalog = agenttest.NewCatalog()
+	first = w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Catalog.Publish(velum, agenttest.ListedAs(first))
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	require.Equal(t, status.StateCurrent, w.check().State)
+	w.runs("velum.yaml", "velum", first.Digest)
+	return w, first
+}
+
+// promote lists a release in the catalog.
+func (w *world) promote(rel release.Release, edits ...func(*release.Listed)) {
+	is := agenttest.ListedAs(rel)
+	for _, edit := range edits {
+		edit(&is)
+	}
+	w.Catalog.Publish(rel.Repository, is)
+}
+
+func bound(rel release.Release) string {
+	return rel.Repository + ":" + rel.Tag + "@" + rel.Digest.String()
+}
+
+func TestPodIsBoundToWhatTheCatalogLists(t *testing.T) {
+	t.Parallel()
+	w, first := catalogWorld(t)
+	assert.Equal(t, string(rendered("velum", "velum="+bound(first))), w.Node.PodManifest("velum.yaml"))
+
+	ahead := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s := w.check()
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	assert.True(t, image(s, "velum.yaml", "velum").Bound)
+	w.Node.Restart("velum.yaml", "velum")
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.NotContains(t, w.Node.PodManifest("velum.yaml"), ahead.Digest.String())
+	w.idle()
+}
+
+func TestPollOfAnUnchangedCatalogIsOneRequest(t *testing.T) {
+	t.Parallel()
+	w, _ := catalogWorld(t)
+	w.Registry.Counts()
+	w.Catalog.Asked()
+	w.poll()
+	assert.Zero(t, w.Registry.Counts())
+	assert.Equal(t, 1, w.Catalog.Asked())
+}
+
+func TestPromotionSkipsReleases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := catalogWorld(t)
+		for n := range 3 {
+			w.Registry.Release(velum, "4.0.0", 1, fmt.Sprint("2.", n))
+		}
+		last := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		w.promote(last)
+		s := w.check()
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
+		i := image(s, "velum.yaml", "velum")
+		assert.Equal(t, "revision", i.Change)
+		assert.Equal(t, last.Long, i.Offered.Tag)
+
+		_, s = w.apply()
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", last.Digest)
+		assert.Equal(t, string(rendered("velum", "velum="+bound(last))), w.Node.PodManifest("velum.yaml"))
+		w.idle()
+	})
+}
+
+func TestNodeWhoseReleaseTheCatalogNoLongerListsIsOfferedTheNewest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Catalog = agenttest.NewCatalog()
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.promote(w.Registry.Release(velum, "4.0.0", 2, "1.1"))
+
+	s := w.check()
+
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "4.0.0-rev2-build1.1", image(s, "velum.yaml", "velum").Offered.Tag)
+}
+
+func TestNewPodStartsWithThePromotedRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Catalog = agenttest.NewCatalog()
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	promoted := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	w.Registry.Release(velum, "4.0.0", 3, "1.1")
+	w.promote(promoted)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	s := w.check()
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	w.runs("velum.yaml", "velum", promoted.Digest)
+}
+
+func TestWithdrawnRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		w.Catalog.Withdraw(first, "bsc#1: loses its session secret", "4.0.0-rev1-build1.2")
+
+		s := w.check()
+		assert.Equal(t, status.StateFailed, s.State, "it runs and nothing is offered instead")
+		assert.Contains(t, s.Reason, "4.0.0-rev1-build1.1 runs and was withdrawn: bsc#1")
+		assert.True(t, s.HasReason(status.KindWithdrawn))
+		assert.Contains(t, w.Grain.Last().Reason, "bsc#1")
+		require.NotNil(t, image(s, "velum.yaml", "velum").Withdrawn)
+		w.runs("velum.yaml", "velum", first.Digest)
+
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next)
+		s = w.check()
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
+		assert.True(t, s.HasReason(status.KindWithdrawn))
+		_, s = w.apply()
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		assert.Nil(t, image(s, "velum.yaml", "velum").Withdrawn)
+		w.runs("velum.yaml", "velum", next.Digest)
+	})
+}
+
+func TestLowerReleaseReplacesAWithdrawnOneOnlyIfAllowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next)
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+		w.Catalog.Withdraw(next, "bsc#1", first.Long)
+
+		s := w.check()
+		assert.Equal(t, status.StateHeld, s.State, s.Reason)
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
+		w.Policy.Catalog.AllowLower = true
+		w.restart()
+		s = w.check()
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		w.Policy.Auto, w.Policy.Catalog.MachineID = true, "a machine"
+		w.restart()
+		from := w.Clock.Now().Add(time.Hour)
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next, func(l *release.Listed) { l.Rollout = release.Rollout{From: from, Spread: 48 * time.Hour} })
+
+		s := w.check()
+		require.Equal(t, status.StateHeld, s.State, s.Reason)
+		at := image(s, "velum.yaml", "velum").RolloutAt
+		assert.True(t, !at.Before(from) && at.Before(from.Add(48*time.Hour)), at)
+		assert.True(t, image(s, "velum.yaml", "velum").Staged)
+		assert.Equal(t, status.HoldRollout, podOf(s, "velum.yaml").Holds[0].Name)
+		w.Clock.Add(at.Sub(w.Clock.Now()) - time.Second)
+		w.check()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Clock.Add(time.Second)
+		w.check()
+		w.runs("velum.yaml", "velum", next.Digest)
+
+		later := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+		w.promote(later, func(l *release.Listed) { l.Rollout.From = w.Clock.Now().Add(time.Hour) })
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", later.Digest)
+	})
+}
+
+func TestExpiredCatalog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		w.Policy.Auto = true
+		w.restart()
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next)
+		w.Catalog.Expire(w.Clock.Now())
+
+		s := w.check()
+		assert.Equal(t, status.StateHeld, s.State, s.Reason)
+		assert.Equal(t, status.HoldCatalog, podOf(s, "velum.yaml").Holds[0].Name)
+		assert.True(t, s.Catalog.Expired)
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Policy.Auto = false
+		w.restart()
+		assert.Equal(t, status.StateStale, w.check().State)
+
+		w.Policy.Catalog.IgnoreExpiry = true
+		w.restart()
+		assert.Equal(t, status.StateStaged, w.check().State)
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+	})
+}
+
+// setWorld is a node with two pods whose next releases are of one set.
+func setWorld(t *testing.T) (w *world, one, two release.Release) {
+	t.Helper()
+	w, _ = catalogWorld(t)
+	w.promote(w.Registry.Release(mariadb, "10.0", 1, "1.1"))
+	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
+	require.Equal(t, status.StateCurrent, w.check().State)
+	one, two = w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	inSet := func(l *release.Listed) { l.Set = "caasp-4.5.2" }
+	w.promote(one, inSet)
+	w.promote(two, inSet)
+	return w, one, two
+}
+
+func TestSetIsOfferedWhenAllOfItIsStaged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.Node.OnStage = func(_ context.Context, rel release.Release) error {
+			if rel.Digest == two.Digest {
+				return agenttest.ErrRefused
+			}
+			return nil
+		}
+		s := w.check()
+		assert.Equal(t, status.HoldSet, podOf(s, "velum.yaml").Holds[0].Name)
+		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "caasp-4.5.2: not staged: "+mariadb+":10.0-rev1-build1.2")
+		assert.Empty(t, w.Grain.Last().Updates)
+
+		w.Node.OnStage = nil
+		s = w.check()
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
+		assert.Len(t, w.Grain.Last().Updates, 2)
+		assert.Equal(t, "caasp-4.5.2", image(s, "db.yaml", "db").Set)
+		w.apply()
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+		assert.Equal(t, status.StateCurrent, w.check().State)
+	})
+}
+
+func TestMirrorThatLacksAnImageWithholdsItsSet(t *testing.T) {
+	t.Parallel()
+	w, _, two := setWorld(t)
+	w.Registry.Vanish(mariadb, two.Digest)
+
+	s := w.check()
+
+	db := image(s, "db.yaml", "db")
+	assert.Nil(t, db.Offered)
+	require.NotEmpty(t, db.Refused)
+	assert.Equal(t, policy.RuleMissing, db.Refused[0].Rule)
+	assert.Equal(t, two.Long, db.Refused[0].Tag)
+	assert.Equal(t, status.HoldSet, podOf(s, "velum.yaml").Holds[0].Name)
+
+	w.Registry.Restore(mariadb, two.Digest, two.Build)
+	s = w.check()
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+}
+
+func TestMirrorThatLacksTheNewestOffersTheNextLower(t *testing.T) {
+	t.Parallel()
+	w, _ := catalogWorld(t)
+	middle, top := w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(velum, "4.0.0", 1, "1.3")
+	w.promote(middle)
+	w.promote(top)
+	w.Registry.Vanish(velum, top.Digest)
+	s := w.check()
+	require.Equal(t, status.StateStaged, s.State, s.Reason)
+	assert.Equal(t, middle.Long, image(s, "velum.yaml", "velum").Offered.Tag)
+	assert.Equal(t, policy.RuleMissing, image(s, "velum.yaml", "velum").Refused[0].Rule)
+}
+
+func TestUnknownCriticalFieldRefusesItsReleaseAlone(t *testing.T) {
+	t.Parallel()
+	w, _ := catalogWorld(t)
+	middle, top := w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	w.promote(middle)
+	w.promote(top, func(l *release.Listed) { l.UnknownCritical = "needsKernel" })
+	s := w.check()
+	i := image(s, "velum.yaml", "velum")
+	require.NotNil(t, i.Offered, s.Reason)
+	assert.Equal(t, middle.Long, i.Offered.Tag)
+	require.NotEmpty(t, i.Refused)
+	assert.Equal(t, policy.RuleCritical, i.Refused[0].Rule)
+	assert.Contains(t, i.Refused[0].Reason, "needsKernel")
+}
+
+func TestImagesThatTheCatalogDoesNotList(t *testing.T) {
+	t.Parallel()
+	w, _ := catalogWorld(t)
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
+	w.check()
+	w.Registry.Release(mariadb, "10.0", 1, "1.2")
+	s := w.check()
+	assert.NotNil(t, image(s, "db.yaml", "db").Offered, "by default their tags are followed")
+	assert.False(t, image(s, "db.yaml", "db").Bound)
+
+	w.Policy.Catalog.OnlyListed = true
+	w.restart()
+	w.Registry.Counts()
+	s = w.check()
+	assert.Nil(t, image(s, "db.yaml", "db").Offered)
+	assert.Equal(t, status.ErrorUnlisted, image(s, "db.yaml", "db").ErrorKind)
+	assert.Zero(t, w.Registry.Counts().Heads)
+	assert.Equal(t, status.StateCurrent, stateOf(s, "velum.yaml"), "one unlisted image stops no other")
+}
+
+// stateOf is current where a pod manifest is not held.
+func stateOf(s status.Status, file string) status.State {
+	if len(podOf(s, file).Holds) > 0 {
+		return status.StateHeld
+	}
+	return status.StateCurrent
+}
+
+func TestBootWritesPromotedReleasesOnly(t *testing.T) {
+	t.Parallel()
+	w, first := catalogWorld(t)
+	w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	w.Node.SetKubelet(false)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+	w.restart()
+	_, err := w.agent.Boot(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(first))
+
+	promoted := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+	w.promote(promoted)
+	_, err = w.Catalog.Refresh(t.Context(), nil)
+	require.NoError(t, err)
+	w.restart()
+	_, err = w.agent.Boot(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(promoted))
+}
+
+func TestBoundPodThatDoesNotComeUpIsRolledBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		bad := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(bad)
+		w.check()
+		w.Node.Crash(bad.Digest, true)
+		_, s := w.apply()
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+
+		good := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+		w.promote(good)
+		w.check()
+		_, s = w.apply()
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", good.Digest)
+		assert.Equal(t, string(rendered("velum", "velum="+bound(good))), w.Node.PodManifest("velum.yaml"))
+		w.idle()
+	})
+}
+
+func TestListedPodWithoutATemplateIsBoundToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Catalog = agenttest.NewCatalog()
+		w.Policy.Manage = map[string]bool{"velum.yaml": true}
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.promote(first)
+		w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "other="+mariadb+"@"+first.Digest.String()))
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(first))
+
+		next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		w.promote(next)
+		s := w.check()
+		require.Equal(t, status.StateStaged, s.State, s.Reason)
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(next))
+		assert.Contains(t, w.Node.PodManifest("velum.yaml"), mariadb+"@"+first.Digest.String(), "a person's digest stays")
+		assert.Equal(t, status.StateCurrent, w.check().State)
+		w.idle()
+	})
+}
+
+func TestPersonsRollbackOfABoundPod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, first := catalogWorld(t)
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next)
+		w.check()
+		w.apply()
+		out, _, err := w.agent.Rollback(t.Context(), []string{"*"})
+		require.NoError(t, err)
+		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.check()
+		w.idle()
+	})
+}
+
+func TestPodsStayBoundWithoutTheCatalog(t *testing.T) {
+	t.Parallel()
+	w, first := catalogWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.Catalog = nil
+	w.restart()
+	w.Node.Restart("velum.yaml", "velum")
+	w.observe()
+	w.runs("velum.yaml", "velum", first.Digest)
+	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(first))
+}

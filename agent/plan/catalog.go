@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// refuses returns why a release is not offered, whatever runs.
+func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
+	if no, refused := f.policy.Catalog.RefusesListed(f.inv.Catalog, rel); refused {
+		return no, true
+	}
+	return f.rec.Refuses(rel, rule)
+}
+
+// binds reports whether the wanted pod manifest names the target's digest beside its tag, so that
+// kubelet does not start what nobody has promoted. What is bound stays so without the catalog.
+func (ip imagePlanner) binds(v follow.PodView, i ImagePlan) bool {
+	_, isBound := v.Bound[node.PlaceOf(i.Want.Image)]
+	return v.Managed && i.Want.Ask.Convert && node.IsContainer(i.Want.Image) && i.Want.Image.Document == 0 &&
+		i.Target.Digest != "" && !ip.isPinned(v, i) && i.Want.PullPolicy != node.PullNever &&
+		(isBound || ip.inv.Catalog.IsListed(i.Target.Repository))
+}
+
+// bound returns the digests in the wanted pod manifest that the catalog lists, by place.
+func (p *PodPlan) bound() map[string]digest.Digest {
+	out := map[string]digest.Digest{}
+	for _, i := range p.Images {
+		if i.Bound {
+			out[node.PlaceOf(i.Want.Image)] = i.Target.Digest
+		}
+	}
+	return out
+}
+
+// bind puts the digests of listed releases into a rendered pod manifest.
+func bind(p *PodPlan, file *manifests.File) (*manifests.File, error) {
+	pins := map[string][]manifests.Pinned{}
+	for _, i := range p.Images {
+		if !i.Bound {
+			continue
+		}
+		reference := release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}
+		pins[i.Want.PullPolicy] = append(pins[i.Want.PullPolicy], manifests.Pinned{
+			Kind: i.Want.Image.Kind, Container: i.Want.Image.Container,
+			Reference: reference.String() + "@" + i.Target.Digest.String(),
+		})
+	}
+	for _, pullPolicy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
+		if len(pins[pullPolicy]) == 0 {
+			continue
+		}
+		var err error
+		if file, err = file.Pin(pins[pullPolicy], pullPolicy); err != nil {
+			return nil, err
+		}
+	}
+	return file, nil
+}
+
+// addCatalogWaits makes automatic applies wait while the catalog has expired, and for the
+// node's time in a rollout.
+func addCatalogWaits(f *facts, p *PodPlan) {
+	l := f.inv.Catalog
+	follows := slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return l.IsListed(i.Target.Repository) })
+	if follows && policy.IsExpired(l, f.now) && !f.policy.Catalog.IgnoreExpiry {
+		p.Waits = append(p.Waits, status.Hold{
+			Name: status.HoldCatalog, Reason: l.Catalog + " has expired at " + l.Expires.UTC().Format(time.RFC3339),
+		})
+	}
+	for _, i := range p.Images {
+		is, listed := l.Find(i.Target.Repository, i.Target.Digest)
+		if at := f.policy.Catalog.RolloutTime(is); listed && i.Change != "" && f.now.Before(at) {
+			p.Waits = append(p.Waits, status.Hold{
+				Name: status.HoldRollout, Image: i.Target.Repository, Until: at.UTC(),
+				Reason: fmt.Sprintf("%s is rolled out to this node at %s", is.Tag, at.UTC().Format(time.RFC3339)),
+			})
+		}
+	}
+}
+
+// holdSets holds the pods whose offer belongs to a set of which this node lacks an image.
+func holdSets(f *facts, pods []PodPlan) {
+	lacks := unstagedOfSets(f, pods)
+	for n := range pods {
+		p := &pods[n]
+		for _, i := range p.Images {
+			is, listed := f.inv.Catalog.Find(i.Target.Repository, i.Target.Digest)
+			if !listed || is.Set == "" || i.Change == "" || len(lacks[is.Set]) == 0 {
+				continue
+			}
+			h := status.Hold{
+				Name: status.HoldSet, Image: i.Target.Repository,
+				Reason: fmt.Sprintf("%s: not staged: %s", is.Set, strings.Join(lacks[is.Set], ", ")),
+			}
+			if !slices.Contains(p.Holds, h) {
+				p.Holds, p.Ready = append(p.Holds, h), false
+			}
+		}
+	}
+}
+
+// unstagedOfSets returns the releases of each set that images of this node need and that are
+// not staged. An image that runs or is offered a higher release does not need the set's.
+func unstagedOfSets(f *facts, pods []PodPlan) map[string][]string {
+	out := map[string][]string{}
+	for _, p := range pods {
+		for _, i := range p.Images {
+			repository := i.Want.Ask.Repository
+			d := f.policy.RuleFor(repository).Dialect
+			for _, is := range f.inv.Catalog.Images[repository] {
+				isTarget := is.Digest == i.Target.Digest
+				name := release.Reference{Repository: repository, Tag: is.Tag}.String()
+				if is.Set != "" && is.IsOffered() && (!isTarget || !i.Staged) && !policy.IsLower(is.Tag, i.Target.Name(), d) &&
+					(isTarget || is.Tag != i.Target.Name()) && !slices.Contains(out[is.Set], name) {
+					out[is.Set] = append(out[is.Set], name)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Listing is what a verified catalog lists. The zero value is a node without a catalog.
+type Listing struct {
+	// Catalog is the repository and channel, as "registry.example.com/catalog:prod".
+	Catalog string
+	// Version grows by one with each publication of the channel; 0: no catalog was read yet.
+	Version uint64
+	// Digest is of the catalog's manifest.
+	Digest  digest.Digest
+	Created time.Time
+	// Expires is when the publisher has to have published again; zero: never.
+	Expires time.Time
+	// By is the host that served it last.
+	By Resolved
+	// Images are the releases by repository, the newest first. An image of the node without an
+	// entry is not listed.
+	Images map[string][]Listed
+}
+
+// Listed is one release of a catalog.
+type Listed struct {
+	Tag     string // long tag
+	Digest  digest.Digest
+	Created time.Time
+	Set     string  // releases that are applied together; empty: none
+	Rollout Rollout // zero: at once
+	// Withdrawn is why nobody is to run it; nil: it is offered.
+	Withdrawn *Withdrawal
+	// UnknownCritical is a field that this agent does not know, and must not ignore; empty: none.
+	UnknownCritical string
+}
+
+// Rollout spreads the automatic applies of a release over the nodes.
+type Rollout struct {
+	From   time.Time
+	Spread time.Duration
+}
+
+// Withdrawal is a publisher's statement that a release must not run any more.
+type Withdrawal struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	// To is the long tag of the release to run instead; empty: none is named.
+	To string `json:"to,omitempty"`
+}
+
+// IsListed reports whether the catalog has a page for a repository.
+func (l Listing) IsListed(repository string) bool {
+	_, is := l.Images[repository]
+	return is
+}
+
+// Find returns the entry of a release; false: it is not listed.
+func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
+	for _, r := range l.Images[repository] {
+		if r.Digest == d && d != "" {
+			return r, true
+		}
+	}
+	return Listed{}, false
+}
+
+// IsOffered reports whether the release may be offered to nodes.
+func (r Listed) IsOffered() bool { return r.Withdrawn == nil && r.UnknownCritical == "" }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// catalogReport makes the parts of a report that a catalog causes.
+type catalogReport struct{ *Report }
+
+// status is the status of the node's catalog; nil: it has none.
+func (r catalogReport) status() *status.CatalogStatus {
+	l := r.Catalog
+	if l.Catalog == "" {
+		return nil
+	}
+	s := r.Record.Sources[l.Catalog]
+	return &status.CatalogStatus{
+		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest, Created: when(l.Created), Expires: when(l.Expires),
+		Expired: policy.IsExpired(l, r.Now()), Images: len(l.Images), LastSuccess: when(s.LastSuccess),
+		Failures: s.Failures, Error: s.Error, Cause: s.Cause, RetryAt: when(s.RetryAt),
+	}
+}
+
+// refused is the reason of the state failed where a newer catalog must not be used.
+func (r catalogReport) refused() []status.Reason {
+	s := r.Record.Sources[r.Catalog.Catalog]
+	if r.Catalog.Catalog == "" || !s.Refused || s.Failures == 0 {
+		return nil
+	}
+	return []status.Reason{{
+		Kind: status.KindCatalog, Image: r.Catalog.Catalog, Host: s.Host, HTTPStatus: s.HTTPStatus,
+		ErrorKind: status.ErrorCatalog, Since: s.LastSuccess, RetryAt: s.RetryAt, Text: s.Error,
+	}}
+}
+
+// expired is the reason of the state stale where the catalog should have been published again.
+func (r catalogReport) expired() []status.Reason {
+	l := r.Catalog
+	if !policy.IsExpired(l, r.Now()) || r.Policy.Catalog.IgnoreExpiry {
+		return nil
+	}
+	return []status.Reason{{
+		Kind: status.KindCatalog, Image: l.Catalog, Since: l.Expires.UTC(),
+		Text: fmt.Sprintf("%s version %d has expired at %s", l.Catalog, l.Version, l.Expires.UTC().Format(time.RFC3339)),
+	}}
+}
+
+// withdrawn are the releases that run although the catalog has withdrawn them.
+func (r catalogReport) withdrawn(pl plan.Plan) []status.Reason {
+	var out []status.Reason
+	pl.Images(func(file string, i plan.ImagePlan) {
+		is, listed := r.Catalog.Find(i.Offer.Repository, i.Running.Digest)
+		if !listed || is.Withdrawn == nil {
+			return
+		}
+		text := fmt.Sprintf("%s: %s runs and was withdrawn: %s", file, is.Tag, is.Withdrawn.Reason)
+		if is.Withdrawn.To != "" {
+			text += " (instead: " + is.Withdrawn.To + ")"
+		}
+		out = append(out, status.Reason{
+			Kind: status.KindWithdrawn, PodManifest: file, Container: i.Want.Image.Container, Image: i.Offer.Repository,
+			Tag: is.Tag, Digest: is.Digest, Since: is.Withdrawn.At.UTC(), Text: text,
+		})
+	})
+	return status.Sorted(out)
+}
+
+// add adds what the catalog says about an image's release.
+func (r catalogReport) add(s *status.ImageStatus, i plan.ImagePlan) {
+	if is, listed := r.Catalog.Find(s.Image, i.Running.Digest); listed {
+		s.Withdrawn = is.Withdrawn
+	}
+	if is, listed := r.Catalog.Find(s.Image, i.Target.Digest); listed && i.Change != "" {
+		s.Set = is.Set
+		if is.Rollout.Spread > 0 || !is.Rollout.From.IsZero() {
+			s.RolloutAt = r.Policy.Catalog.RolloutTime(is).UTC()
+		}
+	}
+	s.Bound = i.Bound
+}

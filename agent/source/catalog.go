@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// Catalog is the list of releases that a publisher has promoted.
+type Catalog interface {
+	// Refresh asks for a newer version, with one HEAD request where there is none, and returns
+	// the newest verified listing of these images. The error says why there is no newer one: ErrNotFound,
+	// ErrUnsigned, ErrForged, ErrCatalog, or a SourceError.
+	Refresh(ctx context.Context, images []string) (release.Listing, error)
+	// Last returns the last verified listing without a request. Its Catalog is always set.
+	Last(ctx context.Context) release.Listing
+	// Forget removes what was verified, so that the next Refresh takes any verified version.
+	Forget(ctx context.Context) error
+}
+
+// refreshCatalog reads the catalog, at most once a round.
+func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
+	a := r.asker
+	if a.Catalog == nil {
+		return
+	}
+	r.listing = a.Catalog.Last(ctx)
+	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
+		return
+	}
+	end := a.Progress.Heartbeat()
+	listing, err := a.Catalog.Refresh(ctx, repositoriesOf(qs))
+	end()
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	r.catalogAsked, r.listing = true, listing
+	a.recordCatalog(listing, err)
+}
+
+// repositoriesOf returns the repositories of questions, sorted.
+func repositoriesOf(qs []release.Question) []string {
+	var out []string
+	for _, q := range qs {
+		out = append(out, q.Repository)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// isCatalogDue reports whether a poll asks for the catalog.
+func (a *Asker) isCatalogDue(last release.Listing, poll Poll) bool {
+	if poll != PollFailed {
+		return poll != PollNone
+	}
+	at, failed := a.Record.Sources[last.Catalog].NextRetry(a.Now())
+	return failed && !at.After(a.Now()) || !failed && last.Version == 0
+}
+
+// recordCatalog records how the catalog's source answered.
+func (a *Asker) recordCatalog(l release.Listing, err error) {
+	if err == nil {
+		a.Record.Sources.Set(l.Catalog, record.SourceRecord{
+			Kind: record.SourceCatalog, Host: l.By.Host, Mirror: l.By.Mirror, Insecure: l.By.Insecure, LastSuccess: a.Now(),
+		})
+		return
+	}
+	a.Log.Warn("catalog not refreshed", "catalog", l.Catalog, "err", err)
+	if a.Meter != nil {
+		se := sourceError(err)
+		a.Meter.Failed(se.Host, se.Cause)
+	}
+	recordFailure(a.Record, l.Catalog, err, a.Now(), a.Jitter())
+	s := a.Record.Sources[l.Catalog]
+	s.Kind = record.SourceCatalog
+	s.Refused = errors.Is(err, release.ErrNotFound) || errors.Is(err, release.ErrForged) ||
+		errors.Is(err, release.ErrCatalog)
+	a.Record.Sources.Set(l.Catalog, s)
+}
+
+// awaitsCatalog reports whether nothing may be asked: the catalog was never read, and a tag may
+// name what nobody has promoted.
+func (r *Round) awaitsCatalog() bool { return r.asker.Catalog != nil && r.listing.Version == 0 }
+
+// unlisted returns the answer to a question about a repository that the catalog must list.
+func (r *Round) unlisted(q release.Question) error {
+	if !r.asker.Policy.Catalog.OnlyListed || r.listing.Version == 0 || r.listing.IsListed(q.Repository) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s: %w", r.listing.Catalog, q.Repository, release.ErrUnlisted)
+}
+
+// source returns what answers about a repository: the catalog if it lists it.
+func (r *Round) source(repository string) Source {
+	if !r.listing.IsListed(repository) {
+		return r.asker.Source
+	}
+	dialect := r.asker.Policy.RuleFor(repository).Dialect
+	return listedSource{listing: r.listing, dialect: dialect, missing: r.missing, Source: r.asker.Source}
+}
+
+// listedLookup answers what is particular to a repository that a catalog lists.
+type listedLookup struct{ *lookup }
+
+// unlistedTag returns what is followed where the catalog lists no release of the followed tag:
+// what runs, or for a new pod the newest listed release that the rules allow.
+func (l listedLookup) unlistedTag(ctx context.Context, cause error) (string, digest.Digest, error) {
+	q := l.question
+	for _, running := range l.running[q] {
+		if running != "" {
+			return release.Floating(q.Tag, l.rule.Dialect), running, nil
+		}
+	}
+	from, err := l.rule.Dialect.Parse(q.Tag)
+	if err != nil || !q.Convert {
+		return "", "", cause
+	}
+	list, err := l.list(ctx, false)
+	if err != nil {
+		return "", "", err
+	}
+	for _, t := range ofForm(list, tags.Intermediate) {
+		if _, refused := l.rule.RefusesTag(t, tags.ChangeBetween(from, t)); refused || tags.Compare(t, from) <= 0 {
+			continue
+		}
+		d, err := l.resolve(ctx, t.Wire())
+		if err != nil {
+			return "", "", err
+		}
+		if is, _ := l.listing.Find(q.Repository, d); is.IsOffered() {
+			return t.Wire(), d, nil
+		}
+	}
+	return "", "", cause
+}
+
+// existing returns the release behind a digest. Where the registry lacks a listed one, as a
+// mirror may, it is the next lower one that the catalog lists under the tag.
+func (l listedLookup) existing(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
+	repository := l.question.Repository
+	for {
+		rel, err := l.release(ctx, tag, d)
+		if !errors.Is(err, release.ErrNotFound) || !l.listing.IsListed(repository) {
+			return rel, err
+		}
+		_, listed := l.listing.Find(repository, d)
+		if !listed && slices.Contains(l.running[l.question], d) { // it need not be in the registry any more
+			return release.Release{Repository: repository, Tag: tag, Digest: d}, nil
+		}
+		l.missing[release.Key(repository, d)] = err
+		delete(l.resolved, release.Reference{Repository: repository, Tag: tag})
+		next, errNext := l.resolve(ctx, tag)
+		if errNext != nil || next == d || l.missing[release.Key(repository, next)] != nil {
+			return rel, err
+		}
+		d = next
+	}
+}
+
+// refuseMissing adds a refusal for each listed release that the registry lacks.
+func (l listedLookup) refuseMissing(o *Offer) {
+	for _, is := range l.listing.Images[o.Repository] {
+		if err := l.missing[release.Key(o.Repository, is.Digest)]; err != nil {
+			o.refuse(is.Tag, policy.RuleMissing, "in the catalog, but: %v", err)
+		}
+	}
+}

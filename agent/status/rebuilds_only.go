@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// RebuildsOnly is a followed tag that cannot be parsed: no tag is newer, and only another
+// digest is offered.
+type RebuildsOnly struct {
+	Tag string `json:"tag"`
+	// Dialect is the `dialect` that can parse the tag; empty: none can.
+	Dialect string `json:"dialect,omitempty"`
+	// Follow is the part of the tag that can be parsed, for `follow`; empty: none.
+	Follow string `json:"follow,omitempty"`
+}
+
+// RebuildsOnlyOf describes a tag that a dialect cannot parse, with a dialect or tag that would
+// help; nil: it can.
+func RebuildsOnlyOf(tag string, d tags.Dialect) *RebuildsOnly {
+	if _, err := d.Parse(tag); err == nil || tag == "" {
+		return nil
+	}
+	only := &RebuildsOnly{Tag: tag}
+	for _, other := range []tags.Dialect{tags.Core, tags.Hyphen, tags.HyphenDash, tags.ShortB} {
+		if _, err := other.Parse(tag); err == nil {
+			only.Dialect = other.String()
+			return only
+		}
+	}
+	if part := versionOf(tag); part != "" {
+		if _, err := d.Parse(part); err == nil {
+			only.Follow = part
+		}
+	}
+	return only
+}
+
+// versionOf returns the version that begins a tag of an unknown scheme, as v1.2.3; "": none.
+func versionOf(tag string) string {
+	rest := strings.TrimLeft(strings.TrimPrefix(tag, "v"), "0123456789.")
+	version := strings.TrimRight(strings.TrimSuffix(tag, rest), ".")
+	if !strings.Contains(version, ".") {
+		return ""
+	}
+	return version
+}
