@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package channel reads one channel of a release catalog for a node: it implements
+// source.Catalog. An unchanged channel costs one HEAD request; of a new version it fetches the
+// manifest, its signature, and the pages of the images that the node runs.
+//
+// A version is taken as a whole or not at all: signature, format, name, channel, version, time
+// and pages are verified in this order. What was verified is stored in the state directory, so
+// that an older version is refused after a restart, too.
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// Fetcher reads a repository: a registry, or an OCI layout.
+type Fetcher interface {
+	// Resolve returns what a tag names now.
+	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
+	// Manifest returns the manifest of a digest, with its media type; the digest is verified.
+	Manifest(ctx context.Context, repository, tagOrDigest string) (mediaType string, body []byte, err error)
+	// Blob returns a blob; size and digest are verified.
+	Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error)
+}
+
+// Verifier verifies signatures.
+type Verifier interface {
+	// Verify returns the fingerprint of the key that signed a digest; release.ErrUnsigned,
+	// release.ErrForged.
+	Verify(ctx context.Context, r release.Release) (key string, err error)
+	// Keys are the fingerprints of the trusted keys.
+	Keys(ctx context.Context) ([]string, error)
+}
+
+// Options configure a Channel. All fields are required but Log.
+type Options struct {
+	Repository string // as CRI writes it
+	Channel    string
+	Dir        string // where the verified version is stored
+	From       Fetcher
+	Verifier   Verifier
+	Signatures policy.Signatures
+	Now        func() time.Time
+	Log        *slog.Logger // nil: nothing is logged
+}
+
+// Channel is a channel of a catalog as a node has verified it. It is safe for concurrent use.
+type Channel struct {
+	o     Options
+	store store
+
+	mu      sync.Mutex
+	loaded  bool
+	known   version
+	refused refusal
+}
+
+var _ source.Catalog = (*Channel)(nil)
+
+// refusal is a manifest that was refused for what it is, so that it is not fetched again.
+type refusal struct {
+	digest digest.Digest
+	err    error
+}
+
+// New returns a channel. It reads nothing yet.
+func New(o Options) *Channel {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Channel{o: o, store: store{dir: o.Dir, log: o.Log}}
+}
+
+// Last returns the last verified listing.
+func (c *Channel) Last(ctx context.Context) release.Listing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.load(ctx)
+	return c.known.listing(c.name())
+}
+
+// Forget removes what was verified, so that any version counts as newer.
+func (c *Channel) Forget(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.store.remove(); err != nil {
+		return fmt.Errorf("catalog %s: %w", c.name(), err)
+	}
+	c.known, c.refused, c.loaded = version{}, refusal{}, true
+	return nil
+}
+
+// Refresh asks for a newer version, and for the pages of images that are not known yet.
+func (c *Channel) Refresh(ctx context.Context, images []string) (release.Listing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.load(ctx)
+	err := c.refresh(ctx, images)
+	if err != nil {
+		err = fmt.Errorf("catalog %s: %w", c.name(), err)
+	}
+	return c.known.listing(c.name()), err
+}
+
+func (c *Channel) name() string {
+	return release.Reference{Repository: c.o.Repository, Tag: c.o.Channel}.String()
+}
+
+// load reads the stored version once. One for another name or channel does not count.
+func (c *Channel) load(ctx context.Context) {
+	if c.loaded {
+		return
+	}
+	v, err := c.store.load()
+	switch {
+	case err != nil:
+		c.o.Log.WarnContext(ctx, "stored catalog not used", "catalog", c.name(), "err", err)
+	case v.Name == c.o.Repository && v.Channel == c.o.Channel:
+		c.known = v
+	}
+	c.loaded = true
+}
+
+func (c *Channel) refresh(ctx context.Context, images []string) error {
+	if err := c.dropUntrusted(ctx); err != nil {
+		return err
+	}
+	now, err := c.o.From.Resolve(ctx, release.Reference{Repository: c.o.Repository, Tag: c.o.Channel})
+	if err != nil {
+		return err
+	}
+	if now.Digest == c.known.Digest && c.known.has(images) {
+		c.known.by = now
+		return nil
+	}
+	if now.Digest == c.refused.digest {
+		return c.refused.err
+	}
+	next, err := c.read(ctx, now.Digest, images)
+	if err != nil {
+		err = refusing(err)
+		if errors.Is(err, release.ErrCatalog) {
+			c.refused = refusal{now.Digest, err}
+		}
+		return err
+	}
+	if err := c.store.save(next); err != nil {
+		return err // a version that is not stored could be taken back after a restart
+	}
+	next.by = now
+	c.known, c.refused = next, refusal{}
+	c.o.Log.InfoContext(ctx, "catalog verified", "catalog", c.name(), "version", next.Version, "digest", next.Digest,
+		"key", next.Key)
+	return nil
+}
+
+// refusing marks the errors for which the publisher or an attacker is to blame. Two publishers
+// may make a version of the same number for a moment, which is no such error.
+func refusing(err error) error {
+	e, ok := errors.AsType[*catalog.Error](err)
+	if !ok || e.Kind == catalog.KindChanged {
+		return err
+	}
+	return fmt.Errorf("%w: %w", release.ErrCatalog, err)
+}
+
+// dropUntrusted drops the known version if its key is not trusted any more.
+func (c *Channel) dropUntrusted(ctx context.Context) error {
+	if c.known.Version == 0 || c.o.Signatures != policy.SignaturesRequire {
+		return nil
+	}
+	keys, err := c.o.Verifier.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(keys, c.known.Key) {
+		return nil
+	}
+	c.o.Log.WarnContext(ctx, "key of the catalog is not trusted any more", "catalog", c.name(), "key", c.known.Key)
+	untrusted := c.known
+	untrusted.Key, untrusted.Images = "", nil
+	c.known = untrusted // its version still counts, so that no older one is taken
+	return nil
+}
+
+// read reads and verifies the version behind a digest.
+func (c *Channel) read(ctx context.Context, d digest.Digest, images []string) (version, error) {
+	_, body, err := c.o.From.Manifest(ctx, c.o.Repository, d.String())
+	if err != nil {
+		return version{}, err
+	}
+	key, err := c.verify(ctx, d)
+	if err != nil {
+		return version{}, err
+	}
+	m, err := catalog.DecodeManifest(body)
+	if err != nil {
+		return version{}, err
+	}
+	known := catalog.Known{Version: c.known.Version, Digest: c.known.Digest}
+	if err := m.Follows(known, d, c.o.Repository, c.o.Channel, c.o.Now()); err != nil {
+		return version{}, err
+	}
+	next := version{
+		Name: m.Name, Channel: m.Channel, Version: m.Version, Digest: d, Created: m.Created, Expires: m.Expires, Key: key,
+		Images: map[string]digest.Digest{}, pages: map[string]storedPage{},
+	}
+	for _, image := range images {
+		next.Images[image] = ""
+		ref, listed := m.Page(image)
+		if !listed {
+			continue
+		}
+		page, err := c.page(ctx, ref)
+		if err != nil {
+			return version{}, err
+		}
+		next.Images[image], next.pages[image] = ref.Digest, page
+	}
+	return next, nil
+}
+
+// verify returns the key that signed a manifest; "" where none has to.
+func (c *Channel) verify(ctx context.Context, d digest.Digest) (string, error) {
+	if c.o.Signatures == policy.SignaturesOff || c.o.Signatures == "" {
+		return "", nil
+	}
+	key, err := c.o.Verifier.Verify(ctx, release.Release{Repository: c.o.Repository, Digest: d})
+	if err != nil && c.o.Signatures == policy.SignaturesWarn {
+		c.o.Log.WarnContext(ctx, "catalog has no valid signature", "catalog", c.name(), "digest", d, "err", err)
+		return "", nil
+	}
+	return key, err
+}
+
+// page returns a page of the new version. A known one is not fetched again.
+func (c *Channel) page(ctx context.Context, ref catalog.PageRef) (storedPage, error) {
+	if known, ok := c.known.pages[ref.Image]; ok && c.known.Images[ref.Image] == ref.Digest {
+		return known, nil
+	}
+	data, err := c.o.From.Blob(ctx, c.o.Repository, ocispec.Descriptor{
+		MediaType: catalog.PageMediaType, Digest: ref.Digest, Size: ref.Size,
+	})
+	if err != nil {
+		return storedPage{}, fmt.Errorf("page of %s: %w", ref.Image, err)
+	}
+	page, err := catalog.DecodePage(data, ref)
+	return storedPage{data, page.Releases}, err
+}

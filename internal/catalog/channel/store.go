@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package channel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// The files of the store: the version, and its pages by digest.
+const (
+	versionFile = "catalog.json"
+	pageSuffix  = ".page"
+	maxVersion  = catalog.MaxManifest
+)
+
+// store keeps the verified version in a directory.
+type store struct {
+	dir string
+	log *slog.Logger
+}
+
+// load returns the stored version; the zero version if there is none. A page that is not as
+// stored is left out, so that it is fetched again.
+func (s store) load() (version, error) {
+	dir, err := atomicfile.OpenDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return version{}, nil
+	}
+	if err != nil {
+		return version{}, err
+	}
+	defer func() { _ = dir.Close() }()
+	file, err := dir.Read(versionFile, maxVersion)
+	if err != nil || !file.Exists() {
+		return version{}, err
+	}
+	var v version
+	if err := json.Unmarshal(file.Data, &v); err != nil {
+		return version{}, fmt.Errorf("%s/%s: %w", s.dir, versionFile, err)
+	}
+	if v.Version == 0 || v.Digest.Validate() != nil {
+		return version{}, fmt.Errorf("%s/%s: no version, or no digest", s.dir, versionFile)
+	}
+	v.pages = map[string]storedPage{}
+	for image, d := range v.Images {
+		if d == "" {
+			continue
+		}
+		page, err := loadPage(dir, image, d)
+		if err != nil {
+			s.log.Warn("stored page not used", "image", image, "err", err)
+			delete(v.Images, image)
+			continue
+		}
+		v.pages[image] = page
+	}
+	return v, nil
+}
+
+func loadPage(dir *atomicfile.Dir, image string, d digest.Digest) (storedPage, error) {
+	if err := d.Validate(); err != nil {
+		return storedPage{}, err
+	}
+	file, err := dir.Read(d.Encoded()+pageSuffix, catalog.MaxPage)
+	if err != nil {
+		return storedPage{}, err
+	}
+	page, err := catalog.DecodePage(file.Data, catalog.PageRef{Image: image, Digest: d, Size: int64(len(file.Data))})
+	return storedPage{file.Data, page.Releases}, err
+}
+
+// save stores a version: first its pages, then the file that refers to them. Then it removes
+// pages that the version does not have.
+func (s store) save(v version) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	dir, err := atomicfile.OpenDir(s.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	keep := map[string]bool{versionFile: true}
+	for image, page := range v.pages {
+		name := v.Images[image].Encoded() + pageSuffix
+		keep[name] = true
+		if _, err := dir.Write(name, page.data, atomicfile.Options{}); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := dir.Write(versionFile, append(text, '\n'), atomicfile.Options{}); err != nil {
+		return err
+	}
+	return removeOthers(dir, keep)
+}
+
+// remove removes all files of the store.
+func (s store) remove() error {
+	dir, err := atomicfile.OpenDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	if err := dir.Remove(versionFile, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return removeOthers(dir, nil)
+}
+
+func removeOthers(dir *atomicfile.Dir, keep map[string]bool) error {
+	names, err := dir.List()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, pageSuffix) && !keep[name] {
+			err = errors.Join(err, dir.Remove(name, nil))
+		}
+	}
+	return err
+}
