@@ -3,8 +3,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -21,23 +25,28 @@ or unchecked, 4 held. What it found is shown all the same.`,
   image-update-agent check && image-update-agent apply     only where nothing stands in the way
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			daemon, err := a.daemonClient()
-			if err != nil {
-				return err
-			}
-			bar := statuspage.NewProgress(a.files.err)
-			s, err := daemon.Check(cmd.Context(), bar.Show)
-			bar.End()
-			if s != nil {
-				if perr := a.printStatus(*s); perr != nil {
-					return perr
-				}
-			}
-			if err != nil {
-				return err
-			}
-			return endOf(s.State)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.poll(cmd.Context(), (*api.Client).Check) },
 	})
+}
+
+// poll has the daemon poll, and shows the status.
+func (a *app) poll(
+	ctx context.Context, do func(*api.Client, context.Context, func(status.Progress)) (*status.Status, error),
+) error {
+	daemon, err := a.daemonClient()
+	if err != nil {
+		return err
+	}
+	bar := statuspage.NewProgress(a.files.err)
+	s, err := do(daemon, ctx, bar.Show)
+	bar.End()
+	if s != nil {
+		if perr := a.printStatus(*s); perr != nil {
+			return perr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return endOf(s.State)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 )
@@ -108,22 +107,6 @@ func (s settings) saltRefresh(a *app) hook.Program {
 
 func (s settings) hookProgram(a *app) hook.Program {
 	return hook.Program{Root: s.root, Path: s.Hooks.Exec, Output: a.files.err, Timeout: s.Hooks.Timeout}
-}
-
-// announcing is a recorder that announces a status to hooks, too. The daemon does not
-// fail for these.
-type announcing struct {
-	record.Recorder
-	announce func(context.Context, status.Status) error
-	log      *slog.Logger
-}
-
-func (a announcing) Publish(ctx context.Context, s status.Status) error {
-	err := a.Recorder.Publish(ctx, s)
-	if failed := a.announce(ctx, s); failed != nil {
-		a.log.WarnContext(ctx, "change not announced to hooks", "err", failed)
-	}
-	return err
 }
 
 // saltIsDue requests a run of the hooks, as Salt's minion has something to read.

@@ -39,7 +39,7 @@ func newHooked(t *testing.T, settings string) hooked {
 	h.configure(settings)
 	run, lib := filepath.Join(h.root, "run/image-update-agent"), filepath.Join(h.root, "var/lib/image-update-agent")
 	log := slog.New(slog.DiscardHandler)
-	recorder := announcing{state.New(lib, run, log), hook.New(lib, run).Announce, log}
+	recorder := hook.Recorder{Recorder: state.New(lib, run, log), Announce: hook.New(lib, run).Announce, Log: log}
 	h.publish = func(s status.Status) error { return recorder.Publish(t.Context(), s) }
 	return h
 }
@@ -248,7 +248,10 @@ func TestAStatusIsPublishedWithoutHooks(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	dir := t.TempDir()
-	h := announcing{state.New(dir, dir, slog.New(slog.DiscardHandler)), hook.New(dir, filepath.Join(dir, "status.json")).Announce, slog.New(slog.NewTextHandler(&log, nil))}
+	h := hook.Recorder{
+		Recorder: state.New(dir, dir, slog.New(slog.DiscardHandler)),
+		Announce: hook.New(dir, filepath.Join(dir, "status.json")).Announce, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
 	require.NoError(t, h.Publish(t.Context(), status.Status{SchemaVersion: status.StatusSchemaVersion}))
 	assert.Contains(t, log.String(), "change not announced to hooks")
 	ctx, cancel := context.WithCancel(t.Context())

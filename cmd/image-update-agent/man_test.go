@@ -166,7 +166,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	face := node.Interfaces[0]
 	require.Equal(t, api.BusName, face.Name)
 	words := slices.Concat(face.Properties, face.Methods, face.Signals)
-	assert.Len(t, words, 16)
+	assert.Len(t, words, 17)
 	for _, m := range words {
 		var args []string
 		for _, a := range m.Args {
@@ -271,6 +271,8 @@ var views = map[string][]any{
 	"put-back":                  {putBackView{}},
 	"render":                    {bootView{}},
 	"version":                   {versionInfo{}},
+	"catalog show":              {statuspage.CatalogView{}},
+	"catalog forget":            {},
 	"tags parse, tags sort":     {parsedTag{}},
 	"tags newest":               {newestTag{}},
 	"manifests images":          {imageLine{}},

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -84,7 +86,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 			log.Info("configuration reloaded")
 			r.take(next)
 		}
-		n.Ready(localTime(status.Sentence(loop.Status())))
+		n.Ready(terminal.InZone(status.Sentence(loop.Status()), time.Local))
 		reply(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
 	}
 }

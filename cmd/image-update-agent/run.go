@@ -20,10 +20,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/footprint"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -64,7 +66,7 @@ before the pod is touched. See docs/air-gap.md.`,
 			}
 			defer unlock()
 			a.acts.Store(true)
-			earlyCollection()
+			footprint.EarlyCollection()
 			if once {
 				return a.once(cmd.Context(), s, source)
 			}
@@ -104,7 +106,7 @@ func (a *app) once(ctx context.Context, s settings, src string) error {
 
 // daemon runs until ctx ends.
 func (a *app) daemon(ctx context.Context, s settings) error {
-	oneProcessor()
+	footprint.OneProcessor()
 	log := logger(a.err, s.Log)
 	notify, err := systemd.NewNotifier(log)
 	if err != nil {
@@ -122,7 +124,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err := s.sweep(ctx, w.files, log); err != nil {
 		return err
 	}
-	loop := agent.NewLoop(w.agent, newFrugal(notify), s.Interval, notify.Every(), s.machineID())
+	loop := agent.NewLoop(w.agent, footprint.New(notify), s.Interval, notify.Every(), s.machineID())
 	acting, reading, err := sockets(ctx, s, loop, log)
 	if err != nil {
 		return err
@@ -146,7 +148,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return errors.Join(reading.Drain(drainPatience), acting.Close())
 	})
 	log.Info("started", "version", version, "interval", s.Interval)
-	notify.Ready(localTime(status.Sentence(loop.Status())))
+	notify.Ready(terminal.InZone(status.Sentence(loop.Status()), time.Local))
 	return group.Wait()
 }
 

@@ -15,8 +15,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
@@ -69,15 +72,14 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		return nil, err
 	}
 	reg := a.registryOf(s, log)
-	var source source.Source = reg
-	var signatures signature.Fetcher = reg
+	var releases origin = reg
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
 		return nil, configError{err}
 	}
 	storage := storageOf(s, runtime, reg, log)
 	if from != nil {
-		source, signatures, storage.Source = from, from, from
+		releases, storage.Source = from, from
 		policy.Auto = false // an apply would take the layout's word that kubelet can pull
 	}
 	store, err := images.New(storage)
@@ -94,20 +96,34 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, configError{err}
 	}
+	catalog, err := catalogOf(s, releases, log)
+	if err != nil {
+		return nil, err
+	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
-		Source: source, Images: store, Pods: runtime, Files: files,
-		Announcer: announcer(s, log), Recorder: announcing{state.New(s.StateDir, s.RuntimeDir, log), s.announce(), log},
-		Pacer: reg, Preconditions: s.preconditions(),
+		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
+		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
 		Verifier: verifier{
 			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
-			from: signatures,
+			from: releases,
 		},
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
 	}
 	return w, nil
+}
+
+// origin has releases, their signatures and catalogs: the registries, or a layout.
+type origin interface {
+	source.Source
+	signature.Fetcher
+	channel.Fetcher
+}
+
+func recorderOf(s settings, log *slog.Logger) record.Recorder {
+	return hook.Recorder{Recorder: state.New(s.StateDir, s.RuntimeDir, log), Announce: s.announce(), Log: log}
 }
 
 func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
@@ -153,6 +169,10 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 		Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
 		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
+		Catalog: policy.Catalog{
+			MachineID: s.machineID(), OnlyListed: s.Catalog.Unlisted == "refuse",
+			IgnoreExpiry: s.Catalog.Expired == "warn", AllowLower: s.Catalog.AllowLower,
+		},
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})

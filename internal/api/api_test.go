@@ -48,6 +48,12 @@ func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.
 	return d.check(hear)
 }
 
+func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (status.Status, error) {
+	s, err := d.check(hear)
+	s.Reason = "forgotten"
+	return s, err
+}
+
 func (d *daemon) Apply(
 	_ context.Context, names []string, retry bool, hear func(status.Progress),
 ) ([]status.Outcome, error) {
@@ -287,4 +293,16 @@ func TestADaemonThatEndsInTheMiddle(t *testing.T) {
 	assert.NotErrorIs(t, err, ErrNoDaemon)
 	close(free)
 	require.NoError(t, <-ended)
+}
+
+func TestForgetCatalogAnswersAsCheckDoes(t *testing.T) {
+	t.Parallel()
+	d := &daemon{check: func(func(status.Progress)) (status.Status, error) {
+		return status.Status{SchemaVersion: 1}, nil
+	}}
+	s, err := patient(serve(t, false, d)).ForgetCatalog(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, "forgotten", s.Reason)
+	_, err = patient(serve(t, true, d)).ForgetCatalog(t.Context(), nil)
+	require.Error(t, err, "the status socket changes nothing")
 }

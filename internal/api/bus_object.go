@@ -181,6 +181,7 @@ func properties(s status.Status) map[string]dbus.Variant {
 		"Updates":          dbus.MakeVariant(updates),
 		"NotAllowed":       dbus.MakeVariant(notAllowed(s)),
 		"Holds":            dbus.MakeVariant(holdsOf(s)),
+		"Withdrawn":        dbus.MakeVariant(withdrawn(s)),
 		"LastCheck":        dbus.MakeVariant(microseconds(s.LastCheck)),
 		"NextCheck":        dbus.MakeVariant(microseconds(s.NextCheck)),
 	}
@@ -190,6 +191,21 @@ func notAllowed(s status.Status) []map[string]dbus.Variant {
 	out := []map[string]dbus.Variant{}
 	for _, n := range s.NotAllowed[:min(len(s.NotAllowed), maxListed)] {
 		out = append(out, record(map[string]string{"image": n.Image, "tag": n.Tag, "rule": n.Rule, "key": n.Key}))
+	}
+	return out
+}
+
+// withdrawn lists the containers that run a release which the catalog has withdrawn.
+func withdrawn(s status.Status) []map[string]dbus.Variant {
+	out := []map[string]dbus.Variant{}
+	for _, i := range s.Images {
+		if i.Withdrawn == nil || i.Running == nil || len(out) == maxListed {
+			continue
+		}
+		out = append(out, record(map[string]string{
+			"podManifest": i.PodManifest, "container": i.Container, "image": i.Image, "tag": i.Running.Tag,
+			"digest": i.Running.Digest.String(), "reason": i.Withdrawn.Reason, "to": i.Withdrawn.To,
+		}))
 	}
 	return out
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
@@ -33,7 +34,10 @@ func someStatus() status.Status {
 			{PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
 		},
 		Images: []status.ImageStatus{
-			{Image: "a/velum", PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}}},
+			{
+				Image: "a/velum", Container: "velum", PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}},
+				Running: &status.Named{Tag: "1", Digest: "sha256:01"}, Withdrawn: &release.Withdrawal{Reason: "broken", To: "2"},
+			},
 			{Image: "a/tracked", Holds: []status.Hold{{Name: "disk", Reason: "full"}}},
 		},
 	}
@@ -62,6 +66,10 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 		"Holds": []map[string]dbus.Variant{
 			text("podManifest", "velum.yaml", "image", "", "name", "hold", "reason", "everything"),
 			text("podManifest", "", "image", "a/tracked", "name", "disk", "reason", "full"),
+		},
+		"Withdrawn": []map[string]dbus.Variant{
+			text("podManifest", "velum.yaml", "container", "velum", "image", "a/velum", "tag", "1", "digest", "sha256:01",
+				"reason", "broken", "to", "2"),
 		},
 	}
 	for _, conn := range []*dbus.Conn{system.Connect(t), system.ConnectAs(t, nobodysID)} {

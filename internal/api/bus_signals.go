@@ -75,7 +75,7 @@ func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	if err := to.Emit(busPath, propertiesFace, "PropertiesChanged", BusName, different, []string{}); err != nil {
 		return err
 	}
-	for _, name := range []string{"State", "Updates", "NotAllowed", "Holds"} {
+	for _, name := range []string{"State", "Updates", "NotAllowed", "Holds", "Withdrawn"} {
 		if _, is := different[name]; is {
 			return to.Emit(busPath, BusName, "Changed", now["State"].Value(), now["Reason"].Value())
 		}

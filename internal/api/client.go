@@ -85,7 +85,17 @@ func (c *Client) isServed(ctx context.Context) bool {
 // Check has the daemon poll now. onProgress may be nil. A check that failed returns what
 // is known, too; the status is nil where the daemon ended before it had one.
 func (c *Client) Check(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
-	res, err := c.stream(ctx, "/v1/check", struct{}{}, onProgress)
+	return c.poll(ctx, "/v1/check", onProgress)
+}
+
+// ForgetCatalog has the daemon forget its verified version of the release catalog, and poll. It
+// returns what Check does.
+func (c *Client) ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
+	return c.poll(ctx, "/v1/catalog/forget", onProgress)
+}
+
+func (c *Client) poll(ctx context.Context, path string, onProgress func(status.Progress)) (*status.Status, error) {
+	res, err := c.stream(ctx, path, struct{}{}, onProgress)
 	if err == nil && res.Status == nil {
 		err = fmt.Errorf("socket %s: a result without a status", c.path)
 	}

@@ -27,6 +27,8 @@ type Daemon interface {
 	Status() status.Status
 	// Check polls now.
 	Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
+	// ForgetCatalog forgets the verified version of the release catalog, and polls now.
+	ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
 	Apply(ctx context.Context, names []string, retry bool, onProgress func(status.Progress)) ([]status.Outcome, error)
 	// Rollback returns to what ran well before; agent.All names all.
@@ -134,7 +136,8 @@ func (s *Server) routes(readOnly bool) {
 	if readOnly {
 		return
 	}
-	s.mux.HandleFunc("POST /v1/check", s.check)
+	s.mux.HandleFunc("POST /v1/check", s.poll(s.daemon.Check))
+	s.mux.HandleFunc("POST /v1/catalog/forget", s.poll(s.daemon.ForgetCatalog))
 	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
 	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
 	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))
@@ -174,14 +177,19 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 // work is what a request asks for.
 type work func(ctx context.Context, onProgress func(status.Progress)) (ResultEvent, error)
 
-func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
-		status, err := s.daemon.Check(ctx, onProgress)
-		if err == nil || status.SchemaVersion != 0 { // else the daemon ends, and has none
-			result.Status = &status
-		}
-		return result, err
-	})
+// poll serves a request whose result is a status.
+func (s *Server) poll(
+	do func(ctx context.Context, onProgress func(status.Progress)) (status.Status, error),
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.stream(w, r, func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
+			status, err := do(ctx, onProgress)
+			if err == nil || status.SchemaVersion != 0 { // else the daemon ends, and has none
+				result.Status = &status
+			}
+			return result, err
+		})
+	}
 }
 
 func (s *Server) apply(req ApplyRequest) work {

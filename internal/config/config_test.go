@@ -153,7 +153,11 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",
 		}},
 		SignatureKeys: []string{"/root/keys", "/root/more"},
-		CRI:           CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
+		Catalog: Catalog{
+			Repository: "registry.example.com/catalog", Channel: "stage", Unlisted: "refuse", Expired: "warn", AllowLower: true,
+			Signatures: "warn", Keys: []string{"/root/k"},
+		},
+		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
 		Hooks: Hooks{SaltRefresh: true, Exec: "/root/hook", Timeout: 10 * time.Minute},
 		Apply: Apply{
 			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},

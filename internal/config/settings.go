@@ -50,6 +50,7 @@ type Settings struct {
 	Credentials  Credentials  `yaml:"credentials"`
 	// SignatureKeys are the directories of the public keys that signatures are verified with.
 	SignatureKeys []string `yaml:"signatureKeys" is:"path" default:"/usr/share/pki/containers"`
+	Catalog       Catalog  `yaml:"catalog"`
 	CRI           CRI      `yaml:"cri"`
 	Grains        Grains   `yaml:"grains"`
 	Hooks         Hooks    `yaml:"hooks"`
@@ -118,6 +119,19 @@ type Credentials struct {
 	File string `yaml:"file" is:"path?" default:""`
 	// TokenServers see the logins of a registry, by its host.
 	TokenServers map[string]string `yaml:"tokenServers" names:"host" is:"host"`
+}
+
+// Catalog is the release catalog that the node follows.
+type Catalog struct {
+	Repository string `yaml:"repository" is:"repository?" default:""` // empty: there is none
+	Channel    string `yaml:"channel" is:"namespace" default:"prod"`
+	// Unlisted is what becomes of images that the catalog does not list.
+	Unlisted   string `yaml:"unlisted" is:"oneof ask refuse" default:"ask"`
+	Expired    string `yaml:"expired" is:"oneof hold warn" default:"hold"`
+	AllowLower bool   `yaml:"allowLower" is:"bool true false" default:"false"`
+	Signatures string `yaml:"signatures" is:"oneof require warn off" default:"require"`
+	// Keys are the directories of the keys that may sign it; none: those of SignatureKeys.
+	Keys []string `yaml:"keys" is:"path"`
 }
 
 // CRI is the container runtime as kubelet uses it.

@@ -37,6 +37,10 @@ var descriptions = []struct {
 	{"offers", "Images of containers that an update is offered for, by what it changes.", []string{"change"}},
 	{"staged_bytes", "Compressed size of the offers that are on the node and wait to be applied.", nil},
 	{"holds", "Pod manifests and images that something holds back, by its name.", []string{"hold"}},
+	{"catalog_version", "The version of the release catalog that was verified last; 0 before the first.", nil},
+	{"catalog_created_timestamp_seconds", "When that version was published.", nil},
+	{"catalog_expires_timestamp_seconds", "When that version expires; not there without an end.", nil},
+	{"withdrawn", "Containers that run a release which the catalog has withdrawn.", []string{"repository"}},
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
 	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
@@ -101,6 +105,30 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.sources(s.Sources, gauge)
 	c.offers(s, gauge)
 	c.holds(s, gauge)
+	c.catalog(s, gauge)
+}
+
+// catalog has no series on a node without a catalog.
+func (c *collector) catalog(s status.Status, gauge setGauge) {
+	if s.Catalog == nil {
+		return
+	}
+	gauge("catalog_version", float64(s.Catalog.Version))
+	if s.Catalog.Created != nil {
+		gauge("catalog_created_timestamp_seconds", seconds(*s.Catalog.Created))
+	}
+	if s.Catalog.Expires != nil {
+		gauge("catalog_expires_timestamp_seconds", seconds(*s.Catalog.Expires))
+	}
+	withdrawn := map[string]float64{}
+	for _, i := range s.Images {
+		if i.Withdrawn != nil {
+			withdrawn[label(i.Image)]++
+		}
+	}
+	for repository, value := range bounded(withdrawn, func(a, b float64) float64 { return a + b }) {
+		gauge("withdrawn", value, repository)
+	}
 }
 
 type setGauge func(name string, value float64, labels ...string)

@@ -71,7 +71,10 @@ func full() Readings {
 			offer("dns.yaml", "dns", "dns:2", "minor", 70, false),
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}}, // as its pod manifest
 			{Holds: []status.Hold{{Name: status.HoldDisk}}},
+			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &release.Withdrawal{Reason: "broken"}},
 		}
+		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
+		s.Catalog = &status.CatalogStatus{Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
 			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},

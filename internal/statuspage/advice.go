@@ -46,6 +46,8 @@ func (p *page) advice() string {
 		return failedAdvice(s)
 	case s.State == status.StateHeld:
 		return p.heldAdvice()
+	case s.State == status.StateStale && s.HasReason(status.KindCatalog):
+		return "the publisher has to refresh the catalog: image-catalog refresh; a person may apply all the same"
 	case s.State == status.StateStale:
 		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
 	case s.State == status.StateStaged:
@@ -70,6 +72,11 @@ func failedAdvice(s status.Status) string {
 		case status.KindNotUp:
 			return "the pod may be down: crictl ps -a, and crictl logs; when the cause is gone, " +
 				"image-update-agent apply --retry " + r.PodManifest
+		case status.KindCatalog:
+			return "find out what the registry serves (image-catalog inspect, verify); what is verified stays in force. " +
+				"If the older catalog is meant, image-update-agent catalog forget"
+		case status.KindWithdrawn:
+			return "publish a release to run instead; or allow a lower one by catalog.allowLower"
 		case status.KindRolledBack:
 			back = append(back, r.PodManifest)
 		default:

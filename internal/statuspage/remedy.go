@@ -22,7 +22,11 @@ func cures(h status.Hold) map[string]string {
 		status.HoldRequested: unhold(h),
 		status.HoldFreeze:    "wait for the date; or another apply.freeze and a reload",
 		status.HoldRefused:   "another release, or another rule: image-update-agent plan names it",
-		status.HoldDisk:      "make space where the images are; or a smaller disk.reserve or prune.keep",
+		status.HoldSet:       "the rest of the set has to be staged: image-update-agent status says what is missing",
+		status.HoldCatalog: "the publisher has to refresh the catalog (image-catalog refresh); " +
+			"or by hand: image-update-agent apply",
+		status.HoldRollout: "wait for this node's time; or by hand, at any time: image-update-agent apply",
+		status.HoldDisk:    "make space where the images are; or a smaller disk.reserve or prune.keep",
 		status.HoldUnmanaged: "none is needed; to have it applied list it under `manage`, " +
 			"and systemctl reload image-update-agent",
 		status.HoldEdited:       "remove the file, or list it under `manage`",

@@ -39,6 +39,7 @@ func Status(to *terminal.Page, s status.Status, away bool) error {
 	p.errors()
 	p.unstaged()
 	p.down()
+	p.withdrawn()
 	p.rolledBack()
 	p.holds()
 	p.waitedFor()
@@ -74,6 +75,9 @@ func (p *page) head() {
 			label = margin
 		}
 		p.Item(label, progressLine(pull))
+	}
+	if c := s.Catalog; c != nil {
+		p.Item(labelled("Catalog:"), p.catalogLine(*c))
 	}
 	if hosts := hostsOf(s.Images); hosts != "" {
 		p.Item(labelled("Answered by:"), hosts)

@@ -94,6 +94,14 @@ func neverAsked(s *status.Status) {
 	}
 }
 
+func catalogOf(version uint64, edit func(*status.CatalogStatus)) *status.CatalogStatus {
+	c := &status.CatalogStatus{
+		Catalog: "registry.example.com/releases/catalog:prod", Version: version, Expires: before(-90 * 24 * time.Hour), Images: 2,
+	}
+	edit(c)
+	return c
+}
+
 // pages are nodes that a tired admin looks at.
 func pages() map[string]status.Status {
 	const unlisted = "etcd.yaml has no template and is not listed under manage"
@@ -144,6 +152,35 @@ func pages() map[string]status.Status {
 			for n := range s.Images {
 				s.Images[n].Error, s.Images[n].ErrorKind = s.Images[n].Image+": "+away, status.ErrorSource
 			}
+		}),
+		"staged-withdrawn": node(status.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *status.Status) {
+			s.Catalog = catalogOf(12, func(c *status.CatalogStatus) {})
+			for n := 1; n < 3; n++ {
+				s.Images[n].Bound = true
+				s.Images[n].Withdrawn = &release.Withdrawal{Reason: "bsc#1199876: loses its session secret", To: "4.0.0-rev2-build2.1"}
+			}
+		}),
+		"failed-withdrawn": node(status.StateFailed, "velum.yaml: 4.0.0-rev1-build1.3 runs and was withdrawn: loses its session "+
+			"secret (instead: 4.0.0-rev1-build1.1)", func(s *status.Status) {
+			nothingOffered(s)
+			s.Catalog = catalogOf(12, func(c *status.CatalogStatus) {})
+			s.Images[1].Withdrawn = &release.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
+			s.Reasons = []status.Reason{{Kind: status.KindWithdrawn, PodManifest: "velum.yaml"}}
+		}),
+		"failed-catalog": node(status.StateFailed, "catalog registry.example.com/releases/catalog:prod: version 11 is older than 12",
+			func(s *status.Status) {
+				nothingOffered(s)
+				s.Catalog = catalogOf(12, func(c *status.CatalogStatus) { c.Error = "version 11 is older than 12" })
+				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
+			}),
+		"stale-catalog": node(status.StateStale, "registry.example.com/releases/catalog:prod version 12 has expired at 2026-11-20T11:00:00Z",
+			func(s *status.Status) {
+				s.Catalog = catalogOf(12, func(c *status.CatalogStatus) { c.Expires, c.Expired = before(24*time.Hour), true })
+				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
+			}),
+		"unchecked-catalog": node(status.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *status.Status) {
+			neverAsked(s)
+			s.Catalog = catalogOf(0, func(c *status.CatalogStatus) { c.Error = "connection refused" })
 		}),
 		"failed": node(status.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
 			"velum does not run (exit code 1)", nothingOffered),

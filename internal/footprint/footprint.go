@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package footprint keeps the daemon's memory and processor time small.
+package footprint
 
 import (
 	"os"
@@ -13,11 +14,11 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// frugal returns the heap to the kernel: at once after a cycle that follows an idle
+// Notifier is a systemd.Notifier that returns the heap to the kernel: at once after a cycle that follows an idle
 // minute, or that has left much of it, as one that stages does; else when the daemon
 // has been idle for a minute. Collecting after each of many cycles took a quarter of
 // their CPU.
-type frugal struct {
+type Notifier struct {
 	*systemd.Notifier
 	idle  *time.Timer
 	kept  uint64    // bytes of the heap in memory after it was last returned
@@ -33,13 +34,14 @@ const (
 	slack = 1 << 20
 )
 
-func newFrugal(n *systemd.Notifier) *frugal {
-	return &frugal{Notifier: n, idle: time.AfterFunc(idleAfter, debug.FreeOSMemory)}
+// New returns a Notifier.
+func New(n *systemd.Notifier) *Notifier {
+	return &Notifier{Notifier: n, idle: time.AfterFunc(idleAfter, debug.FreeOSMemory)}
 }
 
 // Status is called at the end of each cycle, by the loop alone.
-func (f *frugal) Status(text string) {
-	f.Notifier.Status(localTime(text))
+func (f *Notifier) Status(text string) {
+	f.Notifier.Status(terminal.InZone(text, time.Local))
 	f.idle.Reset(idleAfter)
 	rare := time.Since(f.ended) > idleAfter // then it costs what it would cost a minute later
 	f.ended = time.Now()
@@ -49,24 +51,21 @@ func (f *frugal) Status(text string) {
 	}
 }
 
-// localTime is a text that systemctl status shows people.
-func localTime(text string) string { return terminal.InZone(text, time.Local) }
-
-// oneProcessor has Go run one thing at a time, unless the environment says
+// OneProcessor has Go run one thing at a time, unless the environment says
 // otherwise. A poll is one question after the other; with more processors their
 // threads wake one another for each, which was a quarter of its CPU. What needs a
 // processor in a pull, unpacking, runs in containerd (docs/dev/decisions/0034).
-func oneProcessor() {
+func OneProcessor() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
 }
 
-// earlyCollection has Go collect when 25 % of what is alive has been allocated
+// EarlyCollection has Go collect when 25 % of what is alive has been allocated
 // anew, not 100 %, unless the environment says otherwise. A pull keeps 8 MB alive,
 // and allocates as it copies: staging 20 images took 49 MB without, 40 MB with 40
 // %, and 37 MB so.
-func earlyCollection() {
+func EarlyCollection() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
+	"github.com/kubic-project/image-update-agent/internal/signature"
+)
+
+// catalogDir is where the verified catalog is stored, below the state directory.
+const catalogDir = "catalog"
+
+// catalogOf is the configured release catalog; nil: there is none. A rewrite does not change its
+// name: it says what it was published as.
+func catalogOf(s settings, from origin, log *slog.Logger) (source.Catalog, error) {
+	if s.Catalog.Repository == "" {
+		return nil, nil //nolint:nilnil // an agent without a catalog has none
+	}
+	repository, err := release.NormalizeRepository(s.Catalog.Repository)
+	if err != nil {
+		return nil, configError{fmt.Errorf("catalog: %w", err)}
+	}
+	keys := s.Catalog.Keys
+	if len(keys) == 0 {
+		keys = s.SignatureKeys
+	}
+	return channel.New(channel.Options{
+		Repository: repository, Channel: s.Catalog.Channel, Dir: filepath.Join(s.StateDir, catalogDir), From: from,
+		Verifier:   verifier{keys: signature.New(signature.Options{Dirs: keys, Log: log}), from: from},
+		Signatures: policy.Signatures(s.Catalog.Signatures), Now: time.Now, Log: log,
+	}), nil
+}

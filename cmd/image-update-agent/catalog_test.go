@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
+)
+
+// catalogNode is a node that follows a catalog, with what it has verified.
+func catalogNode(t *testing.T, releases ...catalog.Release) (root string) {
+	t.Helper()
+	const image = "registry.suse.com/caasp/v4/velum"
+	root = t.TempDir()
+	config := filepath.Join(root, "etc/image-update-agent/config.yaml")
+	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o755))
+	require.NoError(t, os.WriteFile(config, []byte("catalog:\n  repository: registry.example.com/releases/catalog\n"), 0o600))
+	if len(releases) == 0 {
+		return root
+	}
+	s, err := (&app{root: root}).settings()
+	require.NoError(t, err)
+	page, err := catalog.Page{Image: image, Releases: releases}.Encode()
+	require.NoError(t, err)
+	dir := filepath.Join(s.StateDir, catalogDir)
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, digest.FromBytes(page).Encoded()+".page"), page, 0o600))
+	version, err := json.Marshal(map[string]any{
+		"name": "registry.example.com/releases/catalog", "channel": "prod", "version": 12,
+		"digest": digest.FromString("version 12"), "created": noonUTC,
+		"images": map[string]digest.Digest{image: digest.FromBytes(page), "registry.suse.com/other": ""},
+	})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "catalog.json"), version, 0o600))
+	return root
+}
+
+var noonUTC = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func listed(tag string, edit func(*catalog.Release)) catalog.Release {
+	r := catalog.Release{Tag: tag, Digest: digest.FromString(tag), Created: noonUTC}
+	if edit != nil {
+		edit(&r)
+	}
+	return r
+}
+
+func TestCatalogShow(t *testing.T) {
+	t.Parallel()
+	root := catalogNode(t,
+		listed("4.0.0-rev2-build1.5", func(r *catalog.Release) { r.Set = "caasp-4.5.2" }),
+		listed("4.0.0-rev1-build1.4", func(r *catalog.Release) {
+			r.Withdrawn = &catalog.Withdrawal{At: noonUTC, Reason: "bsc#1199876", To: "4.0.0-rev2-build1.5"}
+		}),
+		listed("4.0.0-rev1-build1.3", func(r *catalog.Release) {
+			r.Rollout = &catalog.Rollout{From: noonUTC.AddDate(1000, 0, 0), Hours: 48}
+		}))
+	text := does(t, "catalog", "show", "--root", root)
+	for _, line := range []string{
+		"registry.example.com/releases/catalog:prod version 12", "Expires:     never", "registry.suse.com/caasp/v4/velum",
+		"caasp-4.5.2", "withdrawn: bsc#1199876 (instead: 4.0.0-rev2-build1.5)", "rolled out here at 3026-",
+	} {
+		assert.Contains(t, text, line)
+	}
+	var shown statuspage.CatalogView
+	require.NoError(t, json.Unmarshal([]byte(does(t, "catalog", "show", "--output", "json", "--root", root)), &shown))
+	assert.EqualValues(t, 12, shown.Version)
+	require.Len(t, shown.Images, 1)
+	assert.Equal(t, "caasp-4.5.2", shown.Images[0].Releases[0].Set)
+	assert.NotNil(t, shown.Images[0].Releases[2].RolloutAt)
+}
+
+func TestCatalogShowWithoutACatalog(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		root string
+		code int
+		text string
+	}{
+		"not configured": {t.TempDir(), exitUsage, "no release catalog is configured"},
+		"never verified": {catalogNode(t), exitNothing, "no version was verified yet"},
+	} {
+		var out, errs bytes.Buffer
+		code := execute(t.Context(), []string{"catalog", "show", "--root", c.root},
+			streams{in: strings.NewReader(""), out: &out, err: &errs})
+		assert.Equal(t, c.code, code, name)
+		assert.Contains(t, out.String()+errs.String(), c.text, name)
+	}
+}
