@@ -57,7 +57,7 @@ say = printf '\n==> %s\n' $(1)
 .PHONY: help build man demo test quick bench fleet pictures soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
 
 help: ## list the targets
-	@awk -F ': .*## ' '/^[a-z]+: .*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/image-update-agent and bin/image-catalog: static, stripped, for GOARCH
 	$(GO_BUILD) -o $(BINARY) ./cmd/image-update-agent
@@ -79,6 +79,9 @@ bin/image-update-agent.%: docs/man/image-update-agent.%.md packaging/config.yaml
 
 demo: root node ## the whole job, shown on a real node that exists for it only; needs root
 	@go -C e2e run ./cmd/demo
+
+demo-catalog: root node ## stage, prod, a promotion, a withdrawal and a replayed catalog on such a node; needs root
+	@go -C e2e run ./cmd/demo catalog
 
 test: root node hosts ## the whole truth: all tests under the race detector, those on the real node too; needs root
 	@export CGO_ENABLED=1; code=0; \

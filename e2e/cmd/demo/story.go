@@ -66,7 +66,7 @@ func (d *demo) rebuild() {
 	d.step("A library is fixed: the same 4.0.0-rev1 is rebuilt, only the long tag is new")
 	d.publish("4.0.0-rev1-build1.2", 2)
 	d.agent("check")
-	d.show("the grain, for the admin's UI", grain)
+	d.showGrain("the grain, for the admin's UI")
 	d.say("nothing was restarted:")
 	d.answer()
 
@@ -83,7 +83,7 @@ func (d *demo) revision() {
 	d.publish("4.0.0-rev2-build2.1", 3)
 	d.agent("check")
 	d.diff("the pod manifest that waits for approval", velum, rendered)
-	d.show("the grain", grain)
+	d.showGrain("the grain")
 	d.answer()
 
 	d.step("The admin approves")
@@ -91,7 +91,7 @@ func (d *demo) revision() {
 	d.node.WaitAnswer(d.port, "4.0.0-rev2-build2.1")
 	d.answer()
 	d.agent("status")
-	d.show("the grain", grain)
+	d.showGrain("the grain")
 }
 
 func (d *demo) publish(long string, seed uint64) {
@@ -101,10 +101,15 @@ func (d *demo) publish(long string, seed uint64) {
 
 // agent runs a command of the agent and shows what it says.
 func (d *demo) agent(args ...string) {
+	d.agentEnds(0, args...)
+}
+
+// agentEnds runs a command of the agent that must end with the code.
+func (d *demo) agentEnds(code int, args ...string) {
 	d.say("$ image-update-agent %s", strings.Join(args, " "))
 	r := d.node.Agent(args...)
 	d.text(r.Stderr + r.Stdout)
-	if r.Code != 0 {
+	if r.Code != code {
 		d.Fatalf("image-update-agent %s: exit %d", strings.Join(args, " "), r.Code)
 	}
 }
@@ -122,9 +127,9 @@ func (d *demo) diff(what, from, to string) {
 	d.text(manifests.Diff(from, to, []byte(d.node.ReadFile(from)), []byte(d.node.ReadFile(to))))
 }
 
-func (d *demo) show(what, name string) {
-	d.say("%s (/%s):", what, name)
-	d.text(d.node.ReadFile(name))
+func (d *demo) showGrain(what string) {
+	d.say("%s (/%s):", what, grain)
+	d.text(d.node.ReadFile(grain))
 }
 
 // text prints lines, indented, without the node's own directory in front of paths.
