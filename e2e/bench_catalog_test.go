@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func idleDaemon(b *testing.B, n *node.Node) float64 {
 	node.Eventually(b, "20 polls", 5*time.Minute, func() error {
 		polls := map[string]int{}
 		for _, r := range n.Registry.Requests() {
-			if r.Method == "HEAD" {
+			if r.Method == http.MethodHead {
 				polls[r.Repository+":"+r.Reference]++
 			}
 		}

@@ -73,6 +73,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 	findings = append(findings, n.checkSystem(ctx)...)
 	findings = append(findings, n.checkHooks(ctx)...)
 	findings = append(findings, checkKeys(n.Repositories, n.SignatureKeys)...)
+	findings = append(findings, checkCatalogKeys(n.Catalog, n.SignatureKeys)...)
 	return append(findings, n.checkContainerd(ctx)...)
 }
 

@@ -23,6 +23,26 @@ func checkKeys(repositories []config.Repository, dirs []string) []Finding {
 	if strictest == "" {
 		return []Finding{ok(check, "no repository wants signatures")}
 	}
+	return checkKeyFiles(check, "signatureKeys", strictest, dirs)
+}
+
+// checkCatalogKeys does the same for the keys of the release catalog.
+func checkCatalogKeys(c config.Catalog, others []string) []Finding {
+	const check = "catalog keys"
+	switch {
+	case c.Repository == "":
+		return nil
+	case c.Signatures == "off":
+		return []Finding{warn(check, "the release catalog is not verified (catalog.signatures: off)",
+			"set it to require, and catalog.keys: whoever can write to the registry promotes releases")}
+	case len(c.Keys) > 0:
+		return checkKeyFiles(check, "catalog.keys", c.Signatures, c.Keys)
+	default:
+		return checkKeyFiles(check, "signatureKeys", c.Signatures, others)
+	}
+}
+
+func checkKeyFiles(check, setting, strictest string, dirs []string) []Finding {
 	var refused, unread []Finding
 	var loaded []string
 	for _, f := range signature.KeyFiles(dirs) {
@@ -31,7 +51,7 @@ func checkKeys(repositories []config.Repository, dirs []string) []Finding {
 			loaded = append(loaded, f.String())
 		case f.IsDir:
 			unread = append(unread, warn(check, fmt.Sprintf("directory of signature keys cannot be read: %v", f.Err),
-				"correct signatureKeys"))
+				"correct "+setting))
 		default:
 			refused = append(refused, warn(check, fmt.Sprintf("signature key does not count: %s: %v", f.Path, f.Err),
 				"a key is a *.pem file with one public key: correct it or remove it"))
@@ -41,9 +61,9 @@ func checkKeys(repositories []config.Repository, dirs []string) []Finding {
 		return append(append(refused, unread...), ok(check, strings.Join(loaded, ", ")))
 	}
 	err := fmt.Errorf("signature: %w: no *.pem in %s is one", signature.ErrNoKeys, strings.Join(dirs, ", "))
-	const remedy = "put the publisher's public key there as a *.pem file, or set signatureKeys"
+	remedy := "put the publisher's public key there as a *.pem file, or set " + setting
 	if strictest == "require" {
-		return append(refused, fail(check, err, remedy+"; until then nothing is staged of what requires a signature"))
+		return append(refused, fail(check, err, remedy+"; until then nothing is taken that requires a signature"))
 	}
 	return append(refused, warn(check, err.Error(), remedy))
 }

@@ -87,5 +87,28 @@ func TestCheckKeys(t *testing.T) {
 	require.NoError(t, os.Remove(a))
 	all = keysOf(t, wanting("require"))
 	require.Len(t, all, 3)
-	found(t, all[2], Fail, "nothing is staged of what requires a signature")
+	found(t, all[2], Fail, "nothing is taken that requires a signature")
+}
+
+func TestCheckCatalogKeys(t *testing.T) {
+	t.Parallel()
+	with, without := t.TempDir(), t.TempDir()
+	publicKey(t, filepath.Join(with, "prod.pem"))
+	assert.Empty(t, checkCatalogKeys(config.Catalog{}, nil))
+	for name, c := range map[string]struct {
+		catalog config.Catalog
+		others  []string
+		verdict string
+		words   string
+	}{
+		"its own":     {config.Catalog{Signatures: "require", Keys: []string{with}}, []string{without}, OK, "prod.pem"},
+		"the others":  {config.Catalog{Signatures: "require"}, []string{with}, OK, "prod.pem"},
+		"none":        {config.Catalog{Signatures: "require", Keys: []string{without}}, []string{with}, Fail, "no *.pem"},
+		"not checked": {config.Catalog{Signatures: "off"}, nil, Warn, "not verified"},
+	} {
+		c.catalog.Repository = "registry.example.com/catalog"
+		all := checkCatalogKeys(c.catalog, c.others)
+		require.Len(t, all, 1, name)
+		found(t, all[0], c.verdict, c.words)
+	}
 }
