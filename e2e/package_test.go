@@ -140,7 +140,7 @@ func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 func lint(t *testing.T, dist, rc string) {
 	t.Helper()
 	clean := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
-	assert.Contains(t, clean, "6 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
+	assert.Contains(t, clean, "7 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, nil, 0o600))
 	all := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, none)
@@ -192,7 +192,8 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 	assert.NotContains(t, read(t, root, "usr/share/image-update-agent/config.yaml"), host.NewerMark)
 	unchanged()
 
-	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion", packageName+"-formula")
+	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion",
+		packageName+"-formula", "image-catalog")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "rpmdb")))
 	assert.Equal(t, []string{adminsDropIn, adminsConfig}, files(t, root), "what an admin made, and nothing else")
 }
@@ -200,7 +201,7 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 func mainOf(t *testing.T, rpms []string) string {
 	t.Helper()
 	at := slices.IndexFunc(rpms, func(name string) bool {
-		return !strings.Contains(name, "-completion-") && !strings.Contains(name, "-formula-")
+		return strings.HasPrefix(filepath.Base(name), packageName+"-0+")
 	})
 	require.GreaterOrEqual(t, at, 0)
 	return rpms[at]
