@@ -39,7 +39,7 @@ func TestStickWithACatalog(t *testing.T) {
 
 	stick := filepath.Join(t.TempDir(), "images")
 	p.shell(t, "", strings.NewReplacer(docStick, stick, "images prod", "images prod --plain-http", "crane pull", "crane pull --insecure").
-		Replace(airGap(t, "## A stick").block(t, "sh", 2)))
+		Replace(airGap(t, "## A stick").block(t, "sh", 3)))
 	n.Registry.Down()
 	r := n.Agent("run", "--once", "--output", "json", "--source", "oci:"+stick)
 	s := parsed(t, r)

@@ -63,7 +63,7 @@ func checkKeyFiles(check, setting, strictest string, dirs []string) []Finding {
 	err := fmt.Errorf("signature: %w: no *.pem in %s is one", signature.ErrNoKeys, strings.Join(dirs, ", "))
 	remedy := "put the publisher's public key there as a *.pem file, or set " + setting
 	if strictest == "require" {
-		return append(refused, fail(check, err, remedy+"; until then nothing is taken that requires a signature"))
+		return append(refused, fail(check, err, remedy+"; until then nothing is staged of what requires a signature"))
 	}
 	return append(refused, warn(check, err.Error(), remedy))
 }

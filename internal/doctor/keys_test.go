@@ -87,7 +87,7 @@ func TestCheckKeys(t *testing.T) {
 	require.NoError(t, os.Remove(a))
 	all = keysOf(t, wanting("require"))
 	require.Len(t, all, 3)
-	found(t, all[2], Fail, "nothing is taken that requires a signature")
+	found(t, all[2], Fail, "nothing is staged of what requires a signature")
 }
 
 func TestCheckCatalogKeys(t *testing.T) {
