@@ -13,6 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -38,6 +39,7 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
 		return
 	}
+	a.Progress.Report(status.Progress{Reference: r.listing.Catalog, Phase: "asking"})
 	end := a.Progress.Heartbeat()
 	listing, err := a.Catalog.Refresh(ctx, repositoriesOf(qs))
 	end()

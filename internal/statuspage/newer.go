@@ -23,7 +23,10 @@ func once(s status.Status, f func(i status.ImageStatus)) {
 }
 
 // remedyForWaiting is what ends the wait for something newer, by its rule.
-func remedyForWaiting(no policy.Refusal) string {
+func remedyForWaiting(i status.ImageStatus, no policy.Refusal) string {
+	if no.Rule == policy.RuleOlder && i.Withdrawn != nil {
+		return "wait for a higher release; or catalog.allowLower: true offers this one"
+	}
 	switch no.Rule {
 	case policy.RuleSignature:
 		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check tries at once"
@@ -43,7 +46,7 @@ func (p *page) waitedFor() {
 			if no.Holds {
 				begin()
 				p.Item("  "+no.Rule+": ", path.Base(i.Image)+" "+no.Tag+": "+no.Reason)
-				p.Item("    remedy   ", remedyForWaiting(no))
+				p.Item("    remedy   ", remedyForWaiting(i, no))
 			}
 		}
 	})

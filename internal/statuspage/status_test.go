@@ -154,16 +154,25 @@ func pages() map[string]status.Status {
 			}
 		}),
 		"staged-withdrawn": node(status.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *status.Status) {
-			s.Catalog = catalogOf(12, func(c *status.CatalogStatus) {})
+			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
 			for n := 1; n < 3; n++ {
 				s.Images[n].Bound = true
 				s.Images[n].Withdrawn = &release.Withdrawal{Reason: "bsc#1199876: loses its session secret", To: "4.0.0-rev2-build2.1"}
 			}
 		}),
+		"held-withdrawn": node(status.StateHeld, "velum.yaml: older", func(s *status.Status) {
+			nothingOffered(s)
+			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
+			s.Images[1].Withdrawn = &release.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
+			s.Images[1].Refused = []policy.Refusal{{
+				Tag: "4.0.0-rev1-build1.1", Rule: policy.RuleOlder, Reason: "what runs is newer", Key: "older: true", Holds: true,
+			}}
+			s.Reasons = []status.Reason{{Kind: status.KindAwaited, Rule: policy.RuleOlder}}
+		}),
 		"failed-withdrawn": node(status.StateFailed, "velum.yaml: 4.0.0-rev1-build1.3 runs and was withdrawn: loses its session "+
 			"secret (instead: 4.0.0-rev1-build1.1)", func(s *status.Status) {
 			nothingOffered(s)
-			s.Catalog = catalogOf(12, func(c *status.CatalogStatus) {})
+			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
 			s.Images[1].Withdrawn = &release.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
 			s.Reasons = []status.Reason{{Kind: status.KindWithdrawn, PodManifest: "velum.yaml"}}
 		}),
