@@ -94,7 +94,9 @@ func TestNoRoomForAPull(t *testing.T) {
 		return nil
 	})
 	asked := n.Registry.Requests()
-	assert.Equal(t, 1, asked.Count(http.MethodGet, node.Manifest))
+	manifests := asked.Count(http.MethodGet, node.Manifest)
+	assert.Positive(t, manifests)
+	assert.LessOrEqual(t, manifests, 2, "once more where the person's request interrupted the pull")
 	assert.Zero(t, asked.Count("", node.Tags))
 	assert.Contains(t, pins(t, n), wanted)
 	assert.Equal(t, 0, daemon.Stop().Code)
