@@ -173,10 +173,15 @@ func (p *Publisher) merge(
 			must, begun = maps.Clone(d.pending), false
 			maps.Copy(must, own)
 		}
+		settled := d.base.Digest != "" && !d.lacks(must)
+		if settled && wrote {
+			settled, err = p.isTagged(ctx, d.base)
+		}
 		switch {
-		case d.base.Digest != "" && !d.lacks(must):
+		case err != nil:
+		case settled:
 			return d, nil
-		case !wrote || d.lacks(own) || patience > maxPatience:
+		case !wrote || d.lacks(own) || !d.lacks(must) || patience > maxPatience:
 			if err = p.publish(ctx, d); err == nil {
 				begun, wrote, patience = true, true, 1
 			}
@@ -191,6 +196,17 @@ func (p *Publisher) merge(
 			return d, err
 		}
 	}
+}
+
+// isTagged reports whether the version tag of a channel's manifest names this manifest. It does not
+// where two publishers have published the same version, and their writes have crossed: then nodes
+// get another version, which all of them take.
+func (p *Publisher) isTagged(ctx context.Context, v Version) (bool, error) {
+	is, err := p.client.Head(ctx, p.repository, catalog.VersionTag(v.Channel, v.Version))
+	if errors.Is(err, release.ErrNotFound) {
+		return false, nil
+	}
+	return is == v.Digest, err
 }
 
 // maxPatience is how often a publisher waits for another one to fold its op.
