@@ -48,7 +48,7 @@ var dependencies = map[string][]string{
 	"github.com/distribution/reference":      {"agent/release", "internal/catalog", "internal/catalog/publish", "internal/images", "internal/ocimanifest", "internal/registry", "internal/signature", "manifests"},
 	"github.com/godbus/dbus/v5":              {"internal/api", "internal/bus", "internal/bus/bustest"},
 	"github.com/google/go-containerregistry": {"internal/catalog/store"},
-	"github.com/opencontainers/go-digest":    {"agent", "agent/agenttest", "agent/apply", "agent/follow", "agent/node", "agent/plan", "agent/record", "agent/release", "agent/report", "agent/source", "agent/stage", "agent/status", "cmd/image-catalog", "internal/catalog", "internal/catalog/channel", "internal/catalog/publish", "internal/catalog/store", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state", "manifests"},
+	"github.com/opencontainers/go-digest":    {"agent", "agent/agenttest", "agent/apply", "agent/follow", "agent/node", "agent/ownhost", "agent/plan", "agent/record", "agent/release", "agent/report", "agent/source", "agent/stage", "agent/status", "cmd/image-catalog", "internal/catalog", "internal/catalog/channel", "internal/catalog/publish", "internal/catalog/store", "internal/images", "internal/layout", "internal/ocimanifest", "internal/pods", "internal/registry", "internal/signature", "internal/state", "manifests"},
 	"github.com/opencontainers/image-spec":   {"cmd/image-catalog", "internal/catalog", "internal/catalog/channel", "internal/catalog/publish", "internal/catalog/store", "internal/images", "internal/layout", "internal/ocimanifest", "internal/registry", "internal/signature"},
 	"github.com/pelletier/go-toml/v2":        {"internal/config", "internal/registry/hosts"},
 	"github.com/prometheus/client_golang":    {"internal/metrics"},
@@ -70,7 +70,7 @@ var dependencies = map[string][]string{
 
 // pure packages touch neither files nor network nor other processes: what they need is given to them.
 var pure = []string{
-	"agent", "agent/apply", "agent/follow", "agent/node", "agent/plan", "agent/policy", "agent/record", "agent/release",
+	"agent", "agent/apply", "agent/follow", "agent/node", "agent/ownhost", "agent/plan", "agent/policy", "agent/record", "agent/release",
 	"agent/report", "agent/source", "agent/stage", "agent/status", "agent/watch",
 	"internal/catalog", "internal/outside", "internal/window", "internal/yamledit", "manifests", "tags",
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ownhost decides what the node's own host answers.
+//
+// The own host is a host in containerd's hosts.toml that this node serves itself. It answers the
+// HEAD of a manifest from a Table, which lists what floating tags name on this node. A table never
+// names a digest that is not complete and pinned on the node, that waits for approval, or that is
+// denied.
+package ownhost
+
+import (
+	"context"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Position is where hosts.toml names the own host.
+type Position string
+
+// The positions of the own host among the hosts of a registry.
+const (
+	Off      Position = ""         // hosts.toml does not name it
+	Fallback Position = "fallback" // last: asked where no other host answers
+	Gate     Position = "gate"     // first: asked before any other host
+)
+
+// Entry is a floating tag and the manifest that a HEAD of it names.
+type Entry struct {
+	Registry   string        `json:"registry"`   // registry.suse.com; the namespace in hosts.toml
+	Repository string        `json:"repository"` // caasp/v4/velum
+	Tag        string        `json:"tag"`        // 4.0.0-rev1
+	Digest     digest.Digest `json:"digest"`
+	MediaType  string        `json:"mediaType"`
+	Size       int64         `json:"size"` // of the manifest, in bytes
+}
+
+// Table is what the own host answers, sorted by registry, repository and tag; each tag stands in
+// it once.
+type Table struct {
+	Entries []Entry `json:"entries"`
+}
+
+// Store keeps the table where the own host reads it.
+type Store interface {
+	// Save replaces the table, whole or not at all. Equal tables are not written.
+	Save(ctx context.Context, t Table) error
+}
