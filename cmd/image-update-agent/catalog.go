@@ -34,7 +34,7 @@ func catalogOf(s settings, from origin, log *slog.Logger) (source.Catalog, error
 	}
 	return channel.New(channel.Options{
 		Repository: repository, Channel: s.Catalog.Channel, Dir: filepath.Join(s.StateDir, catalogDir), From: from,
-		Verifier:   verifier{keys: signature.New(signature.Options{Dirs: keys, Log: log}), from: from},
+		Verifier:   signature.Releases{Verifier: signature.New(signature.Options{Dirs: keys, Log: log}), From: from},
 		Signatures: policy.Signatures(s.Catalog.Signatures), Now: time.Now, Log: log,
 	}), nil
 }

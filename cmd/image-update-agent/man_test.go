@@ -26,6 +26,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/taglist"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 
@@ -273,8 +274,8 @@ var views = map[string][]any{
 	"version":                   {versionInfo{}},
 	"catalog show":              {statuspage.CatalogView{}},
 	"catalog forget":            {},
-	"tags parse, tags sort":     {parsedTag{}},
-	"tags newest":               {newestTag{}},
+	"tags parse, tags sort":     {taglist.Parsed{}},
+	"tags newest":               {taglist.Newest{}},
 	"manifests images":          {imageLine{}},
 	"manifests render":          {filerender.File{}},
 }

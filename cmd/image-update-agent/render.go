@@ -68,7 +68,9 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	}
 	defer w.close()
 	if s.Grains.Enabled {
-		w.agent.Announcer = rebooted{salt{store: grains.New("/", s.Grains.Path, log)}}
+		w.agent.Announcer = grains.AtBoot{Announcer: grains.Announcer{
+			Store: grains.New("/", s.Grains.Path, log), Changed: func(context.Context) {},
+		}}
 	}
 	steps, err := w.agent.Boot(ctx)
 	if printed := a.printBoot(steps); printed != nil || err != nil {

@@ -4,23 +4,15 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/taglist"
 	"github.com/kubic-project/image-update-agent/tags"
 )
-
-// maxTagLine bounds a line of input, in bytes: an OCI tag has at most 128.
-const maxTagLine = 4 << 10
 
 func (a *app) tagsCommand() *cobra.Command {
 	var dialect string
@@ -30,18 +22,6 @@ func (a *app) tagsCommand() *cobra.Command {
 	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(dialects, ", "))
 	values(cmd, "dialect", dialects...)
 	return cmd
-}
-
-// parsedTag is one line of `tags parse --output json`, and of sort.
-type parsedTag struct {
-	Tag    string `json:"tag"`
-	Form   string `json:"form"`
-	App    string `json:"app"`
-	Rev    string `json:"rev"`
-	Build  string `json:"build"`
-	Reason string `json:"reason"` // why it is malformed or invalid
-
-	tag tags.Tag // of SUSE's scheme
 }
 
 func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
@@ -61,28 +41,11 @@ func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
 	})
 }
 
-func (a *app) printParsed(parsed []parsedTag) error {
+func (a *app) printParsed(parsed []taglist.Parsed) error {
 	if a.output == "json" {
 		return printLines(a.encoder(), parsed)
 	}
-	wrong := slices.ContainsFunc(parsed, func(p parsedTag) bool { return p.Reason != "" })
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) {
-		for n := range cells {
-			cells[n] = cmp.Or(cells[n], "-")
-		}
-		if !wrong {
-			cells = cells[:len(cells)-1]
-		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
-	}
-	if len(parsed) > 0 {
-		row("TAG", "FORM", "APP", "REV", "BUILD", "REASON")
-	}
-	for _, p := range parsed {
-		row(terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Reason)
-	}
-	return table.Flush()
+	return taglist.Print(a.out, parsed)
 }
 
 func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
@@ -95,7 +58,7 @@ func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(list, func(x, y parsedTag) int { return tags.Compare(x.tag, y.tag) })
+			taglist.Sort(list)
 			if a.output == "json" {
 				return printLines(a.encoder(), list)
 			}
@@ -106,13 +69,6 @@ func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
 			return out.Flush()
 		},
 	})
-}
-
-// newestTag is `tags newest --output json`.
-type newestTag struct {
-	Follow string `json:"follow"`
-	Newest string `json:"newest"` // empty: nothing is newer
-	Change string `json:"change"`
 }
 
 func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
@@ -155,87 +111,38 @@ Exit status: 0 it is newer, 3 nothing is newer, and nothing is printed.`,
 	return a.withOutput(cmd)
 }
 
-func (a *app) printNewest(list []parsedTag, from tags.Tag, largest tags.Change) error {
-	var all []tags.Tag
-	for _, p := range list {
-		all = append(all, p.tag)
-	}
-	newest, _ := tags.Newest(all, from, largest)
-	change := tags.ChangeBetween(from, newest)
-	if change > tags.Same {
-		return a.show(newestTag{from.String(), newest.String(), change.String()}, func() error {
-			_, err := fmt.Fprintln(a.out, newest)
+func (a *app) printNewest(list []taglist.Parsed, from tags.Tag, largest tags.Change) error {
+	newest := taglist.NewestOf(list, from, largest)
+	if newest.Newest != "" {
+		return a.show(newest, func() error {
+			_, err := fmt.Fprintln(a.out, newest.Newest)
 			return err
 		})
 	}
 	fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, largest)
-	if err := a.show(newestTag{Follow: from.String()}, func() error { return nil }); err != nil {
+	if err := a.show(newest, func() error { return nil }); err != nil {
 		return err
 	}
 	return exitError{exitNothing}
 }
 
-// parseTags reads tags, those that are none with the reason.
-func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
+// parseTags reads tags from the arguments, or from standard input where there are none.
+func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]taglist.Parsed, error) {
 	d, err := tags.ParseDialect(dialect)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	names := args
 	if len(names) == 0 {
-		if names, err = await(ctx, func() ([]string, error) { return linesOf(a.in) }); err != nil {
+		if names, err = await(ctx, func() ([]string, error) { return taglist.Read(a.in) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}
-	parsed := make([]parsedTag, 0, len(names))
-	for _, name := range names {
-		parsed = append(parsed, parseTag(name, d))
-	}
-	return parsed, nil
-}
-
-func parseTag(name string, d tags.Dialect) parsedTag {
-	t, err := d.Parse(name)
-	if err == nil {
-		return parsedTag{Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build(), tag: t}
-	}
-	p := parsedTag{Tag: name, Form: "foreign", Reason: tags.Reason(err)}
-	if errors.Is(err, tags.ErrMalformed) {
-		p.Form = "malformed"
-	} else if errors.Is(err, tags.ErrInvalid) {
-		p.Form = "invalid"
-	}
-	return p
+	return taglist.Parse(names, d), nil
 }
 
 // suseTags reads the SUSE tags, and counts the others.
-func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
+func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]taglist.Parsed, error) {
 	all, err := a.parseTags(ctx, args, dialect)
-	if err != nil {
-		return nil, err
-	}
-	for _, form := range []string{"malformed", "foreign", "invalid"} {
-		before := len(all)
-		all = slices.DeleteFunc(all, func(p parsedTag) bool { return p.Form == form })
-		if left := before - len(all); left > 0 {
-			fmt.Fprintf(a.err, "left out: %d %s\n", left, form)
-		}
-	}
-	return all, nil
-}
-
-// linesOf are the lines of a text, without empty ones.
-func linesOf(in io.Reader) ([]string, error) {
-	var out []string
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxTagLine)
-	for lines.Scan() {
-		if line := strings.TrimSpace(lines.Text()); line != "" {
-			out = append(out, line)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", len(out)+1, err)
-	}
-	return out, nil
+	return taglist.SUSE(all, a.err), err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
@@ -106,9 +107,9 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
-		Verifier: verifier{
-			keys: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
-			from: releases,
+		Verifier: signature.Releases{
+			Verifier: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
+			From:     releases,
 		},
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
 	}
@@ -144,10 +145,25 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 }
 
 func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {
+	snapshotter := runtime.CachedSnapshotter()
+	if name := s.Containerd.Snapshotter; name != "" {
+		snapshotter = func(context.Context) (string, error) { return name, nil }
+	}
 	return images.Options{
-		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotterOf(s, runtime),
+		Socket: s.Containerd.Socket, Namespace: s.Containerd.Namespace, Snapshotter: snapshotter,
 		Layers: s.Staging.Layers, Bandwidth: s.Staging.Bandwidth, Timeout: s.Staging.Timeout,
 		Source: reg, Logger: log,
+	}
+}
+
+// announcer is the Salt grain, or silent where it is turned off.
+func announcer(s settings, log *slog.Logger) agent.Announcer {
+	store := grains.New("/", s.Grains.Path, log)
+	if !s.Grains.Enabled {
+		return grains.Silent{Store: store}
+	}
+	return grains.Announcer{
+		Store: store, Velum: s.Grains.Velum, Changed: func(ctx context.Context) { s.saltIsDue(ctx, log) },
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package pods
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
 		return l
 	}
 	asked, answer := 0, errors.New("starting")
-	r := &remembered{socket: socket, ask: func(context.Context) (string, error) {
+	r := &snapshotterCache{socket: socket, ask: func(context.Context) (string, error) {
 		asked++
 		return "overlayfs", answer
 	}}
@@ -32,7 +32,7 @@ func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
 		_, err := r.get(t.Context())
 		require.Error(t, err)
 	}
-	assert.Equal(t, 2, asked, "an error is not remembered")
+	assert.Equal(t, 2, asked, "an error is not cached")
 	answer = nil
 	for range 3 {
 		name, err := r.get(t.Context())
