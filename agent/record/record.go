@@ -143,16 +143,18 @@ type SourceRecord struct {
 	// Refused: the source answered, and its answer must not be used.
 	Refused bool `json:"unusable,omitempty"`
 
-	Host        string        `json:"host,omitempty"`
-	Mirror      bool          `json:"mirror,omitempty"`
-	Insecure    bool          `json:"insecure,omitempty"`
-	LastSuccess time.Time     `json:"lastSuccess,omitzero"`
-	Failures    int           `json:"failures,omitempty"` // in a row
-	Error       string        `json:"error,omitempty"`
-	Reason      string        `json:"reason,omitempty"` // Error without the repository
-	Cause       release.Cause `json:"cause,omitempty"`
-	HTTPStatus  int           `json:"httpStatus,omitempty"`
-	RetryAt     time.Time     `json:"retryAt,omitzero"`
+	Host     string `json:"host,omitempty"`
+	Mirror   bool   `json:"mirror,omitempty"`
+	Insecure bool   `json:"insecure,omitempty"`
+	// HostsIgnored is as in release.Resolved.
+	HostsIgnored string        `json:"hostsIgnored,omitempty"`
+	LastSuccess  time.Time     `json:"lastSuccess,omitzero"`
+	Failures     int           `json:"failures,omitempty"` // in a row
+	Error        string        `json:"error,omitempty"`
+	Reason       string        `json:"reason,omitempty"` // Error without the repository
+	Cause        release.Cause `json:"cause,omitempty"`
+	HTTPStatus   int           `json:"httpStatus,omitempty"`
+	RetryAt      time.Time     `json:"retryAt,omitzero"`
 }
 
 // Good is a digest that ran well, and its rollback targets. All stay pinned.

@@ -26,6 +26,8 @@ type Resolved struct {
 	Host     string        // the host that answered, as host[:port]
 	Mirror   bool          // the host is not the repository's own
 	Insecure bool          // plain http or unverified TLS
+	// HostsIgnored is the directory of hosts.toml that the node's runtime ignores, and why; empty: none.
+	HostsIgnored string
 }
 
 // Build describes a digest. It never changes.

@@ -165,7 +165,8 @@ func SourceStatus(rec record.Record) []status.SourceStatus {
 		s := rec.Sources[name]
 		out = append(out, status.SourceStatus{
 			Repository: name, Kind: s.Kind, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
-			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
+			HostsIgnored: s.HostsIgnored,
+			LastSuccess:  when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
 			Reason: s.Reason, Cause: s.Cause, HTTPStatus: s.HTTPStatus, RetryAt: when(s.RetryAt),
 		})
 	}

@@ -73,7 +73,8 @@ func (a *Asker) isCatalogDue(last release.Listing, poll Poll) bool {
 func (a *Asker) recordCatalog(l release.Listing, err error) {
 	if err == nil {
 		a.Record.Sources.Set(l.Catalog, record.SourceRecord{
-			Kind: record.SourceCatalog, Host: l.By.Host, Mirror: l.By.Mirror, Insecure: l.By.Insecure, LastSuccess: a.Now(),
+			Kind: record.SourceCatalog, Host: l.By.Host, Mirror: l.By.Mirror, Insecure: l.By.Insecure,
+			HostsIgnored: l.By.HostsIgnored, LastSuccess: a.Now(),
 		})
 		return
 	}

@@ -59,7 +59,8 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 			kind, r.by = record.SourceCatalog, round.listing.By
 		}
 		a.Record.Sources.Set(q.Repository, record.SourceRecord{
-			Kind: kind, Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, LastSuccess: a.Now(),
+			Kind: kind, Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, HostsIgnored: r.by.HostsIgnored,
+			LastSuccess: a.Now(),
 		})
 	}
 }

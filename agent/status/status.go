@@ -71,18 +71,20 @@ type BudgetStatus struct {
 
 // SourceStatus is one repository's source.
 type SourceStatus struct {
-	Repository  string        `json:"repository"`
-	Kind        string        `json:"kind,omitempty"` // "catalog": its releases are those of the catalog
-	Host        string        `json:"host"`
-	Mirror      bool          `json:"mirror"`
-	Insecure    bool          `json:"insecure"`
-	LastSuccess *time.Time    `json:"lastSuccess"`
-	Failures    int           `json:"failures"`
-	Error       string        `json:"error"`
-	Reason      string        `json:"reason"`     // Error without the repository
-	Cause       release.Cause `json:"cause"`      // of Error; "": there is none
-	HTTPStatus  int           `json:"httpStatus"` // 0: the host gave none
-	RetryAt     *time.Time    `json:"retryAt"`
+	Repository string `json:"repository"`
+	Kind       string `json:"kind,omitempty"` // "catalog": its releases are those of the catalog
+	Host       string `json:"host"`
+	Mirror     bool   `json:"mirror"`
+	Insecure   bool   `json:"insecure"`
+	// HostsIgnored is the directory of hosts.toml that containerd ignores, and why; absent: none.
+	HostsIgnored string        `json:"hostsIgnored,omitempty"`
+	LastSuccess  *time.Time    `json:"lastSuccess"`
+	Failures     int           `json:"failures"`
+	Error        string        `json:"error"`
+	Reason       string        `json:"reason"`     // Error without the repository
+	Cause        release.Cause `json:"cause"`      // of Error; "": there is none
+	HTTPStatus   int           `json:"httpStatus"` // 0: the host gave none
+	RetryAt      *time.Time    `json:"retryAt"`
 }
 
 // Named is a digest with its best name.

@@ -20,7 +20,8 @@ import (
 // settings are the configuration as the verbs use it.
 type settings struct {
 	config.Settings
-	root string
+	root   string
+	certsD config.CertsD
 }
 
 // load reads the configuration.
@@ -40,7 +41,7 @@ func (a *app) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	return settings{Settings: c.Settings, root: filepath.Clean(a.root)}, nil
+	return settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD}, nil
 }
 
 // daemonClient asks the daemon to act.

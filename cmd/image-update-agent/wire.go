@@ -140,8 +140,27 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 			Proxy: hosts.NewProxies(s.root, os.Getenv).For,
 			Wrap:  a.onWire,
 		},
-		CertsDirs: s.Containerd.CertsD, LeastSpeed: s.Staging.LeastSpeed,
+		CertsDirs: s.Containerd.CertsD, HostsIgnored: hostsIgnored(s), LeastSpeed: s.Staging.LeastSpeed,
 	})
+}
+
+// askTimeout bounds an answer of containerd about itself.
+const askTimeout = 5 * time.Second
+
+// hostsIgnored asks containerd why it follows no hosts.toml, where its configuration leaves that open.
+func hostsIgnored(s settings) func() (string, error) {
+	if s.certsD.Counts() {
+		return nil
+	}
+	return func() (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		server, err := images.AskServer(ctx, s.Containerd.Socket, s.Containerd.Namespace)
+		if err != nil && !s.certsD.IsKnown() {
+			return "", nil // as if there were no containerd
+		}
+		return s.certsD.Ignored(server.Version, server.ConfigPath), err
+	}
 }
 
 func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {

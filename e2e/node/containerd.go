@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -20,7 +21,7 @@ const containerdPatience = 30 * time.Second
 //   - disabled: what needs kernel modules or a collector, and NRI, whose socket is outside the node's directory
 //
 // config1 is for containerd 1, config2 for containerd 2. Both name the directories of the node by %[1]s, its tree by
-// %[2]s, the sandbox image by %[3]s.
+// %[2]s, the sandbox image by %[3]s, its config_path by %[4]s, settings of CRI's images by %[5]s.
 const (
 	config1 = `version = 2
 root = "%[1]s/containerd/root"
@@ -34,13 +35,14 @@ disabled_plugins = [
 [plugins."io.containerd.internal.v1.opt"]
   path = "%[1]s/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
+  %[5]s
   restrict_oom_score_adj = true
   sandbox_image = "%[3]s"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "%[1]s/containerd/cni"
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "%[2]s/etc/containerd/certs.d"
+    config_path = "%[4]s"
 `
 	config2 = `version = 3
 root = "%[1]s/containerd/root"
@@ -54,10 +56,12 @@ disabled_plugins = [
   address = "%[2]s/run/containerd/containerd.sock"
 [plugins."io.containerd.internal.v1.opt"]
   path = "%[1]s/containerd/opt"
+[plugins."io.containerd.cri.v1.images"]
+  %[5]s
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "%[3]s"
 [plugins."io.containerd.cri.v1.images".registry]
-  config_path = "%[2]s/etc/containerd/certs.d"
+  config_path = "%[4]s"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   [plugins."io.containerd.cri.v1.runtime".cni]
@@ -74,9 +78,7 @@ const (
 	snapshotter1 = `[plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = %[1]q
 `
-	snapshotter2 = `[plugins."io.containerd.cri.v1.images"]
-  snapshotter = %[1]q
-[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+	snapshotter2 = `[[plugins."io.containerd.transfer.v1.local".unpack_config]]
   platform = "linux"
   snapshotter = %[1]q
   differ = "walking"
@@ -111,13 +113,17 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	default:
 		n.tb.Fatalf("node: containerd %q: not a version of this package", options.Containerd)
 	}
+	settings := options.ImageSettings
 	if options.Snapshotter != "" {
 		config += fmt.Sprintf(snapshotter, options.Snapshotter)
+		if options.Containerd == Containerd2 {
+			settings += fmt.Sprintf("snapshotter = %q\n", options.Snapshotter)
+		}
 	}
 	pause := n.Registry.Ref("pause:1")
 	n.Registry.Push("pause", Image{Answer: "pause"}, "1")
 	if err := errors.Join(os.MkdirAll(filepath.Join(n.Dir, "containerd/root"), 0o711),
-		os.WriteFile(c.file, fmt.Appendf(nil, config, n.Dir, n.Root, pause), 0o644)); err != nil {
+		os.WriteFile(c.file, fmt.Appendf(nil, config, n.Dir, n.Root, pause, n.configPath(options), settings), 0o644)); err != nil {
 		n.tb.Fatalf("node: containerd: %v", err)
 	}
 	if options.ImageSpace > 0 {
@@ -125,6 +131,18 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	}
 	c.Start()
 	return c
+}
+
+// configPath is containerd's config_path.
+func (n *Node) configPath(options Options) string {
+	if options.ConfigPath == nil {
+		return n.Path(certsD)
+	}
+	var dirs []string
+	for _, dir := range options.ConfigPath {
+		dirs = append(dirs, n.Path(dir))
+	}
+	return strings.Join(dirs, ":")
 }
 
 // Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers go on running meanwhile, as

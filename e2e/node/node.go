@@ -41,6 +41,10 @@ type Options struct {
 	KubeletConfig map[string]any
 	// Snapshotter is the one that CRI unpacks with; empty: containerd's default, overlayfs.
 	Snapshotter string
+	// ConfigPath are the directories below Root in containerd's config_path; nil: etc/containerd/certs.d.
+	ConfigPath []string
+	// ImageSettings are lines of TOML for the plugin by which CRI pulls.
+	ImageSettings string
 	// ImageSpace gives containerd's root a file system of its own of so many bytes; 0: it lies in Dir.
 	ImageSpace int64
 }

@@ -3,13 +3,10 @@
 package config
 
 import (
-	"cmp"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/trustedfile"
@@ -19,8 +16,6 @@ import (
 const (
 	kubeletFile    = "/var/lib/kubelet/config.yaml"
 	containerdFile = "/etc/containerd/config.toml"
-	// What containerd 2.2 imports where it is not told otherwise.
-	containerdFragments = "/etc/containerd/conf.d/*.toml"
 )
 
 // nodeValue is what the node itself says about a key. It lies above the defaults and below every file of ours.
@@ -35,7 +30,7 @@ func nodeValues(root string) []nodeValue {
 	k, file := readKubelet(root), root+kubeletFile
 	return []nodeValue{
 		{key: "podManifests", place: file, text: k.StaticPodPath},
-		{key: "containerd.certsD", place: root + containerdFile, text: configPath(root)},
+		{key: "containerd.certsD", place: root + containerdFile, text: readCertsD(root, false).path},
 		{key: "disk.highMark", place: file, text: k.HighThreshold, asks: "0"},
 		{key: "kubelet.pods", place: file, text: k.readOnlyPods()},
 	}
@@ -93,42 +88,4 @@ func (k kubelet) readOnlyPods() string {
 		k.Address = "::1"
 	}
 	return "http://" + net.JoinHostPort(k.Address, k.ReadOnlyPort) + "/pods"
-}
-
-// configPath reads containerd's own key, which moved with version 3 of its configuration (containerd 2.x). It may be a
-// list with colons.
-func configPath(root string) string {
-	for _, plugin := range []string{"io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri"} {
-		if path, _ := containerdKey(root+containerdFile, plugin, "registry", "config_path").(string); path != "" {
-			return path
-		}
-	}
-	return ""
-}
-
-// Unpacks reads how many layers of an image containerd unpacks at once in its own pulls (max_concurrent_unpacks, of
-// 2.2 and later), from its configuration below root and the fragments that 2.2 imports by default; 0: they do not say.
-func Unpacks(root string) int {
-	files, _ := filepath.Glob(root + containerdFragments)
-	unpacks := 0
-	for _, file := range append([]string{root + containerdFile}, files...) {
-		n, _ := containerdKey(file, "io.containerd.transfer.v1.local", "max_concurrent_unpacks").(int64)
-		unpacks = cmp.Or(max(int(n), 0), unpacks)
-	}
-	return unpacks
-}
-
-// containerdKey is a key of a plugin; nil: the file does not say.
-func containerdKey(file string, path ...string) any {
-	data, _ := trustedfile.Read(file, maxFile)
-	var root map[string]any
-	if err := toml.Unmarshal(data, &root); err != nil {
-		return nil
-	}
-	value := root["plugins"]
-	for _, key := range path {
-		table, _ := value.(map[string]any)
-		value = table[key]
-	}
-	return value
 }

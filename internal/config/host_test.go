@@ -158,24 +158,3 @@ func TestWhatTheNodeDoesNotSayIsTheDefault(t *testing.T) {
 	assert.Equal(t, root+"/etc/kubernetes/manifests", c.Settings.PodManifests)
 	assert.Equal(t, []string{root + "/etc/containerd/certs.d"}, c.Settings.Containerd.CertsD)
 }
-
-func TestUnpacks(t *testing.T) {
-	t.Parallel()
-	const said = "[plugins.'io.containerd.transfer.v1.local']\nmax_concurrent_unpacks = "
-	for name, c := range map[string]struct {
-		files map[string]string
-		want  int
-	}{
-		"no files":             {nil, 0},
-		"not said":             {map[string]string{containerdFile: "version = 3\n"}, 0},
-		"said":                 {map[string]string{containerdFile: said + "4\n"}, 4},
-		"a fragment":           {map[string]string{"/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
-		"the last one":         {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
-		"broken beside good":   {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "["}, 4},
-		"a fragment of others": {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "version = 3\n"}, 4},
-		"of another suffix":    {map[string]string{"/etc/containerd/conf.d/x.conf": said + "2\n"}, 0},
-		"of another type":      {map[string]string{containerdFile: said + "'4'\n"}, 0},
-	} {
-		assert.Equal(t, c.want, Unpacks(tree(t, c.files)), name)
-	}
-}

@@ -47,7 +47,9 @@ type Config struct {
 	Settings Settings
 	// Files are those that were read, the first lowest.
 	Files []string
-	shown *yaml.Node // every value as written, with its origin
+	// CertsD is what containerd says about its registry directories.
+	CertsD CertsD
+	shown  *yaml.Node // every value as written, with its origin
 }
 
 // Load reads, merges and validates. Its error has one line for each problem.
@@ -76,7 +78,12 @@ func Load(from Sources) (*Config, error) {
 	for _, n := range node {
 		w.resolve(n)
 	}
-	return w.config(read)
+	c, err := w.config(read)
+	if err == nil {
+		place := w.written("containerd.certsD").LineComment
+		c.CertsD = readCertsD(from.Root, place != defaultPlace && place != from.Root+containerdFile)
+	}
+	return c, err
 }
 
 // files lists the configuration's files, the lowest first.

@@ -16,7 +16,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/pods"
-	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -32,7 +31,7 @@ func (n Node) checkContainerd(ctx context.Context) []Finding {
 
 // checkRuntime is false where a cycle would get no further.
 func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
-	server, serverErr := askServer(ctx, n.Containerd)
+	server, serverErr := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace)
 	runtime, err := pods.New(pods.Options{Socket: n.CRI.Socket})
 	if err != nil {
 		return []Finding{fail("cri", err, "correct cri.socket")}, false
@@ -47,7 +46,7 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 		cri = fail("cri", criErr, "enable containerd's CRI plugin, or set cri.socket")
 	}
 	findings := append([]Finding{containerd, cri},
-		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version)...)
+		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, n.CertsD.Ignored(server.Version, server.ConfigPath))...)
 	if serverErr != nil || criErr != nil {
 		return findings, false
 	}
@@ -58,23 +57,17 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 		checkParallel(server, cmp.Or(used.cri, used.inUse()), config.Unpacks(n.prefix()))), loaded
 }
 
-// askServer asks containerd what it is.
-func askServer(ctx context.Context, c config.Containerd) (images.Server, error) {
-	store, err := images.New(images.Options{
-		Socket: c.Socket, Namespace: c.Namespace, Source: registry.New(registry.Options{}),
-	})
-	if err != nil {
-		return images.Server{}, err
-	}
-	return store.Server(ctx)
-}
-
 // checkHosts names the hosts.toml files that containerd does not follow. version
-// is containerd's; empty where it is not known.
-func checkHosts(dirs []hosts.Dir, version string) []Finding {
+// is containerd's; empty where it is not known. why is why it follows none of them; empty: it does.
+func checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 	const check = "registry hosts"
 	const ignored = "containerd %s ignores the whole file, and asks upstream"
 	is16 := strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.")
+	if len(dirs) > 0 && why != "" {
+		return []Finding{fail(check, fmt.Errorf("%s: containerd %s follows no hosts.toml, and asks upstream", why, version),
+			"in containerd's configuration set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
+				"), then systemctl restart containerd. Containers go on running")}
+	}
 	var out []Finding
 	for _, d := range dirs {
 		file := filepath.Join(d.Path, "hosts.toml")

@@ -104,7 +104,7 @@ func TestCheckHosts(t *testing.T) {
 	broken := hosts.Dir{Path: "/c/c", Unparsed: errors.New("unknown capability pul")}
 	lost := hosts.Dir{Path: "/c/d", Err: errors.New("no such file")}
 	only := func(version string, dirs ...hosts.Dir) Finding {
-		all := checkHosts(dirs, version)
+		all := checkHosts(dirs, version, "")
 		require.Len(t, all, 1)
 		return all[0]
 	}
@@ -116,7 +116,12 @@ func TestCheckHosts(t *testing.T) {
 	found(t, only("1.6.20~ds1", hosts.Dir{Path: "/c/empty"}), OK)
 	found(t, only("1.6.20~ds1", serverOnly), Fail, "/c/a/hosts.toml: no [host] table: containerd 1.6.20~ds1 ignores the whole file", "add a line with [host]")
 	found(t, only("v1.6.9", hosts.Dir{Path: "/c/ca", Authorities: true}), Fail, "/c/ca/hosts.toml")
-	all := checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2")
+	why := `config_path is "/c:/d", which containerd v2.4.2 takes for the name of one directory`
+	all := checkHosts([]hosts.Dir{mirror, lost}, "v2.4.2", why)
+	require.Len(t, all, 1, "one cause, one finding")
+	found(t, all[0], Fail, why, "containerd v2.4.2 follows no hosts.toml, and asks upstream", "set config_path to one directory (/c)")
+	found(t, checkHosts(nil, "v2.4.2", why)[0], OK, "no hosts.toml")
+	all = checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2", "")
 	require.Len(t, all, 2, "each file is named")
 	found(t, all[0], Fail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file, and asks upstream", "correct the file")
 	found(t, all[1], Fail, "/c/d/hosts.toml: no such file: nothing can be pulled")

@@ -41,9 +41,10 @@ type Node struct {
 	config.Settings
 
 	Files   []string // of the configuration
-	Root    string   // of the host's files
-	Bus     string   // D-Bus address of the system bus
-	Version string   // of this program
+	CertsD  config.CertsD
+	Root    string // of the host's files
+	Bus     string // D-Bus address of the system bus
+	Version string // of this program
 
 	SaltCall, HookProgram hook.Program
 

@@ -15,6 +15,17 @@ type Server struct {
 	// Snapshotters are the loaded ones, by name, with their capabilities: "rebase" (2.2
 	// and later) accepts the layers of an image in any order.
 	Snapshotters map[string][]string
+	// ConfigPath is the config_path that CRI uses; empty: before 2.4 containerd does not say.
+	ConfigPath string
+}
+
+// AskServer asks the containerd behind a socket what it is.
+func AskServer(ctx context.Context, socket, namespace string) (Server, error) {
+	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
+	if err != nil {
+		return Server{}, err
+	}
+	return store.Server(ctx)
 }
 
 // Server asks containerd for its version and snapshotters.
@@ -32,13 +43,18 @@ func (c *session) introspect(ctx context.Context) (Server, error) {
 	if err != nil {
 		return Server{}, fmt.Errorf("version: %w", err)
 	}
-	answer, err := c.client.IntrospectionService().Plugins(ctx, "type=="+plugins.SnapshotPlugin.String())
+	answer, err := c.client.IntrospectionService().Plugins(ctx,
+		"type=="+plugins.SnapshotPlugin.String(), "type=="+plugins.CRIServicePlugin.String()+",id==images")
 	if err != nil {
 		return Server{}, fmt.Errorf("plugins: %w", err)
 	}
 	server := Server{Version: version.Version, Snapshotters: map[string][]string{}}
 	for _, p := range answer.GetPlugins() {
-		if p.GetInitErr() == nil { // others are not loaded
+		switch {
+		case p.GetInitErr() != nil: // it is not loaded
+		case p.GetType() == plugins.CRIServicePlugin.String():
+			server.ConfigPath = p.GetExports()["RegistryConfigPath"]
+		default:
 			server.Snapshotters[p.GetID()] = p.GetCapabilities()
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // one that is not a 404, because "not found" is only true where every host
 // says so. The other hosts stand in its text. It may be asked again when the
 // first of them may.
-func weightiest(failed []*release.SourceError) error {
+func weightiest(failed []*release.SourceError) *release.SourceError {
 	pick := len(failed) - 1
 	for i, f := range failed {
 		if f.Status != http.StatusNotFound {

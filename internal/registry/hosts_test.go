@@ -223,6 +223,46 @@ func TestHostDirectories(t *testing.T) {
 	}, rec.lines())
 }
 
+// A directory that containerd ignores counts for nothing, and is named. containerd is asked where there is one only.
+func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
+	t.Parallel()
+	mirror, own := newFake(t), newFake(t)
+	for _, f := range []*fake{mirror, own} {
+		f.tag("1", f.image(t, "linux", "amd64", nil))
+	}
+	certs := t.TempDir()
+	addNamespace(t, certs, own.host(), "server = \""+mirror.URL+"\"\n")
+	var asked int
+	why, away := "config_path is a list", errors.New("connection refused")
+	var failure error
+	r, _ := newRegistry(t, certs, func(o *Options) {
+		o.HostsIgnored = func() (string, error) { asked++; return why, failure }
+	})
+	ref := release.Reference{Repository: own.host() + "/app", Tag: "1"}
+	ignored := filepath.Join(certs, own.host()) + " is ignored: config_path is a list"
+	got, err := r.Resolve(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, own.host(), got.Host)
+	assert.Equal(t, ignored, got.HostsIgnored)
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: own.host() + "/app", Tag: "2"})
+	require.ErrorContains(t, err, "404: not found ("+ignored+")")
+	require.ErrorIs(t, err, release.ErrNotFound)
+
+	why = "" // containerd was started again
+	got, err = r.Resolve(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, mirror.host(), got.Host)
+	assert.Empty(t, got.HostsIgnored)
+
+	failure = away
+	_, err = r.Resolve(t.Context(), ref)
+	require.ErrorIs(t, err, away, "no host is asked that kubelet may not pull from")
+	asked = 0
+	_, err = r.Resolve(t.Context(), release.Reference{Repository: mirror.host() + "/app", Tag: "1"})
+	require.NoError(t, err)
+	assert.Zero(t, asked)
+}
+
 // The mirror of several namespaces has one connection.
 func TestNamespacesShareConnections(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,9 @@ type Options struct {
 	// CertsDirs are containerd's registry directories (its config_path, split at
 	// the colons). The first that knows a namespace, or has _default, wins.
 	CertsDirs []string
+	// HostsIgnored returns why containerd ignores them now, empty: it does not. It is asked
+	// where there is a directory for a namespace; nil: containerd never ignores them.
+	HostsIgnored func() (why string, err error)
 	// Platform chooses from an index; nil: that of this machine.
 	Platform platforms.MatchComparer
 	// LeastSpeed is what a layer has to bring, in bytes a second over a minute; 0: a
@@ -58,8 +61,10 @@ func New(o Options) *Registry {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	client := transport.New(o.Options)
+	set := hosts.New(o.CertsDirs, client)
+	set.Ignored = o.HostsIgnored
 	return &Registry{
-		hosts: hosts.New(o.CertsDirs, client), client: client,
+		hosts: set, client: client,
 		platform: o.Platform, leastSpeed: o.LeastSpeed, log: o.Log,
 	}
 }
@@ -121,5 +126,9 @@ func each[T any](
 	if len(failed) == 0 {
 		return answer, &release.SourceError{Repository: repository, Err: errors.New("no host has the capability")}
 	}
-	return answer, weightiest(failed)
+	reported := weightiest(failed)
+	if ignored := r.hosts.IgnoredFor(reference.Domain(named)); ignored != "" {
+		reported.Err = fmt.Errorf("%w (%s)", reported.Err, ignored)
+	}
+	return answer, reported
 }

@@ -33,6 +33,7 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 		}
 		return release.Resolved{
 			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
+			HostsIgnored: r.hosts.IgnoredFor(e.namespace),
 		}, nil
 	})
 }

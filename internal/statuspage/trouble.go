@@ -214,6 +214,12 @@ func (p *page) sources() {
 // notes lists what else there is to say; containers of one pod often have the same.
 func (p *page) notes() {
 	begin := p.Section("Notes:")
+	for _, r := range p.s.Sources {
+		if r.HostsIgnored != "" {
+			begin()
+			p.Item("  ", r.Repository+": "+r.HostsIgnored+" (see doctor)")
+		}
+	}
 	seen := map[string]bool{}
 	write := func(file, text string) {
 		label := "  " + cmp.Or(file, "(configuration)") + ": "

@@ -50,8 +50,10 @@ type Client interface {
 // of certs.d that they come from changes. It is safe for concurrent use.
 type Set struct {
 	CheckEvery time.Duration // New: CheckEvery; tests that change files set another
+	// Ignored returns why containerd follows no hosts.toml now; empty: it does. nil: it always does.
+	Ignored func() (why string, err error)
 
-	dir    func(namespace string) (string, error)
+	find   func(namespace string) (string, error)
 	parse  docker.RegistryHosts
 	client Client
 
@@ -62,6 +64,7 @@ type Set struct {
 type namespace struct {
 	hosts   []docker.RegistryHost
 	stamp   string
+	ignored string // the directory that containerd does not follow, and why; empty: there is none
 	roots   *x509.CertPool
 	until   time.Time // when it is read again in any case
 	checked time.Time
@@ -71,10 +74,14 @@ type namespace struct {
 // config_path, split at the colons). The first that knows a namespace, or has
 // _default, wins. Nothing is read yet.
 func New(certsDirs []string, client Client) *Set {
-	s := &Set{CheckEvery: CheckEvery, dir: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
+	s := &Set{CheckEvery: CheckEvery, find: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
 	// The context only carries containerd's logger; the hosts outlive any request.
 	s.parse = config.ConfigureHosts(context.Background(), config.HostOptions{
-		HostDir: s.dir, UpdateClient: client.UpdateClient,
+		HostDir: func(name string) (string, error) {
+			dir, _, err := s.dir(name)
+			return dir, err
+		},
+		UpdateClient: client.UpdateClient,
 	})
 	return s
 }
@@ -89,13 +96,13 @@ func (s *Set) Of(name string) ([]docker.RegistryHost, error) {
 	if ok && now.Before(known.checked.Add(s.CheckEvery)) {
 		return known.hosts, nil
 	}
-	stamp, err := s.stamp(name)
+	stamp, ignored, err := s.stamp(name)
 	if err != nil {
 		return nil, err
 	}
 	roots := s.client.Roots()
 	if !ok || known.stamp != stamp || known.roots != roots || !now.Before(known.until) {
-		known = namespace{stamp: stamp, roots: roots, until: now.Add(KeptFor)}
+		known = namespace{stamp: stamp, ignored: ignored, roots: roots, until: now.Add(KeptFor)}
 		if known.hosts, err = s.read(name); err != nil {
 			return nil, err
 		}
@@ -105,9 +112,30 @@ func (s *Set) Of(name string) ([]docker.RegistryHost, error) {
 	return known.hosts, nil
 }
 
+// IgnoredFor returns the directory of a namespace that containerd did not follow when Of read it last, and why; empty:
+// there is none, or it follows it.
+func (s *Set) IgnoredFor(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[name].ignored
+}
+
+// dir finds the directory of a namespace that containerd follows, and the one that it ignores.
+func (s *Set) dir(name string) (dir, ignored string, err error) {
+	dir, err = s.find(name)
+	if err != nil || s.Ignored == nil {
+		return dir, "", err
+	}
+	why, err := s.Ignored()
+	if err == nil && why != "" {
+		dir, ignored, err = "", fmt.Sprintf("%s is ignored: %s", dir, why), errdefs.ErrNotFound
+	}
+	return dir, ignored, err
+}
+
 // read has containerd's parser read the directory of a namespace, if it can be read.
 func (s *Set) read(name string) ([]docker.RegistryHost, error) {
-	dir, err := s.dir(name)
+	dir, _, err := s.dir(name)
 	if err == nil {
 		err = checkDir(dir)
 	}
@@ -137,18 +165,18 @@ func firstDir(dirs []string) func(string) (string, error) {
 }
 
 // stamp changes when the directory for a namespace is another one, or a file in
-// it changed.
-func (s *Set) stamp(name string) (string, error) {
-	dir, err := s.dir(name)
+// it changed, or containerd ignores it.
+func (s *Set) stamp(name string) (text, ignored string, err error) {
+	dir, ignored, err := s.dir(name)
 	if errdefs.IsNotFound(err) {
-		return "", nil
+		return ignored, ignored, nil
 	}
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	stamp := new(strings.Builder)
 	stamp.WriteString(dir)
@@ -158,9 +186,9 @@ func (s *Set) stamp(name string) (string, error) {
 			continue // a dangling link is no file for containerd either
 		}
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), trustedfile.Stamp(info))
 	}
-	return stamp.String(), nil
+	return stamp.String(), "", nil
 }
