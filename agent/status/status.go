@@ -63,6 +63,20 @@ func (s Status) HasReason(kind Kind) bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool { return r.Kind == kind })
 }
 
+// BeforeBoot is a status that was written before the node booted: what ran then says nothing about what runs now.
+func (s Status) BeforeBoot() Status {
+	s.State, s.Since, s.Progress, s.Pulls, s.Interrupted = StateUnchecked, s.Written, nil, nil, nil
+	s.Reasons = []Reason{{
+		Kind: KindStarting, Text: "the node has booted since this status was written, and no daemon has observed it",
+	}}
+	s.Reason = SentenceOf(s.Reasons)
+	s.Images = slices.Clone(s.Images)
+	for n := range s.Images {
+		s.Images[n].Running, s.Images[n].Down = nil, nil
+	}
+	return s
+}
+
 // BudgetStatus is the budget of requests to registries.
 type BudgetStatus struct {
 	PerHour int `json:"perHour"`

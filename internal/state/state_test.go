@@ -237,7 +237,7 @@ func TestAStatusThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	for _, dir := range []string{s.runtimeDir, s.stateDir} {
 		require.ErrorContains(t, err, filepath.Join(dir, statusFile)+": too large")
 	}
-	got, err := ReadStatus(s.stateDir, s.runtimeDir)
+	got, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.NoError(t, err)
 	assert.Equal(t, good, got)
 }
@@ -342,6 +342,8 @@ func TestAfterABootTheCopyIsRead(t *testing.T) {
 	got, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.NoError(t, err)
 	assert.Equal(t, noon, got.Written)
+	assert.Equal(t, status.StateUnchecked, got.State, "what was current then need not run now")
+	assert.True(t, got.HasReason(status.KindStarting))
 }
 
 func TestABadStatusIsNotShown(t *testing.T) {

@@ -160,7 +160,7 @@ func (p *page) images() {
 			rows = append(rows, []string{file})
 			last = file
 		}
-		rows = append(rows, []string{"  " + imageName(i), runs(i), name(i.Offered), changeText(i)})
+		rows = append(rows, []string{"  " + imageName(i), p.runs(i), name(i.Offered), changeText(i)})
 	}
 	p.Line("")
 	if !p.Fits(rows) {
@@ -197,8 +197,10 @@ func imageName(i status.ImageStatus) string {
 	return i.Container + " (" + image + ")"
 }
 
-func runs(i status.ImageStatus) string {
+func (p *page) runs(i status.ImageStatus) string {
 	switch {
+	case p.s.HasReason(status.KindStarting):
+		return "not known (follows " + cmp.Or(i.Follow, "-") + ")"
 	case i.Running == nil && i.PodManifest != "":
 		return "nothing (follows " + cmp.Or(i.Follow, "-") + ")"
 	case i.Running != nil && i.Running.Tag == "":

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// After a power cut with the registry away kubelet starts nothing of what it has to pull. At no time is the node
+// current: status says what does not run, since when, and why, in CRI's words and then in kubelet's.
+func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
+	t.Parallel()
+	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})
+			n.WriteFile(configFile, fmt.Sprintf("kubelet: {pods: \"http://127.0.0.1:%d/pods\"}\n", n.Kubelet.Port))
+			port := n.FreePort()
+			template(n, port, n.Registry.Ref("demo/velum:__TAG__"))
+			rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+			cycle(t, n, 0)
+			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+			daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			require.Equal(t, status.StateCurrent, check(t, n).State)
+			daemon.Stop()
+
+			n.Registry.Down()
+			cut := time.Now()
+			n.PowerOff()
+			n.Containerd.Start()
+			s := st(t, n)
+			assert.Equal(t, status.StateUnchecked, s.State, "no daemon has observed the node since")
+			assert.Contains(t, s.Reason, "the node has booted since")
+			assert.Nil(t, s.Images[0].Running)
+			assert.Contains(t, n.Agent("status").Stdout, "not known (follows 4.0.0-rev1)")
+
+			startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			s = awaitNotCurrent(t, n, func(s status.Status) bool { return s.State == status.StateFailed })
+			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code 255)")
+			n.Kubelet.Start()
+			s = awaitNotCurrent(t, n, func(s status.Status) bool {
+				return s.Images[0].Down != nil && (s.Images[0].Down.Reason == "ErrImagePull" || s.Images[0].Down.Reason == "ImagePullBackOff")
+			})
+			assert.Equal(t, status.StateFailed, s.State)
+			assert.Contains(t, s.Reason, n.Registry.Host, "kubelet names the registry")
+			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code 255): ")
+			assert.Nil(t, s.Images[0].Running)
+			assert.WithinRange(t, s.Images[0].Down.Since, cut, time.Now())
+			assert.Equal(t, s.Images[0].Down.Since.UTC(), s.Reasons[0].Since)
+		})
+	}
+}
+
+// awaitNotCurrent asks for the status until it is as wanted. It is never current before.
+func awaitNotCurrent(t *testing.T, n *node.Node, wanted func(status.Status) bool) (s status.Status) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s = st(t, n)
+		return !assert.NotEqual(t, status.StateCurrent, s.State, s.Reason) || wanted(s)
+	}, 3*time.Minute, 50*time.Millisecond)
+	return s
+}
