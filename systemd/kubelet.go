@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -71,6 +73,12 @@ func (k Kubelet) Exists(ctx context.Context) bool {
 	return err == nil && unit.load != "not-found"
 }
 
+// IsBooted reports that systemd is process 1 of the system below root, as sd_booted(3) does.
+func IsBooted(root string) bool {
+	info, err := os.Lstat(filepath.Join("/", root, "run/systemd/system"))
+	return err == nil && info.IsDir()
+}
+
 // Unstarted returns an error unless kubelet has certainly not been started since the
 // node booted: the boot is not over, and the existing unit was always inactive.
 func (k Kubelet) Unstarted(ctx context.Context) error {
@@ -78,7 +86,7 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 	defer cancel()
 	conn, err := bus.Open(ctx, k.Bus)
 	if err != nil {
-		return err
+		return fmt.Errorf("systemd cannot be asked: %w", err)
 	}
 	defer conn.Close()
 	retry := time.NewTicker(busTimeout / 20)

@@ -6,12 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/grains"
+	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
@@ -39,7 +43,8 @@ have the image, and where only the configuration has changed. The daemon offers
 these as any other update.
 
 Once kubelet has been started, or the boot is over, it changes nothing and ends
-with 4.`,
+with 4. Where systemd has not booted the system, in an image that is built or with
+another init, it ends with 4 once a static pod runs.`,
 		Example: `  systemctl status image-update-agent-render.service`,
 		Hidden:  true,
 		Args:    noArgs,
@@ -52,7 +57,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := (systemd.Kubelet{Bus: s.systemBus()}).Unstarted(ctx); err != nil {
+	if err := beforeKubelet(ctx, s); err != nil {
 		return fmt.Errorf("%w: not before kubelet's start: %w", release.ErrHeld, err)
 	}
 	log := quietLog()
@@ -77,6 +82,33 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return errors.Join(err, printed)
 	}
 	return plan.BootErrors(steps)
+}
+
+// runtimeTimeout bounds an answer of the runtime.
+const runtimeTimeout = 10 * time.Second
+
+// beforeKubelet returns an error unless a write restarts no pod. systemd knows whether kubelet has been started since
+// the boot; where it has not booted the system (in an image, or with another init), CRI shows whether a static pod runs.
+func beforeKubelet(ctx context.Context, s settings) error {
+	if systemd.IsBooted(s.root) {
+		return systemd.Kubelet{Bus: s.systemBus()}.Unstarted(ctx)
+	}
+	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
+	if err != nil {
+		return configError{err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	static, _, err := runtime.Containers(ctx)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil // nothing runs without a runtime
+	}
+	for _, c := range static {
+		if c.Running {
+			return fmt.Errorf("systemd has not booted this system, and %s of the static pod %s runs", c.Name, c.Pod)
+		}
+	}
+	return err
 }
 
 // bootView is one of the list that `render --output json` prints.

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,7 @@ func bootRoot(t *testing.T, kubeletLeft uint64) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o600))
 	}
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755))
 	bustest.Booting{System: "starting", Load: "loaded", Left: kubeletLeft}.
 		Serve(t, bustest.Start(t, filepath.Join(root, "run/dbus/system_bus_socket")))
 	return root
@@ -87,9 +89,37 @@ func TestRenderAfterKubeletsStart(t *testing.T) {
 	out, errs := holds(t, "render", "--root", root)
 	assert.Empty(t, out)
 	assert.Contains(t, errs, "held: not before kubelet's start: kubelet.service: has been started since the boot")
-	_, errs = holds(t, "render", "--root", t.TempDir())
-	assert.Contains(t, errs, "there is no system bus")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "run/dbus")))
+	_, errs = holds(t, "render", "--root", root)
+	assert.Contains(t, errs, "held: not before kubelet's start: systemd cannot be asked: there is no system bus")
 	assert.NoFileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
+}
+
+// In an image that is built, or with another init, there is no systemd to ask, and nothing runs.
+func TestRenderWithoutSystemd(t *testing.T) {
+	root := bootRoot(t, 1)
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "run")))
+	assert.Contains(t, does(t, "render", "--root", root), "velum.yaml written: its template is new\n")
+	assert.FileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
+	socket := filepath.Join(root, "run/containerd/containerd.sock")
+	require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	_, errs := holds(t, "render", "--root", root)
+	assert.Contains(t, errs, "held: not before kubelet's start: cri "+socket, "a runtime that does not say what runs")
+	require.NoError(t, l.Close())
+	<-done
 }
 
 // holds runs a verb that ends with 4.
