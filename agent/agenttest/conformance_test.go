@@ -4,12 +4,14 @@ package agenttest_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -139,5 +141,17 @@ func TestDiskConforms(t *testing.T) {
 	agenttest.TestRecorder(t, func(*testing.T) (record.Recorder, func() record.Recorder) {
 		d := &agenttest.Disk{}
 		return d, func() record.Recorder { return d }
+	})
+}
+
+func TestOwnHostConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestOwnHost(t, func(*testing.T) agenttest.OwnHostUnderTest {
+		o := &agenttest.OwnHost{}
+		return agenttest.OwnHostUnderTest{
+			Store:   o,
+			Read:    func(*testing.T) ownhost.Table { return o.Table() },
+			Written: func(*testing.T) string { return strconv.Itoa(o.Writes()) },
+		}
 	})
 }
