@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localhost
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+)
+
+// Server answers the one request of a connection.
+type Server struct {
+	Table      string // the path of the table
+	AnswersDir string // where answers are noted; empty: nowhere
+	Log        *slog.Logger
+}
+
+// ServeFile serves the connection that file is, as systemd gives it to a service with Accept=yes.
+func (s Server) ServeFile(file *os.File) error {
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return fmt.Errorf("own host: %s is no connection: %w", file.Name(), err)
+	}
+	return s.Serve(conn)
+}
+
+// Serve answers one request and closes the connection, in 4 s at most. A client that asks for nothing, or too slowly, is
+// no error.
+func (s Server) Serve(conn net.Conn) error {
+	defer conn.Close()
+	now := time.Now()
+	if err := conn.SetDeadline(now.Add(patience)); err != nil {
+		return fmt.Errorf("own host: %w", err)
+	}
+	table, err := ReadTable(s.Table)
+	if err != nil {
+		s.Log.Warn("table of the own host not used", "err", err)
+	}
+	result, entry := exchange(conn, conn, table)
+	if result == "" {
+		return nil
+	}
+	if s.AnswersDir != "" {
+		note(s.AnswersDir, result, entry, now)
+	}
+	if result == Served {
+		s.Log.Info("manifest answered from the node", "image", imageOf(entry), "digest", entry.Digest)
+	}
+	return nil
+}
+
+// exchange reads one request and writes its response; without a request the result is empty.
+func exchange(in io.Reader, out io.Writer, t ownhost.Table) (Result, ownhost.Entry) {
+	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(in, maxRequest)))
+	if err != nil {
+		return "", ownhost.Entry{}
+	}
+	result, entry := answer(r, t)
+	_, _ = io.WriteString(out, response(result, entry, r.UserAgent())) // a client that has gone needs no answer
+	return result, entry
+}
