@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localhost
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+)
+
+// Where the content of a hosts.toml of ours is from, as its header says.
+const (
+	fromAside     = "hosts.toml.before-own-host" // the admin's file, kept beside ours
+	fromDirectory = "an empty directory"         // which goes away with disable
+	fromNothing   = "no hosts.toml"
+	fromDefault   = "_default/hosts.toml" // which containerd does not read any more for this registry
+)
+
+// header is what a hosts.toml of ours begins with.
+type header struct {
+	position ownhost.Position
+	registry string
+	from     string // one of those above
+	source   string // sha256 of what is there
+	edited   bool   // the file was changed since we wrote it
+}
+
+var headerLines = regexp.MustCompile(`\A# image-update-agent: the node's own host, (fallback|gate)\. Remove it: image-update-agent localhost disable ([^\s]{1,255}) --write
+# Made from (` + fromAside + `|` + fromDirectory + `|` + fromNothing + `|` + fromDefault + `), sha256:([0-9a-f]{64})\. Below this line: sha256:([0-9a-f]{64})
+`)
+
+// withHeader puts the header before the body of a file.
+func (h header) withHeader(body string) []byte {
+	return []byte("# image-update-agent: the node's own host, " + string(h.position) + ". Remove it: image-update-agent localhost disable " +
+		h.registry + " --write\n# Made from " + h.from + ", sha256:" + h.source + ". Below this line: sha256:" + sum([]byte(body)) + "\n" + body)
+}
+
+// headerOf reads the header of a file; false: the file is not ours.
+func headerOf(data []byte) (header, bool) {
+	m := headerLines.FindSubmatch(data)
+	if m == nil {
+		return header{}, false
+	}
+	return header{
+		position: ownhost.Position(m[1]), registry: string(m[2]), from: string(m[3]), source: string(m[4]),
+		edited: sum(data[len(m[0]):]) != string(m[5]),
+	}, true
+}
+
+func sum(data []byte) string {
+	digest := sha256.Sum256(data)
+	return hex.EncodeToString(digest[:])
+}

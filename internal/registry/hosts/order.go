@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+)
+
+// Host is what containerd makes of one host of a namespace.
+type Host struct {
+	URL  string // its scheme and its name with its port: https://registry.suse.com
+	made docker.RegistryHost
+}
+
+// FindDir returns the directory that containerd takes for a namespace, of its registry directories; empty: none.
+func FindDir(certsDirs []string, namespace string) (string, error) {
+	dir, err := firstDir(certsDirs)(namespace)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	return dir, err
+}
+
+// Order returns the hosts of a namespace in the order in which containerd asks them, as its parser reads them in a
+// directory of certs.d; empty: without one. It is an error if containerd would take nothing of its hosts.toml.
+func Order(ctx context.Context, dir, namespace string) ([]Host, error) {
+	if dir != "" {
+		if err := checkDir(dir); err != nil {
+			return nil, err
+		}
+	}
+	logged := new(errorLog)
+	made, err := config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
+		HostDir: func(string) (string, error) {
+			if dir == "" {
+				return "", errdefs.ErrNotFound
+			}
+			return dir, nil
+		},
+	})(namespace)
+	if err == nil {
+		err = logged.err
+	}
+	if err != nil {
+		return nil, err
+	}
+	order := make([]Host, len(made))
+	for i, m := range made {
+		order[i] = Host{URL: m.Scheme + "://" + m.Host, made: m}
+	}
+	return order, nil
+}
+
+// Same returns whether containerd would ask both in the same way. It cannot see their dial_timeout.
+func (h Host) Same(o Host) bool {
+	a, b := h.made, o.made
+	return a.Scheme == b.Scheme && a.Host == b.Host && a.Path == b.Path && a.Capabilities == b.Capabilities &&
+		reflect.DeepEqual(a.Header, b.Header) && sameTransport(a.Client.Transport, b.Client.Transport)
+}
+
+// sameTransport compares what TLS proves and checks; containerd wraps the transport of a host that may be asked without
+// TLS.
+func sameTransport(a, b http.RoundTripper) bool {
+	x, plain := a.(*http.Transport)
+	y, alsoPlain := b.(*http.Transport)
+	if !plain || !alsoPlain {
+		return fmt.Sprintf("%T", a) == fmt.Sprintf("%T", b)
+	}
+	p, q := x.TLSClientConfig, y.TLSClientConfig
+	if p.InsecureSkipVerify != q.InsecureSkipVerify || (p.RootCAs == nil) != (q.RootCAs == nil) ||
+		len(p.Certificates) != len(q.Certificates) {
+		return false
+	}
+	for i, c := range p.Certificates {
+		if !slices.EqualFunc(c.Certificate, q.Certificates[i].Certificate, slices.Equal) {
+			return false
+		}
+	}
+	return p.RootCAs == nil || p.RootCAs.Equal(q.RootCAs)
+}
+
+// Files are the files that a hosts.toml names: certificates and authorities, as they are written there.
+func Files(file string) []string {
+	names := filesOf(tables(file))
+	slices.Sort(names)
+	return names
+}
