@@ -19,6 +19,8 @@ const (
 	unitFile     = program + ".service"
 	renderFile   = program + "-render.service"
 	socketFile   = program + ".socket"
+	ownHostFile  = program + "-localhost.socket"
+	answerFile   = program + "-localhost@.service"
 	tmpfilesFile = "../packaging/tmpfiles.conf"
 )
 
@@ -46,7 +48,9 @@ const oldest = 249
 // systemd's NEWS; a misspelt key is ignored by systemd, so it must fail here.
 var since = map[string]int{
 	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Before": 1, "Unit.Wants": 1,
-	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1,
+	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1, "Unit.CollectMode": 236,
+	"Service.StandardInput": 1, "Service.StandardOutput": 1, "Service.StandardError": 1, "Service.RuntimeMaxSec": 229,
+	"Service.KillSignal": 1, "Service.TasksMax": 227, "Service.DynamicUser": 235, "Service.User": 1,
 	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.Sockets": 1, "Service.EnvironmentFile": 1,
 	"Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
 	"Service.ExecStopPost": 1, "Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
@@ -63,6 +67,7 @@ var since = map[string]int{
 	"Service.RestrictRealtime": 231, "Service.RestrictSUIDSGID": 242, "Service.SystemCallArchitectures": 209,
 	"Service.SystemCallFilter": 187, "Service.SystemCallErrorNumber": 209, "Service.CapabilityBoundingSet": 1,
 	"Socket.ListenStream": 1, "Socket.SocketMode": 1, "Socket.DirectoryMode": 1, "Socket.RemoveOnStop": 214,
+	"Socket.Accept": 1, "Socket.MaxConnections": 1, "Socket.TriggerLimitIntervalSec": 230,
 	"Install.WantedBy": 1, "Install.Also": 1,
 }
 
@@ -76,7 +81,7 @@ var waived = []string{"Service.ImportCredential", "Service.RestartSteps", "Servi
 func TestEveryKeyOfTheUnitIsKnownAndHasAValue(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
-	for _, name := range []string{unitFile, renderFile, socketFile} {
+	for _, name := range []string{unitFile, renderFile, socketFile, ownHostFile, answerFile} {
 		for key, values := range options(t, name) {
 			used[key] = true
 			assert.Contains(t, since, key, name)

@@ -95,7 +95,7 @@ Exit status: 0 it runs, 1 it did not come up, 2 unknown image or none named, 3 n
 to return to, 4 held (the reason is shown).`,
 		Example: `  image-update-agent rollback velum
   image-update-agent apply --retry velum`,
-		Args:              imagesOrAll(&all),
+		Args:              namesOrAll("IMAGE", &all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := func(c *api.Client, onProgress func(status.Progress)) ([]statuspage.Outcome, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
+	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -86,7 +87,7 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 
 func isUsage(err error) bool {
 	_, ok := errors.AsType[usageError](err)
-	return ok || isConfig(err) || errors.Is(err, plan.ErrUnknownImage)
+	return ok || isConfig(err) || errors.Is(err, plan.ErrUnknownImage) || errors.Is(err, localhost.ErrNoRegistry)
 }
 
 func isConfig(err error) bool {

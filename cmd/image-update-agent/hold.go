@@ -33,7 +33,7 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		Example: `  image-update-agent hold velum --until 2026-12-24 --reason "no changes before the holidays"
   image-update-agent hold --all --until 72h
   image-update-agent hold private.yaml --until 7d --output json`,
-		Args:              imagesOrAll(&req.All),
+		Args:              namesOrAll("IMAGE", &req.All),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.Images = args
@@ -73,7 +73,7 @@ Exit status: 0 taken back, 1 it did not work, 2 unknown image, 3 nothing of it
 was held.`,
 		Example: `  image-update-agent unhold velum
   image-update-agent unhold --all`,
-		Args:              imagesOrAll(&req.All),
+		Args:              namesOrAll("IMAGE", &req.All),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			daemon, err := a.daemonClient()
@@ -96,15 +96,15 @@ func allFlag(cmd *cobra.Command, all *bool, usage string) {
 	cmd.Flags().BoolVar(all, "all", false, usage)
 }
 
-// imagesOrAll wants one of the two. No names must not mean all: an empty variable of a
+// namesOrAll wants one of the two. No names must not mean all: an empty variable of a
 // script would then hold the node.
-func imagesOrAll(all *bool) cobra.PositionalArgs {
+func namesOrAll(what string, all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *all && len(args) > 0:
-			return usageError{fmt.Errorf("%s: IMAGE and --all exclude each other", cmd.CommandPath())}
+			return usageError{fmt.Errorf("%s: %s and --all exclude each other", cmd.CommandPath(), what)}
 		case !*all && len(args) == 0:
-			return usageError{fmt.Errorf("%s: IMAGE or --all is missing", cmd.CommandPath())}
+			return usageError{fmt.Errorf("%s: %s or --all is missing", cmd.CommandPath(), what)}
 		}
 		return nil
 	}

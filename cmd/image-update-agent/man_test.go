@@ -25,6 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
+	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/taglist"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
@@ -262,22 +263,24 @@ func constants(t *testing.T, word string, dirs ...string) []string {
 
 // views are what each verb prints for programs.
 var views = map[string][]any{
-	"status, check, run --once": {status.Status{}},
-	"plan":                      {statuspage.PlanView{}},
-	"apply, rollback":           {statuspage.Outcome{}},
-	"hold, unhold":              {heldView{}, unheldView{}},
-	"doctor":                    {doctor.Finding{}},
-	"config show":               {config.Entry{}},
-	"config check":              {checkedConfig{}},
-	"put-back":                  {putBackView{}},
-	"render":                    {bootView{}},
-	"version":                   {versionInfo{}},
-	"catalog show":              {statuspage.CatalogView{}},
-	"catalog forget":            {},
-	"tags parse, tags sort":     {taglist.Parsed{}},
-	"tags newest":               {taglist.Newest{}},
-	"manifests images":          {imageLine{}},
-	"manifests render":          {filerender.File{}},
+	"status, check, run --once":           {status.Status{}},
+	"plan":                                {statuspage.PlanView{}},
+	"apply, rollback":                     {statuspage.Outcome{}},
+	"hold, unhold":                        {heldView{}, unheldView{}},
+	"localhost enable, localhost disable": {localhost.ChangeView{}},
+	"doctor":                              {doctor.Finding{}},
+	"config show":                         {config.Entry{}},
+	"config check":                        {checkedConfig{}},
+	"localhost show":                      {localhost.View{}},
+	"put-back":                            {putBackView{}},
+	"render":                              {bootView{}},
+	"version":                             {versionInfo{}},
+	"catalog show":                        {statuspage.CatalogView{}},
+	"catalog forget":                      {},
+	"tags parse, tags sort":               {taglist.Parsed{}},
+	"tags newest":                         {taglist.Newest{}},
+	"manifests images":                    {imageLine{}},
+	"manifests render":                    {filerender.File{}},
 }
 
 // Each field of each verb's JSON, and each verb that has any.

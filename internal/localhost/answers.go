@@ -55,6 +55,7 @@ func note(dir string, r Result, e ownhost.Entry, at time.Time) {
 	if r == Served {
 		line += " " + imageOf(e)
 	}
+	_ = file.Chmod(0o644)                // the umask of the service keeps it from the daemon
 	_, _ = file.WriteString(line + "\n") // one write, so that lines of two processes do not mix
 }
 

@@ -5,7 +5,6 @@ package localhost
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -132,26 +131,4 @@ func (p place) notes() (notes []string) {
 			filepath.Join(p.dir, hostsTOML), filepath.Join(p.sourceDir, hostsTOML), p.registry))
 	}
 	return notes
-}
-
-// DisableAll takes the own host from all registries that image-update-agent has put it into. One that is refused keeps
-// no other from it: the changes are there beside an error.
-func (r Registries) DisableAll(ctx context.Context) (changes []Change, err error) {
-	enabled, err := r.Enabled(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var problems []error
-	for _, one := range enabled {
-		if one.Author == "" {
-			continue // broken, and not ours
-		}
-		c, err := r.Disable(ctx, one.Registry)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		changes = append(changes, c)
-	}
-	return changes, errors.Join(problems...)
 }

@@ -13,7 +13,7 @@ import (
 // Where the content of a hosts.toml of ours is from, as its header says.
 const (
 	fromAside     = "hosts.toml.before-own-host" // the admin's file, kept beside ours
-	fromDirectory = "an empty directory"         // which goes away with disable
+	fromDirectory = "no directory of its own"    // so that disable removes it
 	fromNothing   = "no hosts.toml"
 	fromDefault   = "_default/hosts.toml" // which containerd does not read any more for this registry
 )

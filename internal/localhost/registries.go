@@ -136,6 +136,18 @@ func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
 	return found, nil
 }
 
+// Names are the registries whose hosts have the own host, or whose hosts.toml is ours, sorted.
+func (r Registries) Names(ctx context.Context) ([]string, error) {
+	enabled, err := r.Enabled(ctx)
+	var names []string
+	for _, one := range enabled {
+		if one.Author != "" { // else it is broken, and somebody else's
+			names = append(names, one.Registry)
+		}
+	}
+	return names, err
+}
+
 // registryOf is the registry of a directory's name: containerd also takes mirror.example.com_5000_ for
 // mirror.example.com:5000.
 func registryOf(name string) string {

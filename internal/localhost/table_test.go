@@ -58,15 +58,18 @@ func TestStoreConforms(t *testing.T) {
 	})
 }
 
-// The own host runs as a user of its own, whatever the umask of the daemon.
-func TestEverybodyMayReadTheTable(t *testing.T) {
+// The own host runs as a user of its own, and the daemon has no power over its files, whatever the umask of both.
+func TestEverybodyMayReadTheTableAndTheAnswers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lib") // which is not there
 	before := syscall.Umask(0o077)
 	defer syscall.Umask(before)
 	require.NoError(t, NewStore(dir).Save(t.Context(), oneTag()))
-	info, err := os.Stat(filepath.Join(dir, TableFile))
-	require.NoError(t, err)
-	assert.Equal(t, fs.FileMode(0o644), info.Mode())
+	note(dir, Refused, ownhost.Entry{}, time.Unix(1, 0))
+	for _, file := range []string{TableFile, AnswersFile} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o644), info.Mode(), file)
+	}
 }
 
 func TestATableThatCannotBeUsedIsAnError(t *testing.T) {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localhost
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// View is `localhost show --output json`.
+type View struct {
+	Address string `json:"address"`
+	Table   string `json:"table"` // the path of the table
+	// TableError is why the own host answers nothing; empty: it answers what the entries say.
+	TableError string         `json:"tableError,omitempty"`
+	Registries []RegistryView `json:"registries"` // those that have the own host, and those of the table
+}
+
+// RegistryView is one registry.
+type RegistryView struct {
+	Registration
+	Entries []ownhost.Entry `json:"entries"`
+}
+
+// Show returns which registries have the own host, and what it answers for them; with names, of these alone.
+func (r Registries) Show(ctx context.Context, table string, names ...string) (View, error) {
+	v := View{Address: ownhost.Address, Table: table, Registries: []RegistryView{}}
+	t, err := ReadTable(table)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.TableError = "the daemon has written none yet"
+	case err != nil:
+		v.TableError = err.Error()
+	}
+	found, err := r.registrations(ctx, t, names)
+	if err != nil {
+		return View{}, err
+	}
+	for _, one := range found {
+		entries := slices.DeleteFunc(slices.Clone(t.Entries), func(e ownhost.Entry) bool { return e.Registry != one.Registry })
+		v.Registries = append(v.Registries, RegistryView{one, append([]ownhost.Entry{}, entries...)})
+	}
+	return v, nil
+}
+
+func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []string) (found []Registration, err error) {
+	for _, name := range names {
+		one, err := r.Of(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, one)
+	}
+	if len(names) > 0 {
+		return found, nil
+	}
+	if found, err = r.Enabled(ctx); err != nil {
+		return nil, err
+	}
+	for _, e := range t.Entries {
+		if !slices.ContainsFunc(found, func(one Registration) bool { return one.Registry == e.Registry }) {
+			found = append(found, Registration{Registry: e.Registry})
+		}
+	}
+	slices.SortFunc(found, func(a, b Registration) int { return strings.Compare(a.Registry, b.Registry) })
+	return found, nil
+}
+
+// IsOff returns whether no registry of the view has the own host.
+func (v View) IsOff() bool {
+	return !slices.ContainsFunc(v.Registries, func(r RegistryView) bool { return r.Position != ownhost.Off })
+}
+
+// Write writes the view for people.
+func (v View) Write(p *terminal.Page) error {
+	if len(v.Registries) == 0 {
+		p.Line("no registry has the own host, and none of its tags is followed")
+	}
+	for _, r := range v.Registries {
+		p.Line(r.Registry + ": " + r.sentence())
+		if r.File != "" {
+			p.Item("  file  ", r.File)
+		}
+		var rows [][]string
+		for _, e := range r.Entries {
+			rows = append(rows, []string{"  " + e.Repository + ":" + e.Tag, e.Digest.String()})
+		}
+		p.Rows(rows)
+	}
+	if v.TableError != "" {
+		p.Item("no tag is answered: ", v.TableError)
+	}
+	return p.Flush()
+}
+
+// sentence is where the own host is, for people.
+func (r Registration) sentence() string {
+	text := map[ownhost.Position]string{
+		ownhost.Off: "off", ownhost.Fallback: "fallback, asked where no other host answers", ownhost.Gate: "gate, asked before all others",
+	}[r.Position]
+	switch {
+	case r.Error != "":
+		return text + "; " + terminal.OneLine(r.Error)
+	case r.Outdated:
+		return text + "; what its file was made from has changed: enable it again"
+	case r.Author == Edited:
+		return text + "; the file was edited since"
+	case r.Author == Person:
+		return text + "; image-update-agent did not write the file"
+	}
+	return text
+}

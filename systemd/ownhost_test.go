@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/internal/localhost"
+)
+
+// Process 1 holds the port that hosts.toml files name, before kubelet asks, and keeps it whoever asks how often.
+func TestTheSocketOfTheOwnHost(t *testing.T) {
+	t.Parallel()
+	o := options(t, ownHostFile)
+	assert.Equal(t, []string{ownhost.Address}, o["Socket.ListenStream"])
+	assert.Equal(t, []string{"yes"}, o["Socket.Accept"], "one process for each connection: its template unit answers")
+	assert.Equal(t, []string{"0"}, o["Socket.TriggerLimitIntervalSec"])
+	assert.Equal(t, []string{"sockets.target"}, o["Install.WantedBy"])
+	assert.Contains(t, strings.Fields(o["Unit.Before"][0]), "kubelet.service")
+	assert.NotContains(t, strings.Join(options(t, unitFile)["Install.Also"], " "), ownHostFile, "who enables the daemon does not enable it")
+}
+
+// What answers has nothing of the node but its connection, the table and the journal of its answers, and an end that it
+// cannot put off.
+func TestWhatAnswersForTheOwnHost(t *testing.T) {
+	t.Parallel()
+	o := options(t, answerFile)
+	assert.Equal(t, []string{"/usr/bin/" + program + " localhost serve"}, o["Service.ExecStart"])
+	assert.Equal(t, []string{"socket"}, o["Service.StandardInput"])
+	assert.Equal(t, []string{"null"}, o["Service.StandardOutput"], "by default it is the connection")
+	assert.Equal(t, []string{"5"}, o["Service.RuntimeMaxSec"])
+	assert.Equal(t, []string{"SIGKILL"}, o["Service.KillSignal"], "else a program that hangs has 90 s more")
+	assert.Equal(t, []string{"/run/" + o["Service.RuntimeDirectory"][0]}, []string{localhost.AnswersDir})
+	for key, want := range map[string]string{
+		"Service.DynamicUser": "yes", "Service.PrivateNetwork": "yes", "Service.RestrictAddressFamilies": "none",
+		"Service.CapabilityBoundingSet": "", "Service.ProtectSystem": "strict", "Service.RuntimeDirectoryPreserve": "yes",
+	} {
+		assert.Equal(t, []string{want}, o[key], key)
+	}
+	assert.LessOrEqual(t, len(o["Service.User"][0]), 31, "a user's name is no longer")
+	assert.Empty(t, o["Install.WantedBy"], "the socket starts it")
+}
+
+// The manual page and the comment of the unit name the table where the daemon writes it.
+func TestTheTableIsInTheStateDirectory(t *testing.T) {
+	t.Parallel()
+	path := "/var/lib/" + options(t, unitFile)["Service.StateDirectory"][0] + "/" + localhost.TableFile
+	for _, file := range []string{answerFile, "../docs/man/image-update-agent.8.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), path, file)
+	}
+	assert.Greater(t, 10*time.Second, duration(t, []string{options(t, answerFile)["Service.RuntimeMaxSec"][0] + "s"}))
+}
