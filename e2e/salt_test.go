@@ -80,6 +80,7 @@ func saltStates(t *testing.T, file string, fleet map[string]saltNode, pillar map
 var saltArguments = map[string][]string{
 	"cmd.run":                      {"name", "shell", "stateful", "timeout"},
 	"module.run":                   {"name", "order"},
+	"service.running":              {"enable"},
 	"salt.state":                   {"tgt", "tgt_type", "sls", "pillar", "expect_minions", "queue", "failhard", "require"},
 	"test.fail_without_changes":    {"name"},
 	"test.succeed_without_changes": {"name"},

@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
@@ -75,6 +76,35 @@ func TestRefusals(t *testing.T) {
 			require.ErrorIs(t, err, release.ErrHeld)
 			assert.NotContains(t, err.Error(), "/image-update-agent-", "the name of a temporary file")
 		})
+	}
+}
+
+// A file in which containerd would find other hosts, or ask one of them in another way, is not written.
+func TestOtherHostsAreRefused(t *testing.T) {
+	t.Parallel()
+	read := func(text string) []hosts.Host {
+		order, err := orderOf(t.Context(), t.TempDir(), []byte(text), suse)
+		require.NoError(t, err)
+		return order
+	}
+	const own, mirror = "[host.\"" + ownhost.URL + "\"]\n", "[host.\"https://m1\"]\n"
+	before := read(mirror)
+	require.NoError(t, sameBut(before, read(own+mirror), ownhost.Gate))
+	require.NoError(t, sameBut(before, read("server = \""+ownhost.URL+"\"\n"+mirror+"[host.\"https://registry.suse.com\"]\n"), ownhost.Fallback))
+	for name, after := range map[string]string{
+		"without the own host":    mirror,
+		"in another position":     mirror + own,
+		"one is missing":          own,
+		"one more":                own + mirror + "[host.\"https://m2\"]\n",
+		"another host":            own + "[host.\"https://m2\"]\n",
+		"another scheme":          own + "[host.\"http://m1\"]\n",
+		"another path":            own + "[host.\"https://m1/x\"]\n",
+		"other capabilities":      own + mirror + "capabilities = [\"pull\"]\n",
+		"not verified any more":   own + mirror + "skip_verify = true\n",
+		"with another header":     own + mirror + "header = { x = \"y\" }\n",
+		"another way to upstream": "skip_verify = true\n" + own + mirror,
+	} {
+		assert.Error(t, sameBut(before, read(after), ownhost.Gate), name)
 	}
 }
 

@@ -182,6 +182,17 @@ func TestHangsUpOn(t *testing.T) {
 	}
 }
 
+// containerd would send kubelet's password to a host that answers 401, and not go on after a redirect.
+func TestRefusalsDrawNoLogin(t *testing.T) {
+	t.Parallel()
+	for _, result := range []Result{Unknown, Refused} {
+		for _, agent := range []string{oldContainerd, newContainerd, ""} {
+			text := response(result, ownhost.Entry{}, agent)
+			assert.Contains(t, []string{"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", ""}, text)
+		}
+	}
+}
+
 // Whatever is sent, the answer is one of three, and none of them draws a login, sends elsewhere or has content.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(request("HEAD", ofVelum+velum.Tag+nsOfSUSE, oldContainerd)))
