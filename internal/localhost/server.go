@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"os"
 	"time"
-
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 )
 
 // Server answers the one request of a connection.
@@ -43,26 +41,22 @@ func (s Server) Serve(conn net.Conn) error {
 	if err != nil {
 		s.Log.Warn("table of the own host not used", "err", err)
 	}
-	result, entry := exchange(conn, conn, table)
-	if result == "" {
-		return nil
+	r, err := readRequest(conn)
+	if err != nil {
+		return nil //nolint:nilerr // what is no request gets no answer
 	}
+	result, entry := answer(r, table)
 	if s.AnswersDir != "" {
-		note(s.AnswersDir, result, entry, now)
+		note(s.AnswersDir, result, entry, now) // before the answer, so that who has one finds it there
 	}
+	_, _ = io.WriteString(conn, response(result, entry, r.UserAgent())) // a client that has gone needs none
 	if result == Served {
 		s.Log.Info("manifest answered from the node", "image", imageOf(entry), "digest", entry.Digest)
 	}
 	return nil
 }
 
-// exchange reads one request and writes its response; without a request the result is empty.
-func exchange(in io.Reader, out io.Writer, t ownhost.Table) (Result, ownhost.Entry) {
-	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(in, maxRequest)))
-	if err != nil {
-		return "", ownhost.Entry{}
-	}
-	result, entry := answer(r, t)
-	_, _ = io.WriteString(out, response(result, entry, r.UserAgent())) // a client that has gone needs no answer
-	return result, entry
+// readRequest reads the line and the headers of a request.
+func readRequest(conn io.Reader) (*http.Request, error) {
+	return http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
 }

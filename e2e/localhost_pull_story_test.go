@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/localhost"
+)
+
+const (
+	ownHostRegistry = "registry.example.com"
+	ownHostFile     = "etc/containerd/certs.d/" + ownHostRegistry + "/hosts.toml"
+	ownHostImage    = ownHostRegistry + "/demo/velum:4.0.0-rev1"
+)
+
+// With the own host containerd pulls a tag whose image it has although nobody answers for its registry. As fallback it
+// is not asked while upstream answers; as gate the approved digest counts, whatever the tag names. Disabling restores
+// the admin's file.
+func TestPullsFromTheOwnHost(t *testing.T) {
+	t.Parallel()
+	for _, version := range containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version})
+			n.WriteHosts(ownHostRegistry, n.Registry)
+			admins := n.ReadFile(ownHostFile)
+			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{Answer: "one"})
+			store := localhost.NewStore(n.Path("var/lib/image-update-agent"))
+			require.NoError(t, store.Save(t.Context(), ownhost.Table{Entries: []ownhost.Entry{
+				entryOf(t, n.Registry, "demo/velum", "4.0.0-rev1"),
+			}}))
+			pulls := func() (string, error) { return n.CRI().Pull(ownHostImage) }
+			first, err := pulls()
+			require.NoError(t, err)
+
+			n.Registry.Down()
+			_, err = pulls()
+			require.Error(t, err, "without the own host the registry is needed")
+			answers := answerAsOwnHost(t, n)
+			ownHostVerb(t, n, 0, "enable", ownHostRegistry, "--write")
+			again, err := pulls()
+			require.NoError(t, err, "the next pull reads hosts.toml")
+			assert.Equal(t, first, again)
+			answered := answers()
+			assert.Equal(t, 1, answered.Served)
+			assert.Contains(t, answered.Last, ownHostImage)
+			_, err = n.CRI().Pull(ownHostRegistry + "/demo/velum:4.0.0-rev2")
+			require.Error(t, err, "what is not in the table is not answered")
+			require.ErrorContains(t, err, "refused", "the error is that of upstream")
+
+			n.Registry.Up()
+			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Answer: "two"})
+			before := answers()
+			moved, err := pulls()
+			require.NoError(t, err)
+			assert.NotEqual(t, first, moved, "the fallback leaves upstream the word")
+			assert.Equal(t, before, answers())
+
+			ownHostVerb(t, n, 0, "enable", ownHostRegistry, "--gate", "--write")
+			n.Registry.Forget()
+			approved, err := pulls()
+			require.NoError(t, err)
+			assert.Equal(t, first, approved, "the gate answers with the approved digest")
+			assert.Empty(t, n.Registry.Requests())
+
+			ownHostVerb(t, n, 0, "disable", ownHostRegistry, "--write")
+			assert.Equal(t, admins, n.ReadFile(ownHostFile))
+			ownHostVerb(t, n, 3, "show", ownHostRegistry)
+			upstreams, err := pulls()
+			require.NoError(t, err)
+			assert.Equal(t, moved, upstreams)
+		})
+	}
+}
+
+// ownHostVerb runs a verb of the own host that must end with code.
+func ownHostVerb(t *testing.T, n *node.Node, code int, args ...string) {
+	t.Helper()
+	r := n.Agent(append([]string{"localhost"}, args...)...)
+	require.Equal(t, code, r.Code, "%v: %s%s", args, r.Stdout, r.Stderr)
+}
+
+// entryOf is an entry of the table: a tag that names what the registry has under it now.
+func entryOf(t *testing.T, r *node.Registry, repository, tag string) ownhost.Entry {
+	t.Helper()
+	ref, err := name.NewTag(r.Ref(repository)+":"+tag, name.Insecure)
+	require.NoError(t, err)
+	found, err := remote.Get(ref)
+	require.NoError(t, err)
+	return ownhost.Entry{
+		Registry: ownHostRegistry, Repository: repository, Tag: tag, Digest: digest.Digest(found.Digest.String()),
+		MediaType: string(found.MediaType), Size: found.Size,
+	}
+}
+
+// answerAsOwnHost answers at the own host's address, of which a machine has one, from the table of a node until the test
+// ends. It returns what was answered so far.
+func answerAsOwnHost(t *testing.T, n *node.Node) (answers func() localhost.Answers) {
+	t.Helper()
+	var listener net.Listener
+	node.Eventually(t, "listen at "+ownhost.Address, 10*time.Minute, func() (err error) {
+		listener, err = net.Listen("tcp", ownhost.Address)
+		return err
+	})
+	s := localhost.Server{
+		Table: n.Path("var/lib/image-update-agent/" + localhost.TableFile), AnswersDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { assert.NoError(t, s.Serve(conn)) })
+		}
+	})
+	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
+	journal := localhost.AnswersAt(filepath.Join(s.AnswersDir, localhost.AnswersFile))
+	return func() localhost.Answers {
+		got, _, err := journal.Get()
+		require.NoError(t, err)
+		return got
+	}
+}
