@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -20,7 +21,7 @@ import (
 )
 
 // Agent runs cycles. All fields are required but Catalog, Preconditions, Readiness, Inhibitor, Pacer,
-// Verifier, Meter, Events, Progress and Jitter. It is not safe for concurrent use; Loop
+// Verifier, Meter, Events, OwnHost, Progress and Jitter. It is not safe for concurrent use; Loop
 // serializes the calls.
 type Agent struct {
 	Source        source.Source
@@ -37,6 +38,7 @@ type Agent struct {
 	Verifier      stage.Verifier      // nil: no signatures are verified
 	Meter         Meter               // nil: nothing is counted
 	Events        watch.RuntimeEvents // nil: containers are only polled
+	OwnHost       *ownhost.Keeper     // nil: the node has no own host
 	Policy        policy.Policy
 	Log           *slog.Logger
 	Now           func() time.Time
@@ -86,7 +88,7 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	c.restarter = &apply.Restarter{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
 		Inhibitor: a.Inhibitor, Meter: a.Meter, Records: &a.records, Policy: a.Policy, Log: c.log, Now: a.Now,
-		Progress: c.progress,
+		Progress: c.progress, OwnHost: a.OwnHost,
 	}
 	if err == nil {
 		c.signs.DropRemovedKeys(ctx)

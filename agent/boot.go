@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -35,18 +36,38 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 		return nil, err
 	}
 	inv.Catalog = c.listing(ctx)
-	if a.Policy.PullPolicy == manifests.PullIfNotPresent {
+	if a.Policy.PullPolicy == manifests.PullIfNotPresent || c.OwnHost.IsAsked() {
 		inv.Held = c.heldInTime(ctx)
 	}
 	steps := plan.AtBoot(inv, a.records.Record, a.Policy, a.Now())
 	for n := range steps {
 		c.boot(ctx, &steps[n])
 	}
+	if inv.Held != nil {
+		c.keepTableAtBoot(ctx, inv, steps)
+	}
 	return slices.DeleteFunc(steps, func(s plan.BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
 // bootCycle is a cycle before kubelet starts.
 type bootCycle struct{ *cycle }
+
+// keepTableAtBoot saves what the own host answers to the kubelet that starts next.
+func (b bootCycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, steps []plan.BootStep) {
+	now, err := b.observer().ObserveFiles(ctx)
+	if err != nil {
+		b.log.Warn("table not saved", "err", err)
+		return
+	}
+	now.Held, now.Catalog = inv.Held, inv.Catalog
+	var rendered []ownhost.Named
+	for _, s := range steps {
+		if s.Do == plan.StepWrite && s.Err == nil {
+			rendered = append(rendered, namedBy(s.Images)...)
+		}
+	}
+	ownTable{b.cycle}.keep(ctx, now, rendered)
+}
 
 // heldInTime returns the images on the node; nil on errors and timeout.
 func (b bootCycle) heldInTime(ctx context.Context) []node.HeldImage {

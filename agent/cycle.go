@@ -55,6 +55,7 @@ type cycle struct {
 	stager    *stage.Stager
 	restarter *apply.Restarter
 	results   results
+	observed  node.Inventory // the last observation
 }
 
 func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
@@ -68,6 +69,9 @@ func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
 	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
 		return c.reportUnobserved(ctx, err)
+	}
+	if len(c.records.Record.Approved) == 0 { // else the plan says what is approved
+		ownTable{c}.keep(ctx, inv, nil)
 	}
 	offers, err := c.ask(ctx, inv)
 	if err != nil { // a person's request interrupted the poll
@@ -222,6 +226,8 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	if blocked := c.space.Blocked(); len(blocked) > 0 {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
 	}
+	inv.Gated = c.OwnHost.Gated()
+	c.observed = inv
 	return inv, nil
 }
 

@@ -103,6 +103,8 @@ func (h *history) namesHold() {
 func (h *history) reboot() {
 	before := h.seen()
 	h.Node.PowerOff()
+	h.booting = true
+	defer func() { h.booting = false }()
 	steps, err := h.Agent().Boot(h.t.Context())
 	require.NoError(h.t, err)
 	require.NoError(h.t, plan.BootErrors(steps))

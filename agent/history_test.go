@@ -49,7 +49,9 @@ type history struct {
 	fills     bool                     // pulls fill the disk
 	named     map[string]digest.Digest // what others named
 	collected bool                     // kubelet may have taken names away
-	lost      bool                     // the record was lost: who wrote db.yaml is not known any more
+	tableFull bool                     // the table of the own host cannot be saved
+	booting   bool
+	lost      bool // the record was lost: who wrote db.yaml is not known any more
 }
 
 // TestHistories lets random things happen to a node and asserts after each of
@@ -92,6 +94,7 @@ func newHistory(t *rapid.T) *history {
 	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
 	h.obey(policy.Rule{Updates: tags.Revision})
+	h.useOwnHost()
 	h.pruning()
 	h.Node.Filled = h.filled
 	h.Node.OnStage = func(context.Context, release.Release) error {
@@ -158,7 +161,7 @@ func (h *history) ops() []op {
 		{"apply again", func() { h.retry() }},
 		{"rollback", func() { h.rollback() }},
 		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
-	}, h.spaceOps()...)
+	}, append(h.spaceOps(), h.ownHostOps()...)...)
 }
 
 func (h *history) rebuild(repository string) {

@@ -175,7 +175,7 @@ func (h *history) settle() {
 	h.Registry.Down(nil)
 	h.Registry.DownLists(nil)
 	h.Grain.SetBusy("")
-	h.staging = false
+	h.staging, h.tableFull = false, false
 	h.empty()
 	for _, d := range h.crashed {
 		h.Node.Crash(d, false)

@@ -16,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -123,12 +124,24 @@ func (r cutRecorder) Save(ctx context.Context, rec record.Record) error {
 	return r.cut.call("save", func() error { return r.Recorder.Save(ctx, rec) })
 }
 
+type cutTable struct {
+	ownhost.Store
+	cut *powerCut
+}
+
+func (o cutTable) Save(ctx context.Context, t ownhost.Table) error {
+	return o.cut.call("table", func() error { return o.Store.Save(ctx, t) })
+}
+
 // dies runs what an agent does until the power is cut; false: it ended before.
 func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
 	w.t.Helper()
 	a := w.Agent()
 	a.Files, a.Pods = cutFiles{w.Node, cut}, cutPods{w.Node, cut}
 	a.Images, a.Recorder = cutImages{w.Node, cut}, cutRecorder{w.Disk, cut}
+	if a.OwnHost != nil {
+		a.OwnHost.Store = cutTable{w.OwnHost, cut}
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			if r != any(errCut) {
@@ -149,6 +162,7 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		bad  bool
 		lost bool // the registry goes away as soon as the pod is touched
 		hand bool // rolled back by hand
+		at   ownhost.Position
 	}{
 		"rebuild":                         {rev: 1},
 		"revision":                        {rev: 2},
@@ -157,13 +171,20 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		"rebuild and no registry":         {rev: 1, lost: true},
 		"revision and no registry":        {rev: 2, lost: true},
 		"rebuild rolled back by a person": {rev: 1, hand: true},
+
+		"rebuild, gate":                         {rev: 1, at: ownhost.Gate},
+		"revision, gate":                        {rev: 2, at: ownhost.Gate},
+		"rebuild that does not come up, gate":   {rev: 1, bad: true, at: ownhost.Gate},
+		"rebuild rolled back by a person, gate": {rev: 1, hand: true, at: ownhost.Gate},
+		"rebuild and no registry, fallback":     {rev: 1, lost: true, at: ownhost.Fallback},
+		"revision and no registry, fallback":    {rev: 2, lost: true, at: ownhost.Fallback},
 	} {
 		for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
 			t.Run(name+"/"+when, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					for at := 1; ; at++ {
 						cut := &powerCut{at: at, after: how.after, full: how.full}
-						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand) {
+						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand, c.at) {
 							assert.Greater(t, at, 5)
 							return
 						}
@@ -174,8 +195,27 @@ func TestPowerCutAtEachCall(t *testing.T) {
 	}
 }
 
-func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
+// neverAhead asserts with each saved table that it names a release only after its approval, and
+// none that is denied.
+func (w *world) neverAhead(unapproved release.Release) {
+	w.OwnHost.OnSave = func(t ownhost.Table) error {
+		rec, err := w.Disk.Load(w.t.Context())
+		require.NoError(w.t, err)
+		for _, e := range t.Entries {
+			_, denied := rec.Denies(release.Release{Repository: velum, Digest: e.Digest})
+			require.False(w.t, denied, "%v is denied", e)
+			good := rec.Good[record.GoodKey("velum.yaml", "velum")].Running
+			require.True(w.t, e.Digest != unapproved.Digest || len(rec.Approved) > 0 || good == e.Digest, "nobody has approved %v", e)
+		}
+		return nil
+	}
+}
+
+func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool, at ownhost.Position) bool {
 	w := newWorld(t)
+	if at != ownhost.Off {
+		w.UseOwnHost(suse, at)
+	}
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
@@ -183,6 +223,9 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool) bool {
 	second := w.Registry.Release(velum, "4.0.0", rev, "1.2")
 	if bad {
 		w.Node.Crash(second.Digest, true)
+	}
+	if at != ownhost.Off {
+		w.neverAhead(second)
 	}
 	w.check()
 	if hand {

@@ -26,6 +26,7 @@ func (c *cycle) report(
 	rec.MinSpace = c.space.MinSpace()
 	rec.Retain(use, c.Now())
 	c.space.Restore(rec.MinSpace)
+	ownTable{c}.keep(ctx, inv, ownTable{c}.approved(pl))
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
 	updates := report.UpdatesOf(pl)

@@ -134,10 +134,20 @@ func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResul
 		return r.restarter.Prove(ctx, s, approved)
 	}
 	defer r.watched.Restart()()
-	if s.Do == plan.StepRollBack {
+	own := ownTable{r.cycle}
+	unsaved := own.keepFor(ctx, s)
+	if s.Do == plan.StepRollBack { // it names digests, which kubelet does not pull
 		return r.restarter.RollBack(ctx, s)
 	}
-	return r.restarter.Apply(ctx, s, r.results.refusal(s.Apply))
+	against := r.results.refusal(s.Apply)
+	if against == nil && unsaved != nil && own.isGated(s.Apply) {
+		against = fmt.Errorf("%w: %w", release.ErrHeld, unsaved)
+	}
+	result := r.restarter.Apply(ctx, s, against)
+	if result.RollBack { // what it started is denied
+		own.keep(ctx, r.observed, nil)
+	}
+	return result
 }
 
 // logResult logs the result and adds the verb to its error.

@@ -102,6 +102,8 @@ func imagesStage(t *testing.T, s ImagesUnderTest) {
 	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t))
 	assert.True(t, pins[0].Complete)
 	assert.Equal(t, r.Config, pins[0].Config)
+	assert.Regexp(t, `^application/vnd\..+\+json$`, pins[0].MediaType)
+	assert.Positive(t, pins[0].Size, "of the manifest")
 	named := s.held(t, func(h node.HeldImage) bool { return h.Name == r.StagedName() })
 	require.Len(t, named, 1)
 	assert.False(t, named[0].Pin)

@@ -44,6 +44,9 @@ func KillPoints(a *agent.Agent) {
 	// How many observations containerd's events cause is a matter of time; with them no run would come to the points
 	// of the one before it.
 	a.Events = nil
+	if a.OwnHost != nil {
+		a.OwnHost.Store = killTable{a.OwnHost.Store, p}
+	}
 	if a.Readiness != nil {
 		a.Readiness = killReadiness{a.Readiness, p}
 	}

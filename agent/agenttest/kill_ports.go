@@ -11,6 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -41,6 +42,10 @@ type (
 	}
 	killRecorder struct {
 		record.Recorder
+		points *points
+	}
+	killTable struct {
+		ownhost.Store
 		points *points
 	}
 	killReadiness struct {
@@ -140,6 +145,10 @@ func (k killRecorder) Save(ctx context.Context, r record.Record) error {
 
 func (k killRecorder) Publish(ctx context.Context, s status.Status) error {
 	return k.points.around("publish", func() error { return k.Recorder.Publish(ctx, s) })
+}
+
+func (k killTable) Save(ctx context.Context, t ownhost.Table) error {
+	return k.points.around("table", func() error { return k.Store.Save(ctx, t) })
 }
 
 func (k killReadiness) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {

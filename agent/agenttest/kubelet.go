@@ -4,7 +4,6 @@ package agenttest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -154,7 +153,7 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 		d, ok := n.records[repository+"@"+ref.Digest]
 		if !ok || img.PullPolicy == manifests.PullAlways {
 			d = digest.Digest(ref.Digest)
-			ok = n.registry.offersDigest(repository, d)
+			ok = n.registry.offersDigest(repository, d) || n.ownHost.digest(repository, d) && n.holds(d)
 		}
 		return d, ok && !n.lost[d]
 	}
@@ -164,25 +163,6 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	}
 	d, err := n.pull(name)
 	return d, err == nil
-}
-
-// pull is CRI's: what the tag names now goes by the tag's name.
-func (n *Node) pull(ref release.Reference) (digest.Digest, error) {
-	n.registry.mu.Lock()
-	d, ok := n.registry.tags[ref]
-	_, there := n.registry.builds[ref.Repository+"@"+d.String()]
-	down := n.registry.down
-	n.registry.mu.Unlock()
-	switch {
-	case down != nil:
-		return "", fmt.Errorf("pull %s: %w", ref, down)
-	case !ok || !there:
-		return "", fmt.Errorf("pull %s: %w", ref, release.ErrNotFound)
-	}
-	n.records[ref.String()] = d
-	delete(n.staged, ref.String()) // labels are wiped
-	delete(n.lost, d)
-	return d, nil
 }
 
 // Containers answers as node.Pods.

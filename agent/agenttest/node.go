@@ -66,6 +66,7 @@ type Node struct {
 	fetched     int
 	restarts    map[string]int // starts of containers, by "file/container"
 	hearers     map[chan watch.RuntimeEvent]bool
+	ownHost     *ownHost // nil: the node has none
 }
 
 var (

@@ -17,6 +17,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
+// What the fake says of each manifest.
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	manifestSize = 512
+)
+
 // Held answers as node.Images.
 func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	n.mu.Lock()
@@ -36,6 +42,7 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	for pin := range n.pins {
 		out = append(out, node.HeldImage{
 			Name: "pin/" + pin.Repository + "@" + pin.Digest.String(), Digest: pin.Digest, Pin: true,
+			MediaType: manifestType, Size: manifestSize,
 			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.config(pin.Digest),
 		})
 	}

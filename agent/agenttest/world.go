@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -29,7 +30,9 @@ type World struct {
 	Policy   policy.Policy
 	Verifier stage.Verifier // nil: nobody verifies
 	Catalog  *Catalog       // nil: the registry's tags alone
-	Against  []status.Hold  // what the node has against a restart
+	OwnHost  *OwnHost       // nil: the node has none, see UseOwnHost
+	Hosts    *Hosts
+	Against  []status.Hold // what the node has against a restart
 	// AskedAgainst counts the questions for it.
 	AskedAgainst int
 }
@@ -60,7 +63,21 @@ func (w *World) Agent() *agent.Agent {
 	if w.Catalog != nil {
 		a.Catalog = w.Catalog
 	}
+	if w.OwnHost != nil {
+		a.OwnHost = &ownhost.Keeper{
+			Store: w.OwnHost, Hosts: w.Hosts, Load: func() (ownhost.Table, error) { return w.OwnHost.Table(), nil },
+		}
+	}
 	return a
+}
+
+// UseOwnHost gives the node an own host, and puts it among the hosts of a registry.
+func (w *World) UseOwnHost(registry string, p ownhost.Position) {
+	if w.OwnHost == nil {
+		w.OwnHost, w.Hosts = &OwnHost{}, &Hosts{}
+		w.Node.ownHost = &ownHost{w.OwnHost, w.Hosts}
+	}
+	w.Hosts.SetPosition(registry, p)
 }
 
 // against is an agent.Preconditions as the test wants it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -33,6 +34,7 @@ type Restarter struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	Progress  *status.Reporter
+	OwnHost   *ownhost.Keeper // nil: the node has no own host
 }
 
 // RestartResult is how a step on a pod has ended.

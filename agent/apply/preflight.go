@@ -4,10 +4,12 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
@@ -23,17 +25,13 @@ func (r *restart) preflight(ctx context.Context) error {
 		}
 		checked[e.Ref] = true
 		if e.Bound {
-			if err := r.checkBound(ctx, e); err != nil {
+			if err := (pullCheck{r}).bound(ctx, e); err != nil {
 				return err
 			}
 			continue
 		}
-		now, err := r.resolve(ctx, e.Ref)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
-		case now.Digest != e.Digest:
-			return r.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
+		if err := (pullCheck{r}).tag(ctx, e); err != nil {
+			return err
 		}
 		if !r.step.Apply.PullFirst {
 			continue
@@ -51,11 +49,54 @@ func (r *restart) preflight(ctx context.Context) error {
 	return nil
 }
 
-// checkBound checks that kubelet can start an image by its digest: with pull policy Always it
+// pullCheck checks what kubelet's pull of an image will get.
+type pullCheck struct{ *restart }
+
+// tag checks that kubelet's pull of a tag gets the staged digest.
+func (r pullCheck) tag(ctx context.Context, e plan.Expectation) error {
+	answers := answersPull(r.OwnHost, e)
+	if answers == ownhost.Gate {
+		return nil
+	}
+	now, err := r.resolve(ctx, e.Ref)
+	switch {
+	case err != nil && answers != ownhost.Off && !isAnswer(err):
+		r.Log.Info("registry away, kubelet gets the image from the own host", "image", e.Ref.String(), "err", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
+	case now.Digest != e.Digest:
+		return r.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
+	}
+	return nil
+}
+
+// answersPull returns the position at which the own host answers kubelet's pull of an image.
+func answersPull(own *ownhost.Keeper, e plan.Expectation) ownhost.Position {
+	if e.Bound {
+		return own.AnswersDigest(release.Pin{Repository: e.Ref.Repository, Digest: e.Digest})
+	}
+	return own.Answers(e.Ref, e.Digest)
+}
+
+// isAnswer reports whether a registry is there, although it did not say what a tag names: it does
+// not have the tag, which is an alarm; it takes requests and is silent, and an old containerd with
+// it; it has asked to wait; or the budget is spent. kubelet's pull may then get anything.
+func isAnswer(err error) bool {
+	se, is := errors.AsType[*release.SourceError](err)
+	return errors.Is(err, release.ErrNotFound) ||
+		is && (se.Silent || !se.RetryAt.IsZero() || se.Unasked && se.Host == "")
+}
+
+// bound checks that kubelet can start an image by its digest: with pull policy Always it
 // asks the registry for the digest, with IfNotPresent CRI has to list it.
-func (r *restart) checkBound(ctx context.Context, e plan.Expectation) error {
+func (r pullCheck) bound(ctx context.Context, e plan.Expectation) error {
 	if !r.step.Apply.PullFirst {
-		if err := r.asks(ctx, e); err != nil {
+		answers := answersPull(r.OwnHost, e)
+		if answers == ownhost.Gate {
+			return nil
+		}
+		if err := r.asks(ctx, e); err != nil && (answers == ownhost.Off || isAnswer(err)) {
 			return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
 		}
 		return nil

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -50,7 +52,7 @@ type rescue struct {
 // soon. Then it returns what is expected of the pod from then on. began is when the proof
 // began. The nil rescue does nothing.
 func (r *rescue) try(ctx context.Context, o podObservation, began time.Time) []plan.Expectation {
-	if r == nil || r.done || r.step.Apply.PullFirst || o.started || ctx.Err() != nil {
+	if r == nil || r.done || r.step.Apply.PullFirst || o.started || ctx.Err() != nil || r.isAnswered() {
 		return nil
 	}
 	waited := time.Since(began).Round(proofInterval / 2) // observations are not exactly on time
@@ -77,12 +79,19 @@ func (r *rescue) try(ctx context.Context, o podObservation, began time.Time) []p
 	return expect
 }
 
-// checkRegistry asks for each tag that kubelet pulls.
+// isAnswered reports whether the own host answers all that kubelet pulls.
+func (r *rescue) isAnswered() bool {
+	return !slices.ContainsFunc(r.step.Apply.Expect, func(e plan.Expectation) bool {
+		return !e.OnNode && answersPull(r.OwnHost, e) == ownhost.Off
+	})
+}
+
+// checkRegistry asks for each tag that kubelet pulls and the own host does not answer.
 func (r *rescue) checkRegistry(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	for _, e := range r.step.Apply.Expect {
-		if e.OnNode {
+		if e.OnNode || answersPull(r.OwnHost, e) != ownhost.Off {
 			continue
 		}
 		if err := r.asks(ctx, e); err != nil {

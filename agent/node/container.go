@@ -39,6 +39,9 @@ type HeldImage struct {
 	// Complete: all blobs for the node's platform are there and unpacked. Only set for pins.
 	Complete bool
 	Config   digest.Digest // of the node's platform; empty where the content is missing
+	// MediaType and Size in bytes are of the manifest or index itself. Only set for pins.
+	MediaType string
+	Size      int64
 }
 
 // Waiting is a container that kubelet does not start, and why.

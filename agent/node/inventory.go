@@ -35,6 +35,8 @@ type Inventory struct {
 	Missing   map[string]time.Time
 	Unstarted []Waiting
 	Catalog   release.Listing // the last verified one
+	// Gated is what kubelet gets for tags of registries whose first host is the node's own.
+	Gated map[release.Reference]digest.Digest
 }
 
 // Find returns the file of that name, nil where there is none.

@@ -10,8 +10,11 @@ package ownhost
 
 import (
 	"context"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Position is where hosts.toml names the own host.
@@ -44,4 +47,26 @@ type Table struct {
 type Store interface {
 	// Save replaces the table, whole or not at all. Equal tables are not written.
 	Save(ctx context.Context, t Table) error
+}
+
+// Hosts tells what hosts.toml says of the own host.
+type Hosts interface {
+	// Position is where the own host stands among the hosts of a registry (registry.suse.com).
+	// It is Off where hosts.toml cannot be read.
+	Position(registry string) Position
+	// Private reports whether a host answered the last request for a repository
+	// (registry.suse.com/caasp/v4/velum) with a login. known: it answered one since the start.
+	Private(repository string) (private, known bool)
+}
+
+// Reference is the tag with its whole repository, as in a pod manifest.
+func (e Entry) Reference() release.Reference {
+	return release.Reference{Repository: e.Registry + "/" + e.Repository, Tag: e.Tag}
+}
+
+// RegistryOf returns the registry of a repository: registry.suse.com of
+// registry.suse.com/caasp/v4/velum.
+func RegistryOf(repository string) string {
+	registry, _, _ := strings.Cut(repository, "/")
+	return registry
 }

@@ -24,6 +24,7 @@ type BootStep struct {
 	Err        error    // set by the caller: the step failed
 	Ends       []string // places of its override that the template replaces
 	IsRendered bool     // Was equals the rendered template, whatever the record says
+	Images     []ImagePlan
 }
 
 // AtBoot plans the writes before kubelet starts. It is pure.
@@ -109,6 +110,7 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 		p.Images = append(p.Images, i)
 	}
 	bp.render(v, p)
+	s.Images = p.Images
 	switch {
 	case p.Err != nil:
 		s.keepAsIs("%v", p.Err)

@@ -163,7 +163,8 @@ func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	for _, i := range p.Images {
 		is, rule := i.Offer.Follow, pp.policy.RuleFor(i.Target.Repository)
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreEquivalent(i.Target.Tag, is.Tag, rule))
-		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) && !i.Bound {
+		gated := pp.inv.Gated[release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}] == i.Target.Digest
+		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) && !i.Bound && !gated {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}

@@ -49,6 +49,8 @@ type Policy struct {
 	Reserve Reserve
 	Prune   Prune
 	Catalog Catalog // what it means where the node has one
+	// ServePrivate: the own host answers for images that a registry gives only with a login.
+	ServePrivate bool
 	// Auto applies staged releases without an approval, while Window is open.
 	Auto bool
 	// Window reports whether automatic applies may begin, and when that changes; nil: they

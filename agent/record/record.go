@@ -38,6 +38,8 @@ type Record struct {
 	// Wrote are the digests of the pod manifests that the agent wrote, by file name: only
 	// these are removed with their template.
 	Wrote Entries[digest.Digest] `json:"wrote,omitempty"`
+	// Private are the repositories whose last answer a registry gave with a login.
+	Private Entries[bool] `json:"private,omitempty"`
 	// Bound are the digests that the agent wrote because a catalog lists them, by file name and
 	// place ("container velum").
 	Bound Entries[map[string]digest.Digest] `json:"bound,omitempty"`

@@ -67,6 +67,7 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	r.Offers.Retain(use.Questions)
 	r.Sources.Retain(use.Questions)
 	r.Lists.Retain(use.Questions)
+	r.Private.Retain(use.Questions)
 	r.Releases.Retain(releases)
 	r.Signed.Retain(releases)
 	r.Unsigned.Retain(releases)

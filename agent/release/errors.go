@@ -73,8 +73,11 @@ type SourceError struct {
 	// Unasked: no request was sent, because of the host's Retry-After, its failures, or a
 	// spent budget. Err says which.
 	Unasked bool
-	Cause   Cause // empty: CauseOther
-	Err     error
+	// Silent: the host took the request and sent no answer in time. containerd before 2.3 waits for
+	// it, too, and asks no other host.
+	Silent bool
+	Cause  Cause // empty: CauseOther
+	Err    error
 }
 
 // Error is as in "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".

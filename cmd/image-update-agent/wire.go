@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
+	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
@@ -112,6 +113,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 			From:     releases,
 		},
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
+		OwnHost: localhost.NewKeeper(s.StateDir, reg),
 	}
 	return w, nil
 }
@@ -208,6 +210,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 			MachineID: s.machineID(), OnlyListed: s.Catalog.Unlisted == "refuse",
 			IgnoreExpiry: s.Catalog.Expired == "warn", AllowLower: s.Catalog.AllowLower,
 		},
+		ServePrivate: s.Localhost.Private,
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})

@@ -173,7 +173,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Kubelet:  Kubelet{Pods: "https://[::1]:10250/pods"},
 		Metrics:  Metrics{Listen: "[::1]:9547"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, Settle: 10 * time.Second, NodeName: "1",
-		Log: Log{Level: slog.LevelWarn, Format: "json"},
+		Log: Log{Level: slog.LevelWarn, Format: "json"}, Localhost: Localhost{Private: true},
 	}
 	got, err := read("all.yaml", "/root", string(data))
 	require.NoError(t, err)

@@ -57,6 +57,8 @@ type Settings struct {
 	Apply         Apply    `yaml:"apply"`
 	Kubelet       Kubelet  `yaml:"kubelet"`
 	Metrics       Metrics  `yaml:"metrics"`
+	// Localhost is the node's own host.
+	Localhost Localhost `yaml:"localhost"`
 	// StateDir keeps the record; it survives a reboot and a rollback of the OS. RuntimeDir has sockets and status.
 	StateDir   string `yaml:"stateDir" is:"path" default:"/var/lib/image-update-agent"`
 	RuntimeDir string `yaml:"runtimeDir" is:"path" default:"/run/image-update-agent"`
@@ -185,6 +187,12 @@ type Kubelet struct {
 type Metrics struct {
 	// Listen is a loopback address with its port; empty: nowhere.
 	Listen string `yaml:"listen" is:"listen?" default:""`
+}
+
+// Localhost is what the node's own host answers.
+type Localhost struct {
+	// Private: also for images that a registry gave the agent only with a login.
+	Private bool `yaml:"private" is:"bool true false" default:"false"`
 }
 
 // Log is how the daemon logs to its standard error.

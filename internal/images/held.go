@@ -39,6 +39,7 @@ func (c *session) held(ctx context.Context) ([]node.HeldImage, error) {
 		image.Config = parts.config
 		if pin, ok := pinOf(record); ok {
 			image.Pin, image.Repository = true, pin.Repository
+			image.MediaType, image.Size = record.Target.MediaType, record.Target.Size
 			image.Complete = stored.isComplete(parts)
 		} else {
 			image.Repository, image.Staged = stagedOf(record)

@@ -195,7 +195,10 @@ func TestHeldOddRecords(t *testing.T) {
 	assert.ElementsMatch(t, []node.HeldImage{
 		{Name: "suse.com/lost:1", Digest: someDigest},
 		{Name: "suse.com/odd:1", Digest: odd.Digest},
-		{Name: pin.Name, Digest: target.Digest, Pin: true, Repository: "suse.com/a", Complete: true, Config: config.Digest},
+		{
+			Name: pin.Name, Digest: target.Digest, Pin: true, Repository: "suse.com/a", Complete: true, Config: config.Digest,
+			MediaType: target.MediaType, Size: target.Size,
+		},
 	}, held)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

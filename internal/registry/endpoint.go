@@ -25,6 +25,7 @@ type endpoint struct {
 	namespace  string
 	path       string // of the repository within the namespace
 	mirror     bool
+	note       func(private bool) // of each answer
 }
 
 func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) endpoint {
@@ -34,6 +35,7 @@ func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) end
 	return endpoint{
 		client: r.client, host: host, mirror: !self,
 		repository: named.Name(), namespace: namespace, path: reference.Path(named),
+		note: func(private bool) { r.private.Store(named.Name(), private) },
 	}
 }
 
@@ -72,6 +74,7 @@ func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answ
 	if err != nil {
 		return transport.Answer{}, e.failed(err)
 	}
+	e.note(a.Private)
 	return a, nil
 }
 

@@ -54,11 +54,12 @@ func (e endpoint) failed(err error) *release.SourceError {
 	if errors.Is(err, io.EOF) {
 		err = errors.New(err.Error()) // else a reader would take it for the end
 	}
+	_, f.Silent = errors.AsType[*transport.Silent](err)
 	var held *transport.Held
 	var refused *transport.Refused
 	switch {
 	case errors.As(err, &held):
-		f.Status, f.RetryAt, f.Unasked = held.Status, held.Until, held.Unsent
+		f.Status, f.RetryAt, f.Unasked, f.Silent = held.Status, held.Until, held.Unsent, held.Silent
 		if held.Host == "" {
 			f.Host, f.Mirror = "", false
 		}

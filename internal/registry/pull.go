@@ -132,6 +132,7 @@ func (p *download) open() error {
 		if err := p.skip(resp); err != nil {
 			return nil, e.failed(errors.Join(err, resp.Body.Close()))
 		}
+		e.note(transport.IsPrivate(resp))
 		p.from = e
 		return resp.Body, nil
 	})

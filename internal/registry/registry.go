@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/platforms"
@@ -45,6 +47,7 @@ type Registry struct {
 	platform   platforms.MatchComparer
 	leastSpeed int64
 	log        *slog.Logger
+	private    sync.Map // of repositories: whether the last answer came with a login
 }
 
 var (
@@ -108,6 +111,7 @@ func each[T any](
 	if err != nil {
 		return answer, &release.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
 	}
+	all = slices.DeleteFunc(slices.Clone(all), isOwn)
 	var failed []*release.SourceError
 	for _, host := range all {
 		if !host.Capabilities.Has(need) {

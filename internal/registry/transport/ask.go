@@ -33,6 +33,7 @@ type Answer struct {
 	Header   http.Header
 	Body     []byte // empty for HEAD
 	Insecure bool   // no certificate proves that it is from that host
+	Private  bool   // the request had a login of the node
 }
 
 // Refused is the error for an answer with another status than 200.
@@ -70,7 +71,7 @@ func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) 
 	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{Header: resp.Header, Body: body, Insecure: insecure(resp)}, nil
+	return Answer{Header: resp.Header, Body: body, Insecure: insecure(resp), Private: IsPrivate(resp)}, nil
 }
 
 // Send puts a question to a host: once, and once more where a 401 names what the

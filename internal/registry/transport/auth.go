@@ -82,6 +82,10 @@ func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 
 type loginKey struct{}
 
+// IsPrivate reports whether a host gave an answer to a request with a login, or with a token that
+// one has bought. Headers in hosts.toml are no login: containerd sends them for every pod.
+func IsPrivate(resp *http.Response) bool { return resp.Request.Context().Value(loginKey{}) != nil }
+
 // showsLogin reports whether a request carries a password, or a token that one has
 // bought. Only a password is ever posted: a token without one is asked for with
 // GET.

@@ -22,6 +22,7 @@ type Held struct {
 	Status int       // of the host's answer; 0: it gave none
 	Until  time.Time // zero: unknown
 	Unsent bool
+	Silent bool // the host's last failure was a Silent
 	text   string
 }
 
@@ -39,7 +40,7 @@ func waiting(to route, s *hostState) *Held {
 // failing is the error for a host that failed too often in a row.
 func failing(to route, s *hostState) *Held {
 	return &Held{
-		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true,
+		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent,
 		text: fmt.Sprintf("left alone until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
 	}
 }

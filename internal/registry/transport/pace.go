@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ type hostState struct {
 	open     time.Time // it is left alone until then
 	status   int       // HTTP status of the last failure; 0: no answer
 	cause    string    // of the last failure
+	silent   bool      // the last failure was a Silent
 }
 
 func newPace(now func() time.Time, perHour int) *pace {
@@ -112,6 +114,8 @@ func (p *pace) failed(to route, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count(to, 0, err.Error())
+	_, silent := errors.AsType[*Silent](err)
+	p.state(to.account()).silent = silent
 }
 
 // count notes a failure of a host; of one that another host led to, for requests
@@ -120,7 +124,7 @@ func (p *pace) failed(to route, err error) {
 func (p *pace) count(to route, status int, cause string) {
 	s := p.state(to.account())
 	s.failures++
-	s.status, s.cause = status, outside.Text(cause)
+	s.status, s.cause, s.silent = status, outside.Text(cause), false
 	if s.failures >= openAfter {
 		s.open = p.now().Add(openFor)
 	}

@@ -25,7 +25,14 @@ type sending struct {
 	dial    DialFunc // of the host that it is for
 	tried   bool     // a connection to it was wanted: what went wrong since, went wrong there
 	proxied bool     // the connection is to a proxy
+	sent    bool     // the host, or its proxy, has accepted a connection
 }
+
+// Silent is the error of a host that took a request and sent no answer in time.
+type Silent struct{ error }
+
+// Unwrap gives the cause.
+func (s *Silent) Unwrap() error { return s.error }
 
 // proxyOf chooses the proxy for a request.
 func (c *Client) proxyOf(req *http.Request) (*url.URL, error) {
@@ -122,6 +129,9 @@ func (t *transport) send(
 	}
 	t.client.counters.requests[purposeOf(ctx).kind].Add(1)
 	if err != nil {
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.sent && ctx.Err() == nil {
+			err = &Silent{err}
+		}
 		if s.tried && ctx.Err() == nil { // else it did not get that far, or the caller gave up
 			t.client.pace.failed(to, err)
 		}
@@ -153,6 +163,7 @@ func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context
 				cancel(why)
 				_ = got.Conn.Close()
 			}
+			s.sent = true
 		},
 	})
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownhost
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// Keeper keeps the table up to date, and knows what the own host answers by it. The nil Keeper
+// has no own host.
+type Keeper struct {
+	Store Store
+	Hosts Hosts
+	// Load reads the table of the last save, also of an earlier process; nil: there is none.
+	Load func() (Table, error)
+
+	table   Table // the saved one
+	omitted []Omitted
+	loaded  bool
+	err     error // of the last save
+}
+
+// Keep makes the table and saves it, even after cancellation. It sets Last and Private of f. If it
+// fails, the own host answers by the table before.
+func (k *Keeper) Keep(ctx context.Context, f Facts) error {
+	if k == nil {
+		return nil
+	}
+	last := context.WithoutCancel(ctx)
+	k.load()
+	f.Last, f.Private = k.table, k.Hosts.Private
+	next, omitted := Make(f)
+	if k.err == nil && k.loaded && slices.Equal(next.Entries, k.table.Entries) {
+		k.omitted = omitted
+		return nil
+	}
+	if k.err = k.Store.Save(last, next); k.err != nil {
+		k.err = fmt.Errorf("table of the own host: %w", k.err)
+		return k.err
+	}
+	k.table, k.omitted, k.loaded = next, omitted, true
+	return nil
+}
+
+// load reads the table, once. One that cannot be read is written anew.
+func (k *Keeper) load() {
+	if k.loaded || k.Load == nil {
+		return
+	}
+	if t, err := k.Load(); err == nil {
+		k.table, k.loaded = t, true
+	}
+}
+
+// named returns the digest of a tag in the table; empty: the table does not have it.
+func (t Table) named(ref release.Reference) digest.Digest {
+	registry, repository, _ := strings.Cut(ref.Repository, "/")
+	e, _ := t.Tag(registry, repository, ref.Tag)
+	return e.Digest
+}
+
+// Err is the error of the last save; nil: the saved table is up to date.
+func (k *Keeper) Err() error {
+	if k == nil {
+		return nil
+	}
+	return k.err
+}
+
+// Position is where the own host stands among the hosts of a repository's registry.
+func (k *Keeper) Position(repository string) Position {
+	if k == nil || k.Hosts == nil {
+		return Off
+	}
+	return k.Hosts.Position(RegistryOf(repository))
+}
+
+// IsAsked reports whether hosts.toml names the own host for a tag of the table.
+func (k *Keeper) IsAsked() bool {
+	if k == nil {
+		return false
+	}
+	k.load()
+	return slices.ContainsFunc(k.table.Entries, func(e Entry) bool { return k.Hosts.Position(e.Registry) != Off })
+}
+
+// Answers returns the position at which the own host answers kubelet's pull of a tag with a
+// digest; Off: it does not.
+func (k *Keeper) Answers(ref release.Reference, d digest.Digest) Position {
+	if d == "" || k == nil || k.table.named(tagged(ref)) != d {
+		return Off
+	}
+	return k.Position(ref.Repository)
+}
+
+// AnswersDigest is Answers for a pull by digest.
+func (k *Keeper) AnswersDigest(pin release.Pin) Position {
+	if k == nil {
+		return Off
+	}
+	registry, repository, _ := strings.Cut(pin.Repository, "/")
+	if _, ok := k.table.Digest(registry, repository, pin.Digest); !ok {
+		return Off
+	}
+	return k.Position(pin.Repository)
+}
+
+// Gated returns what kubelet gets for each tag of the table, where the own host is asked first.
+func (k *Keeper) Gated() map[release.Reference]digest.Digest {
+	if k == nil || k.Hosts == nil {
+		return nil
+	}
+	out := map[release.Reference]digest.Digest{}
+	for _, e := range k.table.Entries {
+		if k.Hosts.Position(e.Registry) == Gate {
+			out[e.Reference()] = e.Digest
+		}
+	}
+	return out
+}
