@@ -81,7 +81,7 @@ func (a *Agent) initialStatus() status.Status {
 func (c *cycle) newReport(unasked bool) *report.Report {
 	r := &report.Report{
 		Record: &c.records.Record, Loaded: c.records.IsLoaded(), Errs: c.results.errors(), Policy: c.Policy, Now: c.Now,
-		Version: c.Version, Pacer: c.Pacer, Unasked: unasked,
+		Version: c.Version, Pacer: c.Pacer, Unasked: unasked, OwnHost: c.OwnHost.Status(c.records.Record.Sources),
 	}
 	if c.timetable != nil {
 		r.Timetable = c.timetable

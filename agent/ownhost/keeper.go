@@ -20,6 +20,8 @@ type Keeper struct {
 	Hosts Hosts
 	// Load reads the table of the last save, also of an earlier process; nil: there is none.
 	Load func() (Table, error)
+	// Journal reads what the own host has answered; nil: it is not known.
+	Journal func() (Journal, error)
 
 	table   Table // the saved one
 	omitted []Omitted

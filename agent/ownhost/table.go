@@ -11,6 +11,7 @@ package ownhost
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -26,6 +27,13 @@ const (
 	Fallback Position = "fallback" // last: asked where no other host answers
 	Gate     Position = "gate"     // first: asked before any other host
 )
+
+// Journal is what the own host has answered.
+type Journal struct {
+	Served, Unknown, Refused int
+	// Last is when each tag was served last, by REPOSITORY:TAG with the registry.
+	Last map[string]time.Time
+}
 
 // Entry is a floating tag and the manifest that a HEAD of it names.
 type Entry struct {

@@ -35,6 +35,7 @@ type Report struct {
 	Timetable Timetable    // nil: the agent runs without a loop
 	Unasked   bool         // see Timetable.NextPoll
 	Catalog   release.Listing
+	OwnHost   *status.OwnHostStatus // nil: no hosts.toml names the node's own host
 }
 
 // GrainKey is the key of the grain's error in Report.Errs.

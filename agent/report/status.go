@@ -32,7 +32,7 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		SchemaVersion: status.StatusSchemaVersion, Version: r.Version,
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(r.Record.LastCheck),
-		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(),
+		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(), OwnHost: r.OwnHost,
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 	}

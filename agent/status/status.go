@@ -48,7 +48,9 @@ type Status struct {
 	Budget      *BudgetStatus  `json:"budget"` // null: it is full, or there is none
 	Sources     []SourceStatus `json:"sources"`
 	// Catalog is what the node knows of its catalog; absent: none is configured.
-	Catalog      *CatalogStatus `json:"catalog,omitempty"`
+	Catalog *CatalogStatus `json:"catalog,omitempty"`
+	// OwnHost is the node's own host; absent: no hosts.toml names it.
+	OwnHost      *OwnHostStatus `json:"ownHost,omitempty"`
 	Images       []ImageStatus  `json:"images"`
 	PodManifests []PodStatus    `json:"podManifests"`
 	// Updates are staged and wait for approval.

@@ -113,7 +113,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 			From:     releases,
 		},
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
-		OwnHost: localhost.NewKeeper(s.StateDir, reg),
+		OwnHost: localhost.NewKeeper(s.root, s.StateDir, reg),
 	}
 	return w, nil
 }

@@ -41,6 +41,14 @@ var descriptions = []struct {
 	{"catalog_created_timestamp_seconds", "When that version was published.", nil},
 	{"catalog_expires_timestamp_seconds", "When that version expires; not there without an end.", nil},
 	{"withdrawn", "Containers that run a release which the catalog has withdrawn.", []string{"repository"}},
+	{"own_host_tags", "Tags that the node's own host answers.", []string{"registry", "position"}},
+	{"own_host_tags_left", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
+	{
+		"own_host_last_served_timestamp_seconds", "When kubelet got an image from the node's own host last; not there before.",
+		[]string{"registry"},
+	},
+	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
+	{"own_host_table_saved", "1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil},
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
 	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
@@ -106,6 +114,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.offers(s, gauge)
 	c.holds(s, gauge)
 	c.catalog(s, gauge)
+	c.ownHost(s.OwnHost, gauge, counter)
 }
 
 // catalog has no series on a node without a catalog.

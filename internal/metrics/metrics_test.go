@@ -73,6 +73,13 @@ func full() Readings {
 			{Holds: []status.Hold{{Name: status.HoldDisk}}},
 			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &release.Withdrawal{Reason: "broken"}},
 		}
+		s.OwnHost = &status.OwnHostStatus{
+			Registries: []status.OwnHostRegistry{{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6),
+				Left: make([]status.OwnHostLeft, 1), LastServed: &older,
+			}},
+			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
+		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
 		s.Catalog = &status.CatalogStatus{Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{

@@ -45,6 +45,7 @@ func Status(to *terminal.Page, s status.Status, away bool) error {
 	p.waitedFor()
 	p.notAllowed()
 	p.sources()
+	p.ownHostLeft()
 	p.notes()
 	return p.Flush()
 }
@@ -78,6 +79,13 @@ func (p *page) head() {
 	}
 	if c := s.Catalog; c != nil {
 		p.Item(labelled("Catalog:"), p.catalogLine(*c))
+	}
+	for n, line := range p.ownHostLines() {
+		label := labelled("Own host:")
+		if n > 0 {
+			label = margin
+		}
+		p.Item(label, line)
 	}
 	if hosts := hostsOf(s.Images); hosts != "" {
 		p.Item(labelled("Answered by:"), hosts)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import "github.com/kubic-project/image-update-agent/agent/status"
+
+// ownHost has no series where no hosts.toml names the node's own host.
+func (c *collector) ownHost(
+	own *status.OwnHostStatus, gauge setGauge, counter func(name string, value uint64, labels ...string),
+) {
+	if own == nil {
+		return
+	}
+	for n, r := range own.Registries {
+		if n == maxSeries {
+			break
+		}
+		registry := label(r.Registry)
+		gauge("own_host_tags", float64(len(r.Tags)), registry, r.Position)
+		gauge("own_host_tags_left", float64(len(r.Left)), registry, r.Position)
+		if r.LastServed != nil {
+			gauge("own_host_last_served_timestamp_seconds", seconds(*r.LastServed), registry)
+		}
+	}
+	if a := own.Answers; a != nil {
+		counter("own_host_answers_total", uint64(a.Served), "served")
+		counter("own_host_answers_total", uint64(a.Unknown), "unknown")
+		counter("own_host_answers_total", uint64(a.Refused), "refused")
+	}
+	gauge("own_host_table_saved", number(own.Error == ""))
+}

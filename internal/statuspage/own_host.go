@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// ownHostLines are the registries with the node's own host, a line for each.
+func (p *page) ownHostLines() (lines []string) {
+	own := p.s.OwnHost
+	if own == nil {
+		return nil
+	}
+	for _, r := range own.Registries {
+		line := r.Position + ": "
+		if tags := terminal.Plural(len(r.Tags), "tag"); r.Position == "gate" {
+			line += "container starts take what was approved, for " + tags + " on " + r.Registry
+		} else {
+			line += "ready for " + tags + " on " + r.Registry
+		}
+		if r.LastServed != nil {
+			line += "; started from the node at " + p.Past(*r.LastServed)
+		}
+		if r.AwaySince != nil {
+			line += "; registry away since " + p.Past(*r.AwaySince)
+		}
+		if len(r.Left) > 0 {
+			line += "; " + terminal.Plural(len(r.Left), "tag") + " not answered"
+		}
+		lines = append(lines, line)
+	}
+	if own.Error != "" {
+		lines = append(lines, "not up to date: "+terminal.OneLine(own.Error))
+	}
+	return lines
+}
+
+// ownHostLeft lists the followed tags that the own host does not answer.
+func (p *page) ownHostLeft() {
+	if p.s.OwnHost == nil {
+		return
+	}
+	begin := p.Section("Not answered by the node's own host:")
+	for _, r := range p.s.OwnHost.Registries {
+		for _, left := range r.Left {
+			begin()
+			p.Item("  "+status.LastPart(left.Image)+":"+left.Tag+": ", terminal.OneLine(left.Reason))
+		}
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+func TestOwnHost(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	served, away := noon.Add(3*time.Minute), noon.Add(-2*time.Minute)
+	s := status.Status{State: status.StateStale, Since: noon, OwnHost: &status.OwnHostStatus{
+		Registries: []status.OwnHostRegistry{
+			{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6), LastServed: &served,
+				AwaySince: &away, Left: []status.OwnHostLeft{{
+					Image: "registry.suse.com/private/db", Tag: "10.0-rev1", Reason: "private: the registry wanted a login (localhost.private)",
+				}},
+			},
+			{Registry: "registry.example.com", Position: "gate", Tags: make([]status.OwnHostTag, 1)},
+		},
+		Error: "table of the own host: no space left on device",
+	}}
+	var out bytes.Buffer
+	require.NoError(t, Status(terminal.NewPage(&out, noon.Add(5*time.Minute)), s, false))
+	text := out.String()
+	for _, line := range []string{
+		"Own host:    fallback: ready for 6 tags on registry.suse.com",
+		"started from the node at 2026-11-21 12:03",
+		"registry away since 2026-11-21 11:58",
+		"1 tag not answered",
+		"gate: container starts take what was approved, for 1 tag on registry.example.com",
+		"not up to date: table of the own host: no space left on device",
+		"Not answered by the node's own host:\n  db:10.0-rev1: private: the registry wanted a login",
+	} {
+		assert.Contains(t, text, line)
+	}
+	s.OwnHost = nil
+	out.Reset()
+	require.NoError(t, Status(terminal.NewPage(&out, noon), s, false))
+	assert.NotContains(t, out.String(), "wn host")
+}
