@@ -75,6 +75,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 	findings = append(findings, n.checkHooks(ctx)...)
 	findings = append(findings, checkKeys(n.Repositories, n.SignatureKeys)...)
 	findings = append(findings, checkCatalogKeys(n.Catalog, n.SignatureKeys)...)
+	findings = append(findings, n.checkOwnHost(ctx)...)
 	return append(findings, n.checkContainerd(ctx)...)
 }
 
