@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// ownHostOf is what status says of the node's own host for its registry.
+func ownHostOf(t *testing.T, n *node.Node, s status.Status) status.OwnHostRegistry {
+	t.Helper()
+	require.NotNil(t, s.OwnHost)
+	require.Len(t, s.OwnHost.Registries, 1)
+	require.Equal(t, n.Registry.Host, s.OwnHost.Registries[0].Registry)
+	return s.OwnHost.Registries[0]
+}
+
+// With the fallback an apply needs no registry: the own host answers kubelet's pull, also of a container that ends by
+// itself. The tag stays followed, and no digest is written into the pod manifest.
+func TestApplyWithTheRegistryAway(t *testing.T) {
+	t.Parallel()
+	n, daemon, port := running(t, "")
+	before := n.ReadFile(velumYAML)
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
+	require.Equal(t, status.StateStaged, check(t, n).State)
+	n.Registry.Down()
+	held(t, n, "registry away")
+
+	answered := answerAsOwnHost(t, n)
+	ownHostVerb(t, n, 0, "enable", n.Registry.Host, "--write")
+	apply(t, n, 0, "velum")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+	assert.Equal(t, before, n.ReadFile(velumYAML))
+	assert.Positive(t, answered().Served)
+
+	n.CRI().Stop("dashboard")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+	s := check(t, n)
+	assert.Equal(t, status.StateStale, s.State, s.Reason)
+	own := ownHostOf(t, n, s)
+	assert.Equal(t, "fallback", own.Position)
+	require.Len(t, own.Tags, 1)
+	assert.Equal(t, imageOf(t, s, "velum.yaml").Running.Digest, own.Tags[0].Digest)
+	assert.NotNil(t, own.AwaySince)
+	assert.Contains(t, n.Agent("status").Stdout, "fallback: ready for 1 tag on")
+	ours := answered()
+	check(t, n)
+	assert.Equal(t, ours, answered(), "the agent never asks its own host")
+
+	// A revision makes the pod anew, and needs no registry either.
+	n.Registry.Up()
+	rel(n, "demo/velum", "4.0.0-rev2-build2.1")
+	assert.Equal(t, 0, daemon.Stop().Code)
+	daemon = startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0") // it does not leave the registry alone any more
+	require.Equal(t, status.StateStaged, check(t, n).State)
+	n.Registry.Down()
+	apply(t, n, 0, "velum")
+	n.WaitAnswer(port, "4.0.0-rev2-build2.1")
+	assert.NotContains(t, n.ReadFile(velumYAML), "@sha256")
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
+
+// With the gate a container that ends by itself starts what was approved, although its tag has moved; and the tag's move
+// does not stop an approved apply. A rebuild waits for its approval.
+func TestGateStartsWhatWasApproved(t *testing.T) {
+	t.Parallel()
+	n, daemon, port := running(t, "")
+	answerAsOwnHost(t, n)
+	ownHostVerb(t, n, 0, "enable", n.Registry.Host, "--gate", "--write")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2") // nobody has told the agent
+	old := container(t, n)
+	n.CRI().Stop("dashboard")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+	assert.NotEqual(t, old, container(t, n), "it was started anew")
+
+	s := check(t, n)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "4.0.0-rev1-build1.2", imageOf(t, s, "velum.yaml").Offered.Tag)
+	assert.False(t, imageOf(t, s, "velum.yaml").Adopted)
+	n.CRI().Stop("dashboard")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1") // it is staged, and not approved
+
+	rel(n, "demo/velum", "4.0.0-rev1-build1.3")
+	n.Registry.Forget()
+	apply(t, n, 0, "velum")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+	assert.Zero(t, n.Registry.Requests().Of(criAgent).Count("HEAD", node.Manifest), "the registry is not asked at all")
+	n.CRI().Stop("dashboard")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+
+	s = check(t, n)
+	assert.Equal(t, "4.0.0-rev1-build1.3", imageOf(t, s, "velum.yaml").Offered.Tag, "a rebuild waits: %s", s.Reason)
+	assert.Equal(t, "gate", ownHostOf(t, n, s).Position)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
