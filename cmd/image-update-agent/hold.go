@@ -3,10 +3,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,8 +34,8 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.Images = args
-			if req.Until, err = holdEnd(end, time.Now()); err != nil {
-				return usageError{err}
+			if req.Until, err = config.ParseEnd(end, time.Now()); err != nil {
+				return usageError{fmt.Errorf("--until %w", err)}
 			}
 			if err := config.CheckReason(req.Reason); req.Reason != "" && err != nil {
 				return usageError{fmt.Errorf("--reason: %w", err)}
@@ -108,40 +105,6 @@ func namesOrAll(what string, all *bool) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// maxHoldDays bounds a hold that is counted in days: ten years.
-const maxHoldDays = 3660
-
-// holdEnd reads when a hold ends; zero: it does not.
-func holdEnd(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	end, err := config.ParseTime(text)
-	if err != nil {
-		end, err = fromNow(text, now)
-	}
-	switch {
-	case err != nil:
-		return time.Time{}, fmt.Errorf("--until %q: %w", text, err)
-	case !end.After(now):
-		return time.Time{}, fmt.Errorf("--until %q: has passed", text)
-	}
-	return end.Round(time.Second), nil
-}
-
-// fromNow reads a time as counted from now: 72h, or 7d, which ends at the same
-// time of that day.
-func fromNow(text string, now time.Time) (time.Time, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n <= maxHoldDays {
-			return now.AddDate(0, 0, n), nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(d), nil
-	}
-	return time.Time{}, errors.New("want 2026-12-24, 2026-12-24T18:00:00+01:00, 12h or 7d")
 }
 
 // heldView is `hold --output json`.
