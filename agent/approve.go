@@ -17,12 +17,16 @@ import (
 // repository, its last path elements or the file name of a pod manifest. retry: apply again
 // what failed before.
 func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, status.Status, error) {
-	outcomes, d, err := requests{a}.apply(ctx, names, retry)
+	outcomes, d, err := requests{a, status.ActorOf(ctx)}.apply(ctx, names, retry)
 	return outcomes, d.status, err
 }
 
-// requests carries out the requests of people.
-type requests struct{ *Agent }
+// requests carries out the requests of a person.
+type requests struct {
+	*Agent
+
+	by status.Actor
+}
 
 func (r requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, cycleResult, error) {
 	if retry {
@@ -78,7 +82,10 @@ func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 				}
 			}
 		case at.Result == "":
-			r.records.Record.Approved.Set(p.File, p.Approval(r.Now()))
+			approval := p.Approval(r.Now())
+			approval.By = r.by
+			r.records.Record.Approved.Set(p.File, approval)
+			r.Log.Info("approved", "file", p.File, "change", p.Change, "by", r.by.String())
 			o.Edits = p.Edits
 			approved = append(approved, p)
 		}

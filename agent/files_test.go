@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -106,7 +107,9 @@ func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, podOf(s, "velum.yaml"))
-	assert.NotContains(t, w.Disk.JSON(), "velum.yaml")
+	kept, history, _ := strings.Cut(w.Disk.JSON(), `"history":`)
+	assert.NotContains(t, kept, "velum.yaml")
+	assert.Contains(t, history, `"change":"remove"`)
 	w.Registry.Down(nil)
 	w.check()
 	assert.False(t, w.Node.Pinned(velum, first.Digest), "nothing needs it any more")

@@ -31,7 +31,7 @@ var (
 func (a *Agent) Hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, status.Status, error) {
-	keys, d, err := requests{a}.hold(ctx, names, all, h)
+	keys, d, err := requests{a, status.ActorOf(ctx)}.hold(ctx, names, all, h)
 	return keys, d.status, err
 }
 
@@ -48,7 +48,7 @@ func (r requests) hold(
 	if err != nil {
 		return nil, cycleResult{}, err
 	}
-	h.At, h.Until = r.Now().UTC(), outside.Time(h.Until)
+	h.At, h.Until, h.By = r.Now().UTC(), outside.Time(h.Until), r.by
 	for _, k := range keys {
 		r.records.Record.Holds.Set(k, h)
 	}
@@ -58,7 +58,7 @@ func (r requests) hold(
 // Unhold removes the holds of people on the named images, or all. It returns those that it
 // removed.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
-	keys, d, err := requests{a}.unhold(ctx, names, all)
+	keys, d, err := requests{a, status.ActorOf(ctx)}.unhold(ctx, names, all)
 	return keys, d.status, err
 }
 

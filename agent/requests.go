@@ -57,12 +57,13 @@ func (l *Loop) ForgetCatalog(ctx context.Context, onProgress func(status.Progres
 func (l *Loop) Apply(
 	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
+	by := status.ActorOf(ctx)
 	err = l.person(ctx, "apply", "applying what was approved", onProgress, func(
 		ctx context.Context,
 	) (d cycleResult, err error) {
 		again := retry
 		retry = false // a resumed apply does not allow what was denied meanwhile
-		out, d, err = requests{l.agent}.apply(ctx, names, again)
+		out, d, err = requests{l.agent, by}.apply(ctx, names, again)
 		return d, err
 	})
 	return out, err
@@ -72,8 +73,9 @@ func (l *Loop) Apply(
 func (l *Loop) Rollback(
 	ctx context.Context, names []string, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
+	by := status.ActorOf(ctx)
 	err = l.person(ctx, "rollback", "rolling back", onProgress, func(ctx context.Context) (d cycleResult, err error) {
-		out, d, err = requests{l.agent}.rollback(ctx, names)
+		out, d, err = requests{l.agent, by}.rollback(ctx, names)
 		return d, err
 	})
 	return out, err
@@ -83,8 +85,9 @@ func (l *Loop) Rollback(
 func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
+	by := status.ActorOf(ctx)
 	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
-		held, d, err = requests{l.agent}.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
+		held, d, err = requests{l.agent, by}.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
 		return d, err
 	})
 	return held, err
@@ -92,8 +95,9 @@ func (l *Loop) Hold(
 
 // Unhold removes holds; see Agent.Unhold.
 func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
+	by := status.ActorOf(ctx)
 	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
-		held, d, err = requests{l.agent}.unhold(ctx, names, all)
+		held, d, err = requests{l.agent, by}.unhold(ctx, names, all)
 		return d, err
 	})
 	return held, err

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,7 +24,7 @@ var ErrWhich = errors.New("want images, or " + All + " for all of them")
 // Rollback returns the pods of the named images (All: all) to the releases that ran well
 // before. It denies the releases that they ran. See Apply for names.
 func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
-	outcomes, d, err := requests{a}.rollback(ctx, names)
+	outcomes, d, err := requests{a, status.ActorOf(ctx)}.rollback(ctx, names)
 	return outcomes, d.status, err
 }
 
@@ -76,7 +77,7 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 	}
 	var outcomes []status.Outcome
 	for _, rb := range plan.Rollbacks(inv, r.records.Record, r.Policy, r.Now(), pods, names) {
-		o := status.Outcome{PodManifest: rb.Pod.File, Change: "rollback"}
+		o := status.Outcome{PodManifest: rb.Pod.File, Change: status.ChangeRollback}
 		switch {
 		case rb.Err != nil:
 			o.SetError(rb.Err)
@@ -99,17 +100,22 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 
 // denyRunning records the override and denies what it replaces.
 func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
+	replaced := map[string]string{}
 	for _, i := range p.Images {
-		at, ok := o.Images[node.PlaceOf(i.Want.Image)]
+		place := node.PlaceOf(i.Want.Image)
+		at, ok := o.Images[place]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
 			r.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
 				At: r.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
 				Created: r.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
+			replaced[place] = cmp.Or(i.Running.Tag, i.Running.Digest.String())
 		}
 	}
+	o.By = r.by
 	r.records.Record.Approved.Delete(p.File)
-	r.records.Record.Overrides.Set(p.File, o)
+	r.records.Record.Overrides.Set(p.File, o.Replacing(replaced))
+	r.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", r.by.String())
 }
 
 // rollbackOutcome sets the outcome of a rollback from the results of its cycle.

@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // stepRunner runs the steps of a plan.
@@ -138,6 +139,9 @@ func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResul
 	unsaved := own.keepFor(ctx, s)
 	if s.Do == plan.StepRollBack { // it names digests, which kubelet does not pull
 		return r.restarter.RollBack(ctx, s)
+	}
+	if s.Apply.Auto {
+		r.log.Info("approved", "file", s.File, "by", status.Actor{Kind: status.ByAuto}.String())
 	}
 	against := r.results.refusal(s.Apply)
 	if against == nil && unsaved != nil && own.isGated(s.Apply) {

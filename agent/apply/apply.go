@@ -83,17 +83,19 @@ func (r *Restarter) Apply(ctx context.Context, s plan.Step, against error) Resta
 	if err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
 		return x.ended(err)
 	}
-	rec := &r.Records.Record
+	rec, by := &r.Records.Record, historian{x}.approver()
 	rec.Approved.Delete(s.File)
 	switch {
 	case err == nil:
 		x.result.Applied = true
+		historian{x}.note(status.ResultApplied, by, nil)
 		rec.Failed.Delete(s.File)
 		rec.NoteProof(s.File, x.step.Proved(), false, r.Policy.Prune.Keep)
 		rec.EndProvedPlaces(s.File, s.Data, x.step.Proved())
 	case release.IsDown(err):
-		return x.failed(ctx, err)
+		return x.failed(ctx, by, err)
 	case !release.IsWaiting(err):
+		historian{x}.note(status.ResultFailed, by, err)
 		rec.Failed.Set(s.File, record.Failure{At: r.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
 	}
 	return x.ended(errors.Join(err, r.Records.Save(ctx)))
@@ -133,9 +135,14 @@ func (r *restart) apply(ctx context.Context) error {
 // interrupted (approved).
 func (r *Restarter) Prove(ctx context.Context, s plan.Step, approved bool) RestartResult {
 	x, rec := r.begin(s), &r.Records.Record
+	result, by := status.ResultAdopted, status.Actor{Kind: status.ByKubelet}
+	if approved {
+		result, by = status.ResultApplied, historian{x}.approver()
+	}
 	err := x.prove(ctx, nil)
 	switch {
 	case err == nil:
+		historian{x}.note(result, by, nil)
 		rec.NoteProof(s.File, s.Proved(), !approved, r.Policy.Prune.Keep)
 		for _, p := range s.Proved() {
 			rec.Denied.Delete(release.Key(p.Repository, p.Digest))
@@ -144,7 +151,7 @@ func (r *Restarter) Prove(ctx context.Context, s plan.Step, approved bool) Resta
 		rec.EndProvedPlaces(s.File, s.Data, s.Proved())
 		err = r.Records.Save(ctx)
 	case ctx.Err() == nil && release.IsDown(err):
-		return x.failed(ctx, err)
+		return x.failed(ctx, by, err)
 	}
 	return x.ended(err)
 }

@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // failed records that a pod did not come up, denies the releases that it ran, and records the
-// pending rollback if there is a rollback target.
-func (r *restart) failed(ctx context.Context, cause error) RestartResult {
+// pending rollback if there is a rollback target. by is who started it.
+func (r *restart) failed(ctx context.Context, by status.Actor, cause error) RestartResult {
 	s, rec := r.step, &r.Records.Record
 	r.Log.Warn("pod did not come up", "file", s.File, "err", cause)
 	now, err := r.currentManifest(ctx)
@@ -34,13 +36,15 @@ func (r *restart) failed(ctx context.Context, cause error) RestartResult {
 	rec.Failed.Set(s.File, record.Failure{
 		At: r.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: cause.Error(),
 	})
+	historian{r}.note(status.ResultFailed, by, cause)
 	if target == nil {
 		return r.ended(errors.Join(cause, r.Records.Save(ctx)))
 	}
 	o := *target
 	o.From = digest.FromBytes(now)
-	o.Reason = "rolled back from " + strings.Join(r.deny(o, cause), ", ") + ": " + cause.Error()
-	rec.Overrides.Set(s.File, o)
+	names, replaced := r.deny(o, cause)
+	o.Reason = "rolled back from " + strings.Join(names, ", ") + ": " + cause.Error()
+	rec.Overrides.Set(s.File, o.Replacing(replaced))
 	err = r.Records.Save(ctx)
 	r.result.RollBack = err == nil
 	return r.ended(errors.Join(cause, err))
@@ -65,10 +69,10 @@ func (r *restart) currentManifest(ctx context.Context) ([]byte, error) {
 	return now.Data, nil
 }
 
-// deny denies the releases that the rollback to o replaces, and names them for the status.
-func (r *restart) deny(o record.Override, cause error) []string {
+// deny denies the releases that the rollback to o replaces. It returns their names for the status, and by place.
+func (r *restart) deny(o record.Override, cause error) (names []string, replaced map[string]string) {
 	rec := &r.Records.Record
-	var names []string
+	replaced = map[string]string{}
 	for _, e := range r.step.Apply.Expect {
 		if at, ok := plan.PinnedFor(o, e); ok && at.Digest != e.Digest {
 			key := release.Key(e.Ref.Repository, e.Digest)
@@ -78,9 +82,10 @@ func (r *restart) deny(o record.Override, cause error) []string {
 				PodManifest: r.step.File, Reason: cause.Error(),
 			})
 			names = append(names, e.Container+" "+e.Name)
+			replaced[e.Place()] = cmp.Or(e.Name, e.Digest.String())
 		}
 	}
-	return names
+	return names, replaced
 }
 
 // RollBack makes a pod run the digests that its override names, and proves that it does. A
@@ -99,14 +104,19 @@ func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 		err = x.prove(ctx, nil)
 	}
 	x.count(ctx, Restart{Back: true, ByHand: o.ByHand}, err)
+	pending := true
 	switch {
 	case err != nil && ctx.Err() != nil, release.IsUnobserved(err):
 		return x.ended(err) // the next cycle continues
 	case errors.Is(err, release.ErrConflict), errors.Is(err, release.ErrNotFound):
 		rec.Overrides.Delete(s.File)
+		pending = false
 	case err == nil || release.IsDown(err):
-		o.Pending = false
+		o.Pending, pending = false, false
 		rec.Overrides.Set(s.File, o)
+	}
+	if !pending {
+		historian{x}.noteRollback(o, err)
 	}
 	if err == nil {
 		rec.NoteProof(s.File, s.Proved(), false, r.Policy.Prune.Keep)

@@ -70,12 +70,12 @@ func (rp restartPlanner) overrideTo(
 
 // PinnedFor returns the image that an override pins for an expected container.
 func PinnedFor(o record.Override, e Expectation) (record.PinnedImage, bool) {
-	at, ok := o.Images[e.place()]
+	at, ok := o.Images[e.Place()]
 	return at, ok
 }
 
-// place returns the place of the container, see node.PlaceOf.
-func (e Expectation) place() string {
+// Place returns the place of the container, see node.PlaceOf.
+func (e Expectation) Place() string {
 	kind := manifests.KindContainer
 	if e.Init {
 		kind = manifests.KindInit
@@ -88,7 +88,7 @@ func (s Step) Proved() []record.Proved {
 	var out []record.Proved
 	for _, e := range s.Apply.Expect {
 		out = append(out, record.Proved{
-			Container: e.Container, Place: e.place(), Config: e.Config,
+			Container: e.Container, Place: e.Place(), Config: e.Config,
 			Pin: release.Pin{Repository: e.Ref.Repository, Digest: e.Digest},
 		})
 	}

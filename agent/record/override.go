@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -21,9 +22,10 @@ import (
 // starts it without a registry: the pod was rolled back, or the registry went away during
 // an apply. Rendering keeps it until a release with another digest is applied.
 type Override struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
-	ByHand bool      `json:"byHand,omitempty"` // a person rolled the pod back
+	At     time.Time    `json:"at"`
+	Reason string       `json:"reason"`
+	ByHand bool         `json:"byHand,omitempty"` // a person rolled the pod back
+	By     status.Actor `json:"by,omitzero"`      // that person
 	// From is the digest of the pod manifest that it replaces. If the one on disk differs,
 	// it was edited by hand, and the override is dropped.
 	From digest.Digest `json:"from,omitempty"`
@@ -52,6 +54,8 @@ type PinnedImage struct {
 	Follow string        `json:"follow"`           // the tag in the pod manifest without the override
 	// Always: the pull policy was Always, and a pod manifest without template gets it back.
 	Always bool `json:"always,omitempty"`
+	// Replaces is the name of the release that a rollback replaces; empty: it replaces none here.
+	Replaces string `json:"replaces,omitempty"`
 }
 
 // reference returns the image reference for a pod manifest. CRI ignores the tag.

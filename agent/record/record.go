@@ -65,6 +65,8 @@ type Record struct {
 	// Overrides are the pod manifests that name digests instead of followed tags, by file
 	// name.
 	Overrides Entries[Override] `json:"overrides,omitempty"`
+	// History is what became of the last applies, adoptions and rollbacks, the newest first.
+	History []status.HistoryEntry `json:"history,omitempty"`
 }
 
 // Entries are the elements of one kind in the record.
@@ -174,14 +176,16 @@ type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
 	// WasHealthy: the pod ran well before the apply.
-	WasHealthy bool `json:"well,omitempty"`
+	WasHealthy bool         `json:"well,omitempty"`
+	By         status.Actor `json:"by,omitzero"`
 }
 
 // PersonHold is a hold that a person set on a repository.
 type PersonHold struct {
-	At     time.Time `json:"at"`
-	Until  time.Time `json:"until,omitzero"` // zero: until a person removes it
-	Reason string    `json:"reason,omitempty"`
+	At     time.Time    `json:"at"`
+	Until  time.Time    `json:"until,omitzero"` // zero: until a person removes it
+	Reason string       `json:"reason,omitempty"`
+	By     status.Actor `json:"by,omitzero"`
 }
 
 // Failure is a pod that did not come up after an apply, a rollback, or a start by kubelet.

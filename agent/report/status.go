@@ -35,6 +35,7 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(), OwnHost: r.OwnHost,
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
+		History: append([]status.HistoryEntry{}, r.Record.History...),
 	}
 }
 

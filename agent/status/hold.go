@@ -47,9 +47,3 @@ type Hold struct {
 	// Grain is the grain of HoldBusy; empty: the grains could not be read.
 	Grain string `json:"grain,omitempty"`
 }
-
-// Who can set a hold.
-const (
-	ByPerson        = "person"
-	ByConfiguration = "configuration"
-)

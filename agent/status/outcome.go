@@ -14,7 +14,11 @@ const (
 	ResultHeld       Result = "held"    // there is a hold
 	ResultFailed     Result = "failed"  // the pod did not come up
 	ResultRolledBack Result = "rolled back"
+	ResultAdopted    Result = "adopted" // in the history: kubelet started it, and it was proved
 )
+
+// ChangeRollback is the change of a rollback.
+const ChangeRollback = "rollback"
 
 // Outcome is the result of an apply or a rollback of one pod manifest.
 type Outcome struct {

@@ -58,6 +58,8 @@ type Status struct {
 	// Dropped are entries that could not be written.
 	Dropped    []Dropped    `json:"dropped,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed"`
+	// History is what became of the last applies, adoptions and rollbacks, the newest first.
+	History []HistoryEntry `json:"history"`
 }
 
 // HasReason reports whether the state has a reason of the kind.

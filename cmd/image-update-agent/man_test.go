@@ -168,7 +168,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	face := node.Interfaces[0]
 	require.Equal(t, api.BusName, face.Name)
 	words := slices.Concat(face.Properties, face.Methods, face.Signals)
-	assert.Len(t, words, 17)
+	assert.Len(t, words, 18)
 	for _, m := range words {
 		var args []string
 		for _, a := range m.Args {
@@ -266,6 +266,7 @@ var views = map[string][]any{
 	"status, check, run --once":           {status.Status{}},
 	"plan":                                {statuspage.PlanView{}},
 	"apply, rollback":                     {statuspage.Outcome{}},
+	"history":                             {status.HistoryEntry{}},
 	"hold, unhold":                        {heldView{}, unheldView{}},
 	"localhost enable, localhost disable": {localhost.ChangeView{}},
 	"doctor":                              {doctor.Finding{}},

@@ -158,7 +158,7 @@ restarted without approval.`,
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
-		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(),
+		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(), a.historyCommand(),
 		a.catalogCommand(), a.localhostCommand(), a.tagsCommand(), a.manifestsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(),
 		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
 	)

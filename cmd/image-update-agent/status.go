@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,28 +27,36 @@ status that was written, and how old it is.`,
   image-update-agent status --output json | jq -r .state`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			settings, err := a.settings()
+			s, err := a.currentStatus(cmd.Context())
 			if err != nil {
-				return err
-			}
-			s, err := api.NewClient(settings.socket("status.sock")).Status(cmd.Context())
-			if errors.Is(err, api.ErrNoDaemon) {
-				var last error
-				switch s, last = settings.lastStatus(); {
-				case errors.Is(last, fs.ErrNotExist):
-					return fmt.Errorf("%w; and none has left a status", err)
-				case last != nil:
-					return fmt.Errorf("%w; its last status: %w", err, last)
-				}
-				fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
-					terminal.Clock(s.Written, a.zone), terminal.Ago(time.Since(s.Written)))
-				a.away = true
-			} else if err != nil {
 				return err
 			}
 			return a.printStatus(s)
 		},
 	})
+}
+
+// currentStatus asks the daemon for its status. Without a daemon it is the last one that was written.
+func (a *app) currentStatus(ctx context.Context) (status.Status, error) {
+	settings, err := a.settings()
+	if err != nil {
+		return status.Status{}, err
+	}
+	s, err := api.NewClient(settings.socket("status.sock")).Status(ctx)
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return s, err
+	}
+	switch last, lastErr := settings.lastStatus(); {
+	case errors.Is(lastErr, fs.ErrNotExist):
+		return s, fmt.Errorf("%w; and none has left a status", err)
+	case lastErr != nil:
+		return s, fmt.Errorf("%w; its last status: %w", err, lastErr)
+	default:
+		fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
+			terminal.Clock(last.Written, a.zone), terminal.Ago(time.Since(last.Written)))
+		a.away = true
+		return last, nil
+	}
 }
 
 // printStatus writes a status as the user asked for it.

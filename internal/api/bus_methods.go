@@ -50,10 +50,10 @@ type busRequest struct {
 	reason string
 }
 
-// begin starts an acting call, which continues when its caller or the bus ends. Calls
-// of unknown callers wait for each other, so that callers without permission take none
-// of the slots.
-func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action) {
+// begin starts a call for which the caller has to be known. It continues when its caller
+// or the bus ends. Calls of unknown callers wait for each other, so that callers without
+// permission take none of the slots.
+func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, do func(known func()) ([]any, error)) {
 	select {
 	case b.unknown <- struct{}{}:
 	case <-ctx.Done():
@@ -62,7 +62,7 @@ func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, act action)
 	b.acting.Go(func() {
 		known := sync.OnceFunc(func() { <-b.unknown })
 		defer known() // after a refusal was sent
-		values, err := b.act(ctx, c, act, known)
+		values, err := do(known)
 		b.reply(s, c, values, err)
 	})
 }
@@ -87,8 +87,18 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 	default:
 		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
 	}
-	b.Log.Info("asked on the bus", "method", c.Member, "uid", uid, "images", request.Images, "all", request.All)
-	return act.do(ctx, b.Daemon, request)
+	by := personOf(status.ViaBus, uid)
+	b.Log.Info("asked on the bus", "method", c.Member, "uid", uid, "user", by.User, "images", request.Images, "all", request.All)
+	return act.do(status.WithActor(ctx, by), b.Daemon, request)
+}
+
+// allowed returns the methods that the caller may call.
+func (b *Bus) allowed(ctx context.Context, c bus.Call, known func()) ([]any, error) {
+	if c.Signature != "" {
+		return nil, refuse(errBadArgs, "arguments of type %q, want none", c.Signature)
+	}
+	methods, err := b.authority.allowed(ctx, c, known)
+	return []any{methods}, err
 }
 
 func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {

@@ -65,7 +65,11 @@ func refuse(name, format string, args ...any) error {
 func (b *Bus) answer(ctx context.Context, s *bus.Service, c bus.Call) {
 	ours := c.Err == nil && c.Path == busPath && (c.Interface == BusName || c.Interface == "")
 	if act, ok := actions[c.Member]; ok && ours {
-		b.begin(ctx, s, c, act)
+		b.begin(ctx, s, c, func(known func()) ([]any, error) { return b.act(ctx, c, act, known) })
+		return
+	}
+	if c.Member == "Allowed" && ours {
+		b.begin(ctx, s, c, func(known func()) ([]any, error) { return b.allowed(ctx, c, known) })
 		return
 	}
 	values, err := b.read(c)

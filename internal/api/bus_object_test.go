@@ -186,8 +186,12 @@ func TestTheInterfaceIsDescribedAsItIs(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(introspection), &node))
 	face := node.Interfaces[0]
 	require.Equal(t, BusName, face.Name)
-	var methods, ids []string
+	var methods, ids, allowed []string
 	for _, m := range face.Methods {
+		if m.Name == "Allowed" { // it acts on nothing
+			allowed = append(allowed, m.Name)
+			continue
+		}
 		methods = append(methods, m.Name)
 		ids = append(ids, actions[m.Name].id)
 		assert.Equal(t, actions[m.Name].signature, signature(m.Args, "in"), m.Name)
@@ -202,11 +206,11 @@ func TestTheInterfaceIsDescribedAsItIs(t *testing.T) {
 
 	policy, err := os.ReadFile(shippedPolicy)
 	require.NoError(t, err)
-	var allowed []string
+	var passed []string
 	for _, match := range regexp.MustCompile(`send_interface="`+regexp.QuoteMeta(BusName)+`"\s+send_member="(\w+)"/>`).FindAllStringSubmatch(string(policy), -1) {
-		allowed = append(allowed, match[1])
+		passed = append(passed, match[1])
 	}
-	assert.ElementsMatch(t, methods, allowed)
+	assert.ElementsMatch(t, append(methods, allowed...), passed)
 
 	polkit, err := os.ReadFile("../../packaging/polkit/" + BusName + ".policy")
 	require.NoError(t, err)

@@ -5,6 +5,8 @@ package api
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -40,6 +42,32 @@ func newAuthority(address string) authority {
 // allows returns the caller's uid, and an error if the action is not allowed. It calls
 // known as soon as the caller is root, or polkit has to be asked.
 func (a authority) allows(ctx context.Context, c bus.Call, action string, known func()) (uid uint32, err error) {
+	return a.decides(ctx, c, known, func() error { return a.polkit(ctx, c, action) })
+}
+
+// allowed returns the methods that the caller may call without a password, sorted.
+func (a authority) allowed(ctx context.Context, c bus.Call, known func()) ([]string, error) {
+	c.Interactive = false
+	all := slices.Sorted(maps.Keys(actions))
+	may := []string{}
+	uid, err := a.decides(ctx, c, known, func() error {
+		ctx, cancel := context.WithTimeout(ctx, a.soon)
+		defer cancel()
+		for _, method := range all {
+			if a.polkit(ctx, c, actions[method].id) == nil {
+				may = append(may, method)
+			}
+		}
+		return nil
+	})
+	if err == nil && uid == 0 {
+		may = all
+	}
+	return may, err
+}
+
+// decides returns the caller's uid. If it is not root, ask asks polkit.
+func (a authority) decides(ctx context.Context, c bus.Call, known func(), ask func() error) (uid uint32, err error) {
 	if err := a.ask(ctx, c, a.soon, bus.Driver("GetConnectionUnixUser", c.Sender), &uid); err != nil {
 		return nobody, refuse(errDenied, "the caller is not known: %v", err)
 	}
@@ -51,7 +79,7 @@ func (a authority) allows(ctx context.Context, c bus.Call, action string, known 
 	case a.asked <- struct{}{}:
 		defer func() { <-a.asked }()
 		known()
-		return uid, a.polkit(ctx, c, action)
+		return uid, ask()
 	default:
 		return uid, refuse(errTooMuch, "polkit is asked for %d calls already", maxAsked)
 	}

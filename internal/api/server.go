@@ -75,12 +75,12 @@ const writeTimeout = 30 * time.Second
 // On makes a server of a socket that listens already, which is closed by Close.
 func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	s := &Server{
-		daemon: d, log: log, listener: netutil.LimitListener(l, maxClients), mux: http.NewServeMux(),
+		daemon: d, log: log, listener: netutil.LimitListener(peers{l}, maxClients), mux: http.NewServeMux(),
 		ended: make(chan struct{}),
 	}
 	s.routes(readOnly)
 	s.http = &http.Server{
-		Handler: s.mux, ConnState: s.connection, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: s.mux, ConnState: s.connection, ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if readOnly { // work has no time limit; the status is at hand

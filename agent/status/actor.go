@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+)
+
+// The kinds of actors. A hold is of ByPerson or ByConfiguration.
+const (
+	ByPerson        = "person"
+	ByConfiguration = "configuration"
+	ByAuto          = "auto"    // apply.mode: auto
+	ByAgent         = "agent"   // a rollback of what did not come up
+	ByKubelet       = "kubelet" // a start that nobody approved
+)
+
+// Actor is who approved or did something.
+type Actor struct {
+	Kind string  `json:"kind"`           // ByPerson ...
+	Via  string  `json:"via,omitempty"`  // of a person: ViaSocket or ViaBus; empty: not known
+	UID  *uint32 `json:"uid,omitempty"`  // of a person; nil: not known
+	User string  `json:"user,omitempty"` // the name of UID; empty: not known
+}
+
+// How a person's request reaches the daemon.
+const (
+	ViaSocket = "socket"
+	ViaBus    = "bus"
+)
+
+// String is the actor for people, as in "alice (uid 1000, bus)".
+func (a Actor) String() string {
+	switch {
+	case a.Kind == ByAuto:
+		return "mode auto"
+	case a.UID == nil:
+		return a.Kind
+	case a.User == "":
+		return fmt.Sprintf("uid %d (%s)", *a.UID, a.Via)
+	default:
+		return fmt.Sprintf("%s (uid %d, %s)", a.User, *a.UID, a.Via)
+	}
+}
+
+type actorKey struct{}
+
+// WithActor returns a context for a request of an actor.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// ActorOf returns the actor of a request; a person whom nobody knows if there is none.
+func ActorOf(ctx context.Context) Actor {
+	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
+		return a
+	}
+	return Actor{Kind: ByPerson}
+}
