@@ -54,6 +54,7 @@ func (b *board) correct() {
 	changed := b.status.State != status.StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
 	if changed {
 		s.Progress, s.Pulls, s.Interrupted = b.status.Progress, b.status.Pulls, b.status.Interrupted
+		s.Activity = b.status.Activity
 		b.status = s
 		b.signalChange()
 	}
@@ -107,6 +108,10 @@ func (b *board) showProgress(p status.Progress) {
 	b.mu.Lock()
 	b.status.Progress = &p
 	b.status.Pulls = status.UpdatePulls(b.status.Pulls, p)
+	if a, ok := p.Activity(); ok && a != b.status.Activity {
+		b.status.Activity = a
+		b.signalChange()
+	}
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
 		b.setApplying(p.Reference + " is " + p.Phase)
 	}
@@ -123,7 +128,7 @@ func (b *board) showInterrupted(intr *status.Interruption) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Interrupted = intr
-	b.status.Progress, b.status.Pulls = nil, nil
+	b.status.Progress, b.status.Pulls, b.status.Activity = nil, nil, status.ActivityNone
 	b.signalChange()
 }
 

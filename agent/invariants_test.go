@@ -5,6 +5,7 @@ package agent_test
 import (
 	"encoding/json"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -31,6 +32,9 @@ func (h *history) invariants(s status.Status) {
 		require.NotEmpty(h.t, r.Kind)
 		require.NotEmpty(h.t, r.Text)
 	}
+	require.Empty(h.t, nullLists(reflect.ValueOf(s), ""))
+	require.LessOrEqual(h.t, len(s.History), 50)
+	require.Equal(h.t, s.State == status.StateFailed, len(s.Failures) > 0)
 	trouble := s.State == status.StateFailed
 	for _, i := range s.Images {
 		if i.Offered != nil && i.Staged {

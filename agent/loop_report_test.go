@@ -70,13 +70,20 @@ func TestLoopReportsProgress(t *testing.T) {
 		defer l.end()
 		var phases []string
 		changed := l.Changed()
+		var activities []status.Activity
 		stop := l.Listen(func(p status.Progress) {
 			phases = append(phases, p.Phase)
-			assert.False(t, isClosed(changed), "%s is no change", p.Phase)
+			if isClosed(changed) {
+				changed = l.Changed()
+				activities = append(activities, l.Status().Activity)
+			}
 		})
+		assert.Equal(t, status.ActivityNone, l.Status().Activity)
 		_, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
 		assert.Contains(t, phases, "done")
+		assert.Equal(t, []status.Activity{status.ActivityChecking}, activities, "the activity changes, and nothing else")
+		assert.Equal(t, status.ActivityNone, l.Status().Activity, "the work is done")
 		assert.True(t, isClosed(changed), "the check itself is a change")
 		stop()
 		heard := len(phases)

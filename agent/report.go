@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/report"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -29,6 +31,7 @@ func (c *cycle) report(
 	ownTable{c}.keep(ctx, inv, ownTable{c}.approved(pl))
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
+	r.Rollbacks = c.rollbacks(inv, pl)
 	updates := report.UpdatesOf(pl)
 	switch err := c.Announcer.Announce(ctx, r.Announcement(pl, updates)); {
 	case errors.Is(err, release.ErrHeld):
@@ -42,6 +45,7 @@ func (c *cycle) report(
 	c.watched.Update(pl, inv)
 	s := r.NewStatus(state, reasons...)
 	s.Sources, s.Updates, s.NotAllowed = report.SourceStatus(*rec), updates, pl.NotAllowed()
+	s.StandingHolds = report.StandingHolds(r, pl)
 	for _, p := range pl.Pods {
 		s.PodManifests = append(s.PodManifests, r.PodStatus(p))
 	}
@@ -56,6 +60,22 @@ func (c *cycle) report(
 		c.log.Warn("status not published", "err", published)
 	}
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
+}
+
+// rollbacks returns what a rollback by a person would return to, by pod manifest.
+func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
+	pods := slices.DeleteFunc(slices.Clone(pl.Pods), func(p plan.PodPlan) bool {
+		return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
+			return c.records.Record.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
+		})
+	})
+	out := map[string]record.Override{}
+	for _, rb := range plan.Rollbacks(inv, c.records.Record, c.Policy, c.Now(), pods, nil) {
+		if rb.To != nil {
+			out[rb.Pod.File] = *rb.To
+		}
+	}
+	return out
 }
 
 // reportUnobserved reports a cycle that ended before its first plan.

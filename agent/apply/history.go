@@ -45,7 +45,7 @@ func (h historian) note(result status.Result, by status.Actor, cause error) {
 	if len(entries) == 0 {
 		entries = append(entries, h.entry(plan.Expectation{}, result, by, cause))
 	}
-	rec.NoteHistory(entries)
+	rec.History.Add(entries)
 }
 
 // noteRollback adds how a rollback has ended to the history, for each container that it changes.
@@ -75,13 +75,13 @@ func (h historian) noteRollback(o record.Override, err error) {
 		entry.Change = status.ChangeRollback
 		entries = append(entries, entry)
 	}
-	h.Records.Record.NoteHistory(entries)
+	h.Records.Record.History.Add(entries)
 }
 
 func (h historian) entry(e plan.Expectation, result status.Result, by status.Actor, cause error) status.HistoryEntry {
 	entry := status.HistoryEntry{
-		At: h.Now().UTC(), PodManifest: h.step.File, Change: h.step.Apply.Change, Container: e.Container, Image: e.Ref.Repository,
-		To: cmp.Or(e.Name, e.Digest.String()), Digest: e.Digest, Result: result, By: by,
+		At: h.Now().UTC(), PodManifest: h.step.File, Change: h.step.Apply.Change, Container: e.Container,
+		Image: e.Ref.Repository, To: cmp.Or(e.Name, e.Digest.String()), Digest: e.Digest, Result: result, By: by,
 	}
 	if cause != nil {
 		entry.Cause, entry.Reason = status.ErrorKindOf(cause), cause.Error()

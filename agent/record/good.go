@@ -49,6 +49,12 @@ func (r *Record) NoteProof(file string, proved []Proved, adopted bool, keep int)
 	}
 }
 
+// HasTarget reports whether a container may have a rollback target: another release than the running one ran well.
+func (r *Record) HasTarget(file, container string, running digest.Digest) bool {
+	g := r.Good[GoodKey(file, container)]
+	return len(g.Before) > 0 || g.Running != "" && g.Running != running
+}
+
 // IsGood reports whether a container runs what ran well. Digests differ for one image if
 // their indexes differ in other platforms.
 func (r *Record) IsGood(g Good, repository string, running, config digest.Digest) bool {

@@ -16,13 +16,26 @@ import (
 // maxHistory bounds the entries of the history.
 const maxHistory = 50
 
-// NoteHistory adds entries to the history, and removes the oldest beyond maxHistory.
-func (r *Record) NoteHistory(entries []status.HistoryEntry) {
-	all := slices.Concat(entries, r.History)
+// History is what became of the last applies, adoptions and rollbacks, the newest first.
+type History []status.HistoryEntry
+
+// Add adds entries, and removes the oldest beyond maxHistory.
+func (h *History) Add(entries []status.HistoryEntry) {
+	all := slices.Concat(entries, *h)
 	for n := range entries {
 		all[n].Reason = outside.Text(all[n].Reason)
 	}
-	r.History = all[:min(len(all), maxHistory)]
+	*h = all[:min(len(all), maxHistory)]
+}
+
+// LastFailure returns the last entry of a pod manifest that is a failure; false: there is none.
+func (h History) LastFailure(file string) (status.HistoryEntry, bool) {
+	for _, e := range h {
+		if e.PodManifest == file && e.Result == status.ResultFailed {
+			return e, true
+		}
+	}
+	return status.HistoryEntry{}, false
 }
 
 // NameOf returns the best name of a digest: that of its release, else the digest.

@@ -65,8 +65,7 @@ type Record struct {
 	// Overrides are the pod manifests that name digests instead of followed tags, by file
 	// name.
 	Overrides Entries[Override] `json:"overrides,omitempty"`
-	// History is what became of the last applies, adoptions and rollbacks, the newest first.
-	History []status.HistoryEntry `json:"history,omitempty"`
+	History   History           `json:"history,omitempty"`
 }
 
 // Entries are the elements of one kind in the record.

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,6 +45,29 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 	}
 	all = append(all, catalogReport{r}.refused()...)
 	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
+}
+
+// failuresOf returns the reasons of the state failed with what the history knows of the failed pod.
+func (r *Report) failuresOf(state status.State, reasons []status.Reason) []status.Failure {
+	out := []status.Failure{}
+	if state != status.StateFailed {
+		return out
+	}
+	for _, reason := range reasons {
+		f := reason.AsFailure()
+		switch reason.Kind {
+		case status.KindRolledBack, status.KindNotUp, status.KindStep:
+			if last, ok := r.Record.History.LastFailure(f.PodManifest); ok {
+				f.Container, f.Image, f.From, f.To = last.Container, last.Image, last.From, last.To
+				f.Cause, f.At = cmp.Or(f.Cause, last.Cause), cmp.Or(f.At, &last.At)
+			}
+		}
+		if back := r.Record.RolledBack(f.PodManifest); back != nil && reason.Kind == status.KindRolledBack {
+			f.RolledBackTo = strings.Join(back.Runs, ", ")
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 // stepReason is the reason of a step that failed or waits. key is its pod manifest or release.

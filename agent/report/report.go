@@ -36,6 +36,8 @@ type Report struct {
 	Unasked   bool         // see Timetable.NextPoll
 	Catalog   release.Listing
 	OwnHost   *status.OwnHostStatus // nil: no hosts.toml names the node's own host
+	// Rollbacks are what a rollback by a person would return to, by pod manifest.
+	Rollbacks map[string]record.Override
 }
 
 // GrainKey is the key of the grain's error in Report.Errs.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -35,6 +36,7 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(), OwnHost: r.OwnHost,
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
+		Failures: r.failuresOf(state, reasons), StandingHolds: []status.StandingHold{},
 		History: append([]status.HistoryEntry{}, r.Record.History...),
 	}
 }
@@ -66,6 +68,7 @@ func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 		Edits: append([]status.Edit{}, p.Edits...), RolledBack: r.Record.RolledBack(p.File),
 		Left: p.Left, Holds: append(orEmpty(p.Holds), p.Waits...),
 	}
+	_, s.CanRollBack = r.Rollbacks[p.File]
 	if s.Left == nil {
 		s.Left = []status.Left{}
 	}
@@ -123,7 +126,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	}
 	s := status.ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
-		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: slices.Concat(orEmpty(p.Holds), p.Waits, i.Holds),
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: orEmpty(slices.Concat(p.Holds, p.Waits, i.Holds)),
 		Staged: i.Staged, StageFrom: i.StageFrom, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
@@ -144,6 +147,9 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 		s.Notes = append(s.Notes, "not verified: "+u.Reason)
 	}
 	good := r.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]
+	if at, ok := r.Rollbacks[p.File].Images[node.PlaceOf(i.Want.Image)]; ok && at.Digest != i.Running.Digest {
+		s.Previous = named(at.Tag, at.Digest)
+	}
 	s.Adopted = good.Adopted && good.Running == i.Running.Digest
 	s.LastGood = named(r.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)
 	if i.Change != "" && !p.Withheld() {

@@ -39,7 +39,7 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
 		return
 	}
-	a.Progress.Report(status.Progress{Reference: r.listing.Catalog, Phase: "asking"})
+	a.Progress.Report(status.Progress{Reference: r.listing.Catalog, Phase: status.PhaseAsking})
 	end := a.Progress.Heartbeat()
 	listing, err := a.Catalog.Refresh(ctx, repositoriesOf(qs))
 	end()

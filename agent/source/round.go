@@ -117,7 +117,7 @@ func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 // ask answers a question. An interrupted answer counts neither as answer nor as failure.
 func (r *Round) ask(ctx context.Context, q release.Question) {
 	if !r.listing.IsListed(q.Repository) { // the catalog was asked
-		r.asker.Progress.Report(status.Progress{Reference: q.String(), Phase: "asking"})
+		r.asker.Progress.Report(status.Progress{Reference: q.String(), Phase: status.PhaseAsking})
 	}
 	l := lookup{Round: r, question: q, rule: r.asker.Policy.RuleForQuestion(q)}
 	var offer Offer

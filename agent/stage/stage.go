@@ -66,9 +66,9 @@ func (s *Stager) StageAll(ctx context.Context, releases []release.Release) []err
 // Stage pulls a release and checks that kubelet will find it.
 func (s *Stager) Stage(ctx context.Context, r release.Release) error {
 	if err := s.pull(ctx, r); err != nil {
-		phase := "failed"
+		phase := status.PhaseFailed
 		if ctx.Err() != nil {
-			phase = "interrupted"
+			phase = status.PhaseInterrupted
 		}
 		s.Progress.Report(status.Progress{Reference: r.StagedName(), Phase: phase})
 		return err

@@ -7,12 +7,22 @@ import (
 	"strings"
 )
 
-// The phases of an apply, see Progress.
+// The phases of long work, see Progress.
 const (
+	PhaseAsking      = "asking"
+	PhaseConfirming  = "confirming"
+	PhaseResolving   = "resolving"
+	PhaseDownloading = "downloading"
+	PhaseUnpacking   = "unpacking"
+
 	PhaseChanging  = "changing"
 	PhaseReturning = "returning"
 	PhaseWaiting   = "waiting"
 	PhaseProving   = "proving"
+
+	PhaseDone        = "done"
+	PhaseFailed      = "failed"
+	PhaseInterrupted = "interrupted"
 )
 
 // Progress is the progress of long work.
@@ -36,7 +46,7 @@ func UpdatePulls(pulls []Progress, p Progress) []Progress {
 		}
 	}
 	switch p.Phase {
-	case "resolving", "downloading", "unpacking":
+	case PhaseResolving, PhaseDownloading, PhaseUnpacking:
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Progress) int { return strings.Compare(a.Reference, b.Reference) })

@@ -182,5 +182,6 @@ func Sorted(reasons []Reason) []Reason {
 func (s *Status) SetFailed(r Reason) {
 	s.State = StateFailed
 	s.Reasons = append([]Reason{r}, s.Reasons...)
+	s.Failures = append([]Failure{r.AsFailure()}, s.Failures...)
 	s.Reason = SentenceOf(s.Reasons)
 }

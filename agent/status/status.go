@@ -41,6 +41,7 @@ type Status struct {
 	Written       time.Time  `json:"written"`
 	LastCheck     *time.Time `json:"lastCheck"`
 	NextCheck     *time.Time `json:"nextCheck"`          // null: polling is off
+	Activity      Activity   `json:"activity"`           // what the daemon does now
 	Progress      *Progress  `json:"progress,omitempty"` // the last report
 	Pulls         []Progress `json:"pulls,omitempty"`    // running now
 	// Interrupted is work that continues after a person's request.
@@ -58,6 +59,10 @@ type Status struct {
 	// Dropped are entries that could not be written.
 	Dropped    []Dropped    `json:"dropped,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed"`
+	// Failures are the reasons of the state failed, one for each.
+	Failures []Failure `json:"failures"`
+	// StandingHolds are there also while nothing is offered.
+	StandingHolds []StandingHold `json:"standingHolds"`
 	// History is what became of the last applies, adoptions and rollbacks, the newest first.
 	History []HistoryEntry `json:"history"`
 }
@@ -122,6 +127,7 @@ type ImageStatus struct {
 	Running     *Named     `json:"running"`
 	Down        *Down      `json:"down"` // null: it runs, or has completed
 	LastGood    *Named     `json:"lastGood"`
+	Previous    *Named     `json:"previous"` // to which a rollback returns; null: it leaves the image as it is
 	Offered     *Named     `json:"offered"`
 	Change      string     `json:"change"` // "": nothing is offered
 	Created     *time.Time `json:"created"`
@@ -167,6 +173,8 @@ type PodStatus struct {
 	ErrorKind   ErrorKind `json:"errorKind"`
 	// RolledBack: the pod was rolled back, and has no newer release yet; null: it was not.
 	RolledBack *RolledBack `json:"rolledBack"`
+	// CanRollBack: a rollback has something to do.
+	CanRollBack bool `json:"canRollBack"`
 }
 
 // RolledBack describes a rollback, until a newer release is applied.

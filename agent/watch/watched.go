@@ -185,7 +185,9 @@ func (w *Watched) Correct(s status.Status) status.Status {
 		if s.State != status.StateFailed {
 			s.State, s.Since, s.Reasons = status.StateFailed, d.Since.UTC(), nil
 		}
-		s.Reasons = append(slices.Clone(s.Reasons), d.AsReason(i.PodManifest, i.Container, i.Image))
+		why := d.AsReason(i.PodManifest, i.Container, i.Image)
+		s.Reasons = append(slices.Clone(s.Reasons), why)
+		s.Failures = append(slices.Clone(s.Failures), why.AsFailure())
 		s.Reason = status.SentenceOf(s.Reasons)
 	}
 	return s

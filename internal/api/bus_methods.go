@@ -88,7 +88,7 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
 	}
 	by := personOf(status.ViaBus, uid)
-	b.Log.Info("asked on the bus", "method", c.Member, "uid", uid, "user", by.User, "images", request.Images, "all", request.All)
+	b.Log.Info("asked on the bus", "method", c.Member, "by", by.String(), "images", request.Images, "all", request.All)
 	return act.do(status.WithActor(ctx, by), b.Daemon, request)
 }
 

@@ -42,6 +42,7 @@ func Status(to *terminal.Page, s status.Status, away bool) error {
 	p.withdrawn()
 	p.rolledBack()
 	p.holds()
+	p.standingHolds()
 	p.waitedFor()
 	p.notAllowed()
 	p.sources()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -146,6 +147,35 @@ func (p *page) holds() {
 		if cure := Remedy(h.Hold); cure != "" {
 			p.Item("    remedy   ", cure)
 		}
+	}
+}
+
+// standingHolds are those that hold nothing yet; the others stand above.
+func (p *page) standingHolds() {
+	begin := p.Section("Holds what comes:")
+	acting := holdsOf(p.s)
+	for _, h := range p.s.StandingHolds {
+		if slices.ContainsFunc(acting, func(o held) bool {
+			return o.Name == h.Name && cmp.Or(o.Image, agent.All) == h.Repository && cmp.Or(o.By, h.By.Kind) == h.By.Kind
+		}) {
+			continue
+		}
+		begin()
+		of := h.Repository
+		if of == agent.All {
+			of = "every image"
+		}
+		p.Item("  "+h.Name+": ", cmp.Or(h.Reason, "without a reason"))
+		p.Item("    of       ", of)
+		since := ""
+		if h.Since != nil {
+			since = " at " + p.Past(*h.Since)
+		}
+		p.Item("    by       ", h.By.String()+since)
+		if h.Until != nil {
+			p.Item("    until    ", p.Next(*h.Until))
+		}
+		p.Item("    remedy   ", Remedy(h.AsHold()))
 	}
 }
 

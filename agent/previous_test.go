@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// What the status names is what a rollback returns to.
+func TestPreviousIsWhatARollbackReturnsTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		s := w.observe()
+		assert.Nil(t, image(s, "velum.yaml", "velum").Previous)
+		assert.False(t, podOf(s, "velum.yaml").CanRollBack, "nothing ran before")
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.check()
+		_, s = w.apply()
+		assert.Equal(t, &status.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, image(s, "velum.yaml", "velum").Previous)
+		assert.True(t, podOf(s, "velum.yaml").CanRollBack)
+		out, s, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		require.NoError(t, err)
+		assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Nil(t, image(s, "velum.yaml", "velum").Previous, "the other one is denied")
+		assert.False(t, podOf(s, "velum.yaml").CanRollBack)
+		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
+		require.NoError(t, err)
+		assert.Equal(t, status.ResultNothing, out[0].Result)
+	})
+}
+
+func TestPreviousIsOnlyOfWhatARollbackChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
+	w.check()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	w.check()
+	_, s := w.apply()
+	assert.NotNil(t, image(s, "velum.yaml", "velum").Previous)
+	assert.Nil(t, image(s, "velum.yaml", "db").Previous, "a rollback leaves it as it is")
+}
+
+func TestFailureNamesItsReleases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		assert.Empty(t, w.observe().Failures)
+		w.bad(1, "9.9")
+		w.apply()
+		w.restart()
+		s := w.observe()
+		require.Len(t, s.Failures, 1)
+		f := s.Failures[0]
+		require.NotNil(t, f.At)
+		assert.WithinDuration(t, w.Clock.Now(), *f.At, time.Second)
+		f.At, f.Reason = nil, ""
+		assert.Equal(t, status.Failure{
+			PodManifest: "velum.yaml", Container: "velum", Image: velum, Kind: status.KindRolledBack,
+			From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build9.9", RolledBackTo: "4.0.0-rev1-build1.1",
+			Cause: status.ErrorNotUp,
+		}, f)
+	})
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// StandingHolds are the holds of persons and of the configuration that have not ended, those on all images first.
+func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
+	now, out := r.Now(), []status.StandingHold{}
+	byConfiguration := status.Actor{Kind: status.ByConfiguration}
+	if now.Before(r.Policy.Freeze) {
+		until := r.Policy.Freeze.UTC()
+		out = append(out, status.StandingHold{
+			Repository: record.AllImages, Name: status.HoldFreeze, Until: &until, By: byConfiguration,
+			Reason: "nothing is applied before " + until.Format(time.RFC3339),
+		})
+	}
+	for _, repository := range slices.Sorted(maps.Keys(r.Record.Holds)) {
+		h := r.Record.Holds[repository]
+		if !h.IsActive(now) {
+			continue
+		}
+		if h.By.Kind == "" { // an agent without the field recorded it
+			h.By.Kind = status.ByPerson
+		}
+		out = append(out, status.StandingHold{
+			Repository: repository, Name: status.HoldRequested, Reason: h.Reason, Since: when(h.At),
+			Until: when(h.Until), By: h.By,
+		})
+	}
+	followed := map[string]bool{}
+	pl.Images(func(_ string, i plan.ImagePlan) { followed[i.Offer.Repository] = true })
+	for _, repository := range slices.Sorted(maps.Keys(followed)) {
+		rule := r.Policy.RuleFor(repository)
+		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(now) {
+			out = append(out, status.StandingHold{
+				Repository: repository, Name: status.HoldRequested, Reason: rule.Hold, Until: when(rule.HoldUntil),
+				By: byConfiguration,
+			})
+		}
+	}
+	slices.SortStableFunc(out, func(x, y status.StandingHold) int { return strings.Compare(x.Repository, y.Repository) })
+	return out
+}

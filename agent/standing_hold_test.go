@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// A hold on a node that is current holds the next release, so it is shown before that comes.
+func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	assert.Empty(t, w.observe().StandingHolds)
+	until := w.Clock.Now().Add(time.Hour).UTC()
+	since := w.Clock.Now().UTC()
+	_, s, err := w.agent.Hold(status.WithActor(t.Context(), alice()), nil, true, record.PersonHold{Reason: "demo", Until: until})
+	require.NoError(t, err)
+	assert.Equal(t, status.StateCurrent, s.State)
+	want := status.StandingHold{Repository: "*", Name: "hold", Reason: "demo", Since: &since, Until: &until, By: alice()}
+	assert.Equal(t, []status.StandingHold{want}, s.StandingHolds)
+	w.restart()
+	assert.Equal(t, []status.StandingHold{want}, w.observe().StandingHolds, "also after a restart")
+	w.Clock.Add(time.Hour)
+	assert.Empty(t, w.observe().StandingHolds, "it has ended")
+	w.hold(record.PersonHold{}, "velum")
+	assert.Equal(t, velum, w.observe().StandingHolds[0].Repository)
+	assert.Nil(t, w.observe().StandingHolds[0].Until)
+	_, s, err = w.agent.Unhold(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Empty(t, s.StandingHolds)
+}
+
+func TestStandingHoldsOfTheConfigurationAreShown(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	end := w.Clock.Now().Add(time.Hour).UTC()
+	w.Policy.Freeze = end
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Hold: "migration"} }
+	w.restart()
+	by := status.Actor{Kind: status.ByConfiguration}
+	assert.Equal(t, []status.StandingHold{
+		{Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by},
+		{Repository: velum, Name: "hold", Reason: "migration", By: by},
+	}, w.observe().StandingHolds)
+	w.Clock.Add(time.Hour)
+	assert.Len(t, w.observe().StandingHolds, 1)
+}
