@@ -50,7 +50,9 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 		return nil, cycleResult{}, err
 	}
 	for _, p := range approved {
-		r.announceChange(status.Progress{Reference: p.File, Phase: status.PhaseChanging, Edits: p.Edits})
+		r.announceChange(status.Progress{
+			Reference: p.File, PodManifest: p.File, Phase: status.PhaseChanging, Edits: p.Edits,
+		})
 	}
 	d, err = r.cycle(ctx, purpose{person: true})
 	for n := range outcomes {

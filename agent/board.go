@@ -106,7 +106,9 @@ func (b *board) showProgress(p status.Progress) {
 		return
 	}
 	b.mu.Lock()
-	b.status.Progress = &p
+	if b.status.Progress = &p; p.Ended != "" {
+		b.status.Progress = nil
+	}
 	b.status.Pulls = status.UpdatePulls(b.status.Pulls, p)
 	if a, ok := p.Activity(); ok && a != b.status.Activity {
 		b.status.Activity = a

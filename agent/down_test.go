@@ -283,7 +283,8 @@ func TestContainerThatRecoversDuringAPullIsNotFailed(t *testing.T) {
 		assert.Equal(t, before.Reason, s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Down)
 		assert.NotNil(t, image(s, "velum.yaml", "velum").Running)
-		assert.NotEmpty(t, s.Progress, "the pull goes on")
+		assert.Equal(t, before.Activity, s.Activity, "the pull goes on")
+		assert.NotEmpty(t, s.Activity)
 		select {
 		case <-changed:
 		default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -102,9 +103,12 @@ func TestProvingIsReported(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		var phases []string
-		w.agent.Progress = func(p status.Progress) { phases = append(phases, p.Phase+" "+p.Reference) }
+		w.agent.Progress = func(p status.Progress) {
+			phases = append(phases, p.Phase+" "+p.Reference+" "+p.Ended)
+			assert.Equal(t, "velum.yaml", p.PodManifest)
+		}
 		w.apply()
-		assert.Equal(t, []string{"changing velum.yaml", "proving velum", "proving velum"}, phases)
+		assert.Equal(t, []string{"changing velum.yaml ", "proving velum ", "proving velum ", "done velum proving"}, phases)
 	})
 }
 
@@ -199,4 +203,20 @@ func TestCrashLoopOfAnInitContainer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each question that is asked has an end, which says whether it was answered.
+func TestEndOfEachQuestionIsReported(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	phases := map[string]int{}
+	w.agent.Progress = func(p status.Progress) { phases[p.Phase+" "+p.Ended]++ }
+	w.check()
+	assert.NotZero(t, phases["asking "])
+	assert.Equal(t, phases["asking "], phases["done asking"])
+	clear(phases)
+	w.Registry.Down(agenttest.ErrRefused)
+	w.check()
+	assert.NotZero(t, phases["asking "])
+	assert.Equal(t, phases["asking "], phases["failed asking"])
 }

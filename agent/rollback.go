@@ -45,7 +45,9 @@ func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcom
 	}
 	for _, o := range outcomes {
 		if isOpen(o) {
-			r.announceChange(status.Progress{Reference: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits})
+			r.announceChange(status.Progress{
+				Reference: o.PodManifest, PodManifest: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits,
+			})
 		}
 	}
 	d, err := r.cycle(ctx, purpose{person: true})

@@ -247,7 +247,12 @@ func TestRollbackByHand(t *testing.T) {
 		assert.Equal(t, "runs 4.0.0-rev1-build1.1", out[0].Reason)
 		edits := []status.Edit{{Container: "velum", Field: "image", From: "4.0.0-rev2-build1.2", To: "4.0.0-rev1-build1.1"}}
 		assert.Equal(t, edits, out[0].Edits)
-		assert.Equal(t, status.Progress{Reference: "velum.yaml", Phase: "returning", Edits: edits}, heard[0], "before it begins")
+		assert.Equal(t, status.Progress{
+			Reference: "velum.yaml", PodManifest: "velum.yaml", Phase: "returning", Edits: edits,
+		}, heard[0], "before it begins")
+		assert.Equal(t, status.Progress{
+			Reference: "velum", PodManifest: "velum.yaml", Phase: "done", Ended: "waiting",
+		}, heard[len(heard)-1], "its end")
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
 		w.Registry.Down(nil)

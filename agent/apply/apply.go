@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -56,7 +57,8 @@ type restart struct {
 	*Restarter
 	step             plan.Step
 	began, acted, up time.Time
-	shutdownTimedOut bool // the old pod was still up when its grace was over
+	phase            string // the last one that was reported; empty: none
+	shutdownTimedOut bool   // the old pod was still up when its grace was over
 	result           RestartResult
 }
 
@@ -64,8 +66,11 @@ func (r *Restarter) begin(s plan.Step) *restart {
 	return &restart{Restarter: r, step: s, began: time.Now()}
 }
 
-// ended is the result with the error that the restart ended with.
+// ended reports the end of the restart, and returns the result with the error that it ended with.
 func (r *restart) ended(err error) RestartResult {
+	r.Progress.End(status.Progress{
+		Reference: r.step.Apply.Pod, Phase: cmp.Or(r.phase, status.PhaseWaiting), PodManifest: r.step.File,
+	}, err)
 	r.result.Err = err
 	return r.result
 }

@@ -54,7 +54,8 @@ func (r *restart) prove(ctx context.Context, help *rescue) error {
 				pod.Expect = expect
 			}
 		}
-		r.Progress.Report(status.Progress{Reference: pod.Pod, Phase: o.phase()})
+		r.phase = o.phase()
+		r.Progress.Report(status.Progress{Reference: pod.Pod, Phase: r.phase, PodManifest: r.step.File})
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

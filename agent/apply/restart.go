@@ -34,7 +34,7 @@ func (r *restart) act(ctx context.Context, s plan.Step) error {
 	}
 	for _, id := range s.Apply.Stop {
 		stop := func() error { return r.Pods.Stop(ctx, id, s.Apply.Grace) }
-		if err := r.Progress.WhileWaiting(s.Apply.Pod, stop); err != nil {
+		if err := r.Progress.WhileWaiting(s.File, s.Apply.Pod, stop); err != nil {
 			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
 		}
 	}
@@ -74,7 +74,7 @@ func (r *restart) swap(ctx context.Context, s plan.Step) (err error) {
 	if err := r.Files.SetAside(ctx, s.Was); err != nil {
 		return err
 	}
-	if err := r.Progress.WhileWaiting(s.Apply.Pod, func() error { return r.awaitDown(ctx, s.Apply) }); err != nil {
+	if err := r.Progress.WhileWaiting(s.File, s.Apply.Pod, func() error { return r.awaitDown(ctx, s.Apply) }); err != nil {
 		return err
 	}
 	for _, id := range s.Apply.Sandboxes {

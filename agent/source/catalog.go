@@ -39,10 +39,12 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
 		return
 	}
-	a.Progress.Report(status.Progress{Reference: r.listing.Catalog, Phase: status.PhaseAsking})
+	asking := status.Progress{Reference: r.listing.Catalog, Phase: status.PhaseAsking}
+	a.Progress.Report(asking)
 	end := a.Progress.Heartbeat()
 	listing, err := a.Catalog.Refresh(ctx, repositoriesOf(qs))
 	end()
+	a.Progress.End(asking, err)
 	if err != nil && ctx.Err() != nil {
 		return
 	}

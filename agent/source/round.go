@@ -116,14 +116,19 @@ func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 
 // ask answers a question. An interrupted answer counts neither as answer nor as failure.
 func (r *Round) ask(ctx context.Context, q release.Question) {
-	if !r.listing.IsListed(q.Repository) { // the catalog was asked
-		r.asker.Progress.Report(status.Progress{Reference: q.String(), Phase: status.PhaseAsking})
+	asking := status.Progress{Reference: q.String(), Phase: status.PhaseAsking}
+	isAsked := !r.listing.IsListed(q.Repository) // else the catalog was
+	if isAsked {
+		r.asker.Progress.Report(asking)
 	}
 	l := lookup{Round: r, question: q, rule: r.asker.Policy.RuleForQuestion(q)}
 	var offer Offer
 	err := r.unlisted(q)
 	if err == nil {
 		offer, err = l.answer(ctx)
+	}
+	if isAsked {
+		r.asker.Progress.End(asking, cmp.Or(ctx.Err(), err))
 	}
 	if ctx.Err() != nil {
 		r.interrupted[q.Repository] = true

@@ -136,7 +136,9 @@ func (s *secondReading) wait(ctx context.Context, refs []release.Reference) erro
 	}
 	d := min(s.readAgainAt.Sub(a.Now()), a.Policy.ConfirmAfter)
 	a.Log.Info("waiting before new digests are read again", "tags", len(refs), "after", d)
-	a.Progress.Report(status.Progress{Reference: refs[0].String(), Phase: status.PhaseConfirming})
+	confirming := status.Progress{Reference: refs[0].String(), Phase: status.PhaseConfirming}
+	a.Progress.Report(confirming)
+	defer func() { a.Progress.End(confirming, ctx.Err()) }()
 	defer a.Progress.Heartbeat()()
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -30,11 +30,14 @@ type Progress struct {
 	Reference string `json:"reference"`
 	// Phase is, of a poll, asking or confirming; of an apply changing and of a rollback
 	// returning, with Edits, then waiting or proving; of a pull resolving, downloading or
-	// unpacking, and at last done, failed or interrupted.
+	// unpacking. The last report of a reference is done, failed or interrupted.
 	Phase string `json:"phase"`
-	Done  int64  `json:"done,omitempty"`  // bytes
-	Total int64  `json:"total,omitempty"` // bytes; 0: not known
-	Edits []Edit `json:"edits,omitempty"` // of the pod manifest Reference
+	// Ended is the phase that has ended so; empty for a pull.
+	Ended       string `json:"ended,omitempty"`
+	PodManifest string `json:"podManifest,omitempty"` // of an apply or a rollback
+	Done        int64  `json:"done,omitempty"`        // bytes
+	Total       int64  `json:"total,omitempty"`       // bytes; 0: not known
+	Edits       []Edit `json:"edits,omitempty"`       // of the pod manifest
 }
 
 // UpdatePulls updates the list of running pulls, sorted by reference.

@@ -3,6 +3,8 @@
 package status
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -56,11 +58,23 @@ func (r *Reporter) Heartbeat() (stop func()) {
 	return func() { close(done); beat.Wait() }
 }
 
+// End reports that the work of a progress has ended, with the error that it ended with.
+func (r *Reporter) End(p Progress, err error) {
+	p.Ended, p.Phase = p.Phase, PhaseDone
+	switch {
+	case errors.Is(err, context.Canceled):
+		p.Phase = PhaseInterrupted
+	case err != nil:
+		p.Phase = PhaseFailed
+	}
+	r.Report(p)
+}
+
 // WhileWaiting runs work on a pod with heartbeats. The first of them reports PhaseWaiting, so
 // that short work reports nothing.
-func (r *Reporter) WhileWaiting(pod string, work func() error) error {
+func (r *Reporter) WhileWaiting(file, pod string, work func() error) error {
 	r.mu.Lock()
-	r.last = Progress{Reference: pod, Phase: PhaseWaiting}
+	r.last = Progress{Reference: pod, Phase: PhaseWaiting, PodManifest: file}
 	r.mu.Unlock()
 	defer r.Heartbeat()()
 	return work()

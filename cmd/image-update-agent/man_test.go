@@ -168,7 +168,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	face := node.Interfaces[0]
 	require.Equal(t, api.BusName, face.Name)
 	words := slices.Concat(face.Properties, face.Methods, face.Signals)
-	assert.Len(t, words, 18)
+	assert.Len(t, words, 29)
 	for _, m := range words {
 		var args []string
 		for _, a := range m.Args {

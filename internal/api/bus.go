@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -45,6 +46,7 @@ type Bus struct {
 	unknown   chan struct{}  // one for each call whose caller is not known yet
 	slots     chan struct{}  // one for each acting call that goes on
 	acting    sync.WaitGroup // those calls
+	revision  atomic.Uint64  // of the status
 	join      func(ctx context.Context, address, name string) (*bus.Service, error)
 
 	// The first and the longest wait between two attempts, and how long a connection

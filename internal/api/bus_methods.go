@@ -88,7 +88,8 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
 	}
 	by := personOf(status.ViaBus, uid)
-	b.Log.Info("asked on the bus", "method", c.Member, "by", by.String(), "images", request.Images, "all", request.All)
+	b.Log.Info("asked on the bus",
+		"method", c.Member, "uid", uid, "images", request.Images, "all", request.All, "user", by.User)
 	return act.do(status.WithActor(ctx, by), b.Daemon, request)
 }
 

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -146,7 +144,7 @@ func (b *Bus) property(c bus.Call) ([]any, error) {
 	all := map[string]dbus.Variant{}
 	switch face {
 	case BusName, "":
-		all = properties(b.Daemon.Status())
+		all = b.properties(b.Daemon.Status())
 	case peerFace, introspectFace, propertiesFace: // they have none
 	default:
 		return nil, refuse(errNoInterface, "no interface %s", face)
@@ -159,96 +157,4 @@ func (b *Bus) property(c bus.Call) ([]any, error) {
 		return nil, refuse(errNoProperty, "no property %s", name)
 	}
 	return []any{value}, nil
-}
-
-const (
-	// maxListed bounds the lists among the properties, as the grain is bounded.
-	maxListed = 64
-	// maxText bounds a text, in bytes; maxWord one that is a name.
-	maxText = 4 << 10
-	maxWord = 512
-)
-
-// properties are a status as the object has it.
-func properties(s status.Status) map[string]dbus.Variant {
-	updates := []map[string]dbus.Variant{}
-	for _, u := range s.Updates[:min(len(s.Updates), maxListed)] {
-		updates = append(updates, record(map[string]string{
-			"image": u.Image, "change": u.Change, "from": u.From, "to": u.To, "digest": u.Digest.String(),
-		}))
-	}
-	return map[string]dbus.Variant{
-		"Version":          dbus.MakeVariant(outside.Line(s.Version, maxWord)),
-		"State":            dbus.MakeVariant(string(s.State)),
-		"Reason":           dbus.MakeVariant(outside.Line(s.Reason, maxText)),
-		"UpdatesAvailable": dbus.MakeVariant(len(s.Updates) > 0),
-		"Updates":          dbus.MakeVariant(updates),
-		"NotAllowed":       dbus.MakeVariant(notAllowed(s)),
-		"Holds":            dbus.MakeVariant(holdsOf(s)),
-		"Withdrawn":        dbus.MakeVariant(withdrawn(s)),
-		"LastCheck":        dbus.MakeVariant(microseconds(s.LastCheck)),
-		"NextCheck":        dbus.MakeVariant(microseconds(s.NextCheck)),
-	}
-}
-
-func notAllowed(s status.Status) []map[string]dbus.Variant {
-	out := []map[string]dbus.Variant{}
-	for _, n := range s.NotAllowed[:min(len(s.NotAllowed), maxListed)] {
-		out = append(out, record(map[string]string{"image": n.Image, "tag": n.Tag, "rule": n.Rule, "key": n.Key}))
-	}
-	return out
-}
-
-// withdrawn lists the containers that run a release which the catalog has withdrawn.
-func withdrawn(s status.Status) []map[string]dbus.Variant {
-	out := []map[string]dbus.Variant{}
-	for _, i := range s.Images {
-		if i.Withdrawn == nil || i.Running == nil || len(out) == maxListed {
-			continue
-		}
-		out = append(out, record(map[string]string{
-			"podManifest": i.PodManifest, "container": i.Container, "image": i.Image, "tag": i.Running.Tag,
-			"digest": i.Running.Digest.String(), "reason": i.Withdrawn.Reason, "to": i.Withdrawn.To,
-		}))
-	}
-	return out
-}
-
-// holdsOf lists the holds of pod manifests, and of images that are followed
-// without one.
-func holdsOf(s status.Status) []map[string]dbus.Variant {
-	holds := []map[string]dbus.Variant{}
-	add := func(podManifest, image string, list []status.Hold) {
-		for _, h := range list[:min(len(list), maxListed-len(holds))] {
-			holds = append(holds, record(map[string]string{
-				"podManifest": podManifest, "image": image, "name": h.Name, "reason": h.Reason,
-			}))
-		}
-	}
-	for _, p := range s.PodManifests {
-		add(p.PodManifest, "", p.Holds)
-	}
-	for _, i := range s.Images {
-		if i.PodManifest == "" {
-			add("", i.Image, i.Holds)
-		}
-	}
-	return holds
-}
-
-// record makes a dictionary of text.
-func record(text map[string]string) map[string]dbus.Variant {
-	out := map[string]dbus.Variant{}
-	for key, value := range text {
-		out[key] = dbus.MakeVariant(outside.Line(value, maxWord))
-	}
-	return out
-}
-
-// microseconds since 1970, as systemd's interfaces have times; 0: never.
-func microseconds(t *time.Time) uint64 {
-	if t == nil || t.UnixMicro() < 0 {
-		return 0
-	}
-	return uint64(t.UnixMicro())
 }

@@ -5,6 +5,7 @@ package api
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -36,10 +37,18 @@ func someStatus() status.Status {
 		Images: []status.ImageStatus{
 			{
 				Image: "a/velum", Container: "velum", PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}},
-				Running: &status.Named{Tag: "1", Digest: "sha256:01"}, Withdrawn: &release.Withdrawal{Reason: "broken", To: "2"},
+				Running: &status.Named{Tag: "1", Digest: "sha256:01"}, Previous: &status.Named{Tag: "0", Digest: "sha256:00"},
+				Withdrawn: &release.Withdrawal{Reason: "broken", To: "2"},
 			},
 			{Image: "a/tracked", Holds: []status.Hold{{Name: "disk", Reason: "full"}}},
 		},
+		Activity: status.ActivityStaging,
+		Sources:  []status.SourceStatus{{Repository: "a/velum", Host: "h", Failures: 2, Error: "away", Cause: "dns", RetryAt: &last}},
+		StandingHolds: []status.StandingHold{{
+			Repository: "*", Name: "hold", Reason: "demo", Since: &last, By: status.Actor{Kind: "person", Via: "bus", UID: new(uint32(7)), User: "joe"},
+		}},
+		Failures: []status.Failure{{PodManifest: "etcd.yaml", Kind: "rolled-back", From: "1", To: "2", RolledBackTo: "1", At: &last, Cause: "not-up"}},
+		History:  []status.HistoryEntry{{PodManifest: "etcd.yaml", Container: "etcd", At: last, Result: "failed", By: status.Actor{Kind: "auto"}}},
 	}
 }
 
@@ -47,28 +56,50 @@ func someStatus() status.Status {
 func TestPropertiesAreForEverybody(t *testing.T) {
 	t.Parallel()
 	system := onBus(t, newWatched(&daemon{status: someStatus()}))
-	text := func(pairs ...string) map[string]dbus.Variant {
+	const then = uint64(1_700_000_000_000_001)
+	element := func(pairs ...any) map[string]dbus.Variant {
 		out := map[string]dbus.Variant{}
 		for n := 0; n < len(pairs); n += 2 {
-			out[pairs[n]] = dbus.MakeVariant(pairs[n+1])
+			out[pairs[n].(string)] = dbus.MakeVariant(pairs[n+1])
 		}
 		return out
 	}
+	image := func(of ...any) map[string]dbus.Variant {
+		all := element("podManifest", "", "container", "", "follow", "", "running", "", "runningDigest", "", "previous", "",
+			"previousDigest", "", "offered", "", "offeredDigest", "", "change", "", "error", "", "errorKind", "", "runs", false,
+			"staged", false, "adopted", false)
+		maps.Copy(all, element(of...))
+		return all
+	}
 	want := map[string]any{
 		"Version": "1.2", "State": "staged", "Reason": "waiting for approval: velum.yaml (rebuild)",
-		"UpdatesAvailable": true, "LastCheck": uint64(1_700_000_000_000_001), "NextCheck": uint64(0),
+		"UpdatesAvailable": true, "LastCheck": then, "NextCheck": uint64(0), "Activity": "staging", "Cut": []string{},
+		"StandingHolds": []map[string]dbus.Variant{element("repository", "*", "name", "hold", "reason", "demo", "since", then,
+			"until", uint64(0), "by", "person", "via", "bus", "user", "joe", "uid", uint32(7))},
+		"Failures": []map[string]dbus.Variant{element("podManifest", "etcd.yaml", "container", "", "image", "",
+			"kind", "rolled-back", "from", "1", "to", "2", "rolledBackTo", "1", "at", then, "cause", "not-up", "reason", "")},
+		"History": []map[string]dbus.Variant{element("podManifest", "etcd.yaml", "container", "etcd", "change", "", "image", "",
+			"from", "", "to", "", "digest", "", "result", "failed", "cause", "", "reason", "", "at", then, "by", "auto", "via", "",
+			"user", "")},
+		"Sources": []map[string]dbus.Variant{element("repository", "a/velum", "host", "h", "error", "away", "cause", "dns",
+			"mirror", false, "failures", uint64(2), "lastSuccess", uint64(0), "retryAt", then)},
+		"Images": []map[string]dbus.Variant{
+			image("image", "a/velum", "container", "velum", "podManifest", "velum.yaml", "running", "1",
+				"runningDigest", "sha256:01", "previous", "0", "previousDigest", "sha256:00", "runs", true),
+			image("image", "a/tracked"),
+		},
 		"Updates": []map[string]dbus.Variant{
-			text("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00"),
+			element("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00"),
 		},
 		"NotAllowed": []map[string]dbus.Variant{
-			text("image", "a/etcd", "tag", "3", "rule", "updates", "key", "updates: major"),
+			element("image", "a/etcd", "tag", "3", "rule", "updates", "key", "updates: major"),
 		},
 		"Holds": []map[string]dbus.Variant{
-			text("podManifest", "velum.yaml", "image", "", "name", "hold", "reason", "everything"),
-			text("podManifest", "", "image", "a/tracked", "name", "disk", "reason", "full"),
+			element("podManifest", "velum.yaml", "image", "", "name", "hold", "reason", "everything", "by", "", "until", uint64(0)),
+			element("podManifest", "", "image", "a/tracked", "name", "disk", "reason", "full", "by", "", "until", uint64(0)),
 		},
 		"Withdrawn": []map[string]dbus.Variant{
-			text("podManifest", "velum.yaml", "container", "velum", "image", "a/velum", "tag", "1", "digest", "sha256:01",
+			element("podManifest", "velum.yaml", "container", "velum", "image", "a/velum", "tag", "1", "digest", "sha256:01",
 				"reason", "broken", "to", "2"),
 		},
 	}
@@ -81,7 +112,8 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 			assert.Equal(t, value, one.Value(), name)
 			assert.Equal(t, value, all[name].Value(), name)
 		}
-		assert.Len(t, all, len(want))
+		assert.IsType(t, uint64(0), all["Revision"].Value())
+		assert.Len(t, all, len(want)+1)
 		require.NoError(t, call(t, conn, propertiesFace+".GetAll", peerFace).Store(&all))
 	}
 }
@@ -101,6 +133,12 @@ func TestPropertiesAreBounded(t *testing.T) {
 	assert.Equal(t, uint64(0), all["LastCheck"].Value(), "a clock that was never set")
 	assert.Len(t, all["Updates"].Value(), maxListed)
 	assert.Len(t, all["Holds"].Value(), maxListed)
+	assert.Equal(t, []string{"Holds", "Images", "Updates"}, all["Cut"].Value(), "a list says that it is cut")
+	s.Updates, s.PodManifests, s.Images = s.Updates[:maxListed], nil, s.Images[:maxListed]
+	for n := range s.Images {
+		s.Images[n].Holds = make([]status.Hold, 1)
+	}
+	assert.Empty(t, properties(s)["Cut"].Value(), "a full list is not")
 	system := onBus(t, newWatched(&daemon{status: s}))
 	var got map[string]dbus.Variant
 	require.NoError(t, call(t, system.Connect(t), propertiesFace+".GetAll", BusName).Store(&got))
@@ -197,7 +235,7 @@ func TestTheInterfaceIsDescribedAsItIs(t *testing.T) {
 		assert.Equal(t, actions[m.Name].signature, signature(m.Args, "in"), m.Name)
 	}
 	assert.Len(t, methods, len(actions))
-	values := properties(status.Status{})
+	values := new(Bus).properties(status.Status{})
 	for _, p := range face.Properties {
 		assert.Equal(t, p.Type, values[p.Name].Signature().String(), p.Name)
 		assert.Equal(t, "read", p.Access, p.Name)

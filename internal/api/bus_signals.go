@@ -4,7 +4,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,9 +39,15 @@ func (b *Bus) emit(ctx context.Context, to emitter) {
 	<-timer.C
 	added := latest.added
 	var last map[string]dbus.Variant
+	var shown status.Status
 	for {
 		changed := b.Daemon.Changed()
-		now := properties(b.Daemon.Status())
+		s := lasting(b.Daemon.Status())
+		if !reflect.DeepEqual(s, shown) {
+			b.revision.Add(1)
+			shown = s
+		}
+		now := b.properties(s)
 		if last != nil && emitChanges(to, last, now) != nil {
 			return
 		}
@@ -60,8 +68,14 @@ func (b *Bus) emit(ctx context.Context, to emitter) {
 	}
 }
 
-// emitChanges sends what is different, and that something is if it is not only the
-// time of a check.
+// lasting is a status without what changes by itself: its time, the progress, and what is left of the requests.
+func lasting(s status.Status) status.Status {
+	s.Written, s.Progress, s.Pulls, s.Budget = time.Time{}, nil, nil, nil
+	return s
+}
+
+// emitChanges sends what is different, and that something is if it is of those that Changed
+// is for; then each new failure and hold.
 func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	different := map[string]dbus.Variant{}
 	for name, value := range now {
@@ -77,7 +91,30 @@ func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	}
 	for _, name := range []string{"State", "Updates", "NotAllowed", "Holds", "Withdrawn"} {
 		if _, is := different[name]; is {
-			return to.Emit(busPath, BusName, "Changed", now["State"].Value(), now["Reason"].Value())
+			if err := to.Emit(busPath, BusName, "Changed", now["State"].Value(), now["Reason"].Value()); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return errors.Join(
+		emitNew(to, "Failed", last["Failures"], now["Failures"], "podManifest", "container", "image", "kind", "to"),
+		emitNew(to, "Held", last["Holds"], now["Holds"], "podManifest", "image", "name"),
+	)
+}
+
+// emitNew sends a signal for each element of a list that was not in it, as keys tell them apart.
+func emitNew(to emitter, signal string, last, now dbus.Variant, keys ...string) error {
+	was, _ := last.Value().([]record)
+	is, _ := now.Value().([]record)
+	for _, one := range is {
+		if slices.ContainsFunc(was, func(r record) bool {
+			return !slices.ContainsFunc(keys, func(key string) bool { return !reflect.DeepEqual(r[key], one[key]) })
+		}) {
+			continue
+		}
+		if err := to.Emit(busPath, BusName, signal, one); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -87,6 +124,11 @@ func emitProgress(to emitter, reports []status.Progress) error {
 	for _, p := range reports {
 		if err := to.Emit(busPath, BusName, "Progress", outside.Line(p.Reference, maxWord), p.Phase,
 			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
+			return err
+		}
+		if err := to.Emit(busPath, BusName, "ProgressDetails", with(texts(
+			"reference", p.Reference, "phase", p.Phase, "ended", p.Ended, "podManifest", p.PodManifest,
+		), map[string]any{"done": uint64(max(p.Done, 0)), "total": uint64(max(p.Total, 0))})); err != nil {
 			return err
 		}
 	}
@@ -112,7 +154,8 @@ func (p *progress) put(report status.Progress) {
 			return
 		}
 	}
-	if len(p.reports) >= maxReported {
+	// A client waits for the end of what it has heard of.
+	if len(p.reports) >= maxReported && (report.Ended == "" || len(p.reports) >= maxListed) {
 		return
 	}
 	p.reports = append(p.reports, report)

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,6 +37,10 @@ func TestSignalsAreForEverybody(t *testing.T) {
 	s := someStatus()
 	d.become(s)
 	got = <-signals
+	assert.Equal(t, BusName+".ProgressDetails", got.Name)
+	details := got.Body[0].(map[string]dbus.Variant)
+	assert.Equal(t, "downloading", details["phase"].Value())
+	got = <-signals
 	assert.Equal(t, propertiesFace+".PropertiesChanged", got.Name)
 	require.Len(t, got.Body, 3)
 	assert.Equal(t, BusName, got.Body[0])
@@ -51,6 +57,7 @@ func TestSignalsAreForEverybody(t *testing.T) {
 type heard struct {
 	mu      sync.Mutex
 	signals []string
+	details []string // of the progress
 	broken  bool
 }
 
@@ -61,10 +68,14 @@ func (h *heard) Emit(_, face, member string, values ...any) error {
 		return errors.New("broken")
 	}
 	if face == propertiesFace {
-		for name := range values[1].(map[string]dbus.Variant) {
+		for _, name := range slices.Sorted(maps.Keys(values[1].(map[string]dbus.Variant))) {
 			member += " " + name
 		}
 		values = nil
+	}
+	if member == "ProgressDetails" {
+		h.details = append(h.details, fmt.Sprint(values...))
+		return nil
 	}
 	h.signals = append(h.signals, fmt.Sprint(append([]any{member}, values...)...))
 	return nil
@@ -110,13 +121,19 @@ func TestOnlyChangesAreTold(t *testing.T) {
 		now := time.UnixMicro(1)
 		s.LastCheck = &now
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged LastCheck"}, h.take(), "a check alone is no news")
+		assert.Equal(t, []string{"PropertiesChanged LastCheck Revision"}, h.take(), "a check alone is no news")
 		s.Reason = "another"
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Reason"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Reason Revision"}, h.take())
 		s.PodManifests = []status.PodStatus{{Holds: []status.Hold{{Name: "busy"}}}}
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Holds", "Changedcurrentanother"}, h.take())
+		assert.Equal(t, []string{
+			"PropertiesChanged Holds Revision", "Changedcurrentanother",
+			`Heldmap[by:"" image:"" name:"busy" podManifest:"" reason:"" until:@t 0]`,
+		}, h.take())
+		s.PodManifests = []status.PodStatus{{Holds: []status.Hold{{Name: "busy", Reason: "still"}}}}
+		d.become(s)
+		assert.Equal(t, []string{"PropertiesChanged Holds Revision", "Changedcurrentanother"}, h.take(), "the same hold")
 		s.Updates = []status.AnnouncedUpdate{{Image: "a"}}
 		d.become(s)
 		told := h.take()
@@ -124,7 +141,7 @@ func TestOnlyChangesAreTold(t *testing.T) {
 		assert.Equal(t, "Changedcurrentanother", told[1])
 		s.State = status.StateHeld
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged State", "Changedheldanother"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Revision State", "Changedheldanother"}, h.take())
 	})
 }
 
@@ -171,4 +188,55 @@ func TestTellingEndsWithTheConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client that waits for each change sees each: of images, sources, holds without an offer and the history, also
+// beyond what the lists have.
+func TestEveryChangeOfTheStatusIsTold(t *testing.T) {
+	telling(t, func(t *testing.T, d *watched, h *heard) {
+		s := d.Status()
+		for want, change := range map[string]func(){
+			"Images":        func() { s.Images = []status.ImageStatus{{Image: "a"}} },
+			"Sources":       func() { s.Sources = []status.SourceStatus{{Repository: "a"}} },
+			"StandingHolds": func() { s.StandingHolds = []status.StandingHold{{Repository: "*"}} },
+			"History":       func() { s.History = []status.HistoryEntry{{PodManifest: "a"}} },
+			"Activity":      func() { s.Activity = status.ActivityStaging },
+		} {
+			change()
+			d.become(s)
+			names := []string{want, "Revision"}
+			slices.Sort(names)
+			assert.Equal(t, []string{"PropertiesChanged " + names[0] + " " + names[1]}, h.take())
+		}
+		s.Failures = []status.Failure{{PodManifest: "a.yaml", To: "2"}, {PodManifest: "b.yaml"}}
+		d.become(s)
+		told := h.take()
+		require.Len(t, told, 3)
+		assert.Contains(t, told[1], `Failedmap[at:@t 0 cause:"" container:"" from:"" image:"" kind:"" podManifest:"a.yaml"`)
+		assert.Contains(t, told[2], `podManifest:"b.yaml"`)
+		s.Images = make([]status.ImageStatus, maxListed+1)
+		d.become(s)
+		assert.Equal(t, []string{"PropertiesChanged Cut Images Revision"}, h.take())
+		s.Images = slices.Clone(s.Images)
+		s.Images[maxListed].Image = "the last"
+		d.become(s)
+		assert.Equal(t, []string{"PropertiesChanged Revision"}, h.take())
+		s.Written = time.Unix(1, 0)
+		d.become(s)
+		assert.Empty(t, h.take(), "its time is no change")
+	})
+}
+
+// Whoever has heard of a beginning hears of the end, with the pod manifest.
+func TestEndsAreTold(t *testing.T) {
+	telling(t, func(t *testing.T, d *watched, h *heard) {
+		d.say(status.Progress{Reference: "velum", Phase: "proving", PodManifest: "velum.yaml"})
+		for n := range maxReported + 1 {
+			d.say(status.Progress{Reference: fmt.Sprint(n), Phase: "asking"})
+		}
+		d.say(status.Progress{Reference: "velum", Phase: "done", Ended: "proving", PodManifest: "velum.yaml"})
+		pass(progressRest)
+		h.take()
+		assert.Contains(t, h.details, `map[done:@t 0 ended:"proving" phase:"done" podManifest:"velum.yaml" reference:"velum" total:@t 0]`)
+	})
 }

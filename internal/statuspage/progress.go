@@ -32,8 +32,11 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: outside.NewWriter(w), isTerminal: terminal.Is(w), said: map[string]string{}}
 }
 
-// Show takes an event.
+// Show takes an event. Ends of questions and proofs are not shown: the next event or the result says enough.
 func (p *Progress) Show(e status.Progress) {
+	if e.Ended != "" {
+		return
+	}
 	if len(e.Edits) > 0 { // said for good, and once
 		if text := editsLine(e.Edits); p.said[e.Reference] != text {
 			p.End()
