@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"reflect"
 	"sync"
 	"time"
 
@@ -47,11 +48,12 @@ func (b *board) show(s status.Status) {
 	b.notify.Heartbeat()
 }
 
-// correct publishes containers that ended during a cycle.
+// correct publishes containers that ended or started during a cycle.
 func (b *board) correct() {
 	b.mu.Lock()
 	s := b.watched.Correct(b.lastReport)
-	changed := b.status.State != status.StateApplying && (s.State != b.status.State || s.Reason != b.status.Reason)
+	changed := !b.status.HasReason(status.KindApplying) &&
+		(s.State != b.status.State || s.Reason != b.status.Reason || !reflect.DeepEqual(s.Images, b.status.Images))
 	if changed {
 		s.Progress, s.Pulls, s.Interrupted = b.status.Progress, b.status.Pulls, b.status.Interrupted
 		s.Activity = b.status.Activity

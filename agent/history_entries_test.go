@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -180,4 +181,21 @@ func TestHistoryNamesTheApproverAfterARestart(t *testing.T) {
 			"applied velum.yaml/velum rebuild: 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build1.2 by alice (uid 1000, bus) ",
 		}, w.past())
 	})
+}
+
+// The journal has a line for each poll, also where it found nothing, and none for an observation.
+func TestEachPollIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	log := &bytes.Buffer{}
+	w.agent.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	w.observe()
+	assert.Empty(t, log.String())
+	w.poll()
+	assert.Regexp(t, `^time=\S+ level=INFO msg=polled cycle=\d+ sources=1 unanswered=0 updates=0 state=current next=never\n$`, log.String())
+	log.Reset()
+	w.Registry.Down(agenttest.ErrRefused)
+	w.check()
+	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("msg=polled")))
+	assert.Contains(t, log.String(), "unanswered=1 updates=0 state=stale")
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -59,7 +61,26 @@ func (c *cycle) report(
 	if published != nil {
 		c.log.Warn("status not published", "err", published)
 	}
+	if c.poll != source.PollNone {
+		logPoll(c.log, s)
+	}
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
+}
+
+// logPoll logs what a poll has found, one line for each.
+func logPoll(log *slog.Logger, s status.Status) {
+	failed := 0
+	for _, from := range s.Sources {
+		if from.Failures > 0 {
+			failed++
+		}
+	}
+	next := "never"
+	if s.NextCheck != nil {
+		next = s.NextCheck.Format(time.RFC3339)
+	}
+	log.Info("polled", "sources", len(s.Sources), "unanswered", failed, "updates", len(s.Updates), "state", s.State,
+		"next", next)
 }
 
 // rollbacks returns what a rollback by a person would return to, by pod manifest.

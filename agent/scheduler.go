@@ -60,10 +60,10 @@ func (s *scheduler) runDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// watchEvents observes the node soon after followed containers start or end.
+// watchEvents observes the node soon after followed containers start or end, or a new static pod starts.
 func (s *scheduler) watchEvents(ctx context.Context) (stop func()) {
 	pods := s.agent.Pods
-	return s.watched.WatchEvents(ctx, s.agent.Events, func(ctx context.Context) {
+	return s.watched.WatchEvents(ctx, s.agent.Events, pods, func(ctx context.Context) {
 		if s.watched.IsBusy() {
 			s.observeBeside(ctx, pods)
 		}

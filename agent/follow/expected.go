@@ -32,9 +32,14 @@ func (v *PodView) Expects(w Want, inv node.Inventory) (Expected, bool) {
 	}, is
 }
 
+// Find returns the container as CRI shows it; nil: it does not.
+func (e Expected) Find(inv node.Inventory, names []string) *node.Container {
+	return node.FindContainer(inv.PodContainers(e.namespace, e.pod, names), e.Container)
+}
+
 // Down returns why the container does not run; nil: it runs or has finished.
 func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *status.Down {
-	c := node.FindContainer(inv.PodContainers(e.namespace, e.pod, names), e.Container)
+	c := e.Find(inv, names)
 	var out status.Down
 	switch {
 	case c == nil && e.init, c != nil && c.Running:

@@ -29,13 +29,26 @@ type Watched struct {
 	down     bool            // a followed container does not run
 	expected []follow.Expected
 	names    []string
-	node     string                  // see Inventory.NodeName
-	seen     map[string]*status.Down // by file/container, observed during a cycle
+	node     string          // see Inventory.NodeName
+	seen     map[string]seen // by file/container, observed during a cycle
+	due      bool            // an event was of a followed container
+	started  map[string]bool // other containers that were started, which may be of a new pod
 }
 
-// WatchEvents calls observe after a followed container has started or ended, until stop is
-// called. events may be nil.
-func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe func(context.Context)) (stop func()) {
+// seen is a container as it was observed during a cycle.
+type seen struct {
+	down *status.Down
+	runs *node.Container // nil: it does not
+}
+
+// maxStarted bounds the containers that are remembered until the next list of containers.
+const maxStarted = 1024
+
+// WatchEvents calls observe after a followed container or one of a new static pod has started, or a followed one has
+// ended, until stop is called. events may be nil. pods lists the containers of static pods.
+func (w *Watched) WatchEvents(
+	ctx context.Context, events RuntimeEvents, pods node.ContainerLister, observe func(context.Context),
+) (stop func()) {
 	if events == nil {
 		return func() {}
 	}
@@ -44,7 +57,7 @@ func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe
 	var group sync.WaitGroup
 	group.Go(func() {
 		events.Watch(ctx, func(e RuntimeEvent) {
-			if w.concerns(e) {
+			if w.note(e) {
 				select {
 				case due <- struct{}{}:
 				default:
@@ -69,24 +82,45 @@ func (w *Watched) WatchEvents(ctx context.Context, events RuntimeEvents, observe
 			case <-due: // this observation covers the events since
 			default:
 			}
-			observe(ctx)
+			if w.isDue(ctx, pods) {
+				observe(ctx)
+			}
 		}
 	})
 	return func() { cancel(); group.Wait() }
 }
 
-// concerns reports whether an event may be of a followed container.
-func (w *Watched) concerns(e RuntimeEvent) bool {
+// note notes an event. It reports whether the event may be of a followed container, or of a new pod.
+func (w *Watched) note(e RuntimeEvent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case e.ContainerID == "":
+	case e.ContainerID == "", w.ids[e.ContainerID], e.Ended && w.busy, !e.Ended && w.down, len(w.started) >= maxStarted:
+		w.due = true
 		return true
 	case e.Ended:
-		return w.busy || w.ids[e.ContainerID]
-	default:
-		return w.down
+		return false
 	}
+	if w.started == nil {
+		w.started = map[string]bool{}
+	}
+	w.started[e.ContainerID] = true
+	return true
+}
+
+// isDue reports whether an event since the last call was of a followed container, or of a static pod that the last
+// cycle did not see.
+func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) bool {
+	w.mu.Lock()
+	due, started := w.due, w.started
+	w.due, w.started = false, nil
+	w.mu.Unlock()
+	if due {
+		return true
+	}
+	containers, _, err := pods.Containers(ctx)
+	return err != nil || // the observation reports it
+		slices.ContainsFunc(containers, func(c node.Container) bool { return started[c.ID] })
 }
 
 // SetBusy sets whether a cycle runs.
@@ -157,28 +191,35 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 	if w.acting {
 		return
 	}
-	w.seen = map[string]*status.Down{}
+	w.seen = map[string]seen{}
 	inv := node.Inventory{Containers: containers, NodeName: w.node}
 	for _, e := range w.expected {
-		d := e.Down(inv, w.names, now)
-		w.seen[record.GoodKey(e.File, e.Container)] = d
-		w.down = w.down || d != nil
+		is := seen{down: e.Down(inv, w.names, now)}
+		if c := e.Find(inv, w.names); c != nil && c.Running && len(c.Digests) > 0 {
+			is.runs = c
+		}
+		w.seen[record.GoodKey(e.File, e.Container)] = is
+		w.down = w.down || is.down != nil
 	}
 }
 
-// Correct adds the containers that have ended since to a cycle's status, except during an
-// apply.
+// Correct adds the containers that have ended or started since to a cycle's status. Its state and reasons stay, but that
+// a container has ended is a failure.
 func (w *Watched) Correct(s status.Status) status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.seen) == 0 || s.State == status.StateApplying {
+	if len(w.seen) == 0 {
 		return s
 	}
 	s.Images = slices.Clone(s.Images) // the callers share s.Images
 	for n := range s.Images {
 		i := &s.Images[n]
-		d, known := w.seen[record.GoodKey(i.PodManifest, i.Container)]
-		if !known || d == nil || d.Starting || i.Down != nil {
+		is := w.seen[record.GoodKey(i.PodManifest, i.Container)]
+		d := is.down
+		if is.runs != nil {
+			i.Running, i.Down = running(*i, *is.runs), nil
+		}
+		if d == nil || d.Starting || i.Down != nil || s.State == status.StateApplying {
 			continue
 		}
 		i.Down, i.Running = d, nil
@@ -191,4 +232,14 @@ func (w *Watched) Correct(s status.Status) status.Status {
 		s.Reason = status.SentenceOf(s.Reasons)
 	}
 	return s
+}
+
+// running names what a container runs.
+func running(i status.ImageStatus, c node.Container) *status.Named {
+	for _, known := range []*status.Named{i.Running, i.Offered, i.LastGood, i.Previous} {
+		if known != nil && slices.Contains(c.Digests, known.Digest) {
+			return known
+		}
+	}
+	return &status.Named{Digest: c.Digests[0]}
 }
