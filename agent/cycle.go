@@ -202,12 +202,16 @@ func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 	return c.decide(ctx, inv, c.asker.Ask(ctx, round, qs, false)), nil
 }
 
-// restoreAndObserve restores pod manifests that were set aside, then observes the node.
+// restoreAndObserve restores pod manifests that were set aside, observes the node, and restores tags that name no image.
 func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
 	if err := c.restarter.PutBack(ctx); err != nil {
 		return node.Inventory{}, err
 	}
-	return c.observe(ctx)
+	inv, err := c.observe(ctx)
+	if err == nil {
+		c.restoreTags(ctx, &inv)
+	}
+	return inv, err
 }
 
 // observe observes the node.

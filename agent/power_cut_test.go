@@ -111,6 +111,10 @@ func (i cutImages) Name(ctx context.Context, p release.Pin) error {
 	return i.cut.call("name", func() error { return i.Images.Name(ctx, p) })
 }
 
+func (i cutImages) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
+	return i.cut.call("restore", func() error { return i.Images.Restore(ctx, was, d) })
+}
+
 func (i cutImages) Pins(ctx context.Context, want []release.Pin) error {
 	return i.cut.call("pins", func() error { return i.Images.Pins(ctx, want) })
 }

@@ -104,6 +104,13 @@ func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 			r.Registry.Delete(strings.TrimPrefix(rel.Repository, r.Registry.Host+"/"), rel.Digest.String())
 		},
 		Lose: func(_ *testing.T, rel release.Release) { r.lose(rel) },
+		PullPage: func(t *testing.T, rel release.Release) {
+			t.Helper()
+			r.Registry.Intercept(node.Page("/login"))
+			defer r.Registry.Intercept(nil)
+			_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)
+			require.ErrorContains(t, err, "text/html")
+		},
 		PullFloating: func(t *testing.T, rel release.Release) {
 			t.Helper()
 			_, err := r.cri.Pull(rel.Repository + ":" + rel.Tag)

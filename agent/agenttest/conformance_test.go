@@ -62,6 +62,9 @@ func TestNodeConformsAsImages(t *testing.T) {
 			},
 			Vanish: func(_ *testing.T, rel release.Release) { r.Vanish(repository, rel.Digest) },
 			Lose:   func(_ *testing.T, rel release.Release) { n.Lose(rel.Digest) },
+			PullPage: func(_ *testing.T, rel release.Release) {
+				n.PullPage(release.Reference{Repository: rel.Repository, Tag: rel.Tag})
+			},
 			PullFloating: func(t *testing.T, rel release.Release) {
 				if _, err := n.Pull(t.Context(), release.Reference{Repository: rel.Repository, Tag: rel.Tag}); err != nil {
 					t.Fatal(err)

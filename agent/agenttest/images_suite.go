@@ -31,6 +31,8 @@ type ImagesUnderTest struct {
 	// PullFloating lets the runtime pull the release's floating tag, as kubelet
 	// does.
 	PullFloating func(t *testing.T, r release.Release)
+	// PullPage is PullFloating while a login page answers instead of the registry.
+	PullPage func(t *testing.T, r release.Release)
 	// Lose takes content of the release away from the node.
 	Lose func(t *testing.T, r release.Release)
 }
@@ -54,6 +56,7 @@ func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 	}
 	maps.Copy(tests, imagesPruning)
 	maps.Copy(tests, imagesNaming)
+	maps.Copy(tests, imagesRestoring)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

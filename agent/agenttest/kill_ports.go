@@ -79,6 +79,10 @@ func (k killImages) Name(ctx context.Context, p release.Pin) error {
 	return k.points.around("name", func() error { return k.Images.Name(ctx, p) })
 }
 
+func (k killImages) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
+	return k.points.around("restore", func() error { return k.Images.Restore(ctx, was, d) })
+}
+
 func (k killPods) Containers(ctx context.Context) (static []node.Container, used []digest.Digest, err error) {
 	defer k.points.asked("containers")
 	return k.Pods.Containers(ctx)

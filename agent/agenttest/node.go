@@ -57,6 +57,7 @@ type Node struct {
 	lost      map[digest.Digest]bool // content that somebody took away
 	crashing  map[digest.Digest]bool // images whose process ends at once
 	pods      map[string]*pod        // by file name
+	pages     map[string]string      // media types of records that name no image
 	dead      []node.Container       // of pods that are gone, as long as kubelet keeps them
 	staged    map[string]bool        // records with the name that staging gave
 	disk      policy.Filesystem
@@ -84,7 +85,7 @@ func NewNode(r *Registry) *Node {
 		templates: map[string]node.PodFile{}, manifests: map[string]node.PodFile{}, waiting: map[string]node.PodFile{},
 		aside:   map[string]node.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[release.Pin]bool{}, lost: map[digest.Digest]bool{},
-		crashing: map[digest.Digest]bool{}, pods: map[string]*pod{}, restarts: map[string]int{},
+		crashing: map[digest.Digest]bool{}, pages: map[string]string{}, pods: map[string]*pod{}, restarts: map[string]int{},
 		hearers: map[chan watch.RuntimeEvent]bool{},
 		staged:  map[string]bool{}, disk: policy.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
 	}

@@ -33,7 +33,7 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	var out []node.HeldImage
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		d := n.records[name]
-		h := node.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name]}
+		h := node.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name], NotImage: n.pages[name]}
 		if h.Staged {
 			h.Repository = repositoryOf(name)
 		}
@@ -119,6 +119,29 @@ func (n *Node) Name(_ context.Context, p release.Pin) error {
 		n.records[name], n.staged[name] = p.Digest, true
 	}
 	return nil
+}
+
+// Restore answers as node.Images.
+func (n *Node) Restore(_ context.Context, was node.HeldImage, d digest.Digest) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case !n.holds(d) || n.lost[d]:
+		return fmt.Errorf("%s: %w", was.Name, release.ErrNotFound)
+	case n.pages[was.Name] == "" || n.records[was.Name] != was.Digest:
+		return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
+	}
+	n.records[was.Name] = d
+	delete(n.pages, was.Name)
+	return nil
+}
+
+// PullPage has kubelet pull a tag from a login page.
+func (n *Node) PullPage(ref release.Reference) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.records[ref.String()], n.pages[ref.String()] = digest.FromString("a page"), "text/html"
+	delete(n.staged, ref.String())
 }
 
 // Pins answers as node.Images.

@@ -42,6 +42,9 @@ type HeldImage struct {
 	// MediaType and Size in bytes are of the manifest or index itself. Only set for pins.
 	MediaType string
 	Size      int64
+	// NotImage is the media type of a record that names no image, as a pull from a login page leaves it ("text/html");
+	// empty: it names one.
+	NotImage string
 }
 
 // Waiting is a container that kubelet does not start, and why.

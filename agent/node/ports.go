@@ -38,6 +38,10 @@ type ImageNamer interface {
 	// Name gives a digest the name repository@digest, by which CRI finds it without a registry.
 	// ErrNotFound where the node does not have the whole image.
 	Name(ctx context.Context, p release.Pin) error
+	// Restore makes a record that names no image (HeldImage.NotImage) name a digest. ErrConflict
+	// where the record was changed since was; ErrNotFound where the node does not have the whole
+	// image.
+	Restore(ctx context.Context, was HeldImage, d digest.Digest) error
 }
 
 // Images is the node's image store.

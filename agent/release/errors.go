@@ -24,6 +24,7 @@ const (
 	CauseNotFound    Cause = "not found"    // 404
 	CauseRateLimited Cause = "rate limited" // 429
 	CauseServerError Cause = "server error" // 5xx
+	CauseNoRegistry  Cause = "no registry"  // it answered with a page for people: a login page
 	CauseUnasked     Cause = "unasked"      // no request was made: see SourceError
 	CauseOther       Cause = "other"
 )

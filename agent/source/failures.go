@@ -65,6 +65,18 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 	}
 }
 
+// NotePage records that kubelet's pull from a repository got no image, as a failure of its source: the host is the one
+// that answered last.
+func (a *Asker) NotePage(repository string, err error) {
+	s := a.Record.Sources[repository]
+	if a.Meter != nil {
+		a.Meter.Failed(s.Host, release.CauseNoRegistry)
+	}
+	recordFailure(a.Record, repository, &release.SourceError{
+		Repository: repository, Host: s.Host, Mirror: s.Mirror, Cause: release.CauseNoRegistry, Err: err,
+	}, a.Now(), a.Jitter())
+}
+
 // recordFailure records a failure and schedules the next request. An error without a
 // request is no further failure.
 func recordFailure(r *record.Record, repository string, err error, now time.Time, jitter float64) {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -166,6 +167,20 @@ func Fail(kind Kind, status int) Intercept {
 			return false
 		}
 		http.Error(w, http.StatusText(status), status)
+		return true
+	}
+}
+
+// Page is an Intercept of a login page in the registry's place: every request is led to the path of the page; empty: it
+// is answered with the page.
+func Page(path string) Intercept {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if path != "" && r.URL.Path != path {
+			http.Redirect(w, r, path, http.StatusFound)
+			return true
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, "<html>Please log in.</html>") // a client that hangs up is part of the tests
 		return true
 	}
 }

@@ -81,6 +81,10 @@ func remedyOf(err error) string {
 		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
 	}
 	if se, ok := errors.AsType[*release.SourceError](err); ok {
+		if se.Cause == release.CauseNoRegistry {
+			return "see what answers there (curl -i https://" + se.Host + "/v2/): a proxy or a portal that wants a login, " +
+				"or a host in hosts.toml that is no registry"
+		}
 		switch se.Status {
 		case 0:
 			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host

@@ -20,7 +20,8 @@
 //   - Naming writes one record, repository@digest, by which CRI finds the image
 //     without a registry.
 //   - After an error of staging the records are as before, unless containerd is away.
-//   - Records of others are never written or removed.
+//   - Records of others are never written or removed, but for the record of a tag that names no
+//     image (Restore).
 //   - Our lease keeps a partial pull for the next attempt, for a day at most, if it can
 //     be resumed; after a full disk it is removed before Stage returns.
 //   - Staging survives a restart of containerd.

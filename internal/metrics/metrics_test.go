@@ -314,7 +314,8 @@ func TestDocumentation(t *testing.T) {
 	}
 	for _, cause := range []release.Cause{
 		release.CauseTimeout, release.CauseDNS, release.CauseRefused, release.CauseTLS, release.CauseAuth, release.CauseNotFound,
-		release.CauseRateLimited, release.CauseServerError, release.CauseUnasked, release.CauseOther,
+		release.CauseRateLimited, release.CauseServerError, release.CauseNoRegistry, release.CauseUnasked,
+		release.CauseOther,
 	} {
 		assert.Contains(t, string(data), "`"+string(cause)+"`")
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,31 @@ func TestCausesOfAnswers(t *testing.T) {
 			})
 			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 			assert.Equal(t, cause, sourceError(t, f.poll(t, r)).Cause, "%d %s", status, retryAfter)
+		}
+	}
+}
+
+// A login page in the place of a registry, by 200 or by a redirect, is told for each kind of question.
+func TestLoginPageIsNoRegistry(t *testing.T) {
+	t.Parallel()
+	for _, led := range []bool{false, true} {
+		f := newFake(t)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if led && req.URL.Path != "/login" {
+				http.Redirect(w, req, "/login", http.StatusFound)
+				return
+			}
+			w.Header().Set("Content-Type", "text/html; charset=UTF-8")
+			_, _ = w.Write([]byte("<html>Please log in.</html>"))
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		_, list := r.Tags(t.Context(), f.repository())
+		_, describe := r.Describe(t.Context(), f.repository(), digest.FromString("x"))
+		for question, err := range map[string]error{"tag": f.poll(t, r), "tags": list, "digest": describe} {
+			source := sourceError(t, err)
+			assert.Equal(t, release.CauseNoRegistry, source.Cause, question)
+			assert.NotErrorIs(t, err, release.ErrNotFound, question)
+			assert.ErrorContains(t, err, "upstream "+f.host()+": answers with a page (text/html): a login page, or no registry")
 		}
 	}
 }

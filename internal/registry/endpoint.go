@@ -5,6 +5,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -71,11 +72,23 @@ func (e endpoint) get(ctx context.Context, u *url.URL, accept string, limit int6
 func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answer, error) {
 	q.Repository = e.path
 	a, err := e.client.Ask(ctx, e.host, q)
+	if err == nil && isPage(a.Header) {
+		err = errPage
+	}
 	if err != nil {
 		return transport.Answer{}, e.failed(err)
 	}
 	e.note(a.Private)
 	return a, nil
+}
+
+// errPage: what answers is no registry, but a proxy that wants a login, say.
+var errPage = errors.New("answers with a page (text/html): a login page, or no registry")
+
+// isPage reports that an answer is for people.
+func isPage(h http.Header) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind == "text/html"
 }
 
 // hasStatus reports whether a host answered with one of the statuses.

@@ -109,8 +109,11 @@ func causeOf(err error) release.Cause {
 			return release.CauseRefused
 		}
 	}
-	if errors.Is(err, transport.ErrPlainCredentials) {
+	switch {
+	case errors.Is(err, transport.ErrPlainCredentials):
 		return release.CauseAuth
+	case errors.Is(err, errPage):
+		return release.CauseNoRegistry
 	}
 	return release.CauseOther
 }

@@ -89,7 +89,7 @@ func TestFaultyHosts(t *testing.T) {
 		{"md5", with(kind, "", said+"md5:900150983cd24fb0d6963f7d28e17f72"), "", "unsupported digest algorithm", 0},
 		{"digest in upper case", with(kind, "", said+strings.ToUpper(good)), "", "digest", 0},
 		{"two digests", with(kind, "", said+good+","+good), "", "digest", 0},
-		{"HTML", with("text/html", ""), with("text/html", html), `content-type "text/html": not an image`, 0},
+		{"HTML", with("text/html", ""), with("text/html", html), "answers with a page (text/html): a login page, or no registry", 0},
 		{"HTML that says JSON", empty, with(kind, html), "invalid character", 0},
 		{"empty", empty, with(kind, ""), "unexpected end of JSON", 0},
 		{"no type", empty, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "content-type", 0},

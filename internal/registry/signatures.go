@@ -113,7 +113,7 @@ func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Desc
 	// A registry that does not know the API says 404 by the specification; the others are
 	// of validators and routers before it.
 	if hasStatus(err, http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed,
-		http.StatusNotAcceptable, http.StatusNotImplemented) {
+		http.StatusNotAcceptable, http.StatusNotImplemented) || errors.Is(err, errPage) {
 		return nil, nil, e.notThere("referrers", errors.Unwrap(err))
 	}
 	if err != nil {

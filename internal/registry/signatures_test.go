@@ -52,7 +52,7 @@ func TestManifestRefuses(t *testing.T) {
 	f.content["huge"] = served{good.MediaType, make([]byte, maxManifest+1), ""}
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	for name, cause := range map[string]string{
-		"page": "not an image", "swapped": "content has digest", digest.FromString("x").String(): "content has digest",
+		"page": "a login page, or no registry", "swapped": "content has digest", digest.FromString("x").String(): "content has digest",
 		"ambiguous": "ambiguous", "huge": "too large",
 	} {
 		_, _, err := r.Manifest(t.Context(), f.repository(), name)
