@@ -61,14 +61,14 @@ type cycle struct {
 func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
 	c, err := a.begin(ctx, p)
 	if err != nil {
-		return c.reportUnobserved(ctx, err)
+		return reporter{c}.unobserved(ctx, err)
 	}
 	if !p.person {
 		a.space.ClearFailures()
 	}
 	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
-		return c.reportUnobserved(ctx, err)
+		return reporter{c}.unobserved(ctx, err)
 	}
 	if len(c.records.Record.Approved) == 0 { // else the plan says what is approved
 		ownTable{c}.keep(ctx, inv, nil)
@@ -88,7 +88,7 @@ func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
 			return cycleResult{}, err
 		}
 		if inv, err = c.restoreAndObserve(final); err != nil {
-			return c.reportUnobserved(final, err)
+			return reporter{c}.unobserved(final, err)
 		}
 		offers = c.currentOffers(inv, offers)
 		plan = c.decide(final, inv, offers)
@@ -97,7 +97,7 @@ func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
 			limit++ // a rollback does not count as a round
 		}
 	}
-	return c.report(final, inv, offers, plan)
+	return reporter{c}.report(final, inv, offers, plan)
 }
 
 // isRunnableNext reports whether a new step runs in this cycle still: a rolled back pod gets

@@ -19,9 +19,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
+// reporter reports a cycle.
+type reporter struct{ *cycle }
+
 // report updates the record, announces updates to the admin's UI and publishes the status. The
 // plan was made after the steps.
-func (c *cycle) report(
+func (c reporter) report(
 	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer, pl plan.Plan,
 ) (cycleResult, error) {
 	rec := &c.records.Record
@@ -30,7 +33,8 @@ func (c *cycle) report(
 	rec.MinSpace = c.space.MinSpace()
 	rec.Retain(use, c.Now())
 	c.space.Restore(rec.MinSpace)
-	ownTable{c}.keep(ctx, inv, ownTable{c}.approved(pl))
+	table := ownTable{c.cycle}
+	table.keep(ctx, inv, table.approved(pl))
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
 	r.Rollbacks = c.rollbacks(inv, pl)
@@ -84,7 +88,7 @@ func logPoll(log *slog.Logger, s status.Status) {
 }
 
 // rollbacks returns what a rollback by a person would return to, by pod manifest.
-func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
+func (c reporter) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
 	pods := slices.DeleteFunc(slices.Clone(pl.Pods), func(p plan.PodPlan) bool {
 		return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
 			return c.records.Record.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
@@ -99,8 +103,8 @@ func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Ov
 	return out
 }
 
-// reportUnobserved reports a cycle that ended before its first plan.
-func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult, error) {
+// unobserved reports a cycle that ended before its first plan.
+func (c reporter) unobserved(ctx context.Context, cause error) (cycleResult, error) {
 	if ctx.Err() != nil {
 		return cycleResult{}, cause
 	}
@@ -115,11 +119,11 @@ func (c *cycle) reportUnobserved(ctx context.Context, cause error) (cycleResult,
 
 // initialStatus returns the status before the first cycle.
 func (a *Agent) initialStatus() status.Status {
-	c := &cycle{Agent: a}
+	c := reporter{&cycle{Agent: a}}
 	return c.newReport(false).NewStatus(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
 }
 
-func (c *cycle) newReport(unasked bool) *report.Report {
+func (c reporter) newReport(unasked bool) *report.Report {
 	r := &report.Report{
 		Record: &c.records.Record, Loaded: c.records.IsLoaded(), Errs: c.results.errors(), Policy: c.Policy, Now: c.Now,
 		Version: c.Version, Pacer: c.Pacer, Unasked: unasked, OwnHost: c.OwnHost.Status(c.records.Record.Sources),
