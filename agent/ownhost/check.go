@@ -37,7 +37,8 @@ func (t Table) Check() error {
 
 // compare orders entries by registry, repository and tag.
 func compare(a, b Entry) int {
-	return cmp.Or(strings.Compare(a.Registry, b.Registry), strings.Compare(a.Repository, b.Repository), strings.Compare(a.Tag, b.Tag))
+	return cmp.Or(strings.Compare(a.Registry, b.Registry),
+		strings.Compare(a.Repository, b.Repository), strings.Compare(a.Tag, b.Tag))
 }
 
 func (e Entry) check() error {

@@ -39,14 +39,15 @@ type Answers struct {
 	Last map[string]time.Time
 }
 
-// note adds an answer to the journal in a directory. What keeps it from that keeps no answer back, so there is no error.
+// note adds an answer to the journal in a directory. What keeps it from that keeps no answer back, so there is no
+// error.
 func note(dir string, r Result, e ownhost.Entry, at time.Time) {
 	path := filepath.Join(dir, AnswersFile)
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOFOLLOW
 	if info, err := os.Lstat(path); err == nil && info.Size() >= maxAnswers {
 		flags |= os.O_TRUNC
 	}
-	file, err := os.OpenFile(path, flags, 0o644)
+	file, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return
 	}

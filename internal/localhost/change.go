@@ -74,8 +74,8 @@ func nameOf(p place) string {
 	return hostsTOML
 }
 
-// Disable takes the own host from the hosts of a registry: what was there before is there again, to the byte. A file that
-// was changed since, or that a person has written, is a *RefusedError.
+// Disable takes the own host from the hosts of a registry: what was there before is there again, to the byte. A file
+// that was changed since, or that a person has written, is a *RefusedError.
 func (r Registries) Disable(ctx context.Context, registry string) (Change, error) {
 	p, err := r.checked(registry)
 	if err != nil {
@@ -91,11 +91,15 @@ func (r Registries) Disable(ctx context.Context, registry string) (Change, error
 			break
 		}
 		if order, err := hosts.Order(ctx, p.dir, registry); err == nil && ownhost.PositionIn(urls(order)) != ownhost.Off {
-			return Change{}, &RefusedError{c.File, "names the own host, but image-update-agent did not write it: take " + ownhost.URL + " out by hand"}
+			return Change{}, &RefusedError{c.File, "names the own host, but image-update-agent did not write it: take " +
+				ownhost.URL + " out by hand"}
 		}
 	}
 	return c, nil
 }
+
+// byHand is what to do about a file that we cannot undo.
+const byHand = ": take " + ownhost.URL + " and the first two lines out by hand"
 
 // checked is the place of a registry, where its files are as we left them.
 func (r Registries) checked(registry string) (place, error) {
@@ -111,11 +115,12 @@ func (r Registries) checked(registry string) (place, error) {
 	case p.ours && p.head.edited && p.head.from == fromAside:
 		err = &RefusedError{file, "was edited: make the edit in " + fromAside + " beside it, and rename that to " + hostsTOML}
 	case p.ours && p.head.edited:
-		err = &RefusedError{file, "was edited: take " + ownhost.URL + " and the first two lines out by hand"}
+		err = &RefusedError{file, "was edited" + byHand}
 	case p.ours && p.head.from == fromAside && !p.aside.Exists():
-		err = &RefusedError{file, "was made from " + fromAside + ", which is gone: take " + ownhost.URL + " and the first two lines out by hand"}
+		err = &RefusedError{file, "was made from " + fromAside + ", which is gone" + byHand}
 	case !p.ours && p.aside.Exists() && !bytes.Equal(p.aside.Data, p.was.Data):
-		err = &RefusedError{filepath.Join(p.dir, fromAside), "differs from " + hostsTOML + ", which image-update-agent did not write: remove the one that is not wanted"}
+		err = &RefusedError{filepath.Join(p.dir, fromAside), "differs from " + hostsTOML +
+			", which image-update-agent did not write: remove the one that is not wanted"}
 	}
 	return p, err
 }
@@ -124,7 +129,8 @@ func (r Registries) checked(registry string) (place, error) {
 func (p place) notes() (notes []string) {
 	file, err := parseHostsFile(string(p.source))
 	if err == nil && len(p.source) > 0 && len(file.tables) == 0 {
-		notes = append(notes, "containerd 1.6 and 1.7 ignore a file without a table of hosts; with the own host in it they take it")
+		notes = append(notes,
+			"containerd 1.6 and 1.7 ignore a file without a table of hosts; with the own host in it they take it")
 	}
 	if p.from == fromDefault {
 		notes = append(notes, fmt.Sprintf("%s has the hosts of %s now; after a change there, enable %s again",

@@ -27,14 +27,22 @@ type header struct {
 	edited   bool   // the file was changed since we wrote it
 }
 
-var headerLines = regexp.MustCompile(`\A# image-update-agent: the node's own host, (fallback|gate)\. Remove it: image-update-agent localhost disable ([^\s]{1,255}) --write
-# Made from (` + fromAside + `|` + fromDirectory + `|` + fromNothing + `|` + fromDefault + `), sha256:([0-9a-f]{64})\. Below this line: sha256:([0-9a-f]{64})
-`)
+// The two lines, with what stands between their values.
+const (
+	beginning = "# image-update-agent: the node's own host, "
+	remedy    = ". Remove it: image-update-agent localhost disable "
+	origin    = " --write\n# Made from "
+	rest      = ". Below this line: sha256:"
+)
+
+var headerLines = regexp.MustCompile(`\A` + beginning + `(fallback|gate)` + remedy + `([^\s]{1,255})` + origin +
+	`(` + fromAside + `|` + fromDirectory + `|` + fromNothing + `|` + fromDefault + `), sha256:([0-9a-f]{64})` +
+	rest + `([0-9a-f]{64})\n`)
 
 // withHeader puts the header before the body of a file.
 func (h header) withHeader(body string) []byte {
-	return []byte("# image-update-agent: the node's own host, " + string(h.position) + ". Remove it: image-update-agent localhost disable " +
-		h.registry + " --write\n# Made from " + h.from + ", sha256:" + h.source + ". Below this line: sha256:" + sum([]byte(body)) + "\n" + body)
+	return []byte(beginning + string(h.position) + remedy + h.registry + origin + h.from + ", sha256:" + h.source +
+		rest + sum([]byte(body)) + "\n" + body)
 }
 
 // headerOf reads the header of a file; false: the file is not ours.

@@ -144,16 +144,16 @@ func (p place) check() error {
 	if p.from == fromDefault {
 		for _, name := range hosts.Files(filepath.Join(p.sourceDir, hostsTOML)) {
 			if !filepath.IsAbs(name) {
-				return &RefusedError{filepath.Join(p.sourceDir, hostsTOML), fmt.Sprintf("names %q from its own directory: give its whole path, "+
-					"so that the file of %s can name it, too", name, p.registry)}
+				return &RefusedError{filepath.Join(p.sourceDir, hostsTOML), fmt.Sprintf("names %q from its own directory: "+
+					"give its whole path, so that the file of %s can name it, too", name, p.registry)}
 			}
 		}
 	}
 	return nil
 }
 
-// compose returns a hosts.toml with the own host in a position, and all other hosts as they are: containerd's own parser
-// says so.
+// compose returns a hosts.toml with the own host in a position, and all other hosts as they are: containerd's own
+// parser says so.
 func (p place) compose(ctx context.Context, position ownhost.Position) (string, error) {
 	file, err := parseHostsFile(string(p.source))
 	if err != nil {
@@ -185,8 +185,8 @@ func (p place) compose(ctx context.Context, position ownhost.Position) (string, 
 	return "", fmt.Errorf("its hosts would not stay the same: %w; add the own host by hand", err)
 }
 
-// upstreams are the ways to name, as a host, the server of a file, or the namespace's own host. A name that another host
-// of the file has is taken; with the path that containerd would add it is another name for the same.
+// upstreams are the ways to name, as a host, the server of a file, or the namespace's own host. A name that another
+// host of the file has is taken; with the path that containerd would add it is another name for the same.
 func upstreams(server, last string) []upstream {
 	if server != "" {
 		return []upstream{{url: server}, {url: server + "/v2"}, {url: server + "/"}}

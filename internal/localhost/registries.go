@@ -117,7 +117,8 @@ func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
 			return nil, err
 		}
 		for _, entry := range entries {
-			if name := registryOf(entry.Name()); CheckRegistry(name) == nil && exists(filepath.Join(dir, entry.Name(), hostsTOML)) {
+			name := registryOf(entry.Name())
+			if CheckRegistry(name) == nil && exists(filepath.Join(dir, entry.Name(), hostsTOML)) {
 				names[name] = true
 			}
 		}

@@ -3,7 +3,6 @@
 package localhost
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -61,7 +60,7 @@ func response(result Result, e ownhost.Entry, agent string) string {
 	case hangsUpOn(agent):
 		return ""
 	default:
-		return fmt.Sprintf("HTTP/1.1 404 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", http.StatusText(http.StatusNotFound))
+		return "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 	}
 }
 

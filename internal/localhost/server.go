@@ -29,10 +29,10 @@ func (s Server) ServeFile(file *os.File) error {
 	return s.Serve(conn)
 }
 
-// Serve answers one request and closes the connection, in 4 s at most. A client that asks for nothing, or too slowly, is
-// no error.
+// Serve answers one request and closes the connection, in 4 s at most. A client that asks for nothing, or too slowly,
+// is no error.
 func (s Server) Serve(conn net.Conn) error {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	now := time.Now()
 	if err := conn.SetDeadline(now.Add(patience)); err != nil {
 		return fmt.Errorf("own host: %w", err)
@@ -43,7 +43,7 @@ func (s Server) Serve(conn net.Conn) error {
 	}
 	r, err := readRequest(conn)
 	if err != nil {
-		return nil //nolint:nilerr // what is no request gets no answer
+		return nil // what is no request gets no answer
 	}
 	result, entry := answer(r, table)
 	if s.AnswersDir != "" {

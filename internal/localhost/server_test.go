@@ -38,7 +38,7 @@ func asked(t *testing.T, s Server, request string) (status string, header http.H
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	served := make(chan error, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -49,7 +49,7 @@ func asked(t *testing.T, s Server, request string) (status string, header http.H
 	}()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, request)
 	require.NoError(t, err)
 	_ = conn.(*net.TCPConn).CloseWrite() // the server may have hung up
@@ -156,7 +156,7 @@ func TestAClientThatSendsNothingIsLeft(t *testing.T) {
 	s, _ := server(t, oneTag())
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		defer theirs.Close()
+		defer func() { _ = theirs.Close() }()
 		begun := time.Now()
 		require.NoError(t, s.Serve(ours))
 		assert.Equal(t, patience, time.Since(begun))

@@ -43,13 +43,15 @@ func (r Registries) Show(ctx context.Context, table string, names ...string) (Vi
 		return View{}, err
 	}
 	for _, one := range found {
-		entries := slices.DeleteFunc(slices.Clone(t.Entries), func(e ownhost.Entry) bool { return e.Registry != one.Registry })
+		isOther := func(e ownhost.Entry) bool { return e.Registry != one.Registry }
+		entries := slices.DeleteFunc(slices.Clone(t.Entries), isOther)
 		v.Registries = append(v.Registries, RegistryView{one, append([]ownhost.Entry{}, entries...)})
 	}
 	return v, nil
 }
 
-func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []string) (found []Registration, err error) {
+func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []string) ([]Registration, error) {
+	var found []Registration
 	for _, name := range names {
 		one, err := r.Of(ctx, name)
 		if err != nil {
@@ -60,7 +62,8 @@ func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []
 	if len(names) > 0 {
 		return found, nil
 	}
-	if found, err = r.Enabled(ctx); err != nil {
+	found, err := r.Enabled(ctx)
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range t.Entries {
@@ -102,7 +105,8 @@ func (v View) Write(p *terminal.Page) error {
 // sentence is where the own host is, for people.
 func (r Registration) sentence() string {
 	text := map[ownhost.Position]string{
-		ownhost.Off: "off", ownhost.Fallback: "fallback, asked where no other host answers", ownhost.Gate: "gate, asked before all others",
+		ownhost.Off: "off", ownhost.Fallback: "fallback, asked where no other host answers",
+		ownhost.Gate: "gate, asked before all others",
 	}[r.Position]
 	switch {
 	case r.Error != "":

@@ -75,7 +75,7 @@ func parseHostsFile(text string) (hostsFile, error) {
 // upstream is the host that containerd asks last: the server of the file, or the namespace's own host.
 type upstream struct {
 	url        string // as the new table names it
-	implicit   bool   // hosts.toml names no server; containerd then takes neither capabilities nor override_path of the file
+	implicit   bool   // hosts.toml names no server: containerd takes neither capabilities nor override_path of it
 	skipVerify bool   // for an implicit one: containerd does not verify localhost
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 )
 
-// Write carries a change out. containerd reads one whole file or the other at any time, and a file that was changed since
-// the change was made is atomicfile.ErrConflict. After an interruption it can be made and written again.
+// Write carries a change out. containerd reads one whole file or the other at any time, and a file that was changed
+// since the change was made is atomicfile.ErrConflict. After an interruption it can be made and written again.
 func (c Change) Write() error {
 	if c.IsNone() {
 		return nil
@@ -34,7 +34,8 @@ func (c Change) write() (err error) {
 	p := c.place
 	if c.Position != ownhost.Off {
 		if p.from == fromAside && !p.ours && !p.aside.Exists() {
-			if _, err := dir.Write(fromAside, p.was.Data, atomicfile.Options{Mode: p.was.Mode, Expect: &atomicfile.File{}}); err != nil {
+			kept := atomicfile.Options{Mode: p.was.Mode, Expect: &atomicfile.File{}}
+			if _, err := dir.Write(fromAside, p.was.Data, kept); err != nil {
 				return err
 			}
 		}
@@ -67,8 +68,8 @@ func (c Change) open() (*atomicfile.Dir, error) {
 	return atomicfile.OpenDir(hidden)
 }
 
-// hidden is the directory of the registry before it has its file, and after it has lost it: containerd would take an empty
-// one, and not _default.
+// hidden is the directory of the registry before it has its file, and after it has lost it: containerd would take an
+// empty one, and not _default.
 func (c Change) hidden() string {
 	return filepath.Join(filepath.Dir(c.place.dir), "."+filepath.Base(c.place.dir)+".image-update-agent")
 }
