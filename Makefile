@@ -54,7 +54,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build man demo test quick bench fleet pictures soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
+.PHONY: help build man demo test quick bench fleet pictures stylesheet soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,11 @@ pictures: ## draw the pictures of docs anew from their *.dot; a test knows when 
 		neato -n2 -Tsvg "$$source" | \
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
 	done
+
+stylesheet: ## cockpit/patternfly.css anew: what the page uses of PatternFly
+	@tools/setup patternfly
+	go run ./tools/mkcss "$$(tools/setup where patternfly)" cockpit >cockpit/patternfly.css.new
+	mv cockpit/patternfly.css.new cockpit/patternfly.css
 
 soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull, KILLS in an apply, 1,600 adds, `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
@@ -209,9 +214,9 @@ packages:
 node: packages
 	@tools/setup containerd containerd17 distribution registry26 kubelet
 
-# What the demo does not need: systems with systemd as process 1, and what tries the alarms.
+# What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, and what tries the alarms.
 hosts: packages
-	@tools/setup host host-new promtool
+	@tools/setup host host-new browser promtool
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second tab: what the next cycle would do, and what `doctor` finds.
+
+import { h, Fragment, Alert, Button, Card, Icon, Label, Spinner } from "./ui.js";
+import { _ } from "./i18n.js";
+import { verb } from "./daemon.js";
+
+const icons = { ok: "ok", advice: "info", warning: "warning", failed: "danger" };
+
+/** Asks both; set gets the answers as {plan, doctor}, each {value} or {error}. */
+export async function load(set) {
+    set({ plan: null, doctor: null });
+    const answer = async run => {
+        try {
+            return { value: await run() };
+        } catch (error) {
+            return { error: error.message || error.problem || String(error) };
+        }
+    };
+    await Promise.all([
+        answer(() => verb("plan", "--offline")).then(plan => set({ plan })),
+        answer(() => verb("doctor")).then(doctor => set({ doctor })),
+    ]);
+}
+
+export const Details = page => h(Fragment, null, h(Plan, page), h(Doctor, page), h(Journal, page));
+
+const Again = ({ id, page }) => h(Button, { id, busy: !page.plan || !page.doctor, onClick: () => load(page.set) }, _("Ask again"));
+
+// What both have before their answer, or instead of it.
+const Missing = ({ answer }) => !answer
+    ? h("p", null, h(Spinner), " ", _("Asking…"))
+    : h(Alert, { kind: "warning", title: _("It could not be asked") }, answer.error, h("p", null, _("It may need administrative access.")));
+
+function Plan(page) {
+    const answer = page.plan;
+    return h(Card, { id: "plan", title: _("What the next cycle would do"), actions: h(Again, { id: "ask-again", page }) },
+        !answer?.value
+            ? h(Missing, { answer })
+            : answer.value.steps.length === 0
+                ? h("p", null, _("Nothing by itself."))
+                : h("ol", null, answer.value.steps.map(step => h("li", { key: step }, step))));
+}
+
+function Doctor({ doctor: answer }) {
+    const findings = answer?.value ?? [];
+    const bad = findings.filter(finding => finding.verdict !== "ok"), good = findings.filter(finding => finding.verdict === "ok");
+    return h(Card, { id: "doctor", title: _("Checks of the node") },
+        !answer?.value && h(Missing, { answer }),
+        bad.map((finding, n) => h(Finding, { key: n, finding })),
+        answer?.value && bad.length === 0 && h("p", null, h(Icon, { kind: "ok" }), " ", _("All checks passed.")),
+        good.length > 0 && h("details", null, h("summary", null, _("Checks that passed")), good.map((finding, n) => h(Finding, { key: n, finding }))));
+}
+
+const Finding = ({ finding: f }) => h("div", { class: "finding", "data-verdict": f.verdict },
+    h(Icon, { kind: icons[f.verdict] ?? "info" }), " ", h("strong", null, f.check), " ", h(Label, null, f.verdict),
+    h("div", null, f.detail), f.remedy && h("div", { class: "small" }, f.remedy));
+
+const Journal = ({ jump }) => h(Card, { id: "journal", title: _("Journal and service") },
+    h("div", { class: "buttons" },
+        h(Button, { id: "to-journal", onClick: () => jump("/system/logs#/?prio=debug&service=image-update-agent.service") }, _("Show the journal")),
+        h(Button, { id: "to-service", onClick: () => jump("/system/services#/image-update-agent.service") }, _("Show the service"))));

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the page shows of a status: pure, without a document and without a clock.
+// @ts-check
+
+import { _, ngettext, format } from "./i18n.js";
+
+/** How old a check may be, in milliseconds, so that the page still calls the node current while polling is off. */
+const freshCheck = 24 * 3600 * 1000;
+
+const states = () => ({
+    current: { title: _("Up to date"), icon: "ok" },
+    staged: { title: _("Updates are ready"), icon: "info" },
+    applying: { title: _("An update is being applied"), icon: "busy" },
+    held: { title: _("Updates are held"), icon: "warning" },
+    stale: { title: _("A registry does not answer"), icon: "warning" },
+    failed: { title: _("Something failed"), icon: "danger" },
+    unchecked: { title: _("Not checked yet"), icon: "info" },
+});
+
+/**
+ * The node's state in words. Green is only a node that was checked, has something to check, and where nothing runs.
+ * @param {any} s the status
+ * @param {{up: boolean, busy: boolean, now: Date}} page
+ */
+export function headline(s, page) {
+    const state = states()[s.state] ?? { title: s.state, icon: "info" };
+    if (!page.up)
+        return { title: format(_("Last known: $0"), state.title), icon: "unknown" };
+    if (page.busy && ["current", "unchecked", "stale"].includes(s.state))
+        return { title: _("Checking for updates"), icon: "busy" };
+    if (s.state !== "current")
+        return state;
+    if (!s.lastCheck)
+        return states().unchecked;
+    if (s.images.length === 0)
+        return { title: _("No image is followed"), icon: "info" };
+    if (!s.nextCheck && page.now.getTime() - new Date(s.lastCheck).getTime() > freshCheck)
+        return { title: _("Up to date at the last check"), icon: "unknown" };
+    return state;
+}
+
+/** The mark beside the page's name in Cockpit's menu: {type, title}; null: not known yet. */
+export function mark({ read, up, status: s }) {
+    if (!read)
+        return null;
+    if (!up)
+        return { type: "error", title: _("The image update agent does not run") };
+    if (s?.state === "failed")
+        return { type: "error", title: s.reason };
+    if (s?.state === "stale")
+        return { type: "warning", title: states().stale.title };
+    if (s?.updates.length)
+        return { type: "info", title: format(ngettext("$0 update waits for approval", "$0 updates wait for approval", s.updates.length), s.updates.length) };
+    return { type: null, title: states()[s?.state]?.title ?? "" };
+}
+
+/** Whether something runs that is not an apply: a check or a pull. */
+export const isBusy = page => page.pulls.length > 0 || page.work !== null || page.doing === "check";
+
+/** What a release is called. */
+export const name = n => !n ? "–" : n.tag || n.digest.replace(/^sha256:/, "").slice(0, 12);
+
+/** Holds that bind automatic applies only: a person may apply. */
+const automatic = ["window", "control-plane", "failed", "catalog", "rollout"];
+
+/** What ends a hold. */
+export function cure(hold) {
+    const cures = {
+        withheld: _("The registry has to answer for all images of the pod."),
+        busy: hold.grain ? format(_("Wait for the operation that has set the grain $0."), hold.grain) : _("The grains file has to be repaired."),
+        hold: requestedCure(hold),
+        freeze: _("It ends at that date, or by another apply.freeze in the configuration."),
+        refused: _("Another release, or another rule in the configuration."),
+        set: _("The other releases of the set have to be staged."),
+        disk: _("Make space where the images are stored."),
+        unmanaged: _("To have it applied, list the pod manifest under \"manage\" in the configuration."),
+        edited: _("Remove the file, or list it under \"manage\" in the configuration."),
+        reboot: _("Wait for the reboot, or cancel it."),
+        snapshot: _("Reboot into the new snapshot."),
+        kubelet: _("Wait a minute; then look at kubelet's service."),
+        window: _("It ends when the window opens. You can apply at any time."),
+        "control-plane": _("It is applied by a person, node by node."),
+        failed: _("A newer release ends it, or Try again."),
+        catalog: _("The publisher has to refresh the catalog. You can apply at any time."),
+        rollout: _("It ends when this node's turn comes. You can apply at any time."),
+    };
+    return cures[hold.name] ?? "";
+}
+
+function requestedCure(hold) {
+    if (hold.by === "configuration")
+        return _("Remove it from the configuration, and reload the service.");
+    return hold.until ? _("It ends at that time, or by Unhold.") : _("It ends by Unhold.");
+}
+
+const isPersons = hold => hold.name === "hold" && hold.by !== "configuration";
+
+/**
+ * The pod manifests with their images, in the order of the status; then images that only the configuration names.
+ * can says which actions make sense; moves and returns are what Apply and Roll back change.
+ */
+export function pods(s) {
+    const byFile = new Map(s.podManifests.map(pod => [pod.podManifest, { ...pod, images: [] }]));
+    const beside = new Map();
+    for (const image of s.images) {
+        const file = image.podManifest;
+        if (!byFile.has(file) && !beside.has(file))
+            beside.set(file, { podManifest: file, holds: image.holds ?? [], left: [], error: "", change: "", images: [] });
+        (byFile.get(file) ?? beside.get(file)).images.push(image);
+    }
+    const standing = standingHolds(s);
+    return [...byFile.values(), ...beside.values()].map(pod => withActions(s, pod, standing));
+}
+
+function withActions(s, pod, standing) {
+    const offered = pod.images.filter(i => i.offered && i.staged);
+    const moves = offered.map(i => ({ container: i.container || i.image, from: name(i.running), to: name(i.offered), change: i.change }));
+    const returns = pod.images.filter(previousOf).map(i => ({ container: i.container || i.image, from: name(i.running), to: name(previousOf(i)) }));
+    const known = pod.images.some(i => i.previous !== undefined); // since that field exists
+    const failed = s.reasons?.some(r => ["rolled-back", "not-up"].includes(r.kind) && r.podManifest === pod.podManifest);
+    const isFile = pod.podManifest !== "";
+    const held = (pod.holds ?? []).filter(hold => !automatic.includes(hold.name));
+    return {
+        ...pod, moves, returns, held, holds: pod.holds ?? [],
+        can: {
+            apply: isFile && (offered.length > 0 || ["remove", "convert"].includes(pod.change)),
+            retry: isFile && (failed || Boolean(pod.rolledBack)),
+            rollback: isFile && pod.images.length > 0 && (!known || returns.length > 0),
+            hold: isFile && pod.images.length > 0,
+            unhold: isFile && (pod.holds?.some(h => isPersons(h) && h.image !== "*") ||
+                standing.some(h => h.by !== "configuration" && pod.images.some(i => i.image === h.repository))),
+        },
+    };
+}
+
+/** The rollback target of an image: what the daemon names, else what ran well before; null: none is known. */
+function previousOf(image) {
+    if (image.previous !== undefined)
+        return image.previous;
+    return image.lastGood && image.running && image.lastGood.digest !== image.running.digest ? image.lastGood : null;
+}
+
+/** The holds of persons and of the configuration, also of pods that are current; of an older daemon those of the pods. */
+export function standingHolds(s) {
+    if (s.standingHolds)
+        return s.standingHolds;
+    const seen = new Map();
+    for (const pod of s.podManifests)
+        for (const hold of pod.holds ?? [])
+            if (hold.name === "hold" && hold.image && !seen.has(hold.image))
+                seen.set(hold.image, { repository: hold.image, reason: hold.reason, until: hold.until, by: hold.by ?? "", since: null });
+    return [...seen.values()];
+}
+
+export const isEverythingHeld = s => standingHolds(s).some(h => h.repository === "*" && h.by !== "configuration");
+
+/** The pods that can be applied now. */
+export const applicable = s => pods(s).filter(pod => pod.can.apply && pod.held.length === 0);
+
+/** Sources that do not answer. */
+export const silent = s => s.sources.filter(source => source.failures > 0);
+
+/** Newer tags of an image that are not offered: {tag, rule, reason, key}. */
+export function refused(image) {
+    const byTag = new Map();
+    for (const refusal of [...(image.refused ?? []), ...(image.notAllowed ?? [])])
+        byTag.set(refusal.tag + " " + refusal.rule, refusal);
+    return [...byTag.values()];
+}
+
+/** What the control plane's pods interrupt while they restart. */
+export const isControlPlane = file => /^(etcd|kube-(apiserver|controller-manager|scheduler))\.ya?ml$/.test(file);
+
+/**
+ * What a method has answered. A check that found a registry away is no success.
+ * @param {string} what
+ * @param {any} answer
+ * @param {string} done
+ */
+export function outcome(what, answer, done) {
+    if (what !== "check")
+        return { kind: "ok", title: done, text: "" };
+    const [state, reason] = answer;
+    if (["stale", "failed", "unchecked"].includes(state))
+        return { kind: "warning", title: states()[state].title, text: reason };
+    return { kind: "ok", title: done, text: "" };
+}
+
+/**
+ * An error of a method as {kind, title, text}.
+ * @param {{name?: string, message?: string, problem?: string}} error
+ */
+export function problem(error) {
+    const text = error.message ?? "";
+    switch ((error.name ?? "").split(".").pop()) {
+    case "InteractiveAuthorizationRequired":
+    case "AccessDenied":
+        return { kind: "warning", title: _("Not allowed"), text: _("Turn on administrative access, or ask an admin for a polkit rule.") + " (" + text + ")" };
+    case "Held":
+        return { kind: "warning", title: _("Updates are held"), text };
+    case "NothingToDo":
+        return { kind: "info", title: _("There is nothing to do"), text: "" };
+    case "LimitsExceeded":
+        return { kind: "warning", title: _("Too many requests at once"), text };
+    case "NoReply":
+    case "Disconnected":
+        return { kind: "danger", title: _("The daemon ended before it answered"), text: _("It continues what it has begun when it runs again.") };
+    }
+    if (["disconnected", "terminated", "not-found"].includes(error.problem ?? ""))
+        return { kind: "danger", title: _("The daemon ended before it answered"), text: _("It continues what it has begun when it runs again.") };
+    return { kind: "danger", title: _("It failed"), text: text || error.problem || "" };
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of model.js, which a browser runs: failures() returns what is not as it should be.
+
+import * as model from "../model.js";
+
+const now = new Date("2026-11-20T12:00:00Z");
+
+const image = more => ({
+    image: "registry.suse.com/caasp/v4/velum", container: "dashboard", podManifest: "velum.yaml",
+    running: { tag: "4.0.0-rev1-build1.3", digest: "sha256:aaaa" }, lastGood: null, offered: null, change: "", staged: false,
+    holds: [], refused: [], notAllowed: [], notes: [], error: "", ...more,
+});
+const pod = more => ({ podManifest: "velum.yaml", pod: "velum", change: "", holds: [], left: [], error: "", rolledBack: null, ...more });
+const status = more => ({
+    state: "current", reason: "", reasons: [], since: "2026-11-20T08:00:00Z", lastCheck: "2026-11-20T11:00:00Z",
+    nextCheck: "2026-11-20T23:00:00Z", sources: [], images: [image()], podManifests: [pod()], updates: [], notAllowed: [], ...more,
+});
+const offer = { offered: { tag: "4.0.0-rev1-build1.5", digest: "sha256:bbbb" }, change: "rebuild", staged: true };
+
+const head = (more, page) => model.headline(status(more), { up: true, busy: false, now, ...page }).icon;
+const first = more => model.pods(status(more))[0];
+const can = more => Object.entries(first(more).can).filter(([, yes]) => yes).map(([what]) => what).join(" ");
+
+/** Each case: what is tested, what it gives, what is wanted. */
+const cases = () => [
+    ["a checked node without updates is green", head({}), "ok"],
+    ["a node that was never checked is not green", head({ lastCheck: null }), "info"],
+    ["nor is one of the state unchecked", head({ state: "unchecked" }), "info"],
+    ["nor one that is being checked", head({}, { busy: true }), "busy"],
+    ["nor one without a daemon", head({}, { up: false }), "unknown"],
+    ["nor one without images", head({ images: [], podManifests: [] }), "info"],
+    ["nor one whose polling is off and whose check is old", head({ nextCheck: null, lastCheck: "2026-11-18T11:00:00Z" }), "unknown"],
+    ["without polling, a check of today counts", head({ nextCheck: null }), "ok"],
+    ["an unknown state is shown as it is", model.headline(status({ state: "new" }), { up: true, busy: false, now }).title, "new"],
+    ["no other state is green", ["staged", "applying", "held", "stale", "failed"].map(state => head({ state })), ["info", "busy", "warning", "warning", "danger"]],
+
+    ["nothing is marked before the first answer", model.mark({ read: false, up: false, status: null }), null],
+    ["a daemon that is away is marked", model.mark({ read: true, up: false, status: status() }).type, "error"],
+    ["so is a failure, with its reason", model.mark({ read: true, up: true, status: status({ state: "failed", reason: "r" }) }), { type: "error", title: "r" }],
+    ["and a registry that is away", model.mark({ read: true, up: true, status: status({ state: "stale" }) }).type, "warning"],
+    ["and updates that wait", model.mark({ read: true, up: true, status: status({ updates: [{}, {}] }) }), { type: "info", title: "2 updates wait for approval" }],
+    ["a current node has no mark", model.mark({ read: true, up: true, status: status() }).type, null],
+
+    ["a current pod can be rolled back and held", can({}), "rollback hold"],
+    ["a staged offer can be applied", can({ images: [image(offer)] }), "apply rollback hold"],
+    ["one that is not staged cannot", can({ images: [image({ ...offer, staged: false })] }), "rollback hold"],
+    ["what has no rollback target cannot be rolled back", can({ images: [image({ previous: null })] }), "hold"],
+    ["what was rolled back can be tried again", can({ podManifests: [pod({ rolledBack: { at: "", byHand: false, runs: [], left: [] } })] }), "retry rollback hold"],
+    ["so can what did not come up", can({ reasons: [{ kind: "not-up", podManifest: "velum.yaml" }] }), "retry rollback hold"],
+    ["another pod cannot", can({ reasons: [{ kind: "not-up", podManifest: "etcd.yaml" }] }), "rollback hold"],
+    ["a person's hold can be ended", can({ podManifests: [pod({ holds: [{ name: "hold", image: "x", reason: "" }] })] }), "rollback hold unhold"],
+    ["a hold of the configuration cannot", can({ podManifests: [pod({ holds: [{ name: "hold", by: "configuration", image: "x", reason: "" }] })] }), "rollback hold"],
+    ["a hold on everything is ended for everything", can({ podManifests: [pod({ holds: [{ name: "hold", image: "*", reason: "" }] })] }), "rollback hold"],
+    ["a standing hold can be ended, too", can({ standingHolds: [{ repository: "registry.suse.com/caasp/v4/velum", by: "person" }] }), "rollback hold unhold"],
+    ["images of the configuration can only be seen", can({ podManifests: [], images: [image({ podManifest: "" })] }), ""],
+
+    ["Apply shows what changes", first({ images: [image(offer)] }).moves, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.5", change: "rebuild" }]],
+    ["Roll back names its target", first({ images: [image({ previous: { tag: "4.0.0-rev1-build1.1", digest: "sha256:cccc" } })] }).returns, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.1" }]],
+    ["a hold keeps a pod out of Apply all", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "disk", reason: "" }] })] })).length, 0],
+    ["a closed window does not", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "window", reason: "" }] })] })).length, 1],
+    ["images stand with their pod, those of the configuration last",
+        model.pods(status({ images: [image({ podManifest: "" }), image()] })).map(p => [p.podManifest, p.images.length]), [["velum.yaml", 1], ["", 1]]],
+
+    ["holds of pods stand in for standing ones", model.standingHolds(status({ podManifests: [pod({ holds: [{ name: "hold", image: "*", reason: "r" }, { name: "disk", reason: "" }] })] })).map(h => h.repository), ["*"]],
+    ["a person's hold on everything", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", by: "person" }] })), true],
+    ["is not the configuration's", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", by: "configuration" }] })), false],
+    ["only a source that failed is silent", model.silent(status({ sources: [{ failures: 0 }, { failures: 2 }] })).length, 1],
+    ["a tag that two lists refuse stands once", model.refused(image({ refused: [{ tag: "5", rule: "updates" }], notAllowed: [{ tag: "5", rule: "updates", key: "updates: major" }] })), [{ tag: "5", rule: "updates", key: "updates: major" }]],
+    ["a release without a tag is its digest", model.name({ tag: "", digest: "sha256:0123456789abcdef" }), "0123456789ab"],
+    ["nothing is a dash", model.name(null), "–"],
+    ["the control plane is known by its files", ["etcd.yaml", "kube-apiserver.yaml", "velum.yaml"].map(model.isControlPlane), [true, true, false]],
+    ["every hold has what ends it", ["withheld", "busy", "hold", "freeze", "refused", "set", "disk", "unmanaged", "edited", "reboot", "snapshot",
+        "kubelet", "window", "control-plane", "failed", "catalog", "rollout"].filter(hold => !model.cure({ name: hold })), []],
+
+    ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done").kind, "warning"],
+    ["one that finds updates is", model.outcome("check", ["staged", "r"], "done"), { kind: "ok", title: "done", text: "" }],
+    ["a refusal says what to do", model.problem({ name: "org.freedesktop.DBus.Error.AccessDenied", message: "m" }).title, "Not allowed"],
+    ["so does a password that nobody can ask for", model.problem({ name: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" }).title, "Not allowed"],
+    ["a hold is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.Held", message: "m" }), { kind: "warning", title: "Updates are held", text: "m" }],
+    ["nothing to do is none", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.NothingToDo" }).kind, "info"],
+    ["a daemon that ended in a call is named", model.problem({ name: "org.freedesktop.DBus.Error.NoReply" }).title, "The daemon ended before it answered"],
+    ["so is one whose connection was closed", model.problem({ problem: "disconnected" }).title, "The daemon ended before it answered"],
+    ["every other error is a failure, with its text", model.problem({ name: "x.Failed", message: "m" }), { kind: "danger", title: "It failed", text: "m" }],
+];
+
+export function failures() {
+    return cases().filter(([, got, want]) => JSON.stringify(got) !== JSON.stringify(want))
+        .map(([what, got, want]) => `${what}: got ${JSON.stringify(got)}, want ${JSON.stringify(want)}`);
+}
+
+export const count = () => cases().length;
