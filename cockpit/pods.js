@@ -61,10 +61,9 @@ function Troubles({ pod, now }) {
         pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", hold.reason,
             hold.until && h(Fragment, null, " (", _("until"), " ", h(Time, { at: hold.until, now }), ")"), " ",
             h("span", { class: "small" }, model.cure(hold)))),
-        back && h("p", { class: "trouble rolled-back" }, h(Icon, { kind: back.byHand ? "info" : "danger" }), " ",
-            format(back.byHand ? _("A person rolled it back to $0; $1 is denied.") : _("It was rolled back to $0; $1 is denied."),
-                back.runs.join(", "), back.left.join(", ")), " ", h(Time, { at: back.at, now }),
-            back.reason && h("span", { class: "small" }, " ", back.reason)),
+        back && h("p", { class: "trouble" }, h(Icon, { kind: "warning" }), " ",
+            format(_("Rolled back to $0. Denied on this node: $1."), back.runs.join(", "), back.left.join(", ")), " ",
+            h(Time, { at: back.at, now }), back.reason && h("span", { class: "small" }, " ", back.reason)),
         pod.error && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ", pod.error),
         pod.left?.map(left => h("p", { class: "trouble small", key: left.path + left.line }, format(_("$0 stays as it is: $1"), left.reference, left.reason))));
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/browser"
@@ -51,27 +52,163 @@ const (
 	pagePod   = ".pod[data-pod='velum.yaml']"
 )
 
-func TestPageShowsTheNode(t *testing.T) {
+// What an admin sees and does, from the first check to a release that fails, on each Cockpit.
+func TestPageStory(t *testing.T) {
 	t.Parallel()
-	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 5s\nsettle: 1s\n")
-	port := s.FreePort()
-	template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
-	rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
-	cycle(t, s.Node, 0)
-	s.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	s.run()
-	page := s.open(t, "287", "en-US", 0)
-	page.Await(pagePod, "4.0.0-rev1-build1.1")
-	page.Picture("current")
-	page.Click("#check")
+	for version := range cockpits {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 5s\nsettle: 1s\n")
+			port := s.FreePort()
+			template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
+			rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
+			s.run()
+			page := s.open(t, version, "en-US", 0)
+			testModel(t, page)
+
+			page.Await(pageState, "Not checked yet")
+			assert.Equal(t, "info", pageIcon(page), "nothing was asked")
+			page.Picture("unchecked")
+			page.Click("#check")
+			page.Await(pageState, "Up to date")
+			page.Await("#result", "All registries were asked")
+			page.Await(pagePod, "4.0.0-rev1-build1.1")
+			s.WaitAnswer(port, "4.0.0-rev1-build1.1")
+			page.Picture("current")
+
+			pageHearsOfOthers(t, s, page)
+			pageApplies(t, s, page, port)
+			pageRollsBack(t, s, page, port)
+			pageHolds(t, s, page)
+			pageIsStale(t, s, page)
+			pageFails(t, s, page, port)
+			pageAsksDoctor(t, page)
+			assert.Empty(t, page.Console())
+		})
+	}
+}
+
+// Somebody checks on the command line. The page shows the pull while it runs, then the offer.
+func pageHearsOfOthers(t *testing.T, s *cockpitNode, page *browser.Tab) {
+	t.Helper()
+	s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 8 << 20}}})
+	s.Registry.Slow(4 << 20)
+	asked := s.StartAgent("check")
+	page.Await("#work", "velum:4.0.0-rev1-build1.2")
+	assert.NotEqual(t, "ok", pageIcon(page), "a node that is being checked is not green")
+	page.Picture("pulling")
+	asked.Wait(ready)
+	s.Registry.Slow(0)
+	page.Await(pageState, "Updates are ready")
+	page.AwaitNone("#work")
+	page.Await(pagePod, "rebuild")
+	page.Picture("staged")
+}
+
+func pageApplies(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
+	t.Helper()
+	page.Click(pagePod + " [data-do=apply]")
+	page.Await("dialog", "4.0.0-rev1-build1.1 → 4.0.0-rev1-build1.2")
+	page.Await("dialog", "restarts")
+	page.Picture("apply")
+	page.Click("dialog [data-do=dismiss]")
+	page.AwaitNone("dialog")
+	answers(t, port, "4.0.0-rev1-build1.1")
+
+	other := s.open(t, "287", "en-US", 0) // another tab sees what this one does
+	page.Click("#apply-all")
+	page.Click("dialog [type=submit]")
+	page.Await(pageState, "being applied")
+	other.Await(pageState, "being applied")
+	page.Picture("applying")
+	page.Await("#result", "velum.yaml runs the update, and was proved")
 	page.Await(pageState, "Up to date")
-	rel(s.Node, "demo/velum", "4.0.0-rev1-build1.2")
+	other.Await(pageState, "Up to date")
+	answers(t, port, "4.0.0-rev1-build1.2")
+}
+
+func pageRollsBack(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
+	t.Helper()
+	page.Click(pagePod + " [data-do=rollback]")
+	page.Await("dialog", "Roll back velum.yaml?")
+	page.Picture("rollback")
+	page.Click("dialog [type=submit]")
+	page.Await("#result", "velum.yaml runs what ran before")
+	page.Await(pagePod, "Rolled back to 4.0.0-rev1-build1.1. Denied on this node: 4.0.0-rev1-build1.2")
+	answers(t, port, "4.0.0-rev1-build1.1")
+}
+
+func pageHolds(t *testing.T, s *cockpitNode, page *browser.Tab) {
+	t.Helper()
+	rel(s.Node, "demo/velum", "4.0.0-rev2-build2.1")
 	page.Click("#check")
 	page.Await(pageState, "Updates are ready")
-	page.Picture("staged")
-	testModel(t, page)
-	require.Empty(t, page.Console())
+	page.Click(pagePod + " [data-do=hold]")
+	page.Type("#hold-reason", "not before the demo")
+	page.Click("dialog [type=submit]")
+	page.Await("#result", "velum.yaml is held")
+	page.Await(pageState, "held")
+	page.Await(pagePod, "not before the demo")
+	page.Await(pagePod, "It ends by Unhold")
+	assert.Equal(t, "true", page.Attribute(pagePod+" [data-do=apply]", "aria-disabled"))
+	page.Picture("held")
+	page.Click(pagePod + " [data-do=unhold]")
+	page.Await(pageState, "Updates are ready")
+	page.Click("#hold-all")
+	page.Await("dialog", "Hold everything?")
+	page.Click("dialog [type=submit]")
+	page.Click("#unhold-all")
+	page.Await(pageState, "Updates are ready")
+	page.Await("#hold-all", "Hold everything")
 }
+
+func pageIsStale(t *testing.T, s *cockpitNode, page *browser.Tab) {
+	t.Helper()
+	s.Registry.Down()
+	page.Click("#check")
+	page.Await("#result", "A registry does not answer")
+	page.Await(pageState, "A registry does not answer")
+	page.Await("#registries", "connection refused")
+	page.Await("#registries", "Next try")
+	page.Picture("stale")
+	s.Registry.Up()
+	page.Click("#check")
+	page.Await(pageState, "Updates are ready")
+}
+
+func pageFails(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
+	t.Helper()
+	page.Click("#apply-all")
+	page.Click("dialog [type=submit]")
+	page.Await("#result", "was proved")
+	s.Registry.PublishFaulty("demo/velum", "4.0.0-rev2-build2.2", node.Image{}, node.Crash)
+	page.Click("#check")
+	page.Await(pagePod, "4.0.0-rev2-build2.2")
+	page.Click(pagePod + " [data-do=apply]")
+	page.Click("dialog [type=submit]")
+	page.Await("#result", "It failed")
+	page.Await(pageState, "Something failed")
+	page.Await(pagePod, "Rolled back to 4.0.0-rev2-build2.1")
+	page.Picture("failed")
+	answers(t, port, "4.0.0-rev2-build2.1")
+	page.Click(pagePod + " [data-do=retry]")
+	page.Await("dialog", "Try velum.yaml again?")
+	page.Click("dialog [type=submit]")
+	page.Await("#result", "It failed")
+}
+
+func pageAsksDoctor(t *testing.T, page *browser.Tab) {
+	t.Helper()
+	page.Click("#tab-details")
+	page.Await("#plan", "Nothing by itself")
+	page.Await("#doctor", "configuration")
+	page.Picture("details")
+	page.Click("#tab-overview")
+	page.Await(pageState, "Something failed")
+}
+
+// pageIcon is what the page shows beside the state: "ok" is green.
+func pageIcon(page *browser.Tab) string { return page.Attribute(pageState, "data-icon") }
 
 // The model is pure, so its own tests need a browser and no node.
 func testModel(t *testing.T, page *browser.Tab) {

@@ -130,6 +130,12 @@ func (t *Tab) Text(selector string) string {
 	return Eval[string](t, fmt.Sprintf("[...document.querySelectorAll(%s)].map(e => e.textContent).join('\\n')", quote(selector)))
 }
 
+// Attribute is an attribute of an element; empty: it has none.
+func (t *Tab) Attribute(selector, name string) string {
+	t.tb.Helper()
+	return Eval[string](t, fmt.Sprintf("document.querySelector(%s).getAttribute(%s) ?? ''", quote(selector), quote(name)))
+}
+
 // Await waits for a text in an element.
 func (t *Tab) Await(selector, text string) {
 	t.tb.Helper()
