@@ -54,7 +54,7 @@ UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build man demo test quick bench fleet pictures stylesheet soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
+.PHONY: help build man demo test quick bench fleet pictures stylesheet translations soak fuzz mutants signatures lint format install installdocs tarball rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,11 @@ stylesheet: ## cockpit/patternfly.css anew: what the page uses of PatternFly
 	@tools/setup patternfly
 	go run ./tools/mkcss "$$(tools/setup where patternfly)" cockpit >cockpit/patternfly.css.new
 	mv cockpit/patternfly.css.new cockpit/patternfly.css
+
+translations: ## cockpit/po.*.js anew, of cockpit/po/*.po
+	@for file in cockpit/po/*.po; do language="$${file##*/}"; \
+		go run ./tools/mkpo js "$$file" >"cockpit/po.$${language%.po}.js"; \
+	done
 
 soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull, KILLS in an apply, 1,600 adds, `make fuzz`
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \

@@ -4,6 +4,7 @@
 import { h, Button, Card, Cell, Label, Row, Table } from "./ui.js";
 import { _, format } from "./i18n.js";
 import { Time } from "./status.js";
+import { actor } from "./model.js";
 
 const first = 8; // entries before "Show all"
 
@@ -38,6 +39,6 @@ function Entry({ entry: e, columns, now }) {
         h(Cell, { label: columns[1] }, h("div", null, e.podManifest, h("div", { class: "small" }, e.container))),
         h(Cell, { label: columns[2] }, e.from || "–"),
         h(Cell, { label: columns[3], title: e.digest }, e.to || "–"),
-        h(Cell, { label: columns[4] }, h("div", null, h(Label, { color: result.color }, result.text), e.cause && h("div", { class: "small" }, e.cause))),
-        h(Cell, { label: columns[5] }, e.by || "–"));
+        h(Cell, { label: columns[4] }, h("div", null, h(Label, { color: result.color }, result.text), e.reason && h("div", { class: "small" }, e.reason))),
+        h(Cell, { label: columns[5] }, actor(e.by)));
 }

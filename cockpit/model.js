@@ -55,7 +55,8 @@ export function mark({ read, up, status: s }) {
 }
 
 /** Whether something runs that is not an apply: a check or a pull. */
-export const isBusy = page => page.pulls.length > 0 || page.work !== null || page.doing === "check";
+export const isBusy = page => page.pulls.length > 0 || page.work !== null || page.doing === "check" ||
+    ["checking", "staging"].includes(page.status?.activity);
 
 /** What a release is called. */
 export const name = n => !n ? "–" : n.tag || n.digest.replace(/^sha256:/, "").slice(0, 12);
@@ -116,7 +117,6 @@ function withActions(s, pod, standing) {
     const offered = pod.images.filter(i => i.offered && i.staged);
     const moves = offered.map(i => ({ container: i.container || i.image, from: name(i.running), to: name(i.offered), change: i.change }));
     const returns = pod.images.filter(previousOf).map(i => ({ container: i.container || i.image, from: name(i.running), to: name(previousOf(i)) }));
-    const known = pod.images.some(i => i.previous !== undefined); // since that field exists
     const failed = s.reasons?.some(r => ["rolled-back", "not-up"].includes(r.kind) && r.podManifest === pod.podManifest);
     const isFile = pod.podManifest !== "";
     const held = (pod.holds ?? []).filter(hold => !automatic.includes(hold.name));
@@ -125,10 +125,10 @@ function withActions(s, pod, standing) {
         can: {
             apply: isFile && (offered.length > 0 || ["remove", "convert"].includes(pod.change)),
             retry: isFile && (failed || Boolean(pod.rolledBack)),
-            rollback: isFile && pod.images.length > 0 && (!known || returns.length > 0),
+            rollback: isFile && (pod.canRollBack ?? pod.images.length > 0), // an older daemon does not say
             hold: isFile && pod.images.length > 0,
             unhold: isFile && (pod.holds?.some(h => isPersons(h) && h.image !== "*") ||
-                standing.some(h => h.by !== "configuration" && pod.images.some(i => i.image === h.repository))),
+                standing.some(h => isEnded(h) && pod.images.some(i => i.image === h.repository))),
         },
     };
 }
@@ -148,11 +148,23 @@ export function standingHolds(s) {
     for (const pod of s.podManifests)
         for (const hold of pod.holds ?? [])
             if (hold.name === "hold" && hold.image && !seen.has(hold.image))
-                seen.set(hold.image, { repository: hold.image, reason: hold.reason, until: hold.until, by: hold.by ?? "", since: null });
+                seen.set(hold.image, { repository: hold.image, name: "hold", reason: hold.reason, until: hold.until, by: { kind: hold.by || "person" }, since: null });
     return [...seen.values()];
 }
 
-export const isEverythingHeld = s => standingHolds(s).some(h => h.repository === "*" && h.by !== "configuration");
+/** Whether Unhold ends a standing hold. */
+export const isEnded = hold => hold.name === "hold" && hold.by.kind === "person";
+
+export const isEverythingHeld = s => standingHolds(s).some(hold => hold.repository === "*" && isEnded(hold));
+
+/** Who did something: {kind, uid, user}. */
+export function actor(by) {
+    const kinds = {
+        person: by.user || (by.uid === undefined ? _("a person") : format(_("user $0"), by.uid)),
+        configuration: _("the configuration"), auto: _("mode auto"), agent: _("the agent"), kubelet: _("kubelet"),
+    };
+    return kinds[by.kind] ?? by.kind;
+}
 
 /** The pods that can be applied now. */
 export const applicable = s => pods(s).filter(pod => pod.can.apply && pod.held.length === 0);

@@ -77,7 +77,7 @@ function Image({ image: i, columns, now }) {
             i.down && h("div", { class: "error" }, h(Label, { color: "red" }, i.down.starting ? _("starting") : _("does not run")), " ", [i.down.reason, i.down.message].filter(Boolean).join(": ")),
             i.withdrawn && h("div", { class: "error" }, h(Label, { color: "red" }, _("withdrawn")), " ", i.withdrawn.reason))),
         h(Cell, { label: offered }, h("div", null, h("span", { title: i.offered?.digest }, model.name(i.offered)), h(Offer, { image: i, now }))),
-        h(Cell, { label: change }, i.change && h(Label, { color: changeColors[i.change] }, changes()[i.change] ?? i.change)),
+        h(Cell, { label: change }, i.change ? h("div", null, h(Label, { color: changeColors[i.change] }, changes()[i.change] ?? i.change)) : "–"),
         h(Cell, { label: size }, i.size ? bytes(i.size) : "–"));
 }
 

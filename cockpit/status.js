@@ -50,7 +50,7 @@ export function Status(page) {
             onClick: () => page.ask({ kind: "apply", files: pods.map(pod => pod.podManifest) }),
         }, format(ngettext("Apply $0 update…", "Apply $0 updates…", count), count)),
     },
-    s.state !== "current" && s.reason && h("p", { id: "reason" }, s.reason),
+    ["applying", "held", "stale", "failed"].includes(s.state) && s.reason && h("p", { id: "reason" }, s.reason),
     h(Terms, null,
         h(Term, { name: _("Since") }, h(Time, { at: s.since, now })),
         h(Term, { name: _("Last check"), id: "last-check" }, s.lastCheck ? h(Time, { at: s.lastCheck, now }) : _("Never")),
@@ -102,19 +102,18 @@ export function Holds(page) {
     const columns = [_("Image"), _("Reason"), _("Until"), _("Set by"), ""];
     return h(Card, { id: "holds", title: _("Holds") },
         h(Table, { label: _("Holds"), columns },
-            h("tbody", { class: "pf-v6-c-table__tbody" }, holds.map(hold => h(StandingHold, { ...page, key: hold.repository + hold.by, hold, columns })))));
+            h("tbody", { class: "pf-v6-c-table__tbody" }, holds.map(hold => h(StandingHold, { ...page, key: hold.repository + hold.name + hold.by.kind, hold, columns })))));
 }
 
 function StandingHold(page) {
     const { hold, columns, now } = page;
-    const all = hold.repository === "*", byConfiguration = hold.by === "configuration";
+    const all = hold.repository === "*", isEnded = model.isEnded(hold);
     return h(Row, { "data-hold": hold.repository },
         h(Cell, { label: columns[0] }, all ? _("All images") : hold.repository),
         h(Cell, { label: columns[1] }, hold.reason || "–"),
-        h(Cell, { label: columns[2] }, hold.until ? h(Time, { at: hold.until, now }) : byConfiguration ? _("It is removed from the configuration") : _("Unhold")),
-        h(Cell, { label: columns[3] }, byConfiguration ? _("the configuration") : _("a person"),
-            hold.since && h("span", { class: "small" }, " ", h(Time, { at: hold.since, now }))),
-        h(Cell, { label: columns[4] }, !byConfiguration && h(Button, {
+        h(Cell, { label: columns[2] }, hold.until ? h(Time, { at: hold.until, now }) : isEnded ? _("Unhold") : _("It is removed from the configuration")),
+        h(Cell, { label: columns[3] }, model.actor(hold.by), hold.since && h("div", { class: "small" }, h(Time, { at: hold.since, now }))),
+        h(Cell, { label: columns[4] }, isEnded && h(Button, {
             small: true, "data-do": "unhold", disabled: allows(page, "Unhold"),
             onClick: () => page.act("unhold", daemon => daemon.unhold(all ? [] : [hold.repository], all), _("The hold has ended")),
         }, _("Unhold"))));
@@ -126,7 +125,7 @@ export function Registries({ status: s, now }) {
         silent.map(source => h(Alert, {
             kind: "warning", key: source.repository + source.host, title: source.host ? `${source.repository} (${source.host})` : source.repository,
         },
-        source.error,
+        source.reason || source.error,
         h("p", { class: "small" },
             _("Last answer:"), " ", source.lastSuccess ? h(Time, { at: source.lastSuccess, now }) : _("never"),
             source.retryAt && h(Fragment, null, " · ", _("Next try:"), " ", h(Time, { at: source.retryAt, now }))))));

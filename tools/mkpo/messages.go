@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// message is a text of the page. plural is its form for other numbers than one; empty: it has none.
+type message struct{ text, plural string }
+
+var (
+	literal  = `"(?:[^"\\\n]|\\.)*"`
+	singular = regexp.MustCompile(`\b_\(\s*(` + literal + `)\s*\)`)
+	plural   = regexp.MustCompile(`\bngettext\(\s*(` + literal + `)\s*,\s*(` + literal + `)`)
+	inHTML   = regexp.MustCompile(`<(\w+) translate>([^<]+)<`)
+)
+
+// messagesOf lists the texts of a page, sorted: those that its modules pass to _ and ngettext, those of index.html that
+// say translate, and the label in Cockpit's menu.
+func messagesOf(page string) ([]message, error) {
+	found := map[message]bool{}
+	names, err := filepath.Glob(filepath.Join(page, "*.js"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, match := range singular.FindAllStringSubmatch(string(text), -1) {
+			found[message{unquote(match[1]), ""}] = true
+		}
+		for _, match := range plural.FindAllStringSubmatch(string(text), -1) {
+			found[message{unquote(match[1]), unquote(match[2])}] = true
+		}
+	}
+	html, err := os.ReadFile(filepath.Join(page, "index.html"))
+	if err != nil {
+		return nil, err
+	}
+	for _, match := range inHTML.FindAllStringSubmatch(string(html), -1) {
+		found[message{match[2], ""}] = true
+	}
+	var manifest struct {
+		Tools map[string]struct{ Label string }
+	}
+	data, err := os.ReadFile(filepath.Join(page, "manifest.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &manifest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("manifest.json: %w", err)
+	}
+	for _, tool := range manifest.Tools {
+		found[message{tool.Label, ""}] = true
+	}
+	var all []message
+	for m := range found {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b message) int { return strings.Compare(a.text, b.text) })
+	return all, nil
+}
+
+// unquote reads a literal, which is JavaScript's and Go's alike.
+func unquote(literal string) string {
+	text, err := strconv.Unquote(literal)
+	if err != nil {
+		return literal
+	}
+	return text
+}
+
+func template(messages []message) string {
+	var text strings.Builder
+	for _, m := range messages {
+		fmt.Fprintf(&text, "\nmsgid %q\n", m.text)
+		if m.plural == "" {
+			text.WriteString("msgstr \"\"\n")
+		} else {
+			fmt.Fprintf(&text, "msgid_plural %q\nmsgstr[0] \"\"\nmsgstr[1] \"\"\n", m.plural)
+		}
+	}
+	return text.String()
+}
