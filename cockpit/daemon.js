@@ -17,6 +17,7 @@ const isWork = phase => ["asking", "confirming", "changing", "returning", "waiti
 const debounce = 150; // ms between the first of some signals and one reading of the status
 const workInterval = 2000; // ms between readings while something runs
 const busRetry = 2000; // ms
+const pingTimeout = 5000; // ms
 
 export class Daemon {
     /**
@@ -27,6 +28,7 @@ export class Daemon {
         this.report = report;
         this.pulls = new Map();
         this.client = null;
+        this.bus = null; // the bus itself
         this.reading = false;
         this.timer = 0;
         this.due = 0; // of the timer
@@ -35,14 +37,31 @@ export class Daemon {
 
     // A client of a name without an owner is closed at once, so the bus itself is asked who owns it.
     watchName() {
-        const bus = cockpit.dbus("org.freedesktop.DBus", { bus: "system" });
+        const bus = this.bus = cockpit.dbus("org.freedesktop.DBus", { bus: "system" });
         const signal = { path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged", arg0: busName };
         bus.subscribe(signal, (_path, _interface, _member, [, , owner]) => owner ? this.connect() : this.lost());
-        bus.addEventListener("close", () => {
-            this.lost();
-            setTimeout(() => this.watchName(), busRetry);
-        });
+        bus.addEventListener("close", () => this.busLost(bus));
         this.connect();
+    }
+
+    // Cockpit's bridge in Python does not notice the end of the bus, and cannot connect to the next one.
+    async ping() {
+        const bus = this.bus;
+        try {
+            await bus.call("/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId", [], { timeout: pingTimeout });
+        } catch {
+            this.busLost(bus);
+        }
+    }
+
+    busLost(bus) {
+        if (this.bus !== bus)
+            return;
+        this.bus = null;
+        bus.close();
+        this.lost();
+        this.report({ noBus: true });
+        setTimeout(() => this.watchName(), busRetry);
     }
 
     connect() {
@@ -58,6 +77,7 @@ export class Daemon {
         client.wait().then(() => {
             if (this.client !== client)
                 return;
+            this.report({ noBus: false });
             this.allowed();
             this.refresh();
         }, () => this.client === client && this.lost());
@@ -109,6 +129,13 @@ export class Daemon {
         this.report({ status, read: true, up: true, error: "", pulls: [...this.pulls.values()], work });
         if (work || this.pulls.size > 0 || status.state === "applying")
             this.refresh(workInterval);
+    }
+
+    // look notices what no signal told.
+    look() {
+        if (this.bus)
+            this.ping();
+        this.refresh();
     }
 
     // refresh reads the status once, within delay.

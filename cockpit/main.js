@@ -10,10 +10,10 @@ import { language } from "./i18n.js";
 import * as model from "./model.js";
 
 const cockpit = window.cockpit;
-const tick = 30000; // ms; between two drawings, for "3 minutes ago"
+const interval = 15000; // ms between two readings of the status, should a signal be missed, and for "3 minutes ago"
 
 let page = {
-    status: null, read: false, up: false, error: "", // what the daemon said
+    status: null, read: false, up: false, noBus: false, error: "", // what the daemon said
     pulls: [], work: null, // what it does now
     allowed: null, limited: false, // what the caller may do
     tab: "overview", dialog: null, plan: null, doctor: null, wholeHistory: false,
@@ -76,5 +76,10 @@ cockpit.transport.wait(() => {
     look();
     cockpit.addEventListener("locationchanged", locate);
     locate();
-    setInterval(() => !document.hidden && draw(), tick);
+    setInterval(() => {
+        if (!document.hidden) {
+            draw();
+            daemon.look();
+        }
+    }, interval);
 });

@@ -54,7 +54,7 @@ export function Status(page) {
     h(Terms, null,
         h(Term, { name: _("Since") }, h(Time, { at: s.since, now })),
         h(Term, { name: _("Last check"), id: "last-check" }, s.lastCheck ? h(Time, { at: s.lastCheck, now }) : _("Never")),
-        h(Term, { name: _("Next check") }, nextCheck(page)),
+        h(Term, { name: _("Next check"), id: "next-check" }, nextCheck(page)),
         s.catalog && h(Term, { name: _("Release catalog") }, h(Catalog, { catalog: s.catalog, now })),
         s.budget && s.budget.left * 10 < s.budget.perHour && h(Term, { name: _("Requests to registries") },
             format(_("$0 of $1 left in this hour"), s.budget.left, s.budget.perHour))),

@@ -26,16 +26,16 @@ export function Page(page) {
 }
 
 function Notices(page) {
-    const { status: s, up, error, result, limited, allowed, now } = page;
+    const { status: s, up, noBus, error, result, limited, allowed, now } = page;
     return h(Fragment, null,
         limited && !allowed?.length && h(Alert, { id: "limited", title: _("You have limited access") },
             _("You can read everything. To check, apply, roll back or hold, turn on administrative access.")),
         result && h(Alert, { id: "result", kind: result.kind, title: result.title, onClose: page.dismiss }, result.text),
         !up && h(Alert, {
-            id: "down", kind: "danger", title: _("The daemon does not run"),
+            id: "down", kind: "danger", title: noBus ? _("The system bus does not answer") : _("The daemon does not run"),
             actions: h(Button, { kind: "link", id: "down-service", onClick: () => page.jump("/system/services#/image-update-agent.service") }, _("Show the service")),
         },
-        _("Pods run on without it, but nothing is checked, downloaded or applied."), " ",
+        noBus ? _("After a restart of the bus, log out of Cockpit and in again.") : _("Pods run on without it, but nothing is checked, downloaded or applied."), " ",
         s ? h(Fragment, null, _("The status below was written"), " ", h(Time, { at: s.written, now }), ".") : _("It has left no status.")),
         up && error && h(Alert, { id: "unread", kind: "warning", title: _("The status cannot be read") }, error));
 }

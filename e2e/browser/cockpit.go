@@ -39,6 +39,10 @@ mkdir -p usr/share/cockpit/image-updates run/image-update-agent run/dbus mnt/nod
 cp "$program" opt/agent
 printf '#!/bin/sh\nexec /opt/agent "$@" --root /mnt/node\n' >usr/bin/image-update-agent
 chmod 755 usr/bin/image-update-agent
+if [ "$uid" != 0 ]; then
+	echo "joe:x:$uid:$uid::/tmp:/bin/sh" >>etc/passwd
+	echo "joe:x:$uid:" >>etc/group
+fi
 mount --bind "$page" usr/share/cockpit/image-updates
 mount --bind "$bus" run/dbus
 mount --rbind "$node" mnt/node
