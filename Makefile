@@ -50,6 +50,7 @@ DOCDIR ?= $(DATADIR)/doc/image-update-agent
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBEXECDIR ?= $(PREFIX)/libexec
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+PAGE := $(wildcard cockpit/*.js cockpit/*.css cockpit/*.html cockpit/*.json cockpit/vendor/*.js cockpit/vendor/*.LICENSE)
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 
 say = printf '\n==> %s\n' $(1)
@@ -184,6 +185,8 @@ install: $(BINARY) $(CATALOG) $(PAGES) installdocs ## into DESTDIR, below PREFIX
 	$(BINARY) completion zsh | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/zsh/site-functions/_image-update-agent'
 	install -Dm644 bin/image-update-agent.8 '$(DESTDIR)$(MANDIR)/man8/image-update-agent.8'
 	install -Dm644 bin/image-update-agent.yaml.5 '$(DESTDIR)$(MANDIR)/man5/image-update-agent.yaml.5'
+	for file in $(PAGE); do install -Dm644 "$$file" "$(DESTDIR)$(DATADIR)/cockpit/image-updates/$${file#cockpit/}"; done
+	install -Dm644 packaging/cockpit/org.opensuse.image_update_agent.metainfo.xml '$(DESTDIR)$(DATADIR)/metainfo/org.opensuse.image_update_agent.metainfo.xml'
 	install -Dm644 LICENSE '$(DESTDIR)$(DATADIR)/licenses/image-update-agent/LICENSE'
 	install -Dm755 $(CATALOG) '$(DESTDIR)$(BINDIR)/image-catalog'
 	$(CATALOG) completion bash | install -Dm644 /dev/stdin '$(DESTDIR)$(DATADIR)/bash-completion/completions/image-catalog'

@@ -36,7 +36,7 @@ func TestRPM(t *testing.T) {
 	sources := glob(t, dist, "*.src.rpm")
 	require.Len(t, sources, 1)
 	rpms := slices.DeleteFunc(glob(t, dist, "*.rpm"), func(name string) bool { return name == sources[0] })
-	require.Len(t, rpms, 6, "the agent, completions for three shells, what is for the Salt master, and the publisher")
+	require.Len(t, rpms, 7, "the agent, completions for three shells, what is for the Salt master, the publisher, and the page in Cockpit")
 	content := t.TempDir()
 	for _, file := range rpms {
 		shell(t, content, `rpm2cpio "$1" | cpio -idm --quiet`, file)
@@ -140,7 +140,7 @@ func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 func lint(t *testing.T, dist, rc string) {
 	t.Helper()
 	clean := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
-	assert.Contains(t, clean, "7 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
+	assert.Contains(t, clean, "8 packages and 1 specfiles checked; 0 errors, 0 warnings", clean)
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, nil, 0o600))
 	all := shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, none)
@@ -193,7 +193,7 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 	unchanged()
 
 	rpm("-e", "--nodeps", packageName, packageName+"-bash-completion", packageName+"-fish-completion", packageName+"-zsh-completion",
-		packageName+"-formula", "image-catalog")
+		packageName+"-formula", "image-catalog", "cockpit-"+packageName)
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "rpmdb")))
 	assert.Equal(t, []string{adminsDropIn, adminsConfig}, files(t, root), "what an admin made, and nothing else")
 }

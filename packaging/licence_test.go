@@ -84,7 +84,7 @@ func TestTheSpecNamesTheLicencesOfWhatIsVendored(t *testing.T) {
 		}
 	}
 	assert.Equal(t, strings.Join(slices.Sorted(maps.Keys(named)), " AND "),
-		match(t, `(?m)^License: +(.+)$`, text(t, "image-update-agent.spec")))
+		match(t, `(?s)\A.*?\nLicense: +([^\n]+)\n`, text(t, "image-update-agent.spec")), "of the program; a subpackage may have its own")
 }
 
 func TestLicencesIn(t *testing.T) {

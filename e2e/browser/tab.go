@@ -164,13 +164,13 @@ func (t *Tab) until(selector, what string, isIt func(all string) bool) {
 	})
 }
 
-// Eval evaluates JavaScript, and waits where it is a promise.
-func Eval[T any](t *Tab, text string) T {
+// Eval evaluates JavaScript, and waits where it is a promise; again where the page was loaded anew meanwhile.
+func Eval[T any](t *Tab, text string) (v T) {
 	t.tb.Helper()
-	v, err := eval[T](t, text)
-	if err != nil {
-		t.tb.Fatalf("browser: %v", err)
-	}
+	node.Eventually(t.tb, text, Patience, func() (err error) {
+		v, err = eval[T](t, text)
+		return err
+	})
 	return v
 }
 

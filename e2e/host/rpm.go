@@ -70,6 +70,18 @@ func PackagesOf(tb node.TB) Packages {
 	return packages
 }
 
+// PageOf is the package of the page in Cockpit.
+func PageOf(tb node.TB) Package {
+	tb.Helper()
+	for name, content := range Built(tb) {
+		if strings.HasPrefix(name, "cockpit-"+packageName) {
+			return content
+		}
+	}
+	tb.Fatalf("host: package: no cockpit-%s", packageName)
+	return nil
+}
+
 func build() (Dist, error) {
 	dir, err := os.MkdirTemp("", packageName+"-dist")
 	if err != nil {
