@@ -3,12 +3,7 @@
 package e2e
 
 import (
-	"log/slog"
-	"net"
-	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -50,7 +45,7 @@ func TestPullsFromTheOwnHost(t *testing.T) {
 			n.Registry.Down()
 			_, err = pulls()
 			require.Error(t, err, "without the own host the registry is needed")
-			answers := answerAsOwnHost(t, n)
+			answers := answerAsOwnHost(t, n, ownHostRegistry)
 			ownHostVerb(t, n, 0, "enable", ownHostRegistry, "--write")
 			again, err := pulls()
 			require.NoError(t, err, "the next pull reads hosts.toml")
@@ -107,30 +102,12 @@ func entryOf(t *testing.T, r *node.Registry, repository, tag string) ownhost.Ent
 	}
 }
 
-// answerAsOwnHost answers at the own host's address, of which a machine has one, from the table of a node until the test
-// ends. It returns what was answered so far.
-func answerAsOwnHost(t *testing.T, n *node.Node) (answers func() localhost.Answers) {
+// answerAsOwnHost starts the own host of a node, for images of its registry and of the names. It returns what was
+// answered so far.
+func answerAsOwnHost(t *testing.T, n *node.Node, names ...string) (answers func() localhost.Answers) {
 	t.Helper()
-	var listener net.Listener
-	node.Eventually(t, "listen at "+ownhost.Address, 10*time.Minute, func() (err error) {
-		listener, err = net.Listen("tcp", ownhost.Address)
-		return err
-	})
-	s := localhost.Server{
-		Table: n.Path("var/lib/image-update-agent/" + localhost.TableFile), AnswersDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { assert.NoError(t, s.Serve(conn)) })
-		}
-	})
-	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
-	journal := localhost.AnswersAt(filepath.Join(s.AnswersDir, localhost.AnswersFile))
+	n.OwnHost(names...)
+	journal := localhost.AnswersAt(n.Path("run/image-update-agent-localhost/" + localhost.AnswersFile))
 	return func() localhost.Answers {
 		got, _, err := journal.Get()
 		require.NoError(t, err)

@@ -30,6 +30,7 @@ const (
 type Request struct {
 	Method     string
 	Kind       Kind
+	Registry   string // the parameter ns: in whose name containerd asks a host of hosts.toml
 	Repository string
 	Reference  string // tag or digest
 	Status     int    // as sent; 0 when nothing was
@@ -87,7 +88,7 @@ func (r *Registry) Forget() {
 var api = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs/uploads|blobs|tags)(?:/(.*))?$`)
 
 func parse(r *http.Request) Request {
-	q := Request{Method: r.Method, Kind: Other, UserAgent: r.UserAgent()}
+	q := Request{Method: r.Method, Kind: Other, Registry: r.URL.Query().Get("ns"), UserAgent: r.UserAgent()}
 	if r.URL.Path == "/v2/" {
 		q.Kind = Ping
 		return q

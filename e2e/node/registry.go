@@ -83,7 +83,7 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 		n.tb.Fatalf("node: %s: %v", r.name, err)
 	}
 	if o.TLS || r.nginx {
-		r.makeCertificates(r.dir)
+		r.tls, r.CA = n.makeCertificates(r.dir, r.name, time.Now().Add(23*time.Hour))
 	}
 	r.answer = n.answer
 	process := n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config)

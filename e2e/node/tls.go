@@ -17,37 +17,39 @@ import (
 	"time"
 )
 
-// makeCertificates makes a CA, and a certificate of it for 127.0.0.1 and localhost, valid for a day around now.
-func (r *Registry) makeCertificates(dir string) {
-	r.node.tb.Helper()
+// makeCertificates makes a CA, and a certificate of it for 127.0.0.1 and localhost that is valid from two days ago on.
+// ca is the file of the CA's certificate.
+func (n *Node) makeCertificates(dir, name string, until time.Time) (config *tls.Config, ca string) {
+	n.tb.Helper()
 	fail := func(err error) {
 		if err != nil {
-			r.node.tb.Fatalf("node: %s: certificates: %v", r.name, err)
+			n.tb.Fatalf("node: %s: certificates: %v", name, err)
 		}
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	fail(err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	fail(err)
-	ca := &x509.Certificate{
+	authority := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test node CA"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(23 * time.Hour),
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(23 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: r.name},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		NotBefore: authority.NotBefore, NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, caKey.Public(), caKey)
 	fail(err)
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, authority, key.Public(), caKey)
 	fail(err)
-	r.tls = &tls.Config{
+	ca = filepath.Join(dir, "ca.crt")
+	fail(os.MkdirAll(dir, 0o755))
+	fail(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authorityDER}), 0o644))
+	return &tls.Config{
 		Certificates: []tls.Certificate{{Certificate: [][]byte{leafDER}, PrivateKey: key}},
 		MinVersion:   tls.VersionTLS12,
-	}
-	r.CA = filepath.Join(dir, "ca.crt")
-	fail(os.WriteFile(r.CA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o644))
+	}, ca
 }
