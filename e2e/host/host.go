@@ -38,8 +38,9 @@ type Host struct {
 	node    *node.Node
 	tree    string // the whole tree, where the node's own mounts are seen
 	process *node.Process
-	leader  int // the host's process 1 as this process sees it; 0: the host is off
-	staged  int // files that were written from outside
+	leader  int    // the host's process 1 as this process sees it; 0: the host is off
+	staged  int    // files that were written from outside
+	network string // an option of systemd-nspawn
 }
 
 // New makes a host that is not booted yet.
@@ -72,8 +73,12 @@ func (h *Host) show() {
 	}
 }
 
+// OwnNetwork gives a host that is off a network of its own, which has nothing but 127.0.0.1: what listens there does
+// not meet what listens on the machine, and nobody reaches a registry.
+func (h *Host) OwnNetwork() { h.network = "--private-network" }
+
 // boot gives the host cgroups of its own, for systemd takes those it finds itself in as all that there are, and
-// starts it. %[1]s is the node's directory, %[2]s its name.
+// starts it. %[1]s is the node's directory, %[2]s its name, %[3]s an option about its network.
 //   - SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: cgroups v2, on a machine with v1, too
 //   - register, keep-unit: nobody outside manages machines
 const boot = `
@@ -83,7 +88,7 @@ const boot = `
 		echo $$ >$root/%[2]s/host/cgroup.procs
 	done
 	export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
-	exec systemd-nspawn -b -D %[1]s/host/tree --register=no --keep-unit --machine=%[2]s --console=read-only \
+	exec systemd-nspawn -b -D %[1]s/host/tree --register=no --keep-unit --machine=%[2]s --console=read-only %[3]s \
 		--bind=%[1]s/root/run/containerd:/run/containerd \
 		--bind=%[1]s/root/etc/kubernetes/manifests:/etc/kubernetes/manifests \
 		--bind=%[1]s/root/etc/containerd/certs.d:/etc/containerd/certs.d`
@@ -92,7 +97,8 @@ const boot = `
 // "degraded" (systemctl(1), is-system-running).
 func (h *Host) Boot() string {
 	h.tb.Helper()
-	h.process = h.node.Program("host", "/bin/sh", "-euc", fmt.Sprintf(boot, h.node.Dir, filepath.Base(h.node.Dir)))
+	line := fmt.Sprintf(boot, h.node.Dir, filepath.Base(h.node.Dir), h.network)
+	h.process = h.node.Program("host", "/bin/sh", "-euc", line)
 	state := ""
 	node.Eventually(h.tb, "host: boot", bootPatience, func() error {
 		select {
