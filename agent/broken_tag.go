@@ -18,7 +18,7 @@ import (
 func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, c.records.Record, c.Policy), c.records.Record)
 	for _, tag := range broken {
-		err := error(release.ErrNotFound)
+		err := release.ErrNotFound
 		if tag.Digest != "" {
 			err = c.Images.Restore(ctx, tag.Record, tag.Digest)
 		}
@@ -28,9 +28,9 @@ func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 		text := fmt.Sprintf("names %s again", tag.Digest)
 		if err != nil {
 			text = fmt.Sprintf("names no image until it is pulled: %v", err)
-			c.log.Error("tag names no image", "tag", tag.Record.Name, "mediaType", tag.Record.NotImage, "err", err)
+			c.log.Error("tag names no image", "tag", tag.Record.Name, "type", tag.Record.NotImage, "err", err)
 		} else {
-			c.log.Warn("tag named no image, restored", "tag", tag.Record.Name, "mediaType", tag.Record.NotImage, "digest", tag.Digest)
+			c.log.Warn("tag named no image, restored", "tag", tag.Record.Name, "type", tag.Record.NotImage, "digest", tag.Digest)
 		}
 		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet's pull of %s got %s, a login page or no registry; the tag %s",
 			tag.Record.Name, tag.Record.NotImage, text))

@@ -202,7 +202,7 @@ func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 	return c.decide(ctx, inv, c.asker.Ask(ctx, round, qs, false)), nil
 }
 
-// restoreAndObserve restores pod manifests that were set aside, observes the node, and restores tags that name no image.
+// restoreAndObserve restores pod manifests that were set aside, observes the node, and restores tags without an image.
 func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
 	if err := c.restarter.PutBack(ctx); err != nil {
 		return node.Inventory{}, err

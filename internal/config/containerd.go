@@ -52,12 +52,13 @@ func readCertsD(root string, isWritten bool) CertsD {
 // pullsByClient is what containerd's CheckLocalImagePullConfigs looks at.
 func pullsByClient(plugin, registry map[string]any) bool {
 	for _, key := range []string{"use_local_image_pull", "discard_unpacked_layers", "image_pull_with_sync_fs"} {
-		if plugin[key] == true {
+		if is, _ := plugin[key].(bool); is {
 			return true
 		}
 	}
+	disabled, written := plugin["disable_snapshot_annotations"].(bool)
 	downloads, limited := plugin["max_concurrent_downloads"].(int64)
-	return plugin["disable_snapshot_annotations"] == false || limited && downloads != 3 ||
+	return written && !disabled || limited && downloads != 3 ||
 		len(tableOf(registry["configs"])) > 0 || len(tableOf(registry["auths"])) > 0
 }
 

@@ -45,8 +45,9 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	if criErr != nil {
 		cri = fail("cri", criErr, "enable containerd's CRI plugin, or set cri.socket")
 	}
+	ignored := n.CertsD.Ignored(server.Version, server.ConfigPath)
 	findings := append([]Finding{containerd, cri},
-		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, n.CertsD.Ignored(server.Version, server.ConfigPath))...)
+		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)...)
 	if serverErr != nil || criErr != nil {
 		return findings, false
 	}
