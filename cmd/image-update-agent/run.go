@@ -45,9 +45,9 @@ the status. Its exit status is that of ` + "`check`" + `.
 With --once --source oci:PATH it asks and pulls from an OCI image layout instead
 of the registries, for nodes that none reaches: a directory, a tree of them, or
 an uncompressed tar file. It stages and offers. To apply an offer later, a
-registry or mirror has to answer for the image's tag: with the pull policy Always
-kubelet asks it at each start, and with IfNotPresent the tag is pulled once,
-before the pod is touched. See docs/air-gap.md.`,
+registry, a mirror or the node's own host has to answer for the image's tag: with
+the pull policy Always kubelet asks for it at each start, and with IfNotPresent the
+tag is pulled once, before the pod is touched. See docs/air-gap.md.`,
 		Example: `  image-update-agent run
   image-update-agent run --once
   image-update-agent run --once --source oci:/media/stick/images`,
