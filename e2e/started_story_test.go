@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// A pod manifest that somebody else writes is shown as running by containerd's event of its start: the next observation
+// without one comes after ten minutes, which is longer than the test waits.
+func TestNewPodOfSomebodyElseIsShownAtItsStart(t *testing.T) {
+	t.Parallel()
+	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})
+			rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+			daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			require.Empty(t, check(t, n).Images)
+			text := velumTemplate(n.FreePort(), n.Registry.Ref("demo/velum:4.0.0-rev1"))
+			require.NoError(t, os.WriteFile(filepath.Join(n.Manifests, "velum.yaml"), []byte(text), 0o600))
+			require.Eventually(t, func() bool {
+				images := st(t, n).Images
+				return len(images) > 0 && images[0].Running != nil && images[0].Down == nil
+			}, 3*time.Minute, 50*time.Millisecond)
+			assert.Equal(t, 0, daemon.Stop().Code)
+		})
+	}
+}
+
+// What was applied is remembered with who approved it, also by the next daemon, and the log says it.
+func TestHistoryNamesWhoAppliedOverTheSocket(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	port := n.FreePort()
+	template(n, port, n.Registry.Ref("demo/velum:__TAG__"))
+	rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	cycle(t, n, 0)
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+	daemon := startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
+	require.Equal(t, status.StateStaged, check(t, n).State)
+	apply(t, n, 0, "velum")
+	s := st(t, n)
+	require.NotNil(t, s.Images[0].Previous)
+	assert.Equal(t, "4.0.0-rev1-build1.1", s.Images[0].Previous.Tag)
+	assert.True(t, podOf(t, s, "velum.yaml").CanRollBack)
+	require.Equal(t, 0, daemon.Stop().Code)
+	log, err := os.ReadFile(daemon.Stderr)
+	require.NoError(t, err)
+	assert.Contains(t, string(log), `msg=approved file=velum.yaml change=rebuild by="root (uid 0, socket)"`)
+	assert.Equal(t, 1, strings.Count(string(log), "msg=polled "), "one line for the one poll: %s", log)
+
+	daemon = startDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	var past []status.HistoryEntry
+	require.NoError(t, json.Unmarshal([]byte(n.Agent("history", "--output", "json").Stdout), &past))
+	require.Len(t, past, 1)
+	assert.Equal(t, status.ResultApplied, past[0].Result)
+	assert.Equal(t, "dashboard", past[0].Container)
+	assert.Equal(t, "4.0.0-rev1-build1.1", past[0].From)
+	assert.Equal(t, "4.0.0-rev1-build1.2", past[0].To)
+	assert.Equal(t, status.Actor{Kind: status.ByPerson, Via: status.ViaSocket, UID: new(uint32(0)), User: "root"}, past[0].By)
+	assert.Contains(t, n.Agent("history").Stdout, "applied: velum.yaml dashboard\n")
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
