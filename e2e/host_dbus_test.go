@@ -78,7 +78,7 @@ func TestHostBus(t *testing.T) {
 				return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
 			}
 			heard := h.Journal("ears.service")
-			for _, signal := range []string{"member=Changed\n   string \"staged\"", "member=PropertiesChanged", "member=Progress"} {
+			for _, signal := range []string{"member=Changed\n   string \"staged\"", "member=PropertiesChanged", "member=Progress", "member=ProgressDetails"} {
 				if !strings.Contains(heard, signal) {
 					return fmt.Errorf("no %s: %s", signal, heard)
 				}
@@ -98,6 +98,11 @@ func TestHostBus(t *testing.T) {
 			return nil
 		})
 		assert.NotZero(t, busctl(h, "joe", "call", "Unhold", "asb", "0", "true").Code, "another action")
+		assert.Equal(t, "as 1 \"Hold\"\n", busctl(h, "joe", "call", "Allowed").Stdout)
+		assert.Equal(t, `as 5 "Apply" "Check" "Hold" "Rollback" "Unhold"`+"\n", busctl(h, "", "call", "Allowed").Stdout)
+		standing := busctl(h, "joe", "get-property", "StandingHolds").Stdout
+		assert.Contains(t, standing, `"user" s "joe"`)
+		assert.Contains(t, standing, `"via" s "bus"`)
 		r = busctl(h, "", "call", "Apply", "asb", "1", "velum", "false")
 		assert.Contains(t, r.Stderr, "Call failed: velum.yaml: held: hold: ")
 		assert.Contains(t, busctl(h, "joe", "get-property", "Holds").Stdout, "not now")
