@@ -75,3 +75,18 @@ func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
 	assert.Equal(t, "record: holds "+velum, gone[2].Entry)
 	assert.Empty(t, agent.DropFromRecord(&record.Record{}, 500))
 }
+
+// The history is only for people: it goes before what the agent acts by.
+func TestHistoryIsDroppedBeforeHolds(t *testing.T) {
+	t.Parallel()
+	r := record.Record{Holds: record.Entries[record.PersonHold]{"*": {Reason: strings.Repeat("x", 4000)}}}
+	for range 60 {
+		r.History.Add([]status.HistoryEntry{{PodManifest: "velum.yaml"}})
+	}
+	whole, err := json.MarshalIndent(r, "", "  ")
+	require.NoError(t, err)
+	dropped := agent.DropFromRecord(&r, len(whole)-1)
+	require.Len(t, dropped, 1)
+	assert.Contains(t, dropped[0].Entry, "record: history ")
+	assert.Len(t, r.Holds, 1)
+}

@@ -100,9 +100,9 @@ func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 func (s *Store) ResetDropped() { s.dropped = nil }
 
 // Drop removes the entries that JSON cannot write, and then the largest until the record
-// has at most limit bytes. Entries that a poll fetches again go first.
+// has at most limit bytes. Entries that a poll fetches again, and the history, go first.
 func Drop(r *Record, limit int) []status.Dropped {
-	return status.DropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers"})
+	return status.DropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers", "History"})
 }
 
 func (s *Store) noteDropped(all []status.Dropped) {

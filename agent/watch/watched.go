@@ -66,28 +66,33 @@ func (w *Watched) WatchEvents(
 		})
 	})
 	group.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-due:
-			}
-			timer := time.NewTimer(eventDelay)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
-			select {
-			case <-due: // this observation covers the events since
-			default:
-			}
+		for nextEvents(ctx, due) {
 			if w.isDue(ctx, pods) {
 				observe(ctx)
 			}
 		}
 	})
 	return func() { cancel(); group.Wait() }
+}
+
+// nextEvents waits for an event, and for those that follow within eventDelay; false: the end.
+func nextEvents(ctx context.Context, due <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+	}
+	timer := time.NewTimer(eventDelay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	select {
+	case <-due: // one observation covers the events since
+	default:
+	}
+	return true
 }
 
 // note notes an event. It reports whether the event may be of a followed container, or of a new pod.
@@ -203,8 +208,8 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 	}
 }
 
-// Correct adds the containers that have ended or started since to a cycle's status. Its state and reasons stay, but that
-// a container has ended is a failure.
+// Correct adds the containers that have ended or started since to a cycle's status. That a container has ended is a
+// failure; else the state and its reasons stay.
 func (w *Watched) Correct(s status.Status) status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,13 +31,6 @@ func TestHowACheckEnds(t *testing.T) {
 	}
 }
 
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // kolkata is half an hour beside the zones that a mistake would give.
 func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
 

@@ -80,11 +80,13 @@ func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	}
 	s.routes(readOnly)
 	s.http = &http.Server{
-		Handler: s.mux, ConnState: s.connection, ConnContext: withPeer, ReadHeaderTimeout: 10 * time.Second,
+		Handler: s.mux, ConnState: s.connection, ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout: 30 * time.Second, MaxHeaderBytes: maxRequest, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if readOnly { // work has no time limit; the status is at hand
 		s.http.WriteTimeout = writeTimeout
+	} else {
+		s.http.ConnContext = withPeer
 	}
 	s.http.SetKeepAlivesEnabled(false) // 16 idle clients would keep all others out
 	return s

@@ -94,8 +94,11 @@ func (p *page) head() {
 	if b := s.Budget; b != nil && b.Left*nearlySpent < b.PerHour {
 		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left in this hour (requestsPerHour)", b.Left, b.PerHour))
 	}
-	if now := s.Progress; now != nil {
+	switch now := s.Progress; {
+	case now != nil:
 		p.Item(labelled("Now:"), now.Phase+" "+now.Reference)
+	case s.Activity != status.ActivityNone:
+		p.Item(labelled("Now:"), string(s.Activity))
 	}
 }
 
