@@ -52,6 +52,7 @@ func (r requests) hold(
 	for _, k := range keys {
 		r.records.Record.Holds.Set(k, h)
 	}
+	r.Log.Info("held", "images", keys, "until", h.Until, "by", r.by.String())
 	return r.commitHolds(ctx, keys)
 }
 
@@ -88,6 +89,7 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 		r.records.Record.Holds.Delete(k)
 		return !ok
 	})
+	r.Log.Info("held no more", "images", keys, "by", r.by.String())
 	return r.commitHolds(ctx, keys)
 }
 

@@ -3,6 +3,8 @@
 package agent_test
 
 import (
+	"bytes"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	assert.Empty(t, w.observe().StandingHolds)
+	log := &bytes.Buffer{}
+	w.agent.Log = slog.New(slog.NewTextHandler(log, nil))
 	until := w.Clock.Now().Add(time.Hour).UTC()
 	since := w.Clock.Now().UTC()
 	_, s, err := w.agent.Hold(status.WithActor(t.Context(), alice()), nil, true, record.PersonHold{Reason: "demo", Until: until})
@@ -27,6 +31,7 @@ func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State)
 	want := status.StandingHold{Repository: "*", Name: "hold", Reason: "demo", Since: &since, Until: &until, By: alice()}
 	assert.Equal(t, []status.StandingHold{want}, s.StandingHolds)
+	assert.Contains(t, log.String(), `msg=held images=[*] until=2026-05-01T13:00:00.000Z by="alice (uid 1000, bus)"`)
 	w.restart()
 	assert.Equal(t, []status.StandingHold{want}, w.observe().StandingHolds, "also after a restart")
 	w.Clock.Add(time.Hour)

@@ -56,7 +56,8 @@ func rec() record.Record {
 		Lists:    map[string]record.TagList{"r": {At: noon, Tags: []string{"1", "1-rev1"}}},
 		Wrote:    map[string]digest.Digest{"velum.yaml": d},
 		Good:     map[string]record.Good{"velum.yaml/velum": {Repository: "r", Running: d, Before: []release.Pin{{Repository: "r", Digest: d}}}},
-		Approved: map[string]record.Approval{"velum.yaml": {At: noon, Offer: "x"}},
+		Approved: map[string]record.Approval{"velum.yaml": {At: noon, Offer: "x", By: status.Actor{Kind: status.ByPerson, UID: new(uint32(7))}}},
+		History:  record.History{{At: noon, PodManifest: "velum.yaml", Digest: d, By: status.Actor{Kind: status.ByAuto}}},
 	}
 }
 
@@ -124,6 +125,9 @@ var strangeRecords = map[string]struct {
 	"bad digest": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1, "good": {"a/b": {"repository": "r", "running": "none"}}}`)
 	}, "unreadable"},
+	"bad digest in the history": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version": 1, "history": [{"digest": "sha256:12"}]}`)
+	}, "unreadable"},
 	"bad digest in a map": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1, "wrote": {"a.yaml": "sha256:12"}}`)
 	}, "unreadable"},
@@ -177,6 +181,17 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 			assert.Equal(t, rec(), got)
 		})
 	}
+}
+
+// A newer agent of the same version has more fields: an older one starts on them, and leaves them out.
+func TestUnknownFieldsOfARecordAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s, log := newStore(t)
+	put(t, s, recordFile, `{"version": 1, "holds": {"*": {"at": "2026-03-04T12:00:00Z", "by": {"kind": "person", "new": 1}}}, "newer": [{"a": 1}]}`)
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, got.Holds, 1)
+	assert.Empty(t, log.String())
 }
 
 func TestTheLastUnusableRecordIsKept(t *testing.T) {
