@@ -106,13 +106,14 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/performance.md from the simulation
 	@go -C e2e run ./cmd/fleet ../docs/dev
 
-pictures: ## draw the pictures of docs anew from their *.dot; a test knows when that was forgotten
+pictures: root node hosts ## draw the pictures of docs anew: from their *.dot, and of the page in Cockpit
 	@tools/setup graphviz
 	@for source in docs/*.dot docs/dev/*.dot; do \
 		sum="$$(sha256sum "$$source" | cut -d ' ' -f 1)"; \
 		neato -n2 -Tsvg "$$source" | \
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
 	done
+	@IUA_PICTURES='$(CURDIR)/docs/cockpit' go -C e2e test -count=1 -run '^TestPage(Story|Faults|Look|Rights)$$/^337$$' .
 
 stylesheet: ## cockpit/patternfly.css anew: what the page uses of PatternFly
 	@tools/setup patternfly
@@ -198,7 +199,7 @@ install: $(BINARY) $(CATALOG) $(PAGES) installdocs ## into DESTDIR, below PREFIX
 installdocs:
 	install -d '$(DESTDIR)$(DOCDIR)'
 	for page in docs/*.md; do \
-		sed -zE 's#\[([^]]*)\]\((\.\./|dev/|man/)[^)]*\)#\1#g' "$$page" | install -m644 /dev/stdin "$(DESTDIR)$(DOCDIR)/$${page##*/}"; \
+		sed -zE 's#!\[[^]]*\]\(cockpit/[^)]*\)\n##g; s#\[([^]]*)\]\((\.\./|dev/|man/)[^)]*\)#\1#g' "$$page" | install -m644 /dev/stdin "$(DESTDIR)$(DOCDIR)/$${page##*/}"; \
 	done
 	install -m644 docs/*.svg packaging/prometheus/image-update-agent.rules.yml '$(DESTDIR)$(DOCDIR)'
 

@@ -226,6 +226,21 @@ func TestThePagesShowTheStatusThatIsPrinted(t *testing.T) {
 	}
 }
 
+// The page in Cockpit is shown in each state, by pictures that `make pictures` takes of it, each of at most 60 kB.
+func TestThePageInCockpitIsShown(t *testing.T) {
+	t.Parallel()
+	page := pages(t, os.DirFS("."))["docs/cockpit.md"]
+	taken, err := filepath.Glob("docs/cockpit/*.png")
+	require.NoError(t, err)
+	assert.Len(t, taken, strings.Count(page, "](cockpit/"))
+	for _, name := range taken {
+		assert.Contains(t, page, "](cockpit/"+filepath.Base(name)+")")
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, info.Size(), int64(60_000), name)
+	}
+}
+
 // A picture is drawn by a program that tests need not have; that it was forgotten is seen without it.
 func TestEveryPictureIsDrawnFromItsSource(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,10 @@ export function headline(s, page) {
     return state;
 }
 
+/** Whether the reason of the state says more than the pods and registries below it. */
+export const hasReason = s => s.reason !== "" &&
+    (["applying", "held", "failed"].includes(s.state) || s.state === "stale" && silent(s).length === 0);
+
 /** The mark beside the page's name in Cockpit's menu: {type, title}; null: not known yet. */
 export function mark({ read, up, status: s }) {
     if (!read)
@@ -194,7 +198,7 @@ export function outcome(what, answer, done) {
         return { kind: "ok", title: done, text: "" };
     const [state, reason] = answer;
     if (["stale", "failed", "unchecked"].includes(state))
-        return { kind: "warning", title: states()[state].title, text: reason };
+        return { kind: "warning", title: states()[state].title, text: state === "failed" ? reason : "" };
     return { kind: "ok", title: done, text: "" };
 }
 

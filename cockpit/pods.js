@@ -78,7 +78,7 @@ function Image({ image: i, columns, now }) {
             i.withdrawn && h("div", { class: "error" }, h(Label, { color: "red" }, _("withdrawn")), " ", i.withdrawn.reason))),
         h(Cell, { label: offered }, h("div", null, h("span", { title: i.offered?.digest }, model.name(i.offered)), h(Offer, { image: i, now }))),
         h(Cell, { label: change }, i.change ? h("div", null, h(Label, { color: changeColors[i.change] }, changes()[i.change] ?? i.change)) : "–"),
-        h(Cell, { label: size }, i.size ? bytes(i.size) : "–"));
+        h(Cell, { label: size, class: "pf-v6-c-table__td number" }, i.size ? bytes(i.size) : "–"));
 }
 
 function Offer({ image: i, now }) {
@@ -95,5 +95,5 @@ function Offer({ image: i, now }) {
                 r.key && h("span", { class: "small" }, " ", format(_("Allowed by $0"), r.key)))))),
         i.rebuildsOnly && h("div", { class: "small" }, format(_("Only rebuilds are offered: the tag $0 has no version that can be compared."), i.rebuildsOnly.tag)),
         i.notes?.map(note => h("div", { class: "small", key: note }, note)),
-        i.error && h("div", { class: "small error" }, i.error));
+        i.error && i.errorKind !== "source" && h("div", { class: "small error" }, i.error)); // else a registry's, shown below
 }

@@ -50,7 +50,7 @@ export function Status(page) {
             onClick: () => page.ask({ kind: "apply", files: pods.map(pod => pod.podManifest) }),
         }, format(ngettext("Apply $0 update…", "Apply $0 updates…", count), count)),
     },
-    ["applying", "held", "stale", "failed"].includes(s.state) && s.reason && h("p", { id: "reason" }, s.reason),
+    model.hasReason(s) && h("p", { id: "reason" }, s.reason),
     h(Terms, null,
         h(Term, { name: _("Since") }, h(Time, { at: s.since, now })),
         h(Term, { name: _("Last check"), id: "last-check" }, s.lastCheck ? h(Time, { at: s.lastCheck, now }) : _("Never")),
@@ -111,7 +111,7 @@ function StandingHold(page) {
     return h(Row, { "data-hold": hold.repository },
         h(Cell, { label: columns[0] }, all ? _("All images") : hold.repository),
         h(Cell, { label: columns[1] }, hold.reason || "–"),
-        h(Cell, { label: columns[2] }, hold.until ? h(Time, { at: hold.until, now }) : isEnded ? _("Unhold") : _("It is removed from the configuration")),
+        h(Cell, { label: columns[2] }, hold.until ? h(Time, { at: hold.until, now }) : isEnded ? _("It ends by Unhold.") : _("It is removed from the configuration")),
         h(Cell, { label: columns[3] }, model.actor(hold.by), hold.since && h("div", { class: "small" }, h(Time, { at: hold.since, now }))),
         h(Cell, { label: columns[4] }, isEnded && h(Button, {
             small: true, "data-do": "unhold", disabled: allows(page, "Unhold"),

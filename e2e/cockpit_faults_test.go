@@ -99,7 +99,7 @@ func busRestarts(t *testing.T, s *cockpitNode, page *browser.Tab, version string
 		page.Await("#down", "log out of Cockpit and in again")
 		page = s.open(t, version, "en-US", 0)
 	}
-	page.AwaitNone("#down")
+	page.Await("#check:not([aria-disabled])", "Check now")
 	page.Click("#check")
 	page.Await("#result", "All registries were asked")
 }
@@ -129,6 +129,7 @@ func TestPageRights(t *testing.T) {
 		},
 	})
 	page = s.open(t, "337", "en-US", joe)
+	page.Await("#check:not([aria-disabled])", "Check now")
 	page.Click("#check")
 	page.Await("#result", "All registries were asked")
 	assert.Empty(t, browser.Eval[string](page, "document.querySelector('#limited')?.textContent ?? ''"))

@@ -74,6 +74,7 @@ func TestPageStory(t *testing.T) {
 			page.Await("#result", "All registries were asked")
 			page.Await(pagePod, "4.0.0-rev1-build1.1")
 			s.WaitAnswer(port, "4.0.0-rev1-build1.1")
+			assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('[data-do=rollback]').length"), "there is nothing to return to")
 			page.Picture("current")
 
 			pageHearsOfOthers(t, s, page)
@@ -131,11 +132,16 @@ func pageRollsBack(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	t.Helper()
 	page.Click(pagePod + " [data-do=rollback]")
 	page.Await("dialog", "Roll back velum.yaml?")
+	page.Await("dialog", "4.0.0-rev1-build1.2 → 4.0.0-rev1-build1.1")
 	page.Picture("rollback")
 	page.Click("dialog [type=submit]")
 	page.Await("#result", "velum.yaml runs what ran before")
 	page.Await(pagePod, "Rolled back to 4.0.0-rev1-build1.1. Denied on this node: 4.0.0-rev1-build1.2")
 	answers(t, port, "4.0.0-rev1-build1.1")
+	for _, text := range []string{"applied", "rolled back", "root", "4.0.0-rev1-build1.2"} {
+		page.Await("#history", text)
+	}
+	page.Picture("history")
 }
 
 func pageHolds(t *testing.T, s *cockpitNode, page *browser.Tab) {
@@ -156,8 +162,15 @@ func pageHolds(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	page.Await(pageState, "Updates are ready")
 	page.Click("#hold-all")
 	page.Await("dialog", "Hold everything?")
+	browser.Eval[string](page, `document.querySelector("#hold-until").value = "2020-01-01T00:00"; ""`)
 	page.Click("dialog [type=submit]")
+	page.Await("#dialog-error", "The end is in the past")
+	browser.Eval[string](page, `document.querySelector("#hold-until").value = "2099-01-01T00:00"; ""`)
+	page.Click("dialog [type=submit]")
+	page.Await("#holds", "All images")
+	page.Await("#holds", "root")
 	page.Click("#unhold-all")
+	page.AwaitNone("#holds")
 	page.Await(pageState, "Updates are ready")
 	page.Await("#hold-all", "Hold everything")
 }

@@ -53,30 +53,6 @@ func TestTheSpecWantsTheGoOfTheModule(t *testing.T) {
 	assert.Equal(t, minor, match(t, `(?m)^BuildRequires:  golang\(API\) >= (\S+)$`, spec))
 }
 
-// What the page in Cockpit has of others is named in its package, at the version that lies in the checkout.
-func TestThePageNamesWhatItBundles(t *testing.T) {
-	t.Parallel()
-	spec, vendored := text(t, "image-update-agent.spec"), text(t, "../cockpit/vendor/README.md")
-	preact := match(t, `(?m)^Provides: +bundled\(npm\(preact\)\) = (\S+)$`, spec)
-	assert.Equal(t, match(t, `\| preact, .* \| (\S+) \| \[MIT\]`, vendored), preact)
-	patternfly := match(t, `(?m)^Provides: +bundled\(npm\(@patternfly/patternfly\)\) = (\S+)$`, spec)
-	assert.Equal(t, match(t, `\| @patternfly/patternfly, .* \| (\S+) \| \[MIT\]`, vendored), patternfly)
-	assert.Equal(t, match(t, `PatternFly (\S+), https:`, text(t, "../cockpit/patternfly.css")), patternfly)
-	assert.Equal(t, match(t, `(?m)^patternfly_version=(\S+)$`, text(t, "../tools/setup")), patternfly)
-	for _, name := range []string{"preact", "patternfly"} {
-		assert.Equal(t, []string{"MIT"}, licencesIn(text(t, "../cockpit/vendor/"+name+".LICENSE")))
-	}
-}
-
-// Cockpit finds the page by the directory's name, and software centres by the metainfo's.
-func TestThePageIsCalledTheSameEverywhere(t *testing.T) {
-	t.Parallel()
-	name := match(t, `(?m)^  "name": "([^"]+)",$`, text(t, "../cockpit/manifest.json"))
-	assert.Contains(t, text(t, "../Makefile"), "/cockpit/"+name+"/")
-	assert.Contains(t, text(t, "image-update-agent.spec"), "%{_datadir}/cockpit/"+name+"\n")
-	assert.Contains(t, text(t, "cockpit/org.opensuse.image_update_agent.metainfo.xml"), `<launchable type="cockpit-manifest">`+name+"<")
-}
-
 // A scriptlet runs in a snapshot that nobody runs yet, so there is nothing in it but systemd's macros: none that starts
 // or restarts. The one command of ours is for erasing: hosts.toml would name a host that is not there any more.
 func TestScriptletsAreMacrosOfSystemd(t *testing.T) {

@@ -34,6 +34,8 @@ const cases = () => [
     ["an unknown state is shown as it is", model.headline(status({ state: "new" }), { up: true, busy: false, now }).title, "new"],
     ["no other state is green", ["staged", "applying", "held", "stale", "failed"].map(state => head({ state })), ["info", "busy", "warning", "warning", "danger"]],
 
+    ["a failure has a reason, and a registry that is listed below none", [{ state: "failed" }, { state: "staged" }, { state: "stale" }, { state: "stale", sources: [{ failures: 1 }] }]
+        .map(more => model.hasReason(status({ reason: "r", ...more }))), [true, false, true, false]],
     ["nothing is marked before the first answer", model.mark({ read: false, up: false, status: null }), null],
     ["a daemon that is away is marked", model.mark({ read: true, up: false, status: status() }).type, "error"],
     ["so is a failure, with its reason", model.mark({ read: true, up: true, status: status({ state: "failed", reason: "r" }) }), { type: "error", title: "r" }],
@@ -75,7 +77,8 @@ const cases = () => [
     ["every hold has what ends it", ["withheld", "busy", "hold", "freeze", "refused", "set", "disk", "unmanaged", "edited", "reboot", "snapshot",
         "kubelet", "window", "control-plane", "failed", "catalog", "rollout"].filter(hold => !model.cure({ name: hold })), []],
 
-    ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done").kind, "warning"],
+    ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done"), { kind: "warning", title: "A registry does not answer", text: "" }],
+    ["nor is one of a node that failed", model.outcome("check", ["failed", "r"], "done"), { kind: "warning", title: "Something failed", text: "r" }],
     ["one that finds updates is", model.outcome("check", ["staged", "r"], "done"), { kind: "ok", title: "done", text: "" }],
     ["a refusal says what to do", model.problem({ name: "org.freedesktop.DBus.Error.AccessDenied", message: "m" }).title, "Not allowed"],
     ["so does a password that nobody can ask for", model.problem({ name: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" }).title, "Not allowed"],

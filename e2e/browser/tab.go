@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -57,6 +56,7 @@ func Open(tb node.TB, part, language, address string) *Tab {
 	}
 	t.listen()
 	tb.Cleanup(t.show)
+	t.Prefer("light")
 	t.do(chromedp.Navigate(address))
 	return t
 }
@@ -95,10 +95,10 @@ func (t *Tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // Go shows another page.
 func (t *Tab) Go(address string) { t.tb.Helper(); t.do(chromedp.Navigate(address)) }
 
-// Click clicks an element that a person sees.
+// Click clicks an element that a person sees, as soon as it can be pressed.
 func (t *Tab) Click(selector string) {
 	t.tb.Helper()
-	t.do(chromedp.Click(selector, chromedp.NodeVisible))
+	t.do(chromedp.Click(selector+":not([aria-disabled=true])", chromedp.NodeVisible))
 }
 
 // Type types into an element.
@@ -113,12 +113,14 @@ func (t *Tab) Resize(width, height int64) {
 	t.do(chromedp.EmulateViewport(width, height))
 }
 
-// Prefer has the browser prefer "dark" or "light", which Cockpit follows.
+// Prefer has the browser prefer "dark" or "light", which Cockpit follows. Nothing moves, so that pictures are the same.
 func (t *Tab) Prefer(scheme string) {
 	t.tb.Helper()
 	t.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+			},
 		})
 		return err
 	}))
@@ -183,25 +185,6 @@ func eval[T any](t *Tab, text string) (T, error) {
 func quote(text string) string {
 	quoted, _ := json.Marshal(text) // of a string, which has no errors
 	return string(quoted)
-}
-
-// Picture writes a picture of the page, to the directory that IUA_PICTURES names; without it, it does nothing.
-func (t *Tab) Picture(name string) {
-	t.tb.Helper()
-	dir := os.Getenv("IUA_PICTURES")
-	if dir == "" {
-		return
-	}
-	data, err := chromedp.Run(t.ctx, chromedp.FullScreenshot(100))
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o600)
-	}
-	if err != nil {
-		t.tb.Fatalf("browser: picture: %v", err)
-	}
 }
 
 // show shows what the page had when the test failed.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What the page in Cockpit has of others is named in its package, at the version that lies in the checkout.
+func TestThePageNamesWhatItBundles(t *testing.T) {
+	t.Parallel()
+	spec, vendored := text(t, "image-update-agent.spec"), text(t, "../cockpit/vendor/README.md")
+	preact := match(t, `(?m)^Provides: +bundled\(npm\(preact\)\) = (\S+)$`, spec)
+	assert.Equal(t, match(t, `\| preact, .* \| (\S+) \| \[MIT\]`, vendored), preact)
+	patternfly := match(t, `(?m)^Provides: +bundled\(npm\(@patternfly/patternfly\)\) = (\S+)$`, spec)
+	assert.Equal(t, match(t, `\| @patternfly/patternfly, .* \| (\S+) \| \[MIT\]`, vendored), patternfly)
+	assert.Equal(t, match(t, `PatternFly (\S+), https:`, text(t, "../cockpit/patternfly.css")), patternfly)
+	assert.Equal(t, match(t, `(?m)^patternfly_version=(\S+)$`, text(t, "../tools/setup")), patternfly)
+	for _, name := range []string{"preact", "patternfly"} {
+		assert.Equal(t, []string{"MIT"}, licencesIn(text(t, "../cockpit/vendor/"+name+".LICENSE")))
+	}
+}
+
+// Cockpit finds the page by the directory's name, and software centres by the metainfo's.
+func TestThePageIsCalledTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	name := match(t, `(?m)^  "name": "([^"]+)",$`, text(t, "../cockpit/manifest.json"))
+	assert.Contains(t, text(t, "../Makefile"), "/cockpit/"+name+"/")
+	assert.Contains(t, text(t, "image-update-agent.spec"), "%{_datadir}/cockpit/"+name+"\n")
+	assert.Contains(t, text(t, "cockpit/org.opensuse.image_update_agent.metainfo.xml"), `<launchable type="cockpit-manifest">`+name+"<")
+}
+
+// Whatever a registry or a person writes is text on the page: nothing there makes markup or code of a string, nothing is
+// loaded from elsewhere, and Cockpit's content security policy stays as it is.
+func TestThePageMakesTextOnly(t *testing.T) {
+	t.Parallel()
+	modules, err := filepath.Glob("../cockpit/*.js")
+	require.NoError(t, err)
+	require.Greater(t, len(modules), 10)
+	for _, name := range append(modules, "../cockpit/index.html", "../cockpit/page.css", "../cockpit/patternfly.css") {
+		assert.NotRegexp(t, `innerHTML|outerHTML|__html|insertAdjacent|document\.write|\beval\b|\bFunction\(|javascript:|srcdoc|(?:src|href|url\()\s*[=:]?\s*["']?(?:https?:)?//`,
+			text(t, name), name)
+	}
+	assert.NotContains(t, text(t, "../cockpit/manifest.json"), "content-security-policy")
+	assert.NotRegexp(t, `<script(?: type="module")?>`, text(t, "../cockpit/index.html"), "scripts are files")
+}
