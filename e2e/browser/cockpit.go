@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package browser shows a page of Cockpit to tests in a real browser: Cockpit's web server and bridge without a login, or
-// those of a booted host, and Chromium without a window.
+// Package browser shows a page of Cockpit to tests in a real browser: Cockpit's web server and bridge without a login,
+// or those of a booted host, and Chromium without a window.
 package browser
 
 import (
@@ -47,7 +47,7 @@ mount --bind "$page" usr/share/cockpit/image-updates
 mount --bind "$bus" run/dbus
 mount --rbind "$node" mnt/node
 mount --bind "$node/run/image-update-agent" run/image-update-agent
-mount -t proc proc proc
+mount -t proc cockpit proc
 mount --rbind /dev dev
 exec chroot . setpriv --pdeathsig keep --reuid "$uid" --regid "$uid" --clear-groups env -i \
 	PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 DBUS_SYSTEM_BUS_ADDRESS=unix:path=/run/dbus/bus \
@@ -70,8 +70,13 @@ func (c Cockpit) Start(tb node.TB, n *node.Node) string {
 // AwaitServer waits until a web server answers.
 func AwaitServer(tb node.TB, address string) {
 	tb.Helper()
+	client := http.Client{Timeout: Patience}
 	node.Eventually(tb, "cockpit-ws answers", Patience, func() error {
-		r, err := http.Get(address) //nolint:gosec,noctx // a server of this test
+		request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			return err
+		}
+		r, err := client.Do(request)
 		if err != nil {
 			return err
 		}

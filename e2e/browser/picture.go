@@ -30,7 +30,7 @@ func (t *Tab) Picture(name string) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644) //nolint:gosec // for the documentation
+		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644)
 	}
 	if err != nil {
 		t.tb.Fatalf("browser: picture: %v", err)
@@ -60,7 +60,7 @@ func smaller(data []byte) ([]byte, error) {
 	palette := color.Palette(colors[:min(len(colors), 128)])
 	nearest := map[color.Color]uint8{}
 	for _, c := range colors {
-		nearest[c] = uint8(palette.Index(c)) //nolint:gosec // of 128
+		nearest[c] = uint8(palette.Index(c))
 	}
 	to := image.NewPaletted(bounds, palette)
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {

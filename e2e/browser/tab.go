@@ -28,13 +28,13 @@ type Tab struct {
 
 // chromium starts the browser in its root, with a profile in memory. $0 is the root.
 const chromium = `set -eu
-mount -t proc proc "$0/proc"
+mount -t proc browser "$0/proc"
 mount --rbind /dev "$0/dev"
-mount -t tmpfs tmpfs "$0/tmp"
+mount -t tmpfs browser "$0/tmp"
 exec chroot "$0" "$@"`
 
-// Open starts a browser whose person reads a language, and shows a page. It ends with the test. root is the part browser
-// of tools/setup.
+// Open starts a browser whose person reads a language, and shows a page. It ends with the test. part is the directory of
+// the part browser of tools/setup.
 func Open(tb node.TB, part, language, address string) *Tab {
 	tb.Helper()
 	inRoot := func(c *exec.Cmd) {
@@ -129,7 +129,11 @@ func (t *Tab) Prefer(scheme string) {
 // Text is the text of all elements, a line each.
 func (t *Tab) Text(selector string) string {
 	t.tb.Helper()
-	return Eval[string](t, fmt.Sprintf("[...document.querySelectorAll(%s)].map(e => e.textContent).join('\\n')", quote(selector)))
+	return Eval[string](t, textOf(selector))
+}
+
+func textOf(selector string) string {
+	return fmt.Sprintf("[...document.querySelectorAll(%s)].map(e => e.textContent).join('\\n')", quote(selector))
 }
 
 // Attribute is an attribute of an element; empty: it has none.
@@ -158,7 +162,7 @@ func (t *Tab) AwaitNone(selector string) {
 func (t *Tab) until(selector, what string, isIt func(all string) bool) {
 	t.tb.Helper()
 	node.Eventually(t.tb, selector+" "+what, Patience, func() error {
-		all, err := eval[string](t, fmt.Sprintf("[...document.querySelectorAll(%s)].map(e => e.textContent).join('\\n')", quote(selector)))
+		all, err := eval[string](t, textOf(selector))
 		if err == nil && !isIt(all) {
 			err = fmt.Errorf("it has %q", all)
 		}

@@ -61,7 +61,8 @@ func stylesheet(patternfly, page string) (string, error) {
 		return "", fmt.Errorf("package.json: %w", err)
 	}
 	head := fmt.Sprintf("/* SPDX-License-Identifier: MIT */\n"+
-		"/* PatternFly %s, https://www.patternfly.org: what this page uses of it. Made by make stylesheet. */\n", about.Version)
+		"/* PatternFly %s, https://www.patternfly.org: what this page uses of it. Made by make stylesheet. */\n",
+		about.Version)
 	return head + write(prune(rules, classes, source)), nil
 }
 

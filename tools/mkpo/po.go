@@ -71,7 +71,8 @@ var pluralForms = regexp.MustCompile(`plural=([^;]+);`)
 // script is what Cockpit loads of a language. Texts without a translation stay English.
 func script(language string, entries []entry) string {
 	var text strings.Builder
-	text.WriteString("// SPDX-License-Identifier: Apache-2.0\n// Made of po/" + language + ".po by make translations.\ncockpit.locale({\n")
+	text.WriteString("// SPDX-License-Identifier: Apache-2.0\n" +
+		"// Made of po/" + language + ".po by make translations.\ncockpit.locale({\n")
 	for _, e := range entries {
 		if e.text != "" && (len(e.translations) == 0 || e.translations[0] == "") {
 			continue
