@@ -63,9 +63,9 @@ func roundUp(t time.Time) time.Time {
 	return t
 }
 
-// retryAt reads Retry-After, as seconds or as a date (RFC 9110, 10.2.3). It is
+// RetryAt reads Retry-After, as seconds or as a date (RFC 9110, 10.2.3). It is
 // zero where there is none, or none that can be read.
-func retryAt(h http.Header, now time.Time) time.Time {
+func RetryAt(h http.Header, now time.Time) time.Time {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	latest := now.Add(maxRetryAfter)
 	if value != "" && strings.Trim(value, "0123456789") == "" {

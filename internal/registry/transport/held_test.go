@@ -33,7 +33,7 @@ func TestRetryAfter(t *testing.T) {
 		"Sun, 01 Mar 2026 12:30:00 +02:00": {},
 	}
 	for value, want := range values {
-		assert.Equal(t, want, retryAt(http.Header{"Retry-After": {value}}, now), value)
+		assert.Equal(t, want, RetryAt(http.Header{"Retry-After": {value}}, now), value)
 	}
 }
 
@@ -47,7 +47,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string, unix int64) {
 		now := time.Unix(unix%(1<<33), 0).UTC()
-		at := retryAt(http.Header{"Retry-After": {value}}, now)
+		at := RetryAt(http.Header{"Retry-After": {value}}, now)
 		if at.IsZero() {
 			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
 				assert.Fail(t, "a number of seconds was not read", n)

@@ -144,7 +144,7 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 		return nil
 	}
 	now := p.now()
-	if wait := (record.Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
+	if wait := (record.Wait{Until: RetryAt(resp.Header, now), Status: status}); isWait(wait, now) {
 		p.recovered(to.account())
 		p.wait(to.host, wait, now)
 		return &Held{Host: to.host, Led: to.isLed(), Status: status, Until: wait.Until.UTC(), text: cause}

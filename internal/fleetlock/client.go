@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleetlock is a client of the FleetLock protocol, by which the nodes of a fleet take turns:
+// https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements apply.FleetLock.
+//
+// A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who has
+// a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in the
+// field "holders" of the JSON, they are reported.
+//
+// # Promises
+//
+//   - Only 200 gives the lock, and not with a web page or more than 16 KiB behind it: that is no lock server.
+//   - No redirect is followed. Answers are bounded in size and time.
+//   - Nothing is sent but the requests of Lock and Unlock, and no connection stays open between them.
+//   - Files of certificates are read anew for each request.
+package fleetlock
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+)
+
+// Options configure a Client. URL, Group and ID are required.
+type Options struct {
+	URL   string // of the server, without the paths of the protocol
+	Group string
+	ID    string // see ID
+	CA    string // file of authorities for the server; empty: Roots
+	// Cert and Key are files of the client's certificate; empty: none is shown.
+	Cert, Key string
+	// Roots are the system's authorities; nil: those that Go finds.
+	Roots func() *x509.CertPool
+	// Proxy as in http.Transport; nil: none.
+	Proxy   func(*http.Request) (*url.URL, error)
+	Version string           // of the product, for the User-Agent
+	Timeout time.Duration    // of a request; 0: 10 s
+	Now     func() time.Time // nil: time.Now
+}
+
+// Client locks and unlocks for one node. It is safe for concurrent use.
+type Client struct {
+	o    Options
+	host string
+	body []byte
+}
+
+// New returns a client. It sends nothing yet.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("lock server: %q: want a URL", o.URL)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = timeout
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	var params struct {
+		Client struct {
+			ID    string `json:"id"`
+			Group string `json:"group"`
+		} `json:"client_params"`
+	}
+	params.Client.ID, params.Client.Group = o.ID, o.Group
+	body, err := json.Marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("lock server: %w", err)
+	}
+	return &Client{o: o, host: u.Host, body: body}, nil
+}
+
+// Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may have it nevertheless: the
+// answer may have been lost. Its errors are *release.LockError.
+func (c *Client) Lock(ctx context.Context) (release.LockAnswer, error) {
+	return c.post(ctx, "/v1/pre-reboot")
+}
+
+// Unlock gives the lock back, if the node has it (UnlockIfHeld).
+func (c *Client) Unlock(ctx context.Context) error {
+	_, err := c.post(ctx, "/v1/steady-state")
+	return err
+}
+
+func (c *Client) post(ctx context.Context, path string) (release.LockAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	fail := func(err error) (release.LockAnswer, error) {
+		return release.LockAnswer{}, &release.LockError{Server: c.host, Err: outside.Error(c.plain(ctx, err))}
+	}
+	config, err := c.tlsConfig()
+	if err != nil {
+		return fail(err)
+	}
+	transport := &http.Transport{
+		Proxy: c.o.Proxy, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.o.URL, "/")+path, bytes.NewReader(c.body))
+	if err != nil {
+		return fail(err)
+	}
+	req.Header.Set("Fleet-Lock-Protocol", "true")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "image-update-agent/"+c.o.Version)
+	resp, err := transport.RoundTrip(req) // which follows no redirect
+	if err != nil {
+		return fail(err)
+	}
+	defer resp.Body.Close()
+	return c.answer(ctx, resp)
+}
+
+// plain leaves out what the caller says anyway: a timeout is told by its length.
+func (c *Client) plain(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %s", c.o.Timeout)
+	}
+	return err
+}
+
+// tlsConfig reads the files anew: certificates are renewed while the daemon runs.
+func (c *Client) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.o.Roots != nil {
+		config.RootCAs = c.o.Roots()
+	}
+	if c.o.CA != "" {
+		pem, err := trustedfile.Read(c.o.CA, maxPEM)
+		if err != nil {
+			return nil, fmt.Errorf("ca %s: %w", c.o.CA, err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca %s: no certificates", c.o.CA)
+		}
+	}
+	if c.o.Cert == "" {
+		return config, nil
+	}
+	cert, err := trustedfile.Read(c.o.Cert, maxPEM)
+	if err != nil {
+		return nil, fmt.Errorf("cert %s: %w", c.o.Cert, err)
+	}
+	key, err := trustedfile.Read(c.o.Key, maxPEM)
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", c.o.Key, err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("cert %s, key %s: %w", c.o.Cert, c.o.Key, err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
+}

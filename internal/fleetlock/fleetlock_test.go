@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetlock_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const id = "3241b70e33674f2c91e5eba23c33eeaa"
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func client(t *testing.T, url string, edit ...func(*fleetlock.Options)) *fleetlock.Client {
+	t.Helper()
+	o := fleetlock.Options{URL: url, Group: "masters.a-1", ID: id, Version: "1", Now: func() time.Time { return now }}
+	for _, e := range edit {
+		e(&o)
+	}
+	c, err := fleetlock.New(o)
+	require.NoError(t, err)
+	return c
+}
+
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// The requests are those of the protocol: method, path, header and body.
+func TestRequestsAreThoseOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, "true", r.Header.Get("fleet-lock-protocol"))
+		assert.Equal(t, "image-update-agent/1", r.Header.Get("User-Agent"))
+		assert.JSONEq(t, `{"client_params": {"id": "`+id+`", "group": "masters.a-1"}}`, string(body))
+		seen = append(seen, r.Method+" "+r.URL.Path)
+	})
+	c := client(t, url+"/base/")
+	answer, err := c.Lock(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, answer)
+	require.NoError(t, c.Unlock(t.Context()))
+	assert.Equal(t, []string{"POST /base/v1/pre-reboot", "POST /base/v1/steady-state"}, seen)
+}
+
+// The id is what systemd derives from the machine's own, which it does not show.
+func TestIDIsThatOfSystemd(t *testing.T) {
+	t.Parallel()
+	const machine = "3d1219c7c4c5404aaa1f6d2a48adfda4"
+	assert.Equal(t, id, fleetlock.ID(machine+"\n"))
+	assert.NotContains(t, fleetlock.ID("host.example.com"), "host")
+	assert.Len(t, fleetlock.ID(""), 32)
+	assert.NotEqual(t, fleetlock.ID("a"), fleetlock.ID("b"))
+	own, err := exec.Command("systemd-id128", "machine-id").Output()
+	require.NoError(t, err)
+	app, err := exec.Command("systemd-id128", "machine-id", "--app-specific=1f4b0e0b6a0d4c52a1d3a7f52c9e6b84").Output()
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimSpace(string(app)), fleetlock.ID(string(own)))
+}
+
+// What a server refuses with, as servers do it: airlock, poseidon's fleetlock, and one that names holders.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 5, 1, 11, 0, 0, 0, time.UTC)
+	for title, c := range map[string]struct {
+		status int
+		body   string
+		retry  string
+		want   release.LockError
+		text   string
+	}{
+		"airlock": {
+			status: 409, body: `{"kind": "failed_lock_semaphore_full", "value": "semaphore currently full"}`,
+			want: release.LockError{Status: 409, Kind: "failed_lock_semaphore_full", Value: "semaphore currently full"},
+			text: "409: semaphore currently full",
+		},
+		"plain text": {
+			status: 500, body: "all 1 semaphore slots currently locked\n",
+			want: release.LockError{Status: 500, Value: "all 1 semaphore slots currently locked"},
+			text: "500: all 1 semaphore slots currently locked",
+		},
+		"holders": {
+			status: 423, body: `{"kind": "locked", "value": "locked", "holders": [{"id": "b", "since": "2026-05-01T11:00:00Z"}], "slots": 1}`,
+			want: release.LockError{
+				Status: 423, Kind: "locked", Value: "locked",
+				Answer: release.LockAnswer{Holders: []release.LockHolder{{ID: "b", Since: since}}, Slots: 1},
+			},
+			text: "423: locked (holder b since 2026-05-01T11:00:00Z)",
+		},
+		"Retry-After": {
+			status: 503, retry: "120", want: release.LockError{Status: 503, RetryAt: now.Add(2 * time.Minute)},
+			text: "503: refused",
+		},
+		"Retry-After, endless": {
+			status: 503, retry: "999999999999999999999", want: release.LockError{Status: 503, RetryAt: now.Add(time.Hour)},
+			text: "503: refused",
+		},
+		"control characters": {
+			status: 400, body: `{"kind": "a\u001b[31m", "value": "b\nc"}`,
+			want: release.LockError{Status: 400, Kind: "a [31m", Value: "b c"}, text: "400: b c",
+		},
+		"other success": {status: 204, want: release.LockError{Status: 204}, text: "204: refused"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if c.retry != "" {
+					w.Header().Set("Retry-After", c.retry)
+				}
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			})
+			c.want.Server = strings.TrimPrefix(url, "http://")
+			_, err := client(t, url).Lock(t.Context())
+			require.ErrorIs(t, err, release.ErrHeld)
+			assert.Equal(t, &c.want, err)
+			require.EqualError(t, err, "lock server "+c.want.Server+": "+c.text)
+			require.ErrorIs(t, client(t, url).Unlock(t.Context()), release.ErrHeld)
+		})
+	}
+}
+
+// The holders that an answer names are passed on: the caller warns.
+func TestHoldersOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	body := `{"holders": [{"id": "` + id + `"}, {"id": "b"}]}`
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+	answer, err := client(t, url).Lock(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []release.LockHolder{{ID: "b"}}, answer.Others(id))
+	answer.Slots = 2
+	assert.Empty(t, answer.Others(id))
+}
+
+// What no lock server does is refused within bounds.
+func TestHostileServers(t *testing.T) {
+	t.Parallel()
+	endless := func(w http.ResponseWriter) {
+		line := []byte(strings.Repeat("x", 64<<10))
+		for range (1 << 30) / len(line) {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}
+	many := `{"holders": [` + strings.Repeat(`{"id": "b"}, `, 100) + `{"id": "` + strings.Repeat("c", 1000) + `"}]}`
+	for title, c := range map[string]struct {
+		answer  http.HandlerFunc
+		want    string // of the error; empty: the lock is given
+		holders int
+	}{
+		"a 200 of 1 GiB":       {answer: func(w http.ResponseWriter, _ *http.Request) { endless(w) }, want: "200: answer: too large"},
+		"a refusal of 1 GiB":   {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409); endless(w) }, want: "409: answer: too large"},
+		"redirects":            {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", 307) }, want: "307: redirects elsewhere"},
+		"redirects to its yes": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", 302) }, want: "302: redirects elsewhere"},
+		"a portal's page":      {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") }, want: "200: answers with a web page"},
+		"ends in the middle": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			_, _ = io.WriteString(w, "{")
+		}, want: "200: answer: unexpected EOF"},
+		"closes the connection":  {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: "EOF"},
+		"endless headers":        {answer: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) }, want: "server response headers exceeded"},
+		"garbage":                {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte{0xff, 0x00, '{'}) }},
+		"JSON of another type":   {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[1]`) }},
+		"many holders":           {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, many) }, holders: 16},
+		"hangs before an answer": {answer: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, want: "no answer within 100ms"},
+		"hangs in the answer": {
+			answer: func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, "{")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}, want: "200: answer: no answer within 100ms",
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			asked := 0
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked++
+				_, _ = io.Copy(io.Discard, r.Body) // the server notices the client's end only then
+				assert.NotEqual(t, "/yes", r.URL.Path)
+				c.answer(w, r)
+			})
+			short := func(o *fleetlock.Options) {
+				if strings.HasPrefix(title, "hangs") {
+					o.Timeout = 100 * time.Millisecond
+				}
+			}
+			answer, err := client(t, url, short).Lock(t.Context())
+			assert.Equal(t, 1, asked)
+			assert.Len(t, answer.Holders, c.holders)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, release.ErrHeld)
+			require.ErrorContains(t, err, c.want)
+			assert.Less(t, len(err.Error()), 600)
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"kind": "k", "value": "v", "holders": [{"id": "a", "since": "2026-05-01T11:00:00Z"}], "slots": 2}`))
+	f.Add([]byte("all 1 semaphore slots currently locked\n"))
+	f.Add([]byte(`{"holders": [{"since": "9999-12-31T23:59:59-12:00"}], "slots": -1}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got := fleetlock.Parse(body)
+		assert.LessOrEqual(t, len(got.Holders), 16)
+		assert.GreaterOrEqual(t, got.Slots, 0)
+		data, err := json.Marshal(got)
+		require.NoError(t, err)
+		assert.Less(t, len(data), 16*1024)
+		assert.NotContains(t, fmt.Sprint(got.Kind, got.Value), "\n")
+	})
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetlock
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// application is the id of this program, in the words of machine-id(5). It never changes: another one would make every
+// node another holder.
+const application = "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84"
+
+// ID returns the node's id towards lock servers: the machine's id for this application, as
+//
+//	systemd-id128 machine-id --app-specific=1f4b0e0b6a0d4c52a1d3a7f52c9e6b84
+//
+// prints it (sd_id128_get_machine_app_specific(3)). The machine's own id cannot be computed from it. A machineID that is
+// not 32 hexadecimal digits, such as a host's name, is hashed the same way.
+func ID(machineID string) string {
+	machineID = strings.TrimSpace(machineID)
+	key, err := hex.DecodeString(machineID)
+	if err != nil || len(key) != 16 {
+		key = []byte(machineID)
+	}
+	app, _ := hex.DecodeString(application)
+	mac := hmac.New(sha256.New, key)
+	mac.Write(app)
+	id := mac.Sum(nil)[:16]
+	id[6] = id[6]&0x0f | 0x40 // a UUID of version 4
+	id[8] = id[8]&0x3f | 0x80
+	return hex.EncodeToString(id)
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetlock_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
+)
+
+// secure serves yes by TLS to clients whose certificate is from the authority ca.
+func secure(t *testing.T, ca, cert, key string) string {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	pem, err := os.ReadFile(ca)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(pem))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	ca, cert, key := registrytest.Certificate(t)
+	address := secure(t, ca, cert, key)
+	dir := t.TempDir()
+	mine, myKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	c := client(t, address, func(o *fleetlock.Options) { o.CA, o.Cert, o.Key = ca, mine, myKey })
+	lock := func(want string) {
+		t.Helper()
+		_, err := c.Lock(t.Context())
+		if want == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorContains(t, err, want)
+	}
+	lock("cert " + mine + ": no such file")
+	registrytest.Put(t, dir, "cert.pem", registrytest.Text(t, cert))
+	lock("key " + myKey + ": no such file")
+	registrytest.Put(t, dir, "key.pem", "no key")
+	lock("failed to find any PEM data")
+	registrytest.Put(t, dir, "key.pem", registrytest.Text(t, key))
+	lock("") // files are read anew
+	require.NoError(t, os.Chmod(myKey, 0o666))
+	lock("others may write to it")
+
+	_, err := client(t, address, func(o *fleetlock.Options) { o.CA = ca }).Lock(t.Context())
+	require.Error(t, err, "no client certificate")
+	_, err = client(t, address, func(o *fleetlock.Options) { o.Cert, o.Key = cert, key }).Lock(t.Context())
+	require.ErrorContains(t, err, "certificate")
+	_, err = client(t, address, func(o *fleetlock.Options) { o.CA = key }).Lock(t.Context())
+	require.ErrorContains(t, err, "no certificates")
+	roots := func() *x509.CertPool {
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca)))
+		return pool
+	}
+	_, err = client(t, address, func(o *fleetlock.Options) { o.Roots, o.Cert, o.Key = roots, cert, key }).Lock(t.Context())
+	require.NoError(t, err)
+}
+
+func TestRequestsTakeTheProxy(t *testing.T) {
+	t.Parallel()
+	asked := ""
+	proxy := serve(t, func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.String() })
+	to, err := url.Parse(proxy)
+	require.NoError(t, err)
+	c := client(t, "http://lock.example.com", func(o *fleetlock.Options) { o.Proxy = http.ProxyURL(to) })
+	_, err = c.Lock(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "http://lock.example.com/v1/pre-reboot", asked)
+}
