@@ -64,13 +64,13 @@ var dependencies = map[string][]string{
 	"golang.org/x/time":                      {"internal/images", "internal/registry/transport"},
 	"google.golang.org/grpc":                 {"internal/images", "internal/pods", "internal/runtimeevents"},
 	"google.golang.org/protobuf":             {"internal/runtimeevents"},
-	"gopkg.in/yaml.v3":                       {"internal/config", "internal/grains", "internal/yamledit", "manifests"},
+	"gopkg.in/yaml.v3":                       {"internal/config", "internal/grains", "internal/quorum", "internal/yamledit", "manifests"},
 	"k8s.io/cri-api":                         {"internal/pods"},
 }
 
 // pure packages touch neither files nor network nor other processes: what they need is given to them.
 var pure = []string{
-	"agent", "agent/apply", "agent/follow", "agent/node", "agent/ownhost", "agent/plan", "agent/policy", "agent/record", "agent/release",
+	"agent", "agent/apply", "agent/follow", "agent/node", "agent/ownhost", "agent/plan", "agent/policy", "agent/quorum", "agent/record", "agent/release",
 	"agent/report", "agent/source", "agent/stage", "agent/status", "agent/watch",
 	"internal/catalog", "internal/outside", "internal/window", "internal/yamledit", "manifests", "tags",
 }

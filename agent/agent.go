@@ -20,8 +20,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Agent runs cycles. All fields are required but Catalog, Preconditions, Readiness, Inhibitor, Pacer,
-// Verifier, Meter, Events, OwnHost, Progress and Jitter. It is not safe for concurrent use; Loop
+// Agent runs cycles. All fields are required but Catalog, Preconditions, Readiness, Inhibitor, FleetLock,
+// Quorum, Pacer, Verifier, Meter, Events, OwnHost, Progress and Jitter. It is not safe for concurrent use; Loop
 // serializes the calls.
 type Agent struct {
 	Source        source.Source
@@ -34,6 +34,8 @@ type Agent struct {
 	Preconditions Preconditions       // of an apply; nil: none
 	Readiness     apply.Readiness     // nil: what runs counts as ready
 	Inhibitor     apply.Inhibitor     // nil: a shutdown is not delayed
+	FleetLock     apply.FleetLock     // required where Policy.Lock covers a pod
+	Quorum        apply.Quorum        // of the control plane; nil: it is not asked
 	Pacer         record.Pacer        // of Source; nil: none
 	Verifier      stage.Verifier      // nil: no signatures are verified
 	Meter         Meter               // nil: nothing is counted
@@ -87,8 +89,8 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	}
 	c.restarter = &apply.Restarter{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
-		Inhibitor: a.Inhibitor, Meter: a.Meter, Records: &a.records, Policy: a.Policy, Log: c.log, Now: a.Now,
-		Progress: c.progress, OwnHost: a.OwnHost,
+		Inhibitor: a.Inhibitor, FleetLock: a.FleetLock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records, Policy: a.Policy,
+		Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
 	}
 	if err == nil {
 		c.signs.DropRemovedKeys(ctx)

@@ -116,6 +116,9 @@ func (b *board) showProgress(p status.Progress) {
 		b.status.Activity = a
 		b.signalChange()
 	}
+	if p.Lock != nil {
+		b.status.Lock, b.lastReport.Lock = p.Lock, p.Lock
+	}
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
 		b.setApplying(p.Reference + " is " + p.Phase)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,6 +97,7 @@ func newHistory(t *rapid.T) *history {
 	h.obey(policy.Rule{Updates: tags.Revision})
 	h.useOwnHost()
 	h.pruning()
+	h.locks()
 	h.Node.Filled = h.filled
 	h.Node.OnStage = func(context.Context, release.Release) error {
 		if h.staging {
@@ -161,7 +163,7 @@ func (h *history) ops() []op {
 		{"apply again", func() { h.retry() }},
 		{"rollback", func() { h.rollback() }},
 		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
-	}, append(h.spaceOps(), h.ownHostOps()...)...)
+	}, slices.Concat(h.lockOps(), h.spaceOps(), h.ownHostOps())...)
 }
 
 func (h *history) rebuild(repository string) {

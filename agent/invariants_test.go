@@ -176,6 +176,7 @@ func (h *history) recordHolds() {
 // settle asserts that the node always comes to rest: with the registry back and
 // everything approved, all that is managed is current.
 func (h *history) settle() {
+	h.unlock()
 	h.Registry.Down(nil)
 	h.Registry.DownLists(nil)
 	h.Grain.SetBusy("")
@@ -212,4 +213,5 @@ func (h *history) settle() {
 		}
 		require.Empty(h.t, h.Node.WaitingFile(file))
 	}
+	require.Empty(h.t, h.Fleet.Holders(), "what is proved needs no lock: %s", h.last.Reason)
 }

@@ -15,8 +15,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -119,6 +121,20 @@ func (i cutImages) Pins(ctx context.Context, want []release.Pin) error {
 	return i.cut.call("pins", func() error { return i.Images.Pins(ctx, want) })
 }
 
+type cutFleet struct {
+	apply.FleetLock
+	cut *powerCut
+}
+
+func (f cutFleet) Lock(ctx context.Context) (answer release.LockAnswer, err error) {
+	err = f.cut.call("lock", func() error { answer, err = f.FleetLock.Lock(ctx); return err })
+	return answer, err
+}
+
+func (f cutFleet) Unlock(ctx context.Context) error {
+	return f.cut.call("unlock", func() error { return f.FleetLock.Unlock(ctx) })
+}
+
 type cutRecorder struct {
 	record.Recorder
 	cut *powerCut
@@ -146,6 +162,9 @@ func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
 	if a.OwnHost != nil {
 		a.OwnHost.Store = cutTable{w.OwnHost, cut}
 	}
+	if w.Fleet != nil {
+		a.FleetLock = cutFleet{a.FleetLock, cut}
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			if r != any(errCut) {
@@ -167,6 +186,7 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		lost bool // the registry goes away as soon as the pod is touched
 		hand bool // rolled back by hand
 		at   ownhost.Position
+		lock bool // under the lock of the fleet
 	}{
 		"rebuild":                         {rev: 1},
 		"revision":                        {rev: 2},
@@ -182,13 +202,17 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		"rebuild rolled back by a person, gate": {rev: 1, hand: true, at: ownhost.Gate},
 		"rebuild and no registry, fallback":     {rev: 1, lost: true, at: ownhost.Fallback},
 		"revision and no registry, fallback":    {rev: 2, lost: true, at: ownhost.Fallback},
+
+		"revision under the lock":                        {rev: 2, lock: true},
+		"revision under the lock, that does not come up": {rev: 2, bad: true, lock: true},
+		"rolled back by a person under the lock":         {rev: 1, hand: true, lock: true},
 	} {
 		for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
 			t.Run(name+"/"+when, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					for at := 1; ; at++ {
 						cut := &powerCut{at: at, after: how.after, full: how.full}
-						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand, c.at) {
+						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand, c.lock, c.at) {
 							assert.Greater(t, at, 5)
 							return
 						}
@@ -215,10 +239,14 @@ func (w *world) neverAhead(unapproved release.Release) {
 	}
 }
 
-func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool, at ownhost.Position) bool {
+func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, at ownhost.Position) bool {
 	w := newWorld(t)
 	if at != ownhost.Off {
 		w.UseOwnHost(suse, at)
+	}
+	if lock {
+		w.Fleet = &agenttest.Fleet{}
+		w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 	}
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
@@ -239,6 +267,10 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool, at ownh
 		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
 		w.Node.OnAside = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
 	}
+	if lock { // nothing is stopped without the lock
+		w.Node.OnStop = func(string) error { require.NotEmpty(t, w.Fleet.Holders(), cut.where); return nil }
+		w.Node.OnAside = w.Node.OnStop
+	}
 	died := w.dies(cut, func(a *agent.Agent) {
 		if hand {
 			_, _, _ = a.Rollback(t.Context(), []string{"velum"})
@@ -249,7 +281,9 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool, at ownh
 	if !died {
 		return false
 	}
-	w.Node.OnStop, w.Node.OnAside = nil, nil
+	if !lock {
+		w.Node.OnStop, w.Node.OnAside = nil, nil
+	}
 	w.restart()
 	s := w.observe()
 	for range 2 {
@@ -274,11 +308,19 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand bool, at ownh
 	plan, err := w.agent.Plan(t.Context(), source.PollNone)
 	require.NoError(t, err, here)
 	require.Empty(t, plan.Steps, here)
+	if lock {
+		require.Empty(t, w.Fleet.Holders(), "%s: the lock is given back: %s", here, s.Reason)
+		require.NotContains(t, w.Disk.JSON(), `"lock"`, here)
+	}
 	switch {
 	case bad || hand:
 		if c.Digests[0] != first.Digest || image(s, "velum.yaml", "velum").Offered != nil {
 			// it was cut before anything was done
-			require.Less(t, cut.at, 6, here)
+			before := 6
+			if lock {
+				before += 3 // a save, the lock, and a save
+			}
+			require.Less(t, cut.at, before, here)
 			return true
 		}
 		require.Equal(t, first.Digest, c.Digests[0], here)

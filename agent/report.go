@@ -35,6 +35,7 @@ func (c reporter) report(
 	c.space.Restore(rec.MinSpace)
 	table := ownTable{c.cycle}
 	table.keep(ctx, inv, table.approved(pl))
+	c.unlock(ctx, use)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
 	r.Rollbacks = c.rollbacks(inv, pl)

@@ -92,6 +92,9 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	if open, change := t.policy.IsWindowOpen(t.now()); t.policy.Auto && !open && change.Before(t.observation) {
 		t.observation = change // when a window opens
 	}
+	if s.Lock != nil && s.Lock.RetryAt.After(t.now()) {
+		t.observation = policy.Earlier(t.observation, s.Lock.RetryAt)
+	}
 	t.observation = sooner(t.observation, t.now(), s)
 	return t.observation
 }

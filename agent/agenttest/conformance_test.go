@@ -74,6 +74,12 @@ func TestNodeConformsAsImages(t *testing.T) {
 	})
 }
 
+func TestFleetConforms(t *testing.T) {
+	t.Parallel()
+	fleet := &agenttest.Fleet{}
+	agenttest.TestFleetLock(t, fleet.Node)
+}
+
 func TestNodeConformsAsPods(t *testing.T) {
 	t.Parallel()
 	agenttest.TestPods(t, func(*testing.T) agenttest.PodsUnderTest {

@@ -50,6 +50,9 @@ func KillPoints(a *agent.Agent) {
 	if a.Readiness != nil {
 		a.Readiness = killReadiness{a.Readiness, p}
 	}
+	if a.FleetLock != nil {
+		a.FleetLock = killFleetLock{a.FleetLock, p}
+	}
 	if a.Inhibitor != nil {
 		a.Inhibitor = killInhibitor{a.Inhibitor, p}
 	}

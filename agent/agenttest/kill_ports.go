@@ -52,6 +52,10 @@ type (
 		apply.Readiness
 		points *points
 	}
+	killFleetLock struct {
+		apply.FleetLock
+		points *points
+	}
 	killInhibitor struct {
 		apply.Inhibitor
 		points *points
@@ -166,4 +170,16 @@ func (k killInhibitor) Inhibit(ctx context.Context, why string) (release func(),
 		return err
 	})
 	return release, err
+}
+
+func (k killFleetLock) Lock(ctx context.Context) (answer release.LockAnswer, err error) {
+	err = k.points.around("lock", func() error {
+		answer, err = k.FleetLock.Lock(ctx)
+		return err
+	})
+	return answer, err
+}
+
+func (k killFleetLock) Unlock(ctx context.Context) error {
+	return k.points.around("unlock", func() error { return k.FleetLock.Unlock(ctx) })
 }

@@ -30,6 +30,7 @@ type World struct {
 	Policy   policy.Policy
 	Verifier stage.Verifier // nil: nobody verifies
 	Catalog  *Catalog       // nil: the registry's tags alone
+	Fleet    *Fleet         // nil: no lock
 	OwnHost  *OwnHost       // nil: the node has none, see UseOwnHost
 	Hosts    *Hosts
 	Against  []status.Hold // what the node has against a restart
@@ -59,6 +60,9 @@ func (w *World) Agent() *agent.Agent {
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
 		Policy: w.Policy, Verifier: w.Verifier, Log: slog.New(slog.DiscardHandler), Now: w.Clock.Now, Version: "test",
 		Preconditions: against{w},
+	}
+	if w.Fleet != nil {
+		a.FleetLock = w.Fleet.Node(w.Policy.Lock.ID)
 	}
 	if w.Catalog != nil {
 		a.Catalog = w.Catalog

@@ -29,11 +29,14 @@ type Restarter struct {
 	Stager    ReleaseStager
 	Readiness Readiness    // nil: every running container counts as ready
 	Inhibitor Inhibitor    // nil: shutdowns are not delayed
+	FleetLock FleetLock    // required where Policy.Lock covers a pod
+	Quorum    Quorum       // nil: the control plane is not asked
 	Meter     RestartMeter // nil: nothing is counted
 	Records   *record.Store
 	Policy    policy.Policy
 	Log       *slog.Logger
 	Now       func() time.Time
+	Jitter    func() float64 // from [0,1)
 	Progress  *status.Reporter
 	OwnHost   *ownhost.Keeper // nil: the node has no own host
 }
@@ -109,6 +112,9 @@ func (r *Restarter) Apply(ctx context.Context, s plan.Step, against error) Resta
 // apply checks that kubelet will start what was staged, restarts the pod, and proves it.
 func (r *restart) apply(ctx context.Context) error {
 	if r.step.Apply.Remove {
+		if err := (fleet{r}).enter(ctx); err != nil {
+			return err
+		}
 		return r.Remove(ctx, r.step)
 	}
 	help := &rescue{restart: r, next: rescueAfter}
@@ -123,6 +129,9 @@ func (r *restart) apply(ctx context.Context) error {
 		return r.prove(ctx, nil)
 	}
 	if err != nil {
+		return err
+	}
+	if err := (fleet{r}).enter(ctx); err != nil {
 		return err
 	}
 	if err := r.act(ctx, r.step); err != nil {

@@ -97,6 +97,9 @@ func (r *Restarter) RollBack(ctx context.Context, s plan.Step) RestartResult {
 	if err != nil && !errors.Is(err, release.ErrNotFound) {
 		return x.ended(err)
 	}
+	if err == nil && s.Apply.Aside && o.ByHand { // else the pod is down, and needs no lock
+		err = fleet{x}.enter(ctx)
+	}
 	if err == nil && s.Apply.Aside {
 		err = x.act(ctx, s)
 	}

@@ -48,6 +48,7 @@ func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	use := record.PodInUse{
 		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldRequested),
 		ID: p.ID, Offer: p.Offer, AllRun: p.allRun(), Settled: p.isSettled(), Contains: map[string]bool{},
+		AwaitsLock: len(p.Holds) == 0 && len(p.Waits) == 1 && p.Waits[0].Name == status.HoldLock,
 	}
 	for _, i := range p.Images {
 		use.Contains[i.Want.Image.Container] = true

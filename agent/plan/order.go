@@ -32,10 +32,13 @@ func (pp podPlanner) addWaits(p *PodPlan) {
 			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
 		})
 	}
-	if follow.IsControlPlane(p.Pod) {
+	if follow.IsControlPlane(p.Pod) && !pp.policy.Lock.Covers(true) {
 		p.Waits = append(
 			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"},
 		)
+	}
+	if h, waits := pp.rec.Lock.Hold(p.File, pp.now); waits {
+		p.Waits = append(p.Waits, h)
 	}
 	if f, failed := pp.rec.Failed[p.File]; failed && f.Offer == p.ID {
 		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: f.Reason})

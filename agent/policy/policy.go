@@ -56,6 +56,8 @@ type Policy struct {
 	// Window reports whether automatic applies may begin, and when that changes; nil: they
 	// always may. It must be pure.
 	Window func(now time.Time) (open bool, change time.Time)
+	// Lock is the lock of the fleet; zero: there is none.
+	Lock Lock
 	// Freeze is when applies are allowed again; zero: now.
 	Freeze time.Time
 	// Order are shell patterns (path.Match) of the pod manifests to apply first.

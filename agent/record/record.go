@@ -66,6 +66,8 @@ type Record struct {
 	// name.
 	Overrides Entries[Override] `json:"overrides,omitempty"`
 	History   History           `json:"history,omitempty"`
+	// Lock is the node's lock of the fleet.
+	Lock Lock `json:"lock,omitzero"`
 }
 
 // Entries are the elements of one kind in the record.

@@ -27,16 +27,18 @@ type InUse struct {
 
 // PodInUse is one pod manifest as the node has it.
 type PodInUse struct {
-	Broken   bool   // it cannot be read
-	Unclear  bool   // it is broken, withheld, or about to be rolled back
-	Held     bool   // a person holds it
-	ID       string // the wanted pod: PodPlan.ID
-	Offer    string // PodPlan.Offer
-	AllRun   bool   // all followed containers run
-	Settled  bool   // the pod is as wanted, and all of it runs
-	OnDisk   *string
-	Images   []ImageInUse
-	Contains map[string]bool // containers of the wanted pod, and of the one on disk; nil: not known
+	Broken  bool   // it cannot be read
+	Unclear bool   // it is broken, withheld, or about to be rolled back
+	Held    bool   // a person holds it
+	ID      string // the wanted pod: PodPlan.ID
+	Offer   string // PodPlan.Offer
+	AllRun  bool   // all followed containers run
+	Settled bool   // the pod is as wanted, and all of it runs
+	// AwaitsLock: mode auto applies the pod as soon as it has the lock of the fleet.
+	AwaitsLock bool
+	OnDisk     *string
+	Images     []ImageInUse
+	Contains   map[string]bool // containers of the wanted pod, and of the one on disk; nil: not known
 }
 
 // ImageInUse is one image of a pod manifest.

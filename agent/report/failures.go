@@ -44,6 +44,7 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 		}
 	}
 	all = append(all, catalogReport{r}.refused()...)
+	all = append(all, lockReport{r}.kept()...)
 	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
 }
 
@@ -79,6 +80,9 @@ func (r *Report) stepReason(key string, err error) status.Reason {
 		out.Image, out.Digest = repository, digest.Digest(d)
 	case key != GrainKey:
 		out.PodManifest = key
+	}
+	if h, is := errors.AsType[*release.HoldError](err); is {
+		out.Kind, out.Hold = status.KindHold, h.Hold
 	}
 	if out.ErrorKind == status.ErrorNotUp {
 		out.Kind = r.Record.FailureKind(key)

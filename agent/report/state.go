@@ -50,7 +50,7 @@ type stateReasons struct{ held, staged, starting, foreign []status.Reason }
 func (r *Report) reasons(pl plan.Plan) stateReasons {
 	var by stateReasons
 	for key, err := range r.Errs {
-		if release.IsWaiting(err) {
+		if release.IsWaiting(err) && !isAwaitedLock(pl, key) {
 			by.held = append(by.held, r.stepReason(key, err))
 		}
 	}

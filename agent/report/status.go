@@ -34,6 +34,7 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(r.Record.LastCheck),
 		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(), OwnHost: r.OwnHost,
+		Lock:    lockReport{r}.status(),
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 		Failures: r.failuresOf(state, reasons), StandingHolds: []status.StandingHold{},

@@ -18,6 +18,8 @@ const (
 	HoldDisk      = "disk"      // too little space for a pull on the image filesystem
 	HoldFreeze    = "freeze"    // the configuration allows no apply before a date
 	HoldSet       = "set"       // a release of the same set is not staged
+	HoldLock      = "lock"      // another node has the lock of the fleet, or its server does not answer
+	HoldQuorum    = "quorum"    // another member of the control plane is not healthy
 	// Only automatic applies wait for these.
 	HoldWindow       = "window"        // no maintenance window is open
 	HoldControlPlane = "control-plane" // etcd and kube-apiserver need a person's approval

@@ -2,7 +2,11 @@
 
 package status
 
-import "github.com/kubic-project/image-update-agent/agent/release"
+import (
+	"errors"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
 
 // Result is how an apply or a rollback of a pod manifest ended.
 type Result string
@@ -38,6 +42,9 @@ func (o *Outcome) SetError(err error) {
 	o.Result, o.Reason, o.ErrorKind = ResultFailed, err.Error(), ErrorKindOf(err)
 	if release.IsWaiting(err) {
 		o.Result = ResultHeld
+	}
+	if h, is := errors.AsType[*release.HoldError](err); is {
+		o.Hold = h.Hold
 	}
 }
 

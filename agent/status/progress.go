@@ -17,6 +17,7 @@ const (
 
 	PhaseChanging  = "changing"
 	PhaseReturning = "returning"
+	PhaseLocking   = "locking"
 	PhaseWaiting   = "waiting"
 	PhaseProving   = "proving"
 
@@ -29,7 +30,7 @@ const (
 type Progress struct {
 	Reference string `json:"reference"`
 	// Phase is, of a poll, asking or confirming; of an apply changing and of a rollback
-	// returning, with Edits, then waiting or proving; of a pull resolving, downloading or
+	// returning, with Edits, then locking, waiting or proving; of a pull resolving, downloading or
 	// unpacking. The last report of a reference is done, failed or interrupted.
 	Phase string `json:"phase"`
 	// Ended is the phase that has ended so; empty for a pull.
@@ -38,6 +39,8 @@ type Progress struct {
 	Done        int64  `json:"done,omitempty"`        // bytes
 	Total       int64  `json:"total,omitempty"`       // bytes; 0: not known
 	Edits       []Edit `json:"edits,omitempty"`       // of the pod manifest
+	// Lock is the lock of the fleet from now on; nil: as before.
+	Lock *LockStatus `json:"-"`
 }
 
 // UpdatePulls updates the list of running pulls, sorted by reference.

@@ -34,6 +34,7 @@ const (
 	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
 	KindCatalog    Kind = "catalog"      // the catalog was refused (failed), or has expired (stale): image is its name
 	KindWithdrawn  Kind = "withdrawn"    // what runs was withdrawn, and nothing is offered: podManifest, image, tag
+	KindLock       Kind = "lock"         // the lock of the fleet is kept for a pod that failed: podManifest, since
 	// Of failed, or of held where it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of held.

@@ -51,9 +51,11 @@ type Status struct {
 	// Catalog is what the node knows of its catalog; absent: none is configured.
 	Catalog *CatalogStatus `json:"catalog,omitempty"`
 	// OwnHost is the node's own host; absent: no hosts.toml names it.
-	OwnHost      *OwnHostStatus `json:"ownHost,omitempty"`
-	Images       []ImageStatus  `json:"images"`
-	PodManifests []PodStatus    `json:"podManifests"`
+	OwnHost *OwnHostStatus `json:"ownHost,omitempty"`
+	// Lock is the lock of the fleet; absent: none is configured.
+	Lock         *LockStatus   `json:"lock,omitempty"`
+	Images       []ImageStatus `json:"images"`
+	PodManifests []PodStatus   `json:"podManifests"`
 	// Updates are staged and wait for approval.
 	Updates []AnnouncedUpdate `json:"updates"`
 	// Dropped are entries that could not be written.

@@ -48,7 +48,7 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	s := settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD}
 	return doctor.Examine(ctx, doctor.Node{
 		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Root: s.root, Bus: s.systemBus(), Version: version,
-		SaltCall: s.saltRefresh(a), HookProgram: s.hookProgram(a),
+		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap
 			w, err := a.wire(ctx, s, quietLog())

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) holdCommand() *cobra.Command {
@@ -48,7 +48,8 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 			if err != nil {
 				return err
 			}
-			return a.printHeld(held, req)
+			view := statuspage.NewHeld(held, req.Reason, req.Until)
+			return a.show(view, func() error { return view.Write(a.out, a.zone) })
 		},
 	}
 	cmd.Flags().StringVar(&end, "until", "",
@@ -82,7 +83,11 @@ was held.`,
 			if err != nil {
 				return err
 			}
-			return a.printUnheld(held)
+			view := statuspage.NewUnheld(held)
+			if err := a.show(view, func() error { return view.Write(a.out) }); err != nil || len(held) > 0 {
+				return err
+			}
+			return exitError{exitNothing}
 		},
 	}
 	allFlag(cmd, &req.All, "take back every hold")
@@ -105,53 +110,4 @@ func namesOrAll(what string, all *bool) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// heldView is `hold --output json`.
-type heldView struct {
-	Held   []string   `json:"held"` // repositories; "*": all
-	Reason string     `json:"reason"`
-	Until  *time.Time `json:"until"` // null: until unhold
-}
-
-func (a *app) printHeld(held []string, req api.HoldRequest) error {
-	v, until := heldView{Held: append([]string{}, held...), Reason: req.Reason}, "until unhold"
-	if !req.Until.IsZero() {
-		v.Until = new(req.Until.UTC())
-		until = "until " + terminal.Clock(req.Until, a.zone)
-	}
-	return a.show(v, func() error {
-		for _, h := range held {
-			fmt.Fprintf(a.out, "held %s: %s\n", until, everyImage(h))
-		}
-		return nil
-	})
-}
-
-// unheldView is `unhold --output json`.
-type unheldView struct {
-	Unheld []string `json:"unheld"` // repositories; "*": what held all
-}
-
-func (a *app) printUnheld(held []string) error {
-	err := a.show(unheldView{append([]string{}, held...)}, func() error {
-		for _, h := range held {
-			fmt.Fprintf(a.out, "held no more: %s\n", everyImage(h))
-		}
-		if len(held) == 0 {
-			fmt.Fprintln(a.out, "nothing of it was held by `hold`; `image-update-agent status` shows what holds")
-		}
-		return nil
-	})
-	if err == nil && len(held) == 0 {
-		return exitError{exitNothing}
-	}
-	return err
-}
-
-func everyImage(held string) string {
-	if held == "*" {
-		return "every image"
-	}
-	return held
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -24,7 +23,7 @@ func (a *app) hookCommand() *cobra.Command {
 		Use:   "hook",
 		Short: "Run the hooks of the configuration for a change",
 		Long: `hook runs what the setting hooks names: salt-call, so that Salt's minion reads its
-grains again, and the admin's program, which gets on standard input what has changed
+grains again or its master gets an event, and the admin's program, which gets on standard input what has changed
 since it last succeeded. Where nothing is configured, or nothing has changed, it runs
 nothing.
 
@@ -47,44 +46,12 @@ whenever image-update-agent-hook.path sees a change. The daemon does not wait fo
 			if !s.Hooks.Configured() {
 				return nil
 			}
-			return a.runHooks(cmd.Context(), s, logger(a.err, s.Log))
+			return hook.Runner{
+				Outbox: s.outbox(), Refresh: s.Hooks.SaltRefresh, Event: s.Hooks.SaltEvent, SaltCall: s.saltCall(a),
+				Exec: s.hookProgram(a), Log: logger(a.err, s.Log),
+			}.Run(cmd.Context())
 		},
 	}
-}
-
-// runHooks runs both, also where one fails.
-func (a *app) runHooks(ctx context.Context, s settings, log *slog.Logger) error {
-	var salt, program error
-	if s.Hooks.SaltRefresh {
-		if salt = s.saltRefresh(a).Run(ctx); salt == nil {
-			log.InfoContext(ctx, "grains refreshed")
-		}
-	}
-	if s.Hooks.Exec != "" {
-		program = a.runProgram(ctx, s, log)
-	}
-	return errors.Join(salt, program)
-}
-
-// runProgram gives the change to the admin's program. It is delivered when that has
-// succeeded.
-func (a *app) runProgram(ctx context.Context, s settings, log *slog.Logger) error {
-	change, delivered, err := s.outbox().Change()
-	if err != nil || change.Empty() {
-		return err
-	}
-	program := s.hookProgram(a)
-	if program.Input, err = json.Marshal(change); err != nil {
-		return err
-	}
-	program.Input = append(program.Input, '\n')
-	if err := program.Run(ctx); err != nil {
-		return err
-	}
-	log.InfoContext(ctx, "change delivered", "program", s.Hooks.Exec, "state", change.State, "was", change.Was,
-		"offered", len(change.Offered), "staged", len(change.Staged), "applied", len(change.Applied),
-		"failed", len(change.Failed))
-	return delivered()
 }
 
 // outbox is where the daemon leaves announcements for hooks.
@@ -98,10 +65,9 @@ func (s settings) announce() func(context.Context, status.Status) error {
 	return s.outbox().Note
 }
 
-func (s settings) saltRefresh(a *app) hook.Program {
+func (s settings) saltCall(a *app) hook.Program {
 	return hook.Program{
-		Root: s.root, Path: filepath.Join(s.root, saltCall), Args: []string{"saltutil.refresh_grains"},
-		Output: a.files.err, Timeout: s.Hooks.Timeout,
+		Root: s.root, Path: filepath.Join(s.root, saltCall), Output: a.files.err, Timeout: s.Hooks.Timeout,
 	}
 }
 

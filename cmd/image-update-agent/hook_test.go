@@ -199,6 +199,30 @@ func TestHookSaysWhatIsWrong(t *testing.T) {
 	assert.Contains(t, h.run(exitFailed), "usr/bin/salt-call: did not end within 1s")
 }
 
+// The master gets each change once: an event with state and count, and again only where it did not get it.
+func TestHookSendsAnEvent(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t, "hooks: {saltEvent: true}\n")
+	h.status("staged", "2")
+	h.run(exitDone)
+	assert.Equal(t, "event.send image-update/changed state=staged was= count=1\n", h.said("usr/bin/salt-call"))
+	h.run(exitDone)
+	assert.Empty(t, h.said("usr/bin/salt-call"), "there is no change")
+
+	h.program("usr/bin/salt-call", "exit 1")
+	h.status("held", "3")
+	assert.Contains(t, h.run(exitFailed), "usr/bin/salt-call: exit status 1")
+	h.program("usr/bin/salt-call", `echo "$@" >>"$(dirname "$0")/said"`)
+	h.run(exitDone)
+	assert.Equal(t, "event.send image-update/changed state=held was=staged count=1\n", h.said("usr/bin/salt-call"))
+
+	h.configure("hooks: {saltRefresh: true, saltEvent: true, exec: /opt/tell}\n")
+	h.status("staged", "4")
+	h.run(exitDone)
+	assert.Equal(t, "saltutil.refresh_grains\nevent.send image-update/changed state=staged was=held count=1\n", h.said("usr/bin/salt-call"))
+	assert.Equal(t, "held", h.delivered().Was)
+}
+
 // A misspelt key keeps hooks from being run, and the path unit from turning in a
 // circle.
 func TestHookWithABrokenConfiguration(t *testing.T) {

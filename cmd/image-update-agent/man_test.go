@@ -267,17 +267,18 @@ var views = map[string][]any{
 	"plan":                                {statuspage.PlanView{}},
 	"apply, rollback":                     {statuspage.Outcome{}},
 	"history":                             {status.HistoryEntry{}},
-	"hold, unhold":                        {heldView{}, unheldView{}},
+	"hold, unhold":                        {statuspage.Held{}, statuspage.Unheld{}},
 	"localhost enable, localhost disable": {localhost.ChangeView{}},
 	"doctor":                              {doctor.Finding{}},
 	"config show":                         {config.Entry{}},
 	"config check":                        {checkedConfig{}},
 	"localhost show":                      {localhost.View{}},
 	"put-back":                            {putBackView{}},
-	"render":                              {bootView{}},
+	"render":                              {statuspage.BootStep{}},
 	"version":                             {versionInfo{}},
 	"catalog show":                        {statuspage.CatalogView{}},
 	"catalog forget":                      {},
+	"lock show, lock release":             {status.LockStatus{}},
 	"tags parse, tags sort":               {taglist.Parsed{}},
 	"tags newest":                         {taglist.Newest{}},
 	"manifests images":                    {imageLine{}},
@@ -328,6 +329,9 @@ func fieldsOf(t reflect.Type) []string {
 			continue
 		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		all = append(append(all, name), fieldsOf(field.Type)...)
 	}
 	return all

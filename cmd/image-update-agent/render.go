@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/state"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -111,40 +111,7 @@ func beforeKubelet(ctx context.Context, s settings) error {
 	return err
 }
 
-// bootView is one of the list that `render --output json` prints.
-type bootView struct {
-	PodManifest string `json:"podManifest"`
-	Result      string `json:"result"` // written, removed, unchanged
-	Reason      string `json:"reason"`
-}
-
 func (a *app) printBoot(steps []plan.BootStep) error {
-	views := make([]bootView, 0, len(steps))
-	for _, step := range steps {
-		views = append(views, viewOfBoot(step))
-	}
-	return a.show(views, func() error {
-		for _, v := range views {
-			if v.Result == bootUnchanged {
-				v.Result = "stays as it is"
-			}
-			fmt.Fprintf(a.out, "%s %s: %s\n", v.PodManifest, v.Result, terminal.InZone(v.Reason, a.zone))
-		}
-		return nil
-	})
-}
-
-const bootUnchanged = "unchanged"
-
-func viewOfBoot(s plan.BootStep) bootView {
-	switch {
-	case s.Do == "":
-		return bootView{s.File, bootUnchanged, s.Reason}
-	case s.Err != nil:
-		return bootView{s.File, bootUnchanged, s.Err.Error()}
-	case s.Do == plan.StepRemove:
-		return bootView{s.File, "removed", s.Reason}
-	default:
-		return bootView{s.File, "written", s.Reason}
-	}
+	views := statuspage.BootSteps(steps)
+	return a.show(views, func() error { return statuspage.WriteBoot(a.out, views, a.zone) })
 }

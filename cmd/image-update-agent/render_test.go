@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 const bootTemplate = `apiVersion: v1
@@ -53,12 +54,12 @@ func TestRenderBeforeKubeletStarts(t *testing.T) {
 	assert.Contains(t, string(data), "imagePullPolicy: Always")
 	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n", does(t, "render", "--root", root))
 	require.NoError(t, os.Remove(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml")))
-	var steps []bootView
+	var steps []statuspage.BootStep
 	a := newApp(streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 	require.NoError(t, json.Unmarshal([]byte(does(t, "render", "--root", root, "--output", "json")), &steps))
-	assert.Equal(t, []bootView{
-		{"db.yaml", "unchanged", "it is not what the agent wrote last"},
-		{"velum.yaml", "written", steps[1].Reason},
+	assert.Equal(t, []statuspage.BootStep{
+		{PodManifest: "db.yaml", Result: "unchanged", Reason: "it is not what the agent wrote last"},
+		{PodManifest: "velum.yaml", Result: "written", Reason: steps[1].Reason},
 	}, steps)
 	cmd := a.command()
 	cmd.SetArgs([]string{"render", "--root", root})

@@ -159,7 +159,7 @@ restarted without approval.`,
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(), a.historyCommand(),
-		a.catalogCommand(), a.localhostCommand(), a.tagsCommand(), a.manifestsCommand(), a.configCommand(),
+		a.lockCommand(), a.catalogCommand(), a.localhostCommand(), a.tagsCommand(), a.manifestsCommand(), a.configCommand(),
 		a.doctorCommand(), a.versionCommand(),
 		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
 	)

@@ -77,6 +77,10 @@ type hostileDaemon struct{}
 
 func (hostileDaemon) Status() status.Status { return hostileStatus() }
 
+func (d hostileDaemon) ReleaseLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.Check(ctx, hear)
+}
+
 func (d hostileDaemon) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return d.Check(ctx, hear)
 }

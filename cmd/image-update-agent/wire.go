@@ -102,12 +102,17 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, err
 	}
+	locks, err := fleetLockOf(s, log)
+	if err != nil {
+		return nil, configError{err}
+	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
+		FleetLock: locks, Quorum: s.quorum(),
 		Verifier: signature.Releases{
 			Verifier: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			From:     releases,
@@ -203,7 +208,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 		StageDelay: policy.StageDelay(s.StagingSpread, s.machineID()), ApplyTimeout: s.ApplyTimeout, Settle: s.Settle,
 		Forgets: apply.KubeletForgets,
 		Auto:    s.Apply.Mode == config.ApplyAuto, Window: s.Apply.Windows.Open, Freeze: s.Apply.Freeze, Order: s.Apply.Order,
-		Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
+		Lock: s.lock(), Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
 		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
 		Catalog: policy.Catalog{

@@ -48,6 +48,10 @@ func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.
 	return d.check(hear)
 }
 
+func (d *daemon) ReleaseLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.ForgetCatalog(context.Background(), hear)
+}
+
 func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (status.Status, error) {
 	s, err := d.check(hear)
 	s.Reason = "forgotten"

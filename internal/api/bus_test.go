@@ -50,6 +50,10 @@ func (w *watched) Check(ctx context.Context, hear func(status.Progress)) (status
 	return w.daemon().Check(ctx, hear)
 }
 
+func (w *watched) ReleaseLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return w.daemon().ReleaseLock(ctx, hear)
+}
+
 func (w *watched) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return w.daemon().ForgetCatalog(ctx, hear)
 }

@@ -94,6 +94,11 @@ func (c *Client) ForgetCatalog(ctx context.Context, onProgress func(status.Progr
 	return c.poll(ctx, "/v1/catalog/forget", onProgress)
 }
 
+// ReleaseLock has the daemon give the lock of the fleet back. It returns what Check does.
+func (c *Client) ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
+	return c.poll(ctx, "/v1/lock/release", onProgress)
+}
+
 func (c *Client) poll(ctx context.Context, path string, onProgress func(status.Progress)) (*status.Status, error) {
 	res, err := c.stream(ctx, path, struct{}{}, onProgress)
 	if err == nil && res.Status == nil {

@@ -24,7 +24,8 @@ func kindOf(err error) string {
 	switch {
 	case errors.Is(err, plan.ErrUnknownImage):
 		return KindUnknownImage
-	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich):
+	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich),
+		errors.Is(err, agent.ErrNoLock):
 		return KindInvalidArgs
 	case errors.Is(err, release.ErrHeld):
 		return KindHeld

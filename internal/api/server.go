@@ -29,6 +29,8 @@ type Daemon interface {
 	Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// ForgetCatalog forgets the verified version of the release catalog, and polls now.
 	ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
+	// ReleaseLock gives the lock of the fleet back.
+	ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
 	Apply(ctx context.Context, names []string, retry bool, onProgress func(status.Progress)) ([]status.Outcome, error)
 	// Rollback returns to what ran well before; agent.All names all.
@@ -140,6 +142,7 @@ func (s *Server) routes(readOnly bool) {
 	}
 	s.mux.HandleFunc("POST /v1/check", s.poll(s.daemon.Check))
 	s.mux.HandleFunc("POST /v1/catalog/forget", s.poll(s.daemon.ForgetCatalog))
+	s.mux.HandleFunc("POST /v1/lock/release", s.poll(s.daemon.ReleaseLock))
 	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
 	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
 	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))

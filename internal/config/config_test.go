@@ -158,10 +158,15 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			Signatures: "warn", Keys: []string{"/root/k"},
 		},
 		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
-		Hooks: Hooks{SaltRefresh: true, Exec: "/root/hook", Timeout: 10 * time.Minute},
+		Hooks: Hooks{SaltRefresh: true, SaltEvent: true, Exec: "/root/hook", Timeout: 10 * time.Minute},
 		Apply: Apply{
 			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
 			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
+			Lock: Lock{
+				URL: "https://lock.example.com/base", Group: "masters", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",
+				Key: "/root/lock/key",
+			},
+			Quorum: "off",
 			Windows: window.Schedule{
 				{Start: 2 * time.Hour, Length: time.Minute, Zone: time.Local},
 				{

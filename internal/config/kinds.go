@@ -54,6 +54,8 @@ var kinds = map[string]kind{
 	"tagpattern":  checked(tagPattern),
 	"denial":      checked(denial),
 	"reason":      checked(CheckReason),
+	"lockserver":  checked(lockServer),
+	"lockgroup":   checked(lockGroup),
 }
 
 // parsed is the kind that a function reads; with arguments, these are the words.

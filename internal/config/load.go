@@ -130,6 +130,7 @@ func (w *walker) fitTogether() {
 		w.unfit("grains.velum", "%s: no grain is written, as grains.enabled is false (%s)",
 			w.written("grains.enabled").LineComment)
 	}
+	w.fitLock()
 	kubelets := w.written("podManifests")
 	for _, key := range []string{"templates", "stateDir", "runtimeDir"} {
 		// Kubelet runs every file at or below its directory as a pod.
@@ -148,4 +149,21 @@ func (w *walker) unfit(key, format string, args ...any) {
 	in := w.written(key)
 	w.place = strings.TrimSuffix(in.LineComment, fmt.Sprintf(":%d", in.Line))
 	w.report(in.Line, key, format, append([]any{in.Value}, args...)...)
+}
+
+// fitLock holds the settings of the lock together.
+func (w *walker) fitLock() {
+	l, url := w.settings.Apply.Lock, w.written("apply.lock.url")
+	tls := strings.HasPrefix(l.URL, "https:")
+	for _, k := range []struct{ key, value string }{{"ca", l.CA}, {"cert", l.Cert}, {"key", l.Key}} {
+		if k.value != "" && !tls {
+			w.unfit("apply.lock."+k.key, "%s: want an apply.lock.url with https (%q, %s)", url.Value, url.LineComment)
+		}
+	}
+	switch cert, key := w.written("apply.lock.cert"), w.written("apply.lock.key"); {
+	case l.Cert == "" && l.Key != "":
+		w.unfit("apply.lock.key", "%s: want apply.lock.cert, too (%s)", cert.LineComment)
+	case l.Cert != "" && l.Key == "":
+		w.unfit("apply.lock.cert", "%s: want apply.lock.key, too (%s)", key.LineComment)
+	}
 }

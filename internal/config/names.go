@@ -44,6 +44,8 @@ var (
 		"want the name of a file in podManifests, without directory or control characters")
 	// digest is the one form of digest that registries give to images.
 	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest as sha256: and 64 of 0-9 a-f, or a pattern of tags")
+	// lockGroup is the grammar of the FleetLock protocol.
+	lockGroup = matching(128, `[A-Za-z0-9.-]+`, "want a name of A-Z a-z 0-9 . -")
 	// tagPatternText has the characters of tags, and those that mean something to path.Match. Others would make a pattern
 	// that silently matches nothing, or, as the shell's [!a], something else than was meant.
 	tagPatternText = matching(maxPattern, `[A-Za-z0-9_.*?\[\]^\\-]+`, wantTags)
@@ -62,6 +64,16 @@ func path(text string) error {
 		return errors.New("want an absolute path")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return errors.New("control character in a path")
+	}
+	return nil
+}
+
+// lockServer takes the URL of a lock server, before the paths of the protocol.
+func lockServer(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || strings.ContainsFunc(text, unicode.IsControl) {
+		return errors.New("want the URL of a lock server: https://lock.example.com, with a path where it has one")
 	}
 	return nil
 }

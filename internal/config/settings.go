@@ -153,6 +153,8 @@ type Grains struct {
 type Hooks struct {
 	// SaltRefresh: Salt's minion reads its grains again.
 	SaltRefresh bool `yaml:"saltRefresh" is:"bool true false" default:"false"`
+	// SaltEvent: Salt's master gets an event.
+	SaltEvent bool `yaml:"saltEvent" is:"bool true false" default:"false"`
 	// Exec is a program that gets the change; empty: none.
 	Exec string `yaml:"exec" is:"path?" default:""`
 	// Timeout is how long each of them may take. systemd ends the hook's service after twice its most and some minutes.
@@ -160,7 +162,7 @@ type Hooks struct {
 }
 
 // Configured tells whether there is something to run.
-func (h Hooks) Configured() bool { return h.SaltRefresh || h.Exec != "" }
+func (h Hooks) Configured() bool { return h.SaltRefresh || h.SaltEvent || h.Exec != "" }
 
 // ApplyAuto is the mode in which what is staged is applied while a window is open.
 const ApplyAuto = "auto"
@@ -175,6 +177,23 @@ type Apply struct {
 	// Order are names of pod manifests, or patterns of path.Match: those that match the first come first, and so on; then
 	// the others.
 	Order []string `yaml:"order" is:"filepattern"`
+	Lock  Lock     `yaml:"lock"`
+	// Quorum is whether the other members of the control plane must be healthy before one of this node is stopped.
+	Quorum string `yaml:"quorum" is:"oneof require off" default:"require"`
+}
+
+// QuorumRequire is the Quorum in which the control plane is asked.
+const QuorumRequire = "require"
+
+// Lock is the lock of the fleet, by the FleetLock protocol.
+type Lock struct {
+	URL   string `yaml:"url" is:"lockserver?" default:""` // of the server; empty: there is no lock
+	Group string `yaml:"group" is:"lockgroup" default:"default"`
+	Pods  string `yaml:"pods" is:"oneof control-plane all" default:"control-plane"`
+	CA    string `yaml:"ca" is:"path?" default:""` // empty: the system's authorities
+	// Cert and Key are of the client; both or none.
+	Cert string `yaml:"cert" is:"path?" default:""`
+	Key  string `yaml:"key" is:"path?" default:""`
 }
 
 // Kubelet is what is asked of kubelet itself.

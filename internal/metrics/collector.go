@@ -49,6 +49,9 @@ var descriptions = []struct {
 	},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
 	{"own_host_table_saved", "1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil},
+	{"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.", []string{"state"}},
+	{"lock_since_timestamp_seconds", "Since when it has the lock, waits for it or gives it back; not there otherwise.", nil},
+	{"lock_kept", "1 where the lock is kept because a pod did not come up, so that the fleet stops.", nil},
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
 	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
@@ -115,6 +118,21 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.holds(s, gauge)
 	c.catalog(s, gauge)
 	c.ownHost(s.OwnHost, gauge, counter)
+	c.lock(s.Lock, gauge)
+}
+
+// lock has no series on a node without a lock of the fleet.
+func (c *collector) lock(l *status.LockStatus, gauge setGauge) {
+	if l == nil {
+		return
+	}
+	for _, state := range []status.LockState{status.LockFree, status.LockWaiting, status.LockHeld, status.LockReleasing} {
+		gauge("lock_state", number(l.State == state), string(state))
+	}
+	if !l.Since.IsZero() {
+		gauge("lock_since_timestamp_seconds", seconds(l.Since))
+	}
+	gauge("lock_kept", number(l.Kept))
 }
 
 // catalog has no series on a node without a catalog.

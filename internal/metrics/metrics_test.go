@@ -81,6 +81,7 @@ func full() Readings {
 			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
+		s.Lock = &status.LockStatus{State: status.LockHeld, Since: published, Kept: true}
 		s.Catalog = &status.CatalogStatus{Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},

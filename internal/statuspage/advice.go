@@ -72,6 +72,9 @@ func failedAdvice(s status.Status) string {
 		case status.KindNotUp:
 			return "the pod may be down: crictl ps -a, and crictl logs; when the cause is gone, " +
 				"image-update-agent apply --retry " + r.PodManifest
+		case status.KindLock:
+			return "find out why the pod did not come up; the lock is given back when it is proved. " +
+				"If the other nodes may go on: image-update-agent lock release"
 		case status.KindCatalog:
 			return "find out what the registry serves (image-catalog inspect, verify); what is verified stays in force. " +
 				"If the older catalog is meant, image-update-agent catalog forget"

@@ -23,6 +23,9 @@ func cures(h status.Hold) map[string]string {
 		status.HoldFreeze:    "wait for the date; or another apply.freeze and a reload",
 		status.HoldRefused:   "another release, or another rule: image-update-agent plan names it",
 		status.HoldSet:       "the rest of the set has to be staged: image-update-agent status says what is missing",
+		status.HoldLock: "wait for the holder; if it is gone for good, its lock has to be released at the lock server: " +
+			"image-update-agent lock show",
+		status.HoldQuorum: "mend the member that is named; or apply.quorum: off, where a person makes sure of the rest",
 		status.HoldCatalog: "the publisher has to refresh the catalog (image-catalog refresh); " +
 			"or by hand: image-update-agent apply",
 		status.HoldRollout: "wait for this node's time; or by hand, at any time: image-update-agent apply",

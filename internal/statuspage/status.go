@@ -81,6 +81,9 @@ func (p *page) head() {
 	if c := s.Catalog; c != nil {
 		p.Item(labelled("Catalog:"), p.catalogLine(*c))
 	}
+	if l := s.Lock; l != nil && l.State != status.LockFree {
+		p.Item(labelled("Lock:"), p.lockLine(*l))
+	}
 	for n, line := range p.ownHostLines() {
 		label := labelled("Own host:")
 		if n > 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// "#key: value", and "#  key: value" below a "#key:".
-	settingLine = regexp.MustCompile(`^#(  )?([a-z][A-Za-z]*):(?: (.+))?$`)
+	// "#key: value", and "#  key: value" below a "#key:", and so on.
+	settingLine = regexp.MustCompile(`^#((?:  )*)([a-z][A-Za-z]*):(?: (.+))?$`)
 	elementLine = regexp.MustCompile(`^#  (- .+)$`)
 )
 
@@ -34,7 +34,7 @@ func Settings(config string) (string, error) {
 type settings struct {
 	out     strings.Builder
 	comment []string // since the last setting or empty line
-	group   string   // the key without value that nested keys belong to
+	groups  []string // the keys without value that nested keys belong to
 
 	// The setting that is read: it may still get elements, or nested keys.
 	term, text string
@@ -51,7 +51,7 @@ func (s *settings) add(line string) error {
 		}
 		s.elements = append(s.elements, elementLine.FindStringSubmatch(line)[1])
 	case m != nil:
-		return s.setting(m[1] != "", m[2], m[3])
+		return s.setting(len(m[1])/2, m[2], m[3])
 	case line == "#":
 		s.comment = append(s.comment, "")
 	case strings.HasPrefix(line, "# "):
@@ -62,20 +62,18 @@ func (s *settings) add(line string) error {
 	return nil
 }
 
-func (s *settings) setting(nested bool, key, value string) error {
+func (s *settings) setting(depth int, key, value string) error {
 	s.flush()
 	switch {
 	case len(s.comment) == 0:
 		return fmt.Errorf("%s: no comment says what it is", key)
-	case nested && s.group == "":
+	case depth > len(s.groups):
 		return fmt.Errorf("%s: below no other key", key)
-	case nested:
-		key = s.group + "." + key
-	default:
-		s.group = ""
-		if value == "" {
-			s.group = key
-		}
+	}
+	path := append(s.groups[:depth:depth], key)
+	s.groups, key = path[:depth], strings.Join(path, ".")
+	if value == "" {
+		s.groups = path
 	}
 	s.term = "`" + strings.TrimSuffix(key+": "+value, ": ") + "`"
 	s.text = strings.Join(s.comment, "\n")

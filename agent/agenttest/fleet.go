@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agenttest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// Fleet is a lock server in memory, for nodes that take turns. The zero value has one slot. It is safe for concurrent
+// use.
+type Fleet struct {
+	// OnLock, if set, is called for each request with the node's id; its error is the answer, after the lock was given if
+	// lost is true.
+	OnLock func(id string) (lost bool, err error)
+	// OnUnlock, if set, may fail the giving back.
+	OnUnlock func(id string) error
+	Slots    int
+	Silent   bool // it names no holders
+
+	mu      sync.Mutex
+	holders []string
+	locks   int
+	unlocks int
+	most    int
+}
+
+// Holders are the ids of the nodes that have the lock.
+func (f *Fleet) Holders() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.holders)
+}
+
+// Give has a node hold the lock; Drop takes it away.
+func (f *Fleet) Give(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.add(id)
+}
+
+// Drop takes a lock away behind the node's back.
+func (f *Fleet) Drop(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holders = slices.DeleteFunc(f.holders, func(h string) bool { return h == id })
+}
+
+// Requests counts the requests: to lock, and to unlock.
+func (f *Fleet) Requests() (locks, unlocks int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.locks, f.unlocks
+}
+
+// Most is how many nodes had the lock at once, at most.
+func (f *Fleet) Most() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
+}
+
+func (f *Fleet) add(id string) {
+	if !slices.Contains(f.holders, id) {
+		f.holders = append(f.holders, id)
+	}
+	f.most = max(f.most, len(f.holders))
+}
+
+func (f *Fleet) answer() release.LockAnswer {
+	var out release.LockAnswer
+	if f.Silent {
+		return out
+	}
+	for _, h := range f.holders {
+		out.Holders = append(out.Holders, release.LockHolder{ID: h})
+	}
+	out.Slots = max(f.Slots, 1)
+	return out
+}
+
+// Node is the lock as one node sees it.
+func (f *Fleet) Node(id string) apply.FleetLock { return fleetNode{f, id} }
+
+type fleetNode struct {
+	fleet *Fleet
+	id    string
+}
+
+// Lock answers as apply.FleetLock.
+func (n fleetNode) Lock(ctx context.Context) (release.LockAnswer, error) {
+	f := n.fleet
+	lost, err := false, ctx.Err()
+	if f.OnLock != nil && err == nil {
+		lost, err = f.OnLock(n.id)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locks++
+	if err != nil && !lost {
+		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
+	}
+	if !slices.Contains(f.holders, n.id) && len(f.holders) >= max(f.Slots, 1) {
+		return f.answer(), &release.LockError{Server: "fake", Status: 409, Kind: "locked", Value: "all slots are taken", Answer: f.answer()}
+	}
+	f.add(n.id)
+	if lost {
+		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
+	}
+	return f.answer(), nil
+}
+
+// Unlock answers as apply.FleetLock.
+func (n fleetNode) Unlock(ctx context.Context) error {
+	f := n.fleet
+	err := ctx.Err()
+	if f.OnUnlock != nil && err == nil {
+		err = f.OnUnlock(n.id)
+	}
+	f.mu.Lock()
+	f.unlocks++
+	f.mu.Unlock()
+	if err != nil {
+		return &release.LockError{Server: "fake", Err: err}
+	}
+	f.Drop(n.id)
+	return nil
+}

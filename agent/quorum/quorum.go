@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quorum decides whether a control plane can spare one of its members. The lock of a fleet does not see a member
+// that is down anyway, so the others are asked before one is stopped.
+package quorum
+
+import (
+	"slices"
+	"strings"
+)
+
+// Observation is what is seen of a control plane at one moment. The zero value is a node whose pod manifests name none.
+type Observation struct {
+	Members []Part // of etcd
+	Servers []Part // of the API
+	// Err is why the members of etcd are not known; nil: they are, or there is no etcd.
+	Err error
+}
+
+// Part is a member of etcd or an API server.
+type Part struct {
+	Name    string // as in "etcd member b", "API server 10.0.0.2:6443"
+	Local   bool   // it runs on this node
+	Healthy bool
+	Seen    string // why it is not healthy
+}
+
+// Against returns why a member of this node must not go down now; empty: nothing is against it. isAPI: it is the API
+// server. A part of this node that is not healthy is not against its own restart: it may be what the update mends.
+func Against(o Observation, isAPI bool) string {
+	if o.Err != nil {
+		return "etcd: " + o.Err.Error()
+	}
+	isDown := func(p Part) bool { return !p.Healthy }
+	localDown := slices.ContainsFunc(o.Members, func(p Part) bool { return p.Local && !p.Healthy })
+	var seen []string
+	for _, p := range slices.Concat(o.Members, o.Servers) {
+		if isDown(p) && !p.Local {
+			seen = append(seen, p.Name+": "+p.Seen)
+		}
+	}
+	for _, p := range o.Servers {
+		if isDown(p) && p.Local && !isAPI && !localDown {
+			seen = append(seen, p.Name+" of this node: "+p.Seen)
+		}
+	}
+	return strings.Join(seen, "; ")
+}

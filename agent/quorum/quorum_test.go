@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent/quorum"
+)
+
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	part := func(name string, local, healthy bool) quorum.Part {
+		return quorum.Part{Name: name, Local: local, Healthy: healthy, Seen: map[bool]string{false: "refused"}[healthy]}
+	}
+	three := func(a, b, c bool) []quorum.Part {
+		return []quorum.Part{part("member a", true, a), part("member b", false, b), part("member c", false, c)}
+	}
+	servers := func(local, other bool) []quorum.Part {
+		return []quorum.Part{part("API server a", true, local), part("API server b", false, other)}
+	}
+	for title, c := range map[string]struct {
+		seen      quorum.Observation
+		etcd, api string // what is against the restart of each
+	}{
+		"nothing is known to be there": {},
+		"all are healthy":              {seen: quorum.Observation{Members: three(true, true, true), Servers: servers(true, true)}},
+		"one member":                   {seen: quorum.Observation{Members: three(true, true, true)[:1]}},
+		"another member is down": {
+			quorum.Observation{Members: three(true, false, true)}, "member b: refused", "member b: refused",
+		},
+		"two are down": {
+			quorum.Observation{Members: three(true, false, false)}, "member b: refused; member c: refused",
+			"member b: refused; member c: refused",
+		},
+		"its own member is down":      {seen: quorum.Observation{Members: three(false, true, true)}},
+		"its own API server as well":  {seen: quorum.Observation{Members: three(false, true, true), Servers: servers(false, true)}},
+		"its own API server is down":  {quorum.Observation{Members: three(true, true, true), Servers: servers(false, true)}, "API server a of this node: refused", ""},
+		"another API server is down":  {quorum.Observation{Servers: servers(true, false)}, "API server b: refused", "API server b: refused"},
+		"the members are not known":   {quorum.Observation{Err: errors.New("no answer")}, "etcd: no answer", "etcd: no answer"},
+		"not known, with API servers": {quorum.Observation{Err: errors.New("x"), Servers: servers(true, true)}, "etcd: x", "etcd: x"},
+	} {
+		assert.Equal(t, c.etcd, quorum.Against(c.seen, false), title)
+		assert.Equal(t, c.api, quorum.Against(c.seen, true), title)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statuspage
+
+import (
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
+)
+
+// Lock writes the lock of the fleet as `lock show` does.
+func Lock(to *terminal.Page, l status.LockStatus) error {
+	p := &page{Page: to}
+	p.Item(labelled("Lock:"), p.lockLine(l))
+	p.Item(labelled("Server:"), terminal.OneLine(l.Server))
+	p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
+	p.Item(labelled("This node:"), l.ID)
+	return p.Flush()
+}
+
+func podsOf(pods string) string {
+	if pods == "all" {
+		return "all pods"
+	}
+	return "etcd and kube-apiserver"
+}
+
+// lockLine is the lock in one sentence.
+func (p *page) lockLine(l status.LockStatus) string {
+	if l.State == status.LockFree {
+		return "not wanted: nothing is applied"
+	}
+	line := string(l.State) + " since " + p.Past(l.Since)
+	if len(l.PodManifests) > 0 {
+		line += " for " + strings.Join(l.PodManifests, ", ")
+	}
+	if l.Kept {
+		line += "; kept, as a pod did not come up: the fleet waits"
+	}
+	if l.Error != "" { // it names the holders
+		line += ": " + terminal.OneLine(l.Error)
+	}
+	if !l.RetryAt.IsZero() {
+		line += "; asked again at " + p.Next(l.RetryAt)
+	}
+	if l.Warning != "" {
+		line += "; warning: " + terminal.OneLine(l.Warning)
+	}
+	return line
+}
