@@ -223,9 +223,9 @@ packages:
 node: packages
 	@tools/setup containerd containerd17 distribution registry26 kubelet
 
-# What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, and what tries the alarms.
+# What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, what tries the alarms, and etcd.
 hosts: packages
-	@tools/setup host host-new browser promtool
+	@tools/setup host host-new browser promtool etcd
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:

@@ -19,7 +19,8 @@ func TestSalt(t *testing.T) {
 	n, daemon, port := running(t, "settle: 0\n")
 	n.WriteFile(grainFile, "roles:\n- kube-minion\n")
 	chosen := func() string {
-		return saltStates(t, saltOrch, map[string]saltNode{"node1": {File: n.ReadFile(grainFile)}}, nil)[0].ID
+		states := saltStates(t, saltOrch, map[string]saltNode{"node1": {File: n.ReadFile(grainFile)}}, nil)
+		return states[len(states)-1].ID
 	}
 	command, program := saltCommand(t, nil), program(t, fmt.Sprintf("exec '%s' \"$@\" --root '%s'\n", n.AgentProgram(), n.Root))
 	run := func() saltResult {

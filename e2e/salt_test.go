@@ -81,6 +81,7 @@ var saltArguments = map[string][]string{
 	"cmd.run":                      {"name", "shell", "stateful", "timeout"},
 	"module.run":                   {"name", "order"},
 	"service.running":              {"enable"},
+	"salt.runner":                  {"name", "tag", "data", "require"},
 	"salt.state":                   {"tgt", "tgt_type", "sls", "pillar", "expect_minions", "queue", "failhard", "require"},
 	"test.fail_without_changes":    {"name"},
 	"test.succeed_without_changes": {"name"},
@@ -185,12 +186,20 @@ func oneByOne(ids []string) []saltState {
 	for i, id := range ids {
 		args := map[string]any{
 			"tgt": []any{id}, "tgt_type": "list", "sls": "image-update.apply",
+			"pillar":         map[string]any{"image_update": map[string]any{"past_held": false, "lock_wait": 600.0}},
 			"expect_minions": true, "queue": true, "failhard": true,
 		}
-		if i > 0 {
-			args["require"] = []any{map[string]any{"salt": states[i-1].ID}}
+		event := map[string]any{
+			"name": "event.send", "tag": "image-update/node",
+			"data": map[string]any{"node": id, "number": float64(i + 1), "of": float64(len(ids))},
 		}
-		states = append(states, saltState{ID: "image update of " + id, Function: "salt.state", Args: args})
+		if i > 0 {
+			before := []any{map[string]any{"salt": states[len(states)-1].ID}}
+			args["require"], event["require"] = before, before
+		}
+		states = append(states,
+			saltState{ID: "image update: " + id + " is next", Function: "salt.runner", Args: event},
+			saltState{ID: "image update of " + id, Function: "salt.state", Args: args})
 	}
 	return states
 }
@@ -301,15 +310,40 @@ func TestSaltGoesPastHeld(t *testing.T) {
 	pillar := map[string]any{"image_update": map[string]any{"past_held": true}}
 	states := saltStates(t, saltOrch, map[string]saltNode{"a": {File: offers}}, pillar)
 	requireOldSaltKnows(t, states)
-	require.Len(t, states, 1)
-	given, _ := states[0].Args["pillar"].(map[string]any)
-	assert.Equal(t, pillar, given)
+	require.Len(t, states, 2)
+	given, _ := states[1].Args["pillar"].(map[string]any)
+	assert.Equal(t, map[string]any{"image_update": map[string]any{"past_held": true, "lock_wait": 600.0}}, given)
 
 	result, code, _ := saltRun(t, "/bin/sh", saltCommand(t, given), program(t, "echo said; exit 4\n"))
 	assert.Equal(t, saltResult{Result: true, Comment: "held (4): said"}, result)
 	assert.Zero(t, code)
 	_, code, _ = saltRun(t, "/bin/sh", saltCommand(t, given), program(t, "exit 1\n"))
 	assert.Equal(t, 1, code)
+}
+
+// A node that waits for the lock of its fleet is no failure: the comment says for whom it waits. Another hold is.
+func TestSaltWaitsForTheLock(t *testing.T) {
+	t.Parallel()
+	pillar := map[string]any{"image_update": map[string]any{"lock_wait": 0}}
+	states := saltStates(t, saltOrch, map[string]saltNode{"a": {File: offers}}, pillar)
+	given, _ := states[1].Args["pillar"].(map[string]any)
+	command := saltCommand(t, given)
+	held := func(hold string) string {
+		return program(t, "case $1 in apply) echo 'etcd.yaml  held  lock: holder b'; exit 4 ;; esac\n"+
+			"[ \"$*\" = 'status --output json' ] || exit 99\nprintf '{\"reasons\": [{\\n  \"hold\": \""+hold+"\"\\n}]}'\n")
+	}
+	soon := program(t, "cd \"${0%/*}\"\ncase $1 in apply) [ -e free ] && exit 0; exit 4 ;; esac\necho '\"hold\": \"lock\"'\n")
+	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755)) //nolint:gosec // it is run
+	result, _, _ := saltRun(t, "/bin/sh", saltCommand(t, nil), soon)
+	assert.Equal(t, saltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
+	for _, shell := range []string{"/bin/sh", "/bin/bash"} {
+		result, code, _ := saltRun(t, shell, command, held("lock"))
+		assert.Equal(t, saltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml  held  lock: holder b"}, result)
+		assert.Zero(t, code)
+		result, code, _ = saltRun(t, shell, command, held("quorum"))
+		assert.Equal(t, saltResult{Comment: "held (4): etcd.yaml  held  lock: holder b"}, result)
+		assert.Equal(t, 4, code)
+	}
 }
 
 // Whatever the agent says stays one line of words for Salt, and is shown as it was beside it.

@@ -8,13 +8,28 @@
 # and why, and the exit code whether it worked. In a test run (test=True) nothing is run.
 #
 # image_update:past_held  a node where something speaks against the update is no failure.
+# image_update:lock_wait  how many seconds a node may wait for the lock of its fleet (docs/fleets.md), which another
+#                         orchestration, say, has another node hold. After them it is no failure either: the comment
+#                         names the holder, and the next run goes on.
 {%- set past_held = salt['pillar.get']('image_update:past_held', False) %}
+{%- set lock_wait = salt['pillar.get']('image_update:lock_wait', 600) %}
 
 image-update-agent apply:
   cmd.run:
     - name: |
-        said=$(image-update-agent apply 2>&1)
-        code=$?
+        locked() { image-update-agent status --output json 2>/dev/null | grep -q '"hold": "lock"'; }
+        left={{ lock_wait|int }} waits=no
+        while :; do
+            said=$(image-update-agent apply 2>&1)
+            code=$?
+            if [ "$code" != 4 ] || ! locked; then break; fi
+            if [ "$left" -le 0 ]; then
+                waits=yes
+                break
+            fi
+            sleep 15
+            left=$((left - 15))
+        done
         changed=no good=no
         case $code in
         0) end='done' changed=yes ;;
@@ -25,6 +40,7 @@ image-update-agent apply:
         126 | 127) end='not to be run: is image-update-agent installed here?' ;;
         *) end='ended by something else' ;;
         esac
+        if [ "$waits" = yes ]; then end='waits for the lock of the fleet' good=yes; fi
         # Salt reads this line as a shell's words, and cuts each at its equals sign.
         why=$(printf '%s' "$said" | LC_ALL=C tr '\n"\\=' ";'/:" | LC_ALL=C tr -cd '[:print:]')
         printf '%s\n\nchanged=%s comment="%s (%s): %s"\n' "$said" "$changed" "$end" "$code" "$why"

@@ -8,6 +8,11 @@
 # image_update:order        compound targets, one group after the other; a node in none of them is left alone.
 # image_update:past_failed  begin although a node of these groups has failed before.
 # image_update:past_held    go on to the next node after one that is held.
+# image_update:lock_wait    how many seconds each node may wait for the lock of its fleet; see apply.sls.
+#
+# Before each node the event image-update/node says which one is waited for now, the how manieth, and of how many:
+#   salt-run state.event 'image-update/*' pretty=True
+# The runner event.send came with 2016.11.0. An event that cannot be sent holds nothing up.
 #
 # Why there is a state for each node, and not one with `batch: 1`: before Salt 2019.2.2 an orchestration's batch went on
 # after a node that failed, whatever `failhard` said (github.com/saltstack/salt, issue 54521 and pull request 54806).
@@ -17,6 +22,7 @@
 {%- set order = salt['pillar.get']('image_update:order', ['G@roles:admin', '*']) %}
 {%- set past_failed = salt['pillar.get']('image_update:past_failed', False) %}
 {%- set past_held = salt['pillar.get']('image_update:past_held', False) %}
+{%- set lock_wait = salt['pillar.get']('image_update:lock_wait', 600) %}
 {%- set ask = salt['saltutil.cmd'] %}
 {%- set seconds = 30 %}
 
@@ -50,14 +56,22 @@ nothing is to be done:
     - name: no node offers an update
 {%- else %}
 {%- for id in nodes %}
+{{ ('image update: ' ~ id ~ ' is next')|json }}:
+  salt.runner:
+    - name: event.send
+    - tag: image-update/node
+    - data: {node: {{ id|json }}, number: {{ loop.index }}, of: {{ nodes|length }}}
+  {%- if not loop.first %}
+    - require:
+      - salt: {{ ('image update of ' ~ nodes[loop.index0 - 1])|json }}
+  {%- endif %}
+
 {{ ('image update of ' ~ id)|json }}:
   salt.state:
     - tgt: [{{ id|json }}]
     - tgt_type: list
     - sls: image-update.apply
-  {%- if past_held %}
-    - pillar: {image_update: {past_held: True}}
-  {%- endif %}
+    - pillar: {image_update: {past_held: {{ 'True' if past_held else 'False' }}, lock_wait: {{ lock_wait|int }}}}
     # A node that is lost meanwhile has failed; without this, no answer would be a success.
     - expect_minions: True
     # A highstate that is under way is waited for.

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Store is an etcd, by its JSON gateway. The first of its members that answers is asked.
+type Store struct {
+	URLs []string
+}
+
+// patience is how long a member may take to answer; without a leader it gives none.
+const patience = 2 * time.Second
+
+// Get returns a value and its version; version 0: there is none.
+func (s Store) Get(ctx context.Context, key string) (value []byte, version int64, err error) {
+	var answer struct {
+		KVs []struct {
+			Value   []byte `json:"value"`
+			Version string `json:"version"`
+		} `json:"kvs"`
+	}
+	if err := s.post(ctx, "/v3/kv/range", map[string]any{"key": []byte(key)}, &answer); err != nil {
+		return nil, 0, err
+	}
+	if len(answer.KVs) == 0 {
+		return nil, 0, nil
+	}
+	version, err = strconv.ParseInt(answer.KVs[0].Version, 10, 64)
+	return answer.KVs[0].Value, version, err
+}
+
+// Put writes a value if the key has still this version.
+func (s Store) Put(ctx context.Context, key string, value []byte, version int64) (done bool, err error) {
+	var answer struct {
+		Succeeded bool `json:"succeeded"`
+	}
+	err = s.post(ctx, "/v3/kv/txn", map[string]any{
+		"compare": []any{map[string]any{
+			"target": "VERSION", "result": "EQUAL", "key": []byte(key), "version": strconv.FormatInt(version, 10),
+		}},
+		"success": []any{map[string]any{"requestPut": map[string]any{"key": []byte(key), "value": value}}},
+	}, &answer)
+	return answer.Succeeded, err
+}
+
+func (s Store) post(ctx context.Context, path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, url := range s.URLs {
+		err := ask(ctx, url+path, body, answer)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func ask(ctx context.Context, url string, body []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, data)
+	}
+	return json.Unmarshal(data, answer)
+}

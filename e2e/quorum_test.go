@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	agentquorum "github.com/kubic-project/image-update-agent/agent/quorum"
+	"github.com/kubic-project/image-update-agent/internal/quorum"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
+)
+
+// Members of a real etcd that speaks https and wants client certificates, found by the flags of one member's own pod
+// manifest.
+func TestQuorumOfEtcd(t *testing.T) {
+	t.Parallel()
+	ca, cert, key := registrytest.Certificate(t)
+	flags := []string{"--trusted-ca-file=" + ca, "--cert-file=" + cert, "--key-file=" + key}
+	cluster := startEtcd(t, append(flags, "--client-cert-auth=true")...)
+	own := func(m *etcdMember, metrics bool) []node.PodFile {
+		text := "kind: Pod\nmetadata: {name: etcd}\nspec:\n  containers:\n  - name: etcd\n    command:\n    - etcd\n    - --name=" + m.name +
+			"\n    - --listen-client-urls=" + m.client + "\n"
+		if metrics {
+			text += "    - --listen-metrics-urls=" + m.metrics + "\n"
+		}
+		for _, f := range flags {
+			text += "    - " + f + "\n"
+		}
+		return []node.PodFile{{Name: "etcd.yaml", Data: []byte(text)}}
+	}
+	a, b, c := cluster.members[0], cluster.members[1], cluster.members[2]
+	for _, metrics := range []bool{true, false} {
+		seen := quorum.Control{}.Observe(t.Context(), own(a, metrics))
+		require.NoError(t, seen.Err)
+		assert.ElementsMatch(t, []agentquorum.Part{
+			{Name: "etcd member a", Local: true, Healthy: true}, {Name: "etcd member b", Healthy: true}, {Name: "etcd member c", Healthy: true},
+		}, seen.Members)
+		assert.Empty(t, agentquorum.Against(seen, false))
+	}
+	b.kill()
+	var against string
+	require.Eventually(t, func() bool {
+		against = agentquorum.Against(quorum.Control{}.Observe(t.Context(), own(a, true)), false)
+		return assert.ObjectsAreEqual("etcd member b: ", against[:min(len(against), 15)])
+	}, ready, 100*time.Millisecond)
+	assert.Contains(t, against, "connection refused")
+	assert.NotContains(t, against, "member c")
+	seen := quorum.Control{}.Observe(t.Context(), own(b, true))
+	assert.NotEmpty(t, agentquorum.Against(seen, false), "nobody answers on the node of the member that is down")
+	c.kill()
+	seen = quorum.Control{}.Observe(t.Context(), own(a, true))
+	assert.NotEmpty(t, agentquorum.Against(seen, false), "without a quorum nothing is stopped")
+}
