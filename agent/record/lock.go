@@ -111,21 +111,21 @@ func (r *Record) IsLockDue(use InUse, now time.Time) bool {
 func (t retention) keepsLock() bool {
 	return slices.ContainsFunc(t.Lock.Pods, func(file string) bool {
 		p, known := t.use.Pods[file]
-		return known && (p.Broken || !p.AllRun || t.runsUnproved(file, p)) || t.hasFailed(file)
+		return known && (p.Broken || !p.AllRun || t.runsUnproved(file, p)) || hasFailed(t.Record, file)
 	})
 }
 
 // hasFailed reports whether a pod did not come up, or is to be rolled back. After another failure it runs as before.
-func (r *Record) hasFailed(file string) bool {
+func hasFailed(r *Record, file string) bool {
 	return r.Failed[file].Running != "" || r.Overrides[file].Pending
 }
 
-// FailedUnderLock returns the pod manifests that failed under the lock, for which it is kept.
-func (r *Record) FailedUnderLock() []string {
-	if r.Lock.State != status.LockHeld {
+// FailedPods returns the pod manifests that failed under the lock, for which it is kept. r is its record.
+func (l *Lock) FailedPods(r *Record) []string {
+	if l.State != status.LockHeld {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(r.Lock.Pods), func(file string) bool { return !r.hasFailed(file) })
+	return slices.DeleteFunc(slices.Clone(l.Pods), func(file string) bool { return !hasFailed(r, file) })
 }
 
 // Status returns the status of the lock; nil: none is configured. kept: a pod failed under it.

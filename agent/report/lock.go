@@ -17,7 +17,7 @@ func (r lockReport) status() *status.LockStatus {
 	if !r.Loaded {
 		return nil
 	}
-	return r.Record.Lock.Status(r.Policy.Lock, len(r.Record.FailedUnderLock()) > 0)
+	return r.Record.Lock.Status(r.Policy.Lock, len(r.Record.Lock.FailedPods(r.Record)) > 0)
 }
 
 // kept is the reason of the state failed where the fleet waits for this node.
@@ -26,7 +26,7 @@ func (r lockReport) kept() []status.Reason {
 		return nil
 	}
 	var out []status.Reason
-	for _, file := range r.Record.FailedUnderLock() {
+	for _, file := range r.Record.Lock.FailedPods(r.Record) {
 		out = append(out, status.Reason{
 			Kind: status.KindLock, PodManifest: file, Since: r.Record.Lock.Since,
 			Text: file + ": the lock of the fleet is kept until the pod is proved, so that no other node follows",
