@@ -66,7 +66,7 @@ func (b bootCycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, step
 			rendered = append(rendered, namedBy(s.Images)...)
 		}
 	}
-	ownTable{b.cycle}.keep(ctx, now, rendered)
+	ownTable(b).keep(ctx, now, rendered)
 }
 
 // heldInTime returns the images on the node; nil on errors and timeout.

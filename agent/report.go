@@ -33,7 +33,7 @@ func (c reporter) report(
 	rec.MinSpace = c.space.MinSpace()
 	rec.Retain(use, c.Now())
 	c.space.Restore(rec.MinSpace)
-	table := ownTable{c.cycle}
+	table := ownTable(c)
 	table.keep(ctx, inv, table.approved(pl))
 	c.unlock(ctx, use)
 	r := c.newReport(len(report.Unasked(pl)) > 0)

@@ -135,7 +135,7 @@ func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResul
 		return r.restarter.Prove(ctx, s, approved)
 	}
 	defer r.watched.Restart()()
-	own := ownTable{r.cycle}
+	own := ownTable(r)
 	unsaved := own.keepFor(ctx, s)
 	if s.Do == plan.StepRollBack { // it names digests, which kubelet does not pull
 		return r.restarter.RollBack(ctx, s)

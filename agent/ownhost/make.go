@@ -156,7 +156,8 @@ func (m *maker) addContainer(v follow.PodView, w follow.Want) {
 	place := node.PlaceOf(w.Image)
 	on := tagged(w.OnDisk)
 	c := m.of(on)
-	if at, ok := v.Override.Images[place]; ok && v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
+	at, ok := v.Override.Images[place]
+	if ok && v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
 		c.pending = append(c.pending, at.Digest)
 	}
 	if at := v.Bound[place]; at.Repository == on.Repository {
@@ -263,6 +264,7 @@ func isManifest(mediaType string) bool {
 func entryOf(ref release.Reference, image node.HeldImage) Entry {
 	registry, repository, _ := strings.Cut(ref.Repository, "/")
 	return Entry{
-		Registry: registry, Repository: repository, Tag: ref.Tag, Digest: image.Digest, MediaType: image.MediaType, Size: image.Size,
+		Registry: registry, Repository: repository, Tag: ref.Tag,
+		Digest: image.Digest, MediaType: image.MediaType, Size: image.Size,
 	}
 }

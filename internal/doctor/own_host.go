@@ -30,9 +30,10 @@ func (n Node) checkOwnHost(ctx context.Context) []Finding {
 	}
 	all = slices.DeleteFunc(all, func(r localhost.Registration) bool { return r.Author == "" })
 	if len(all) == 0 {
-		return []Finding{ok(check, "no hosts.toml names it: under pull policy Always no pod starts while its registry is away")}
+		return []Finding{ok(check, "no hosts.toml names it: with pull policy Always no pod starts while its registry is away")}
 	}
-	server, _ := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace) // that it does not answer is another check
+	// That containerd does not answer is another check.
+	server, _ := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace)
 	var out []Finding
 	for _, r := range all {
 		out = append(out, ownHostFinding(r, server.Version, hasHostTable(hosts.Dirs(ctx, n.Containerd.CertsD), r.File)))
@@ -58,7 +59,8 @@ func ownHostFinding(r localhost.Registration, version string, hostTable bool) Fi
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {
 	case r.Error != "":
-		return fail(check, fmt.Errorf("%s: %s", r.File, r.Error), "correct the file; containerd reads it again at the next pull")
+		return fail(check, fmt.Errorf("%s: %s", r.File, r.Error),
+			"correct the file; containerd reads it again at the next pull")
 	case r.Position == ownhost.Off:
 		return warn(check, r.File+": was edited, and containerd does not ask the own host any more", again)
 	case !hostTable && old:
@@ -78,7 +80,8 @@ func ownHostFinding(r localhost.Registration, version string, hostTable bool) Fi
 }
 
 func isOlder(version string, beginnings ...string) bool {
-	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), b) })
+	version = strings.TrimPrefix(version, "v")
+	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(version, b) })
 }
 
 // hasHostTable reports whether a hosts.toml has a table of hosts.
