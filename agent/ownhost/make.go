@@ -156,8 +156,8 @@ func (m *maker) addContainer(v follow.PodView, w follow.Want) {
 	place := node.PlaceOf(w.Image)
 	on := tagged(w.OnDisk)
 	c := m.of(on)
-	at, ok := v.Override.Images[place]
-	if ok && v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
+	at := v.Override.Images[place]
+	if v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
 		c.pending = append(c.pending, at.Digest)
 	}
 	if at := v.Bound[place]; at.Repository == on.Repository {
@@ -224,7 +224,8 @@ func (m *maker) sortGood(ref release.Reference, good []digest.Digest) {
 			return m.Record.Releases[release.Key(ref.Repository, d)].Created.Unix()
 		}
 		return cmp.Or(
-			isTrue(y == pulled)-isTrue(x == pulled), cmp.Compare(created(y), created(x)), strings.Compare(x.String(), y.String()),
+			isTrue(y == pulled)-isTrue(x == pulled), cmp.Compare(created(y), created(x)),
+			strings.Compare(x.String(), y.String()),
 		)
 	})
 }

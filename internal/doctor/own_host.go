@@ -30,7 +30,7 @@ func (n Node) checkOwnHost(ctx context.Context) []Finding {
 	}
 	all = slices.DeleteFunc(all, func(r localhost.Registration) bool { return r.Author == "" })
 	if len(all) == 0 {
-		return []Finding{ok(check, "no hosts.toml names it: with pull policy Always no pod starts while its registry is away")}
+		return []Finding{ok(check, "no hosts.toml names it: under Always no pod starts while its registry is away")}
 	}
 	// That containerd does not answer is another check.
 	server, _ := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace)
@@ -71,7 +71,7 @@ func ownHostFinding(r localhost.Registration, version string, hostTable bool) Fi
 	case r.Outdated:
 		return warn(check, r.File+": was made from a file that has changed since", again)
 	case r.Position == ownhost.Fallback && (old || isOlder(version, "2.0.", "2.1.", "2.2.")):
-		return advise(check, fmt.Sprintf("%s: %s; containerd %s waits for a registry that takes a request and never answers, "+
+		return advise(check, fmt.Sprintf("%s: %s; containerd %s waits for a registry that takes requests and never answers, "+
 			"and does not come to the fallback", r.Registry, r.Position, version), "containerd 2.3 or later, or the gate: "+
 			"image-update-agent localhost enable "+r.Registry+" --gate --write")
 	default:

@@ -48,7 +48,9 @@ var descriptions = []struct {
 		[]string{"registry"},
 	},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
-	{"own_host_table_saved", "1 if the table of the node's own host is up to date, 0 if it could not be saved.", nil},
+	{
+		"own_host_table_saved", "1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil,
+	},
 	{"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.", []string{"state"}},
 	{"lock_since_timestamp_seconds", "Since when it has the lock, waits for it or gives it back; not there otherwise.", nil},
 	{"lock_kept", "1 where the lock is kept because a pod did not come up, so that the fleet stops.", nil},

@@ -153,6 +153,12 @@ func TestSilentHostsAreToldFromAbsentOnes(t *testing.T) {
 				require.True(t, ok)
 				assert.Equal(t, release.CauseTimeout, told.Cause, err)
 				assert.Equal(t, c.silent, told.Silent, err)
+				for !told.Unasked { // after some failures the host is left alone, and still known as what it was
+					_, err = r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
+					told, ok = errors.AsType[*release.SourceError](err)
+					require.True(t, ok)
+				}
+				assert.Equal(t, c.silent, told.Silent, err)
 			})
 		})
 	}
