@@ -38,7 +38,9 @@ var scenarios = []scenario{
 	{name: "rebuild", long: rebuilds, at: func(l string) bool { return in(l, "apply") || in(l, "report") }},
 	{
 		name: "revision", long: revisions, putBack: goesDown,
-		at: func(l string) bool { return in(l, "apply") && (goesDown(l) || comesUp(l)) },
+		at: func(l string) bool {
+			return in(l, "apply") && (goesDown(l) || comesUp(l)) || in(l, "report") && isOf(l, "table")
+		},
 	},
 	{name: "rebuild that crashes", long: rebuilds, fault: node.Crash, at: func(l string) bool {
 		return in(l, "roll back") && (goesDown(l) || isOf(l, "save before"))

@@ -90,7 +90,23 @@ func (k *Keeper) IsAsked() bool {
 		return false
 	}
 	k.load()
-	return slices.ContainsFunc(k.table.Entries, func(e Entry) bool { return k.Hosts.Position(e.Registry) != Off })
+	for _, p := range k.positions() {
+		if p != Off {
+			return true
+		}
+	}
+	return false
+}
+
+// positions returns the position for each registry of the table.
+func (k *Keeper) positions() map[string]Position {
+	out := map[string]Position{}
+	for _, e := range k.table.Entries {
+		if _, known := out[e.Registry]; !known {
+			out[e.Registry] = k.Hosts.Position(e.Registry)
+		}
+	}
+	return out
 }
 
 // Answers returns the position at which the own host answers kubelet's pull of a tag with a
@@ -119,9 +135,9 @@ func (k *Keeper) Gated() map[release.Reference]digest.Digest {
 	if k == nil || k.Hosts == nil {
 		return nil
 	}
-	out := map[release.Reference]digest.Digest{}
+	out, positions := map[release.Reference]digest.Digest{}, k.positions()
 	for _, e := range k.table.Entries {
-		if k.Hosts.Position(e.Registry) == Gate {
+		if positions[e.Registry] == Gate {
 			out[e.Reference()] = e.Digest
 		}
 	}

@@ -14,9 +14,10 @@ var _ ownhost.Hosts = (*Registry)(nil)
 // agent told it.
 func isOwn(h docker.RegistryHost) bool { return ownhost.Is(h.Scheme, h.Host) }
 
-// Position is where the own host stands among the hosts that may say what a tag names.
+// Position is where the own host stands among the hosts that may say what a tag names. containerd reads hosts.toml with
+// each pull, so a change counts at once.
 func (r *Registry) Position(registry string) ownhost.Position {
-	all, err := r.hosts.Of(registry)
+	all, err := r.hosts.Now(registry)
 	if err != nil {
 		return ownhost.Off
 	}

@@ -78,6 +78,7 @@ func TestPositionFollowsHostsTOML(t *testing.T) {
 	const namespace = "registry.example.com"
 	root := t.TempDir()
 	r, _ := newRegistry(t, root)
+	r.hosts.CheckEvery = hosts.CheckEvery // as in life: polls see a change later
 	assert.Equal(t, ownhost.Off, r.Position(namespace))
 	for _, c := range []struct {
 		text string

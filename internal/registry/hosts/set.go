@@ -88,12 +88,18 @@ func New(certsDirs []string, client Client) *Set {
 
 // Of returns the hosts of a namespace in their order; it is containerd's
 // docker.RegistryHosts.
-func (s *Set) Of(name string) ([]docker.RegistryHost, error) {
+func (s *Set) Of(name string) ([]docker.RegistryHost, error) { return s.checked(name, s.CheckEvery) }
+
+// Now is Of, and sees a change at once.
+func (s *Set) Now(name string) ([]docker.RegistryHost, error) { return s.checked(name, 0) }
+
+// checked returns the hosts of a namespace, whose files were checked at most so long ago.
+func (s *Set) checked(name string, ago time.Duration) ([]docker.RegistryHost, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	known, ok := s.kept[name]
-	if ok && now.Before(known.checked.Add(s.CheckEvery)) {
+	if ok && now.Before(known.checked.Add(ago)) {
 		return known.hosts, nil
 	}
 	stamp, ignored, err := s.stamp(name)
