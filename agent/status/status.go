@@ -80,7 +80,7 @@ func (s Status) BeforeBoot() Status {
 	s.Reasons = []Reason{{
 		Kind: KindStarting, Text: "the node has booted since this status was written, and no daemon has observed it",
 	}}
-	s.Reason = SentenceOf(s.Reasons)
+	s.Reason, s.Failures = SentenceOf(s.Reasons), []Failure{}
 	s.Images = slices.Clone(s.Images)
 	for n := range s.Images {
 		s.Images[n].Running, s.Images[n].Down = nil, nil

@@ -352,11 +352,16 @@ func TestAfterABootTheCopyIsRead(t *testing.T) {
 	s, _ := newStore(t)
 	_, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, s.Publish(t.Context(), st(noon)))
+	before := st(noon)
+	before.Failures = []status.Failure{{PodManifest: "velum.yaml"}}
+	before.History = []status.HistoryEntry{{PodManifest: "velum.yaml"}}
+	require.NoError(t, s.Publish(t.Context(), before))
 	require.NoError(t, os.RemoveAll(s.runtimeDir))
 	got, err := ReadStatus(s.runtimeDir, s.stateDir)
 	require.NoError(t, err)
 	assert.Equal(t, noon, got.Written)
+	assert.Empty(t, got.Failures)
+	assert.Len(t, got.History, 1, "the past stays")
 	assert.Equal(t, status.StateUnchecked, got.State, "what was current then need not run now")
 	assert.True(t, got.HasReason(status.KindStarting))
 }
