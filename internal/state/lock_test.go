@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,8 +52,8 @@ func TestSecondAgentIsKeptOut(t *testing.T) {
 	unlock()
 }
 
-func TestTheLockEndsWithItsProcess(t *testing.T) {
-	t.Parallel()
+// Not beside other tests: between fork and exec the new process has their locks, too.
+func TestTheLockEndsWithItsProcess(t *testing.T) { //nolint:paralleltest // see above
 	s, _ := newStore(t)
 	other := exec.CommandContext(t.Context(), os.Args[0])
 	other.Env = append(os.Environ(), holdVariable+"=1")
@@ -118,7 +119,7 @@ func TestAnUnsafeLockIsNotTaken(t *testing.T) {
 	require.ErrorContains(t, err, "too many levels of symbolic links")
 	assert.Equal(t, "text", content(t, s.stateDir, "victim"))
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, exec.CommandContext(t.Context(), "mkfifo", path).Run())
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	_, err = s.Lock(t.Context())
 	require.ErrorIs(t, err, atomicfile.ErrUnsafe)
 	require.NoError(t, os.Remove(path))
