@@ -50,7 +50,7 @@ DOCDIR ?= $(DATADIR)/doc/image-update-agent
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBEXECDIR ?= $(PREFIX)/libexec
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
-PAGE := $(wildcard cockpit/*.js cockpit/*.css cockpit/*.html cockpit/*.json cockpit/vendor/*.js cockpit/vendor/*.LICENSE)
+PAGE := $(wildcard cockpit/*.js cockpit/*.css cockpit/*.html cockpit/manifest.json cockpit/vendor/*.js cockpit/vendor/*.LICENSE)
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 
 say = printf '\n==> %s\n' $(1)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second tab: what the next cycle would do, and what `doctor` finds.
+// @ts-check
 
 import { h, Fragment, Alert, Button, Card, Icon, Label, Spinner } from "./ui.js";
 import { _ } from "./i18n.js";

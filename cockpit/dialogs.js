@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person confirms: what changes, what restarts, how long it takes.
+// @ts-check
 
 import { h, Fragment, Dialog, Field, Label } from "./ui.js";
 import { _, format } from "./i18n.js";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was applied, rolled back, adopted, or has failed.
+// @ts-check
 
 import { h, Button, Card, Cell, Label, Row, Table } from "./ui.js";
 import { _, format } from "./i18n.js";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of the page, and what changes it.
+// @ts-check
 
 import "./theme.js";
 import { h, render } from "./vendor/preact.js";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pods: what each container runs, what is offered, what holds it, and what a person can do.
+// @ts-check
 
 import { h, Fragment, Button, Card, Cell, Icon, Label, Row, Table } from "./ui.js";
 import { _, bytes, format, ngettext } from "./i18n.js";

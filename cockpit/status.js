@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node as a whole: its state, what runs, its holds, the registries that do not answer.
+// @ts-check
 
 import { h, Fragment, Alert, Button, Card, Cell, Icon, Label, Progress, Row, Spinner, Table, Term, Terms } from "./ui.js";
 import { _, bytes, clock, format, ngettext, relative } from "./i18n.js";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The components of PatternFly that the page uses.
+// @ts-check
 
 import { h, Fragment } from "./vendor/preact.js";
 import { _ } from "./i18n.js";

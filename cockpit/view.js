@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page.
+// @ts-check
 
 import { h, Fragment, Alert, Button, Empty, Tabs } from "./ui.js";
 import { _ } from "./i18n.js";

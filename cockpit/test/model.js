@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of model.js, which a browser runs: failures() returns what is not as it should be.
+// @ts-check
 
 import * as model from "../model.js";
 

@@ -33,8 +33,8 @@ mount --rbind /dev "$0/dev"
 mount -t tmpfs browser "$0/tmp"
 exec chroot "$0" "$@"`
 
-// Open starts a browser whose person reads a language, and shows a page. It ends with the test. part is the directory of
-// the part browser of tools/setup.
+// Open starts a browser whose person reads a language, and shows a page. It ends with the test. part is the directory
+// of the part browser of tools/setup.
 func Open(tb node.TB, part, language, address string) *Tab {
 	tb.Helper()
 	inRoot := func(c *exec.Cmd) {
@@ -126,12 +126,7 @@ func (t *Tab) Prefer(scheme string) {
 	}))
 }
 
-// Text is the text of all elements, a line each.
-func (t *Tab) Text(selector string) string {
-	t.tb.Helper()
-	return Eval[string](t, textOf(selector))
-}
-
+// textOf is an expression for the text of all elements, a line each.
 func textOf(selector string) string {
 	return fmt.Sprintf("[...document.querySelectorAll(%s)].map(e => e.textContent).join('\\n')", quote(selector))
 }
