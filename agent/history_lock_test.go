@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"errors"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -49,5 +50,6 @@ func (h *history) lockOps() []op {
 func (h *history) unlock() {
 	h.Fleet.OnLock, h.Fleet.OnUnlock = nil, nil
 	h.Fleet.Drop("other")
+	h.Clock.Add(time.Hour) // the server is asked again by then
 	require.LessOrEqual(h.t, h.Fleet.Most(), 1)
 }

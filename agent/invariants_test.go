@@ -66,6 +66,9 @@ func (h *history) comesToRest(p plan.Plan, s status.Status) {
 			if step.Apply.Auto {
 				return // it waits for its registry, and is tried at each look
 			}
+			if step.Do == plan.StepRollBack && s.Lock.State == status.LockWaiting {
+				return // a person's rollback of what runs well waits for the lock
+			}
 			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepProve}, step.Do, "a second cycle would %s: %s", step, s.Reason)
 		}
 		s, err = h.agent.Cycle(h.t.Context(), source.PollNone)

@@ -97,7 +97,9 @@ func (r *Record) IsLockDue(use InUse, now time.Time) bool {
 	isPaused := r.Lock.RetryAt.After(now) && wait <= maxLockWait
 	switch l := r.Lock; l.State {
 	case status.LockWaiting:
-		return !slices.ContainsFunc(l.Pods, func(file string) bool { return use.Pods[file].AwaitsLock })
+		return !slices.ContainsFunc(l.Pods, func(file string) bool {
+			return use.Pods[file].AwaitsLock || r.Overrides[file].Pending
+		})
 	case status.LockHeld:
 		return !retention{Record: r, use: use}.keepsLock()
 	case status.LockReleasing:
