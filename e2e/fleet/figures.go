@@ -38,8 +38,9 @@ func Make() Document {
 			"fleet.svg":         drawFleet(results),
 			"fleet-peers.svg":   drawPeers(peers),
 			"fleet-staging.svg": drawStaging(loads),
+			"fleet-waves.svg":   drawWaves(Waves()),
 		},
-		Tables: fleetTable(results) + "\n" + peerTable(peers) + "\n" + stagingTable(loads),
+		Tables: fleetTable(results) + "\n" + peerTable(peers) + "\n" + stagingTable(loads) + "\n" + waveTable(Waves()),
 	}
 }
 

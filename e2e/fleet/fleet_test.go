@@ -185,3 +185,23 @@ func BenchmarkStaging(b *testing.B) {
 		})
 	}
 }
+
+// A node begins after its next poll only if the catalog still lets it, and every node has polled within the interval.
+func TestAnEditReachesEachNodeAtItsNextPoll(t *testing.T) {
+	t.Parallel()
+	for _, w := range Waves() {
+		begun := w.Begin()
+		if w.Edit == 0 {
+			assert.Len(t, begun, w.Nodes, "all come to their turn")
+			assert.LessOrEqual(t, begun[len(begun)-1].At, w.Spread+w.Interval)
+			assert.InDelta(t, 50, w.share(begun, w.Spread/2), 2, "evenly")
+			continue
+		}
+		for _, b := range begun {
+			require.Less(t, b.At, b.Told, "%s: %s waited, and has begun", w.Name, b.Node)
+			require.LessOrEqual(t, b.Told, w.Edit+w.Interval)
+		}
+		late := w.share(begun, 1000*time.Hour) - w.share(begun, w.Edit)
+		assert.Less(t, late, 100*w.Interval.Hours()/w.Spread.Hours(), "%s: began although the edit was published", w.Name)
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// Wave is a release that a catalog rolls out over a fleet in mode auto, and an edit of the catalog meanwhile.
+type Wave struct {
+	Name     string
+	Nodes    int
+	Interval time.Duration // of the nodes' polls
+	Spread   time.Duration // of the rollout, from its publication
+	Edit     time.Duration // after the publication; 0: there is none
+	// Change is what the edit makes of the release.
+	Change func(*release.Listed)
+}
+
+// Pause moves the rollout beyond every day that is simulated; Withdraw withdraws the release.
+func Pause(r *release.Listed) { r.Rollout.From = r.Rollout.From.AddDate(1, 0, 0) }
+
+// Withdraw withdraws the release.
+func Withdraw(r *release.Listed) { r.Withdrawn = &release.Withdrawal{Reason: "broken"} }
+
+// Waves are those of docs/fleets.md.
+func Waves() []Wave {
+	const day = 24 * time.Hour
+	return []Wave{
+		{"rollout of 72 h", 10_000, 12 * time.Hour, 3 * day, 0, nil},
+		{"paused after 24 h", 10_000, 12 * time.Hour, 3 * day, day, Pause},
+		{"withdrawn after 24 h, interval 1 h", 10_000, time.Hour, 3 * day, day, Withdraw},
+	}
+}
+
+// Begun is when a node begins, after the publication.
+type Begun struct {
+	Node string
+	At   time.Duration
+	// Told is when the node polls for the first time after the edit; 0: there is none.
+	Told time.Duration
+}
+
+const waveImage = "registry.example.com/velum"
+
+// Begin simulates a wave, and returns the nodes that begin, in their order.
+func (w Wave) Begin() []Begun {
+	published := Epoch()
+	first := release.Listed{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
+	first.Rollout.From, first.Rollout.Spread = published, w.Spread
+	edited := first
+	if w.Change != nil {
+		w.Change(&edited)
+	}
+	var out []Begun
+	for i := range w.Nodes {
+		id := nodeID(i)
+		at, told := policy.Catalog{MachineID: id}, time.Time{}
+		may := beginsAt(at, first, policy.NextSlot(published, w.Interval, id))
+		if w.Edit > 0 {
+			if told = policy.NextSlot(published.Add(w.Edit), w.Interval, id); !may.Before(told) {
+				may = beginsAt(at, edited, told)
+			}
+		}
+		if may.IsZero() || may.After(published.Add(2*w.Spread)) {
+			continue
+		}
+		b := Begun{Node: id, At: may.Sub(published)}
+		if !told.IsZero() {
+			b.Told = told.Sub(published)
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b Begun) int { return int(a.At - b.At) })
+	return out
+}
+
+// beginsAt is when a node that has learnt of a release at a time applies it by itself; zero: never.
+func beginsAt(c policy.Catalog, r release.Listed, learns time.Time) time.Time {
+	listing := release.Listing{Catalog: "c", Version: 1, Images: map[string][]release.Listed{waveImage: {r}}}
+	if _, refused := c.RefusesListed(listing, release.Release{Repository: waveImage, Digest: r.Digest}); refused {
+		return time.Time{}
+	}
+	if at := c.RolloutTime(r); at.After(learns) {
+		return at
+	}
+	return learns
+}
+
+// share is the part of a fleet that has begun by a time, in percent.
+func (w Wave) share(begun []Begun, by time.Duration) float64 {
+	n := 0
+	for n < len(begun) && begun[n].At <= by {
+		n++
+	}
+	return 100 * float64(n) / float64(w.Nodes)
+}
+
+const waveBin = 30 * time.Minute
+
+func drawWaves(waves []Wave) []byte {
+	c := Chart{
+		Title: "10,000 nodes: a release that is rolled out over 72 h", XLabel: "hours after publication", YLabel: "% of the nodes",
+		X1: 84, Y1: 110, Legend: 0.04, XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{0, 25, 50, 75, 100},
+	}
+	for i, w := range waves {
+		begun := w.Begin()
+		s := Series{Name: w.Name, Color: colors[i], Width: waveBin.Hours()}
+		for at := waveBin; at <= 84*time.Hour; at += waveBin {
+			s.Y = append(s.Y, w.share(begun, at))
+		}
+		c.Series = append(c.Series, s)
+	}
+	return SVG(1, []Chart{c})
+}
+
+func waveTable(waves []Wave) string {
+	var b strings.Builder
+	b.WriteString("| 10,000 nodes, mode auto | have begun after 6 h | 24 h | 48 h | at the end | the last one begins after |\n" +
+		"|---|---|---|---|---|---|\n")
+	for _, w := range waves {
+		begun := w.Begin()
+		fmt.Fprintf(&b, "| %s |", w.Name)
+		for _, hours := range []time.Duration{6, 24, 48, 1000} {
+			fmt.Fprintf(&b, " %.1f %% |", w.share(begun, hours*time.Hour))
+		}
+		fmt.Fprintf(&b, " %s |\n", short(begun[len(begun)-1].At))
+	}
+	return b.String()
+}
