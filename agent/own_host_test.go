@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -123,6 +124,11 @@ func TestFallbackFollowsWhatTheRegistryAnswers(t *testing.T) {
 		"no such tag":    func(w *world) { w.Registry.Retract(velum, "4.0.0-rev1") },
 		"nothing, after it took the request": func(w *world) {
 			w.Registry.Down(&release.SourceError{Repository: velum, Host: suse, Silent: true, Err: context.DeadlineExceeded})
+		},
+		"a login page, which ends kubelet's pull": func(w *world) {
+			w.Registry.Down(&release.SourceError{
+				Repository: velum, Host: suse, Cause: release.CauseNoRegistry, Err: errors.New("answers with a page"),
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -117,3 +117,18 @@ func TestCauseOfATimeout(t *testing.T) {
 	assert.Equal(t, release.CauseTimeout, causeOf(fmt.Errorf("layer: %w", transport.Timeout("body"))))
 	assert.Equal(t, release.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
 }
+
+// containerd waits for a mirror that is silent, and takes a page for an answer: that upstream refuses
+// connections does not bring it to a host after them.
+func TestWhatEndsContainerdsSearchIsReported(t *testing.T) {
+	t.Parallel()
+	refused := &release.SourceError{Host: "upstream", Cause: release.CauseRefused, Err: errors.New("connection refused")}
+	silent := &release.SourceError{Host: "mirror", Cause: release.CauseTimeout, Silent: true, Err: errors.New("timeout")}
+	page := &release.SourceError{Host: "mirror", Cause: release.CauseNoRegistry, Err: errPage}
+	for _, order := range [][]*release.SourceError{{silent, refused}, {refused, silent}} {
+		assert.True(t, weightiest(order).Silent)
+	}
+	for _, order := range [][]*release.SourceError{{page, refused}, {refused, page}, {silent, page, refused}} {
+		assert.Equal(t, release.CauseNoRegistry, weightiest(order).Cause)
+	}
+}

@@ -18,13 +18,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// weightiest is the error to report for hosts that all gave no answer: the last
-// one that is not a 404, because "not found" is only true where every host
-// says so. The other hosts stand in its text. It may be asked again when the
-// first of them may.
+// weightiest is the error to report for hosts that all gave no answer: a page,
+// after which containerd asks no other host; else the last one that is not a 404,
+// because "not found" is only true where every host says so. The other hosts
+// stand in its text. It is silent if one of them is, and may be asked again when
+// the first of them may.
 func weightiest(failed []*release.SourceError) *release.SourceError {
 	pick := len(failed) - 1
 	for i, f := range failed {
+		if f.Cause == release.CauseNoRegistry {
+			pick = i
+			break
+		}
 		if f.Status != http.StatusNotFound {
 			pick = i
 		}
@@ -36,6 +41,7 @@ func weightiest(failed []*release.SourceError) *release.SourceError {
 			others = append(others, strings.TrimPrefix(f.Error(), f.Repository+": "))
 		}
 		reported.Unasked = reported.Unasked && f.Unasked
+		reported.Silent = reported.Silent || f.Silent
 		if f.Status != http.StatusNotFound && f.RetryAt.Before(reported.RetryAt) {
 			reported.RetryAt = f.RetryAt // zero: whenever the agent likes
 		}
