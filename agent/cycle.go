@@ -230,6 +230,7 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	if blocked := c.space.Blocked(); len(blocked) > 0 {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
 	}
+	c.OwnHost.Probe(ctx)
 	inv.Gated = c.OwnHost.Gated()
 	c.observed = inv
 	return inv, nil

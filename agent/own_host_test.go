@@ -117,6 +117,32 @@ func TestApplyWaitsForTheRegistryWithoutAnOwnHost(t *testing.T) {
 	})
 }
 
+// While the own host itself does not answer, kubelet's pull needs the registry, wherever hosts.toml names it.
+func TestApplyWaitsWhileNeitherAnswers(t *testing.T) {
+	for _, at := range []ownhost.Position{ownhost.Fallback, ownhost.Gate} {
+		t.Run(string(at), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first := ownHostWorld(t, at)
+				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+				w.check()
+				w.OwnHost.Down = agenttest.ErrRefused
+				w.Registry.Down(agenttest.ErrRefused)
+				out, s := w.apply()
+				require.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
+				assert.Contains(t, out[0].Reason, "registry away")
+				assert.Equal(t, agenttest.ErrRefused.Error(), s.OwnHost.Down)
+				w.runs("velum.yaml", "velum", first.Digest)
+
+				w.OwnHost.Down = nil
+				out, s = w.apply()
+				require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Empty(t, s.OwnHost.Down)
+				w.runs("velum.yaml", "velum", second.Digest)
+			})
+		})
+	}
+}
+
 // With a fallback kubelet asks the registry first, so what it answers counts.
 func TestFallbackFollowsWhatTheRegistryAnswers(t *testing.T) {
 	for name, answer := range map[string]func(*world){

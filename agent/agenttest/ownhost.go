@@ -16,6 +16,9 @@ type OwnHost struct {
 	// OnSave is called before a table is kept, and may refuse it; nil: none is refused.
 	OnSave func(ownhost.Table) error
 
+	// Down is why nobody listens for it; nil: it answers.
+	Down error
+
 	mu     sync.Mutex
 	table  ownhost.Table
 	writes int

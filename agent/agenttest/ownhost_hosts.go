@@ -65,7 +65,7 @@ func (o *ownHost) tag(ref release.Reference, at ownhost.Position) (digest.Digest
 }
 
 func (o *ownHost) find(repository string, at ownhost.Position, is func(ownhost.Entry) bool) (digest.Digest, bool) {
-	if o == nil || o.hosts.Position(ownhost.RegistryOf(repository)) != at {
+	if o == nil || o.store.Down != nil || o.hosts.Position(ownhost.RegistryOf(repository)) != at {
 		return "", false
 	}
 	for _, e := range o.store.Table().Entries {

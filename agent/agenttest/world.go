@@ -70,6 +70,7 @@ func (w *World) Agent() *agent.Agent {
 	if w.OwnHost != nil {
 		a.OwnHost = &ownhost.Keeper{
 			Store: w.OwnHost, Hosts: w.Hosts, Load: func() (ownhost.Table, error) { return w.OwnHost.Table(), nil },
+			Ask: func(context.Context, ownhost.Entry) error { return w.OwnHost.Down },
 		}
 	}
 	return a

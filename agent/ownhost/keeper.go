@@ -22,11 +22,15 @@ type Keeper struct {
 	Load func() (Table, error)
 	// Journal reads what the own host has answered; nil: it is not known.
 	Journal func() (Journal, error)
+	// Ask asks the own host as containerd does; the error says why it does not answer what the
+	// entry says. nil: it is taken to answer.
+	Ask func(ctx context.Context, e Entry) error
 
 	table   Table // the saved one
 	omitted []Omitted
 	loaded  bool
 	err     error // of the last save
+	down    error // of the last Probe
 }
 
 // Keep makes the table and saves it, even after cancellation. It sets Last and Private of f. If it
@@ -49,6 +53,23 @@ func (k *Keeper) Keep(ctx context.Context, f Facts) error {
 	}
 	k.table, k.omitted, k.loaded = next, omitted, true
 	return nil
+}
+
+// Probe asks the own host for a tag of its table, if hosts.toml names it for one. While it does not
+// answer, Answers, AnswersDigest and Gated say so.
+func (k *Keeper) Probe(ctx context.Context) {
+	if k == nil || k.Ask == nil {
+		return
+	}
+	k.load()
+	asked := slices.IndexFunc(k.table.Entries, func(e Entry) bool { return k.Hosts.Position(e.Registry) != Off })
+	if asked < 0 {
+		k.down = nil
+		return
+	}
+	if err := k.Ask(ctx, k.table.Entries[asked]); ctx.Err() == nil {
+		k.down = err
+	}
 }
 
 // load reads the table, once. One that cannot be read is written anew.
@@ -112,7 +133,7 @@ func (k *Keeper) positions() map[string]Position {
 // Answers returns the position at which the own host answers kubelet's pull of a tag with a
 // digest; Off: it does not.
 func (k *Keeper) Answers(ref release.Reference, d digest.Digest) Position {
-	if d == "" || k == nil || k.table.named(tagged(ref)) != d {
+	if d == "" || k == nil || k.down != nil || k.table.named(tagged(ref)) != d {
 		return Off
 	}
 	return k.Position(ref.Repository)
@@ -120,7 +141,7 @@ func (k *Keeper) Answers(ref release.Reference, d digest.Digest) Position {
 
 // AnswersDigest is Answers for a pull by digest.
 func (k *Keeper) AnswersDigest(pin release.Pin) Position {
-	if k == nil {
+	if k == nil || k.down != nil {
 		return Off
 	}
 	registry, repository, _ := strings.Cut(pin.Repository, "/")
@@ -132,9 +153,10 @@ func (k *Keeper) AnswersDigest(pin release.Pin) Position {
 
 // Gated returns what kubelet gets for each tag of the table, where the own host is asked first.
 func (k *Keeper) Gated() map[release.Reference]digest.Digest {
-	if k == nil || k.Hosts == nil {
+	if k == nil || k.Hosts == nil || k.down != nil {
 		return nil
 	}
+	k.load()
 	out, positions := map[release.Reference]digest.Digest{}, k.positions()
 	for _, e := range k.table.Entries {
 		if positions[e.Registry] == Gate {

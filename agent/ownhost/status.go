@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Status describes the own host; nil: no hosts.toml of a followed registry names it. sources are
@@ -63,6 +64,9 @@ func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.Own
 	}
 	if k.err != nil {
 		out.Error = k.err.Error()
+	}
+	if k.down != nil {
+		out.Down = outside.Text(k.down.Error())
 	}
 	return &out
 }

@@ -16,6 +16,7 @@ type OwnHostStatus struct {
 	// not known.
 	Answers *OwnHostAnswers `json:"answers"`
 	Error   string          `json:"error"` // why its table could not be saved; "": it is up to date
+	Down    string          `json:"down"`  // why it did not answer the agent; "": it did
 }
 
 // OwnHostRegistry is a registry whose hosts.toml names the own host.

@@ -82,7 +82,7 @@ func (o *OwnHost) Serve(what Serving) {
 	o.argv = argv
 }
 
-// Requests are those that the own host got since the start, or since Forget. Their status is not known here.
+// Requests are those that the own host got since the start, or since Forget, but for the agent's own. Their status is not known here.
 func (o *OwnHost) Requests() Requests {
 	o.lock.Lock()
 	defer o.lock.Unlock()
@@ -106,7 +106,9 @@ func (o *OwnHost) Killed() int {
 // spawn runs a process for a connection, to its end.
 func (o *OwnHost) spawn(conn *os.File, r Request) {
 	o.lock.Lock()
-	o.requests = append(o.requests, r)
+	if r.UserAgent != "image-update-agent" {
+		o.requests = append(o.requests, r)
+	}
 	argv, isFull := o.argv, o.running == o.maxConnections
 	if !isFull {
 		o.running++

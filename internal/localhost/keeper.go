@@ -15,6 +15,7 @@ func NewKeeper(root, dir string, hosts ownhost.Hosts) *ownhost.Keeper {
 		Store: NewStore(dir), Hosts: hosts,
 		Load:    func() (ownhost.Table, error) { return ReadTable(filepath.Join(dir, TableFile)) },
 		Journal: journal(filepath.Join(root, AnswersDir, AnswersFile)),
+		Ask:     Ask,
 	}
 }
 

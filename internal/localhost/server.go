@@ -46,11 +46,11 @@ func (s Server) Serve(conn net.Conn) error {
 		return nil // what is no request gets no answer
 	}
 	result, entry := answer(r, table)
-	if s.AnswersDir != "" {
+	if s.AnswersDir != "" && r.UserAgent() != agentName {
 		note(s.AnswersDir, result, entry, now) // before the answer, so that who has one finds it there
 	}
 	_, _ = io.WriteString(conn, response(result, entry, r.UserAgent())) // a client that has gone needs none
-	if result == Served {
+	if result == Served && r.UserAgent() != agentName {
 		s.Log.Info("manifest answered from the node", "image", imageOf(entry), "digest", entry.Digest)
 	}
 	return nil

@@ -48,6 +48,7 @@ var descriptions = []struct {
 		[]string{"registry"},
 	},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
+	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{
 		"own_host_table_saved", "1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil,
 	},

@@ -79,6 +79,7 @@ func full() Readings {
 				Left: make([]status.OwnHostLeft, 1), LastServed: &older,
 			}},
 			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
+			Down: "own host at 127.0.0.1:334: connection refused",
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
 		s.Lock = &status.LockStatus{State: status.LockHeld, Since: published, Kept: true}

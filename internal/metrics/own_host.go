@@ -27,5 +27,6 @@ func (c *collector) ownHost(
 		counter("own_host_answers_total", uint64(a.Unknown), "unknown")
 		counter("own_host_answers_total", uint64(a.Refused), "refused")
 	}
+	gauge("own_host_up", number(own.Down == ""))
 	gauge("own_host_table_saved", number(own.Error == ""))
 }

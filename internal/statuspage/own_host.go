@@ -15,10 +15,13 @@ func (p *page) ownHostLines() (lines []string) {
 	}
 	for _, r := range own.Registries {
 		line := r.Position + ": "
-		if tags := terminal.Plural(len(r.Tags), "tag"); r.Position == "gate" {
-			line += "container starts take what was approved, for " + tags + " on " + r.Registry
-		} else {
-			line += "ready for " + tags + " on " + r.Registry
+		switch tags := terminal.Plural(len(r.Tags), "tag") + " on " + r.Registry; {
+		case own.Down != "":
+			line += "not ready for " + tags
+		case r.Position == "gate":
+			line += "container starts take what was approved, for " + tags
+		default:
+			line += "ready for " + tags
 		}
 		if r.LastServed != nil {
 			line += "; started from the node at " + p.Past(*r.LastServed)
@@ -30,6 +33,9 @@ func (p *page) ownHostLines() (lines []string) {
 			line += "; " + terminal.Plural(len(r.Left), "tag") + " not answered"
 		}
 		lines = append(lines, line)
+	}
+	if own.Down != "" {
+		lines = append(lines, "does not answer, so container starts need the registry: "+terminal.OneLine(own.Down))
 	}
 	if own.Error != "" {
 		lines = append(lines, "not up to date: "+terminal.OneLine(own.Error))

@@ -44,6 +44,12 @@ func TestOwnHost(t *testing.T) {
 	} {
 		assert.Contains(t, text, line)
 	}
+	s.OwnHost.Down = "own host at 127.0.0.1:334: connection refused"
+	out.Reset()
+	require.NoError(t, Status(terminal.NewPage(&out, noon.Add(5*time.Minute)), s, false))
+	assert.Contains(t, out.String(), "does not answer, so container starts need the registry: own host at 127.0.0.1:334: connection refused")
+	assert.NotContains(t, out.String(), ": ready for", "it is not")
+	assert.NotContains(t, out.String(), "take what was approved")
 	s.OwnHost = nil
 	out.Reset()
 	require.NoError(t, Status(terminal.NewPage(&out, noon), s, false))

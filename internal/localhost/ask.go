@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localhost
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// agentName is the User-Agent of Ask. Its requests start no container, so they are not noted.
+const agentName = "image-update-agent"
+
+// askFor is how long Ask waits: as long as systemd lets a process of the own host run.
+const askFor = 5 * time.Second
+
+// Ask asks the own host what a tag names, as containerd does. The error says why it does not answer what the entry says.
+func Ask(ctx context.Context, e ownhost.Entry) error { return ask(ctx, ownhost.Address, e) }
+
+func ask(ctx context.Context, address string, e ownhost.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	named, err := digestAt(ctx, address, e)
+	if err != nil {
+		return fmt.Errorf("own host at %s: %w", address, err)
+	}
+	if named != e.Digest {
+		return fmt.Errorf("own host at %s: %s:%s is %q, not %s: another program may answer there",
+			address, e.Repository, e.Tag, outside.Text(named.String()), e.Digest)
+	}
+	return nil
+}
+
+// digestAt returns the digest that the own host at an address gives a tag.
+func digestAt(ctx context.Context, address string, e ownhost.Entry) (digest.Digest, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	head := "HEAD /v2/" + e.Repository + "/manifests/" + e.Tag + "?ns=" + e.Registry + " HTTP/1.1\r\n" +
+		"Host: " + address + "\r\nUser-Agent: " + agentName + "\r\nConnection: close\r\n\r\n"
+	if _, err := io.WriteString(conn, head); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxRequest)), &http.Request{Method: http.MethodHead})
+	if err != nil {
+		return "", err
+	}
+	_ = response.Body.Close() // HEAD has none
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%d %s", response.StatusCode, http.StatusText(response.StatusCode))
+	}
+	return digest.Digest(response.Header.Get("Docker-Content-Digest")), nil
+}
