@@ -27,7 +27,7 @@ func (p *page) ownHostLines() (lines []string) {
 			line += "; started from the node at " + p.Past(*r.LastServed)
 		}
 		if r.AwaySince != nil {
-			line += "; registry away since " + p.Past(*r.AwaySince)
+			line += "; registry away, its last answer was at " + p.Past(*r.AwaySince)
 		}
 		if len(r.Left) > 0 {
 			line += "; " + terminal.Plural(len(r.Left), "tag") + " not answered"

@@ -36,7 +36,7 @@ func TestOwnHost(t *testing.T) {
 	for _, line := range []string{
 		"Own host:    fallback: ready for 6 tags on registry.suse.com",
 		"started from the node at 2026-11-21 12:03",
-		"registry away since 2026-11-21 11:58",
+		"registry away, its last answer was at 2026-11-21 11:58",
 		"1 tag not answered",
 		"gate: container starts take what was approved, for 1 tag on registry.example.com",
 		"not up to date: table of the own host: no space left on device",
