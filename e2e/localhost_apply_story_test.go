@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,6 +36,12 @@ func TestApplyWithTheRegistryAway(t *testing.T) {
 
 	answered := answerAsOwnHost(t, n)
 	ownHostVerb(t, n, 0, "enable", n.Registry.Host, "--write")
+	node.Eventually(t, "daemon reads hosts.toml", time.Minute, func() error { // it does once a second
+		if check(t, n).OwnHost == nil {
+			return errors.New("no own host yet")
+		}
+		return nil
+	})
 	apply(t, n, 0, "velum")
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
 	assert.Equal(t, before, n.ReadFile(velumYAML))
