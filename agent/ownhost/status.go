@@ -62,13 +62,16 @@ func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.Own
 	if len(out.Registries) == 0 {
 		return nil
 	}
-	if k.err != nil {
-		out.Error = k.err.Error()
-	}
-	if k.down != nil {
-		out.Down = outside.Text(k.down.Error())
-	}
+	out.Error, out.Down = textOf(k.err), textOf(k.down)
 	return &out
+}
+
+// textOf is the text of an error; empty: there is none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return outside.Text(err.Error())
 }
 
 // awaySince is when a registry answered last for any of its repositories, if none of them answers

@@ -23,7 +23,7 @@ const agentName = "image-update-agent"
 // askFor is how long Ask waits: as long as systemd lets a process of the own host run.
 const askFor = 5 * time.Second
 
-// Ask asks the own host what a tag names, as containerd does. The error says why it does not answer what the entry says.
+// Ask asks the own host what a tag names, as containerd does. The error says why the answer is not that of the entry.
 func Ask(ctx context.Context, e ownhost.Entry) error { return ask(ctx, ownhost.Address, e) }
 
 func ask(ctx context.Context, address string, e ownhost.Entry) error {
@@ -53,7 +53,8 @@ func digestAt(ctx context.Context, address string, e ownhost.Entry) (digest.Dige
 	if _, err := io.WriteString(conn, head); err != nil {
 		return "", err
 	}
-	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxRequest)), &http.Request{Method: http.MethodHead})
+	answer := bufio.NewReader(io.LimitReader(conn, maxRequest))
+	response, err := http.ReadResponse(answer, &http.Request{Method: http.MethodHead})
 	if err != nil {
 		return "", err
 	}
