@@ -80,13 +80,16 @@ func (r *awayRig) pull(ctx context.Context, away node.Away) (string, error) {
 }
 
 // hosts has an admin name the upstream.
-func (r *awayRig) hosts(away node.Away) {
-	up := r.up[away]
-	text := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n", up.URL, up.URL)
+func (r *awayRig) hosts(away node.Away) { adminsHosts(r.Node, r.name(away), r.up[away]) }
+
+// adminsHosts writes an admin's hosts.toml that names one upstream. containerd 1 does not know dial_timeout, and wants a
+// table of hosts.
+func adminsHosts(n *node.Node, name string, up node.Upstream) {
+	text := fmt.Sprintf("server = %q\ncapabilities = [\"pull\", \"resolve\"]\ndial_timeout = \"5s\"\n", up.URL)
 	if up.CA != "" {
-		text += fmt.Sprintf("  ca = %q\n", up.CA)
+		text += fmt.Sprintf("ca = %q\n", up.CA)
 	}
-	r.WriteFile(certsD+r.name(away)+"/hosts.toml", text)
+	n.WriteFile(certsD+name+"/hosts.toml", text+"\n[host]\n")
 }
 
 // pullAll pulls by all ways at once.

@@ -55,7 +55,7 @@ func (r *ownHostRig) containerEnds(t *testing.T) {
 	t.Helper()
 	r.own.Forget()
 	p := r.pods[1]
-	r.restart(t, p)
+	r.CRI().Stop(p.name)
 	r.WaitAnswer(p.port, p.runs)
 	r.areAnswered(t, p)
 }
