@@ -24,7 +24,7 @@ import (
 
 // etcdCluster is Debian's etcd with three members on this machine, which a test stops and starts.
 type etcdCluster struct {
-	t       *testing.T
+	t       testing.TB
 	program string
 	members []*etcdMember
 	more    []string // flags for all
@@ -39,7 +39,7 @@ type etcdMember struct {
 }
 
 // startEtcd starts a cluster. With more flags its clients speak https.
-func startEtcd(t *testing.T, more ...string) *etcdCluster {
+func startEtcd(t testing.TB, more ...string) *etcdCluster {
 	t.Helper()
 	checkout, err := filepath.Abs("..")
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func startEtcd(t *testing.T, more ...string) *etcdCluster {
 }
 
 // freePorts are ports that nobody listens on, below those that the kernel gives away.
-func freePorts(t *testing.T, count int) []int {
+func freePorts(t testing.TB, count int) []int {
 	t.Helper()
 	var ports []int
 	for range count {

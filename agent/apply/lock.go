@@ -42,8 +42,8 @@ func (r fleet) enter(ctx context.Context) error {
 	return r.checkQuorum(ctx, isMember)
 }
 
-// lock takes the lock of the fleet. The record says that it is asked for before the request is sent, and that it is held
-// before anything is done under it.
+// lock takes the lock of the fleet. The record says that it is asked for before the request is sent, and that it is
+// held before anything is done under it.
 func (r fleet) lock(ctx context.Context) error {
 	l := &r.Records.Record.Lock
 	before := l.State

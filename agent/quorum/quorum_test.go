@@ -22,6 +22,7 @@ func TestAgainst(t *testing.T) {
 	servers := func(local, other bool) []quorum.Part {
 		return []quorum.Part{part("API server a", true, local), part("API server b", false, other)}
 	}
+	const one, two = "member b: refused", "member b: refused; member c: refused"
 	for title, c := range map[string]struct {
 		seen      quorum.Observation
 		etcd, api string // what is against the restart of each
@@ -29,19 +30,14 @@ func TestAgainst(t *testing.T) {
 		"nothing is known to be there": {},
 		"all are healthy":              {seen: quorum.Observation{Members: three(true, true, true), Servers: servers(true, true)}},
 		"one member":                   {seen: quorum.Observation{Members: three(true, true, true)[:1]}},
-		"another member is down": {
-			quorum.Observation{Members: three(true, false, true)}, "member b: refused", "member b: refused",
-		},
-		"two are down": {
-			quorum.Observation{Members: three(true, false, false)}, "member b: refused; member c: refused",
-			"member b: refused; member c: refused",
-		},
-		"its own member is down":      {seen: quorum.Observation{Members: three(false, true, true)}},
-		"its own API server as well":  {seen: quorum.Observation{Members: three(false, true, true), Servers: servers(false, true)}},
-		"its own API server is down":  {quorum.Observation{Members: three(true, true, true), Servers: servers(false, true)}, "API server a of this node: refused", ""},
-		"another API server is down":  {quorum.Observation{Servers: servers(true, false)}, "API server b: refused", "API server b: refused"},
-		"the members are not known":   {quorum.Observation{Err: errors.New("no answer")}, "etcd: no answer", "etcd: no answer"},
-		"not known, with API servers": {quorum.Observation{Err: errors.New("x"), Servers: servers(true, true)}, "etcd: x", "etcd: x"},
+		"another member is down":       {quorum.Observation{Members: three(true, false, true)}, one, one},
+		"two are down":                 {quorum.Observation{Members: three(true, false, false)}, two, two},
+		"its own member is down":       {seen: quorum.Observation{Members: three(false, true, true)}},
+		"its own API server as well":   {seen: quorum.Observation{Members: three(false, true, true), Servers: servers(false, true)}},
+		"its own API server is down":   {quorum.Observation{Members: three(true, true, true), Servers: servers(false, true)}, "API server a of this node: refused", ""},
+		"another API server is down":   {quorum.Observation{Servers: servers(true, false)}, "API server b: refused", "API server b: refused"},
+		"the members are not known":    {quorum.Observation{Err: errors.New("no answer")}, "etcd: no answer", "etcd: no answer"},
+		"not known, with API servers":  {quorum.Observation{Err: errors.New("x"), Servers: servers(true, true)}, "etcd: x", "etcd: x"},
 	} {
 		assert.Equal(t, c.etcd, quorum.Against(c.seen, false), title)
 		assert.Equal(t, c.api, quorum.Against(c.seen, true), title)

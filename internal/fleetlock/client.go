@@ -3,8 +3,8 @@
 // Package fleetlock is a client of the FleetLock protocol, by which the nodes of a fleet take turns:
 // https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements apply.FleetLock.
 //
-// A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who has
-// a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in the
+// A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who
+// has a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in the
 // field "holders" of the JSON, they are reported.
 //
 // # Promises
@@ -109,7 +109,8 @@ func (c *Client) post(ctx context.Context, path string) (release.LockAnswer, err
 		Proxy: c.o.Proxy, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeader,
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.o.URL, "/")+path, bytes.NewReader(c.body))
+	url := strings.TrimSuffix(c.o.URL, "/") + path
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(c.body))
 	if err != nil {
 		return fail(err)
 	}

@@ -173,10 +173,12 @@ func TestHostileServers(t *testing.T) {
 		want    string // of the error; empty: the lock is given
 		holders int
 	}{
-		"a 200 of 1 GiB":       {answer: func(w http.ResponseWriter, _ *http.Request) { endless(w) }, want: "200: answer: too large"},
-		"a refusal of 1 GiB":   {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409); endless(w) }, want: "409: answer: too large"},
-		"redirects":            {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", 307) }, want: "307: redirects elsewhere"},
-		"redirects to its yes": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", 302) }, want: "302: redirects elsewhere"},
+		"a 200 of 1 GiB":     {answer: func(w http.ResponseWriter, _ *http.Request) { endless(w) }, want: "200: answer: too large"},
+		"a refusal of 1 GiB": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict); endless(w) }, want: "409: answer: too large"},
+		"redirects": {answer: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/yes", http.StatusTemporaryRedirect)
+		}, want: "307: redirects elsewhere"},
+		"redirects to its yes": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", http.StatusFound) }, want: "302: redirects elsewhere"},
 		"a portal's page":      {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") }, want: "200: answers with a web page"},
 		"ends in the middle": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")

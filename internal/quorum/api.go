@@ -55,7 +55,8 @@ func (s server) ready(ctx context.Context) quorum.Part {
 // none.
 func (k kubeconfig) others(ctx context.Context, local string) ([]server, error) {
 	body, err := k.ask(ctx, join(k.server, "/api/v1/namespaces/default/endpoints/kubernetes"), nil)
-	if e, is := errors.AsType[*errStatus](err); is && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden) {
+	e, is := errors.AsType[*errStatus](err)
+	if is && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden) {
 		return nil, nil
 	}
 	if err != nil {

@@ -79,14 +79,8 @@ func readKubeconfig(root string) (k kubeconfig, ok bool, err error) {
 	return kubeconfig{}, err != nil, err
 }
 
-// parseKubeconfig reads the current context. Errors have nothing of what was read: it may be a secret.
-func parseKubeconfig(root string, data []byte) (kubeconfig, error) {
-	var f file
-	if yaml.Unmarshal(data, &f) != nil {
-		return kubeconfig{}, errKubeconfig
-	}
-	var c cluster
-	var u user
+// current returns cluster and user of the current context; what it does not name is empty.
+func (f file) current() (c cluster, u user) {
 	for _, context := range f.Contexts {
 		if context.Name != f.Current {
 			continue
@@ -102,6 +96,16 @@ func parseKubeconfig(root string, data []byte) (kubeconfig, error) {
 			}
 		}
 	}
+	return c, u
+}
+
+// parseKubeconfig reads the current context. Errors have nothing of what was read: it may be a secret.
+func parseKubeconfig(root string, data []byte) (kubeconfig, error) {
+	var f file
+	if yaml.Unmarshal(data, &f) != nil {
+		return kubeconfig{}, errKubeconfig
+	}
+	c, u := f.current()
 	if at, err := url.Parse(c.Server); err != nil || at.Scheme != "https" || at.Host == "" {
 		return kubeconfig{}, errKubeconfig
 	}

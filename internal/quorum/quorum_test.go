@@ -163,7 +163,9 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		"endless":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat(" ", 1<<20)) }, "too large"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "302"},
 		"many":      {c.etcd(true, func() map[string]string { return many }), "more than 32 members"},
-		"no quorum": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "etcdserver: no leader\nx", 503) }, "503: etcdserver: no leader"},
+		"no quorum": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "etcdserver: no leader\nx", http.StatusServiceUnavailable)
+		}, "503: etcdserver: no leader"},
 	} {
 		seen := c.observe(c.etcdManifest("a", c.serve(answer.h)))
 		require.ErrorContains(t, seen.Err, answer.want, title)
