@@ -105,7 +105,9 @@ func (n fleetNode) Lock(ctx context.Context) (release.LockAnswer, error) {
 		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
 	}
 	if !slices.Contains(f.holders, n.id) && len(f.holders) >= max(f.Slots, 1) {
-		return f.answer(), &release.LockError{Server: "fake", Status: 409, Kind: "locked", Value: "all slots are taken", Answer: f.answer()}
+		return f.answer(), &release.LockError{
+			Server: "fake", Status: 409, Kind: "locked", Value: "all slots are taken", Answer: f.answer(),
+		}
 	}
 	f.add(n.id)
 	if lost {

@@ -2,9 +2,7 @@
 
 package policy
 
-import (
-	"time"
-)
+import "time"
 
 // The pods that a lock of the fleet covers.
 const (
@@ -31,8 +29,9 @@ const (
 	maxLockRetry = 15 * time.Minute // after failures in a row
 )
 
-// LockRetry returns when a lock server is asked again: a minute after a refusal, up to 15 minutes after failures without
-// an answer, each times a factor from 0.5 to 1.5, and not before Retry-After (zero: none). jitter is from [0,1).
+// LockRetry returns when a lock server is asked again: a minute after a refusal, up to 15 minutes after failures
+// without an answer, each times a factor from 0.5 to 1.5, and not before Retry-After (zero: none). jitter is from
+// [0,1).
 func LockRetry(now, retryAfter time.Time, failures int, jitter float64) time.Time {
 	wait := lockRetry
 	for n := 1; n < failures && wait < maxLockRetry; n++ {

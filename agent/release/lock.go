@@ -4,6 +4,7 @@ package release
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -66,17 +67,18 @@ func (e *LockError) Error() string {
 
 // HolderText names holders behind a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
 func HolderText(holders []LockHolder) string {
-	text := ""
+	var named []string
 	for _, h := range holders {
-		text += ", holder " + h.ID
+		name := "holder " + h.ID
 		if !h.Since.IsZero() {
-			text += " since " + h.Since.UTC().Format(time.RFC3339)
+			name += " since " + h.Since.UTC().Format(time.RFC3339)
 		}
+		named = append(named, name)
 	}
-	if text == "" {
+	if len(named) == 0 {
 		return ""
 	}
-	return " (" + text[len(", "):] + ")"
+	return " (" + strings.Join(named, ", ") + ")"
 }
 
 // Unwrap returns ErrHeld and Err.

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
@@ -38,7 +37,7 @@ Exit status: 0 shown, 1 it cannot be read, 2 no lock is configured.`,
   image-update-agent lock show --output json | jq -r '.holders[].id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := a.lockSettings(); err != nil {
+			if err := a.needsLock(); err != nil {
 				return err
 			}
 			s, err := a.currentStatus(cmd.Context())
@@ -67,7 +66,7 @@ lock is configured, 4 an apply is running.`,
 		Example: `  image-update-agent lock release`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := a.lockSettings(); err != nil {
+			if err := a.needsLock(); err != nil {
 				return err
 			}
 			daemon, err := a.daemonClient()
@@ -83,13 +82,13 @@ lock is configured, 4 an apply is running.`,
 	})
 }
 
-// lockSettings are the settings where a lock is configured.
-func (a *app) lockSettings() (settings, error) {
+// needsLock returns an error unless a lock is configured.
+func (a *app) needsLock() error {
 	s, err := a.settings()
 	if err == nil && s.Apply.Lock.URL == "" {
 		err = usageError{agent.ErrNoLock}
 	}
-	return s, err
+	return err
 }
 
 // lock is the lock of the fleet as a policy.
@@ -101,22 +100,22 @@ func (s settings) lock() policy.Lock {
 	return policy.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: fleetlock.ID(s.machineID())}
 }
 
-// fleetLockOf is the client of the lock server; nil: there is none.
-func fleetLockOf(s settings, log *slog.Logger) (apply.FleetLock, error) {
+// joinFleet has an agent ask the control plane and take the lock of the fleet, where it is to.
+func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
+	if s.Apply.Quorum == config.QuorumRequire {
+		a.Quorum = quorum.Control{Root: s.root}
+	}
 	l := s.Apply.Lock
 	if l.URL == "" {
-		return nil, nil
+		return nil
 	}
-	return fleetlock.New(fleetlock.Options{
+	lock, err := fleetlock.New(fleetlock.Options{
 		URL: l.URL, Group: l.Group, ID: fleetlock.ID(s.machineID()), CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
 		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots, Proxy: hosts.NewProxies(s.root, os.Getenv).For,
 	})
-}
-
-// quorum asks the control plane; nil: it is not asked.
-func (s settings) quorum() apply.Quorum {
-	if s.Apply.Quorum != config.QuorumRequire {
-		return nil
+	if err != nil {
+		return configError{err}
 	}
-	return quorum.Control{Root: s.root}
+	a.FleetLock = lock
+	return nil
 }

@@ -102,17 +102,12 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, err
 	}
-	locks, err := fleetLockOf(s, log)
-	if err != nil {
-		return nil, configError{err}
-	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
 	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
 	w.agent = &agent.Agent{
 		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
 		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
-		FleetLock: locks, Quorum: s.quorum(),
 		Verifier: signature.Releases{
 			Verifier: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			From:     releases,
@@ -120,7 +115,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
 		OwnHost: localhost.NewKeeper(s.root, s.StateDir, reg),
 	}
-	return w, nil
+	return w, s.joinFleet(w.agent, log)
 }
 
 // origin has releases, their signatures and catalogs: the registries, or a layout.

@@ -4,8 +4,8 @@
 // https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements apply.FleetLock.
 //
 // A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who
-// has a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in the
-// field "holders" of the JSON, they are reported.
+// has a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in
+// the field "holders" of the JSON, they are reported.
 //
 // # Promises
 //

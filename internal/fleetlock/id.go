@@ -17,8 +17,8 @@ const application = "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84"
 //
 //	systemd-id128 machine-id --app-specific=1f4b0e0b6a0d4c52a1d3a7f52c9e6b84
 //
-// prints it (sd_id128_get_machine_app_specific(3)). The machine's own id cannot be computed from it. A machineID that is
-// not 32 hexadecimal digits, such as a host's name, is hashed the same way.
+// prints it (sd_id128_get_machine_app_specific(3)). The machine's own id cannot be computed from it. A machineID that
+// is not 32 hexadecimal digits, such as a host's name, is hashed the same way.
 func ID(machineID string) string {
 	machineID = strings.TrimSpace(machineID)
 	key, err := hex.DecodeString(machineID)
