@@ -65,8 +65,8 @@ export const isBusy = page => page.pulls.length > 0 || page.work !== null || pag
 /** What a release is called. */
 export const name = n => !n ? "–" : n.tag || n.digest.replace(/^sha256:/, "").slice(0, 12);
 
-/** Holds that bind automatic applies only: a person may apply. */
-const automatic = ["window", "control-plane", "failed", "catalog", "rollout"];
+/** Holds that do not keep a person from applying; lock and quorum are asked for again then. */
+const automatic = ["window", "control-plane", "failed", "catalog", "rollout", "lock", "quorum"];
 
 /** What ends a hold. */
 export function cure(hold) {
@@ -77,6 +77,8 @@ export function cure(hold) {
         freeze: _("It ends at that date, or by another apply.freeze in the configuration."),
         refused: _("Another release, or another rule in the configuration."),
         set: _("The other releases of the set have to be staged."),
+        lock: _("Wait for the node that has the lock of the fleet. If it is gone for good, release its lock at the lock server."),
+        quorum: _("Mend the member of the control plane that is named."),
         disk: _("Make space where the images are stored."),
         unmanaged: _("To have it applied, list the pod manifest under \"manage\" in the configuration."),
         edited: _("Remove the file, or list it under \"manage\" in the configuration."),
@@ -160,6 +162,14 @@ export function standingHolds(s) {
 export const isEnded = hold => hold.name === "hold" && hold.by.kind === "person";
 
 export const isEverythingHeld = s => standingHolds(s).some(hold => hold.repository === "*" && isEnded(hold));
+
+/** What the node does with the lock of the fleet; empty: nothing. */
+export function lockText(lock) {
+    if (lock.kept)
+        return _("kept, because a pod did not come up: no other node goes on");
+    const texts = { waiting: _("waited for"), held: _("this node has it"), releasing: _("being given back") };
+    return texts[lock.state] ?? "";
+}
 
 /** Who did something: {kind, uid, user}. */
 export function actor(by) {

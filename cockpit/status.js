@@ -57,6 +57,10 @@ export function Status(page) {
         h(Term, { name: _("Last check"), id: "last-check" }, s.lastCheck ? h(Time, { at: s.lastCheck, now }) : _("Never")),
         h(Term, { name: _("Next check"), id: "next-check" }, nextCheck(page)),
         s.catalog && h(Term, { name: _("Release catalog") }, h(Catalog, { catalog: s.catalog, now })),
+        s.lock && model.lockText(s.lock) && h(Term, { name: _("Lock of the fleet"), id: "lock" }, model.lockText(s.lock),
+            s.lock.holders.length > 0 && " (" + s.lock.holders.map(holder => holder.id).join(", ") + ")",
+            s.lock.error && h("div", { class: "error" }, s.lock.error),
+            s.lock.warning && h("div", { class: "error" }, s.lock.warning)),
         s.budget && s.budget.left * 10 < s.budget.perHour && h(Term, { name: _("Requests to registries") },
             format(_("$0 of $1 left in this hour"), s.budget.left, s.budget.perHour))),
     s.state === "current" && s.notAllowed?.length > 0 && h("p", { class: "small" }, s.reason));

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // What the page in Cockpit has of others is named in its package, at the version that lies in the checkout.
@@ -32,6 +34,16 @@ func TestThePageIsCalledTheSameEverywhere(t *testing.T) {
 	assert.Contains(t, text(t, "../Makefile"), "/cockpit/"+name+"/")
 	assert.Contains(t, text(t, "image-update-agent.spec"), "%{_datadir}/cockpit/"+name+"\n")
 	assert.Contains(t, text(t, "cockpit/org.opensuse.image_update_agent.metainfo.xml"), `<launchable type="cockpit-manifest">`+name+"<")
+}
+
+// A hold that the page does not know would leave a person without what ends it.
+func TestThePageKnowsEveryHold(t *testing.T) {
+	t.Parallel()
+	model, tests := text(t, "../cockpit/model.js"), text(t, "../cockpit/test/model.js")
+	for _, hold := range statuspage.Holds() {
+		assert.Regexp(t, `(?m)^        "?`+hold+`"?: `, model)
+		assert.Contains(t, tests, `"`+hold+`"`)
+	}
 }
 
 // Whatever a registry or a person writes is text on the page: nothing there makes markup or code of a string, nothing is
