@@ -89,8 +89,8 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 	}
 	c.restarter = &apply.Restarter{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
-		Inhibitor: a.Inhibitor, FleetLock: a.FleetLock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records, Policy: a.Policy,
-		Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
+		Inhibitor: a.Inhibitor, FleetLock: a.FleetLock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
+		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
 	}
 	if err == nil {
 		c.signs.DropRemovedKeys(ctx)

@@ -12,9 +12,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// restoreTags makes the tags of pod manifests whose records name no image name again what runs, or ran well: a container
-// that starts from such a record fails also where nothing has to be pulled. What kubelet got is a failure of the
-// repository's source, which is asked again soon.
+// restoreTags makes the tags of pod manifests whose records name no image name again what runs, or ran well: a
+// container that starts from such a record fails also where nothing has to be pulled. What kubelet got is a failure of
+// the repository's source, which is asked again soon.
 func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, c.records.Record, c.Policy), c.records.Record)
 	for _, tag := range broken {

@@ -5,10 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
+	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // etcdCluster is Debian's etcd with three members on this machine, which a test stops and starts.
@@ -49,10 +47,9 @@ func startEtcd(t testing.TB, more ...string) *etcdCluster {
 		scheme = "https"
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		ports := freePorts(t, 3)
+		url := func(scheme string) string { return scheme + "://" + address(node.FreePort(t)) }
 		c.members = append(c.members, &etcdMember{
-			name: name, dir: t.TempDir(), client: fmt.Sprintf("%s://127.0.0.1:%d", scheme, ports[0]),
-			peer: fmt.Sprintf("http://127.0.0.1:%d", ports[1]), metrics: fmt.Sprintf("http://127.0.0.1:%d", ports[2]),
+			name: name, dir: t.TempDir(), client: url(scheme), peer: url("http"), metrics: url("http"),
 		})
 	}
 	t.Cleanup(func() {
@@ -67,19 +64,6 @@ func startEtcd(t testing.TB, more ...string) *etcdCluster {
 		c.awaitHealth(m)
 	}
 	return c
-}
-
-// freePorts are ports that nobody listens on, below those that the kernel gives away.
-func freePorts(t testing.TB, count int) []int {
-	t.Helper()
-	var ports []int
-	for range count {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 func (c *etcdCluster) start(m *etcdMember) {
@@ -116,7 +100,7 @@ func (m *etcdMember) kill() {
 func (c *etcdCluster) awaitHealth(m *etcdMember) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
-		resp, err := http.Get(m.metrics + "/health") //nolint:noctx // it is bounded by the test
+		resp, err := plainClient.Get(m.metrics + "/health")
 		if err != nil {
 			return false
 		}
@@ -133,7 +117,8 @@ func (c *etcdCluster) leader() *etcdMember {
 		if m.process == nil {
 			continue
 		}
-		resp, err := http.Post(m.client+"/v3/maintenance/status", "application/json", strings.NewReader("{}")) //nolint:noctx // see above
+		resp, err := plainClient.Post(
+			m.client+"/v3/maintenance/status", "application/json", strings.NewReader("{}"))
 		if err != nil {
 			continue
 		}

@@ -181,7 +181,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 	for i := range turnNodes {
 		w := agenttest.NewWorld()
 		id := fleetlock.ID(fmt.Sprintf("node %d", i))
-		n := &turnNode{World: w, id: id, lock: lockOf(t, url, id), turns: watch, random: rand.New(rand.NewPCG(1, uint64(i)))} //nolint:gosec // not secret
+		n := &turnNode{World: w, id: id, lock: lockOf(t, url, id), turns: watch, random: rand.New(rand.NewPCG(1, uint64(i)))}
 		w.Policy.Lock = policy.Lock{Pods: policy.LockControlPlane, Server: url, Group: "masters", ID: id}
 		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 		w.Policy.ApplyTimeout = time.Minute

@@ -115,7 +115,7 @@ func TestFleetLockServerIsTheProtocols(t *testing.T) {
 			if c.header != "" {
 				req.Header.Set("fleet-lock-protocol", c.header)
 			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := plainClient.Do(req)
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)

@@ -333,7 +333,7 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 			"[ \"$*\" = 'status --output json' ] || exit 99\nprintf '{\"reasons\": [{\\n  \"hold\": \""+hold+"\"\\n}]}'\n")
 	}
 	soon := program(t, "cd \"${0%/*}\"\ncase $1 in apply) [ -e free ] && exit 0; exit 4 ;; esac\necho '\"hold\": \"lock\"'\n")
-	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755)) //nolint:gosec // it is run
+	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755))
 	result, _, _ := saltRun(t, "/bin/sh", saltCommand(t, nil), soon)
 	assert.Equal(t, saltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {

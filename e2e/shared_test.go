@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -12,3 +13,6 @@ import (
 const ready = time.Minute
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// plainClient asks programs of the tests.
+var plainClient = http.Client{Timeout: ready}

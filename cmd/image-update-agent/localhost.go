@@ -138,9 +138,11 @@ func (a *app) localhostServeCommand() *cobra.Command {
 	return cmd
 }
 
-// change shows what becomes of the hosts.toml files of registries, or writes it. One that is refused keeps no other from
-// it.
-func (a *app) change(names []string, write bool, of func(localhost.Registries, string) (localhost.Change, error)) error {
+// change shows what becomes of the hosts.toml files of registries, or writes it. One that is refused keeps no other
+// from it.
+func (a *app) change(
+	names []string, write bool, of func(localhost.Registries, string) (localhost.Change, error),
+) error {
 	s, err := a.settings()
 	if err != nil {
 		return err

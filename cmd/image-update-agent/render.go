@@ -88,7 +88,8 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 const runtimeTimeout = 10 * time.Second
 
 // beforeKubelet returns an error unless a write restarts no pod. systemd knows whether kubelet has been started since
-// the boot; where it has not booted the system (in an image, or with another init), CRI shows whether a static pod runs.
+// the boot; where it has not booted the system (in an image, or with another init), CRI shows whether a static pod
+// runs.
 func beforeKubelet(ctx context.Context, s settings) error {
 	if systemd.IsBooted(s.root) {
 		return systemd.Kubelet{Bus: s.systemBus()}.Unstarted(ctx)

@@ -108,8 +108,9 @@ const waveBin = 30 * time.Minute
 
 func drawWaves(waves []Wave) []byte {
 	c := Chart{
-		Title: "10,000 nodes: a release that is rolled out over 72 h", XLabel: "hours after publication", YLabel: "% of the nodes",
-		X1: 84, Y1: 110, Legend: 0.04, XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{0, 25, 50, 75, 100},
+		Title: "10,000 nodes: a release that is rolled out over 72 h", XLabel: "hours after publication",
+		YLabel: "% of the nodes", X1: 84, Y1: 110, Legend: 0.04,
+		XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{0, 25, 50, 75, 100},
 	}
 	for i, w := range waves {
 		begun := w.Begin()
@@ -124,13 +125,14 @@ func drawWaves(waves []Wave) []byte {
 
 func waveTable(waves []Wave) string {
 	var b strings.Builder
-	b.WriteString("| 10,000 nodes, mode auto | have begun after 6 h | 24 h | 48 h | at the end | the last one begins after |\n" +
+	b.WriteString("| 10,000 nodes, mode auto | have begun after 6 h | 24 h | 48 h | at the end " +
+		"| the last one begins after |\n" +
 		"|---|---|---|---|---|---|\n")
 	for _, w := range waves {
 		begun := w.Begin()
 		fmt.Fprintf(&b, "| %s |", w.Name)
-		for _, hours := range []time.Duration{6, 24, 48, 1000} {
-			fmt.Fprintf(&b, " %.1f %% |", w.share(begun, hours*time.Hour))
+		for _, at := range []time.Duration{6 * time.Hour, 24 * time.Hour, 48 * time.Hour, 1000 * time.Hour} {
+			fmt.Fprintf(&b, " %.1f %% |", w.share(begun, at))
 		}
 		fmt.Fprintf(&b, " %s |\n", short(begun[len(begun)-1].At))
 	}

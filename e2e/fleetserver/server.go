@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleetserver is a server of the FleetLock protocol over etcd, for tests: a counting semaphore with owners, in one
-// key for each group. Every change is a transaction on the key's version, so any number of servers may run. Beyond the
-// protocol it names the holders in its answers.
+// Package fleetserver is a server of the FleetLock protocol over etcd, for tests: a counting semaphore with owners, in
+// one key for each group. Every change is a transaction on the key's version, so any number of servers may run. Beyond
+// the protocol it names the holders in its answers.
 package fleetserver
 
 import (
@@ -77,13 +77,17 @@ func (s Server) serve(r *http.Request) (semaphore, error) {
 	case r.Method != http.MethodPost:
 		return semaphore{}, &failure{code: http.StatusMethodNotAllowed, Kind: "method_not_allowed", Value: "want POST"}
 	case r.Header.Get("fleet-lock-protocol") != "true":
-		return semaphore{}, &failure{code: http.StatusBadRequest, Kind: "missing_header", Value: "want fleet-lock-protocol: true"}
+		return semaphore{}, &failure{
+			code: http.StatusBadRequest, Kind: "missing_header", Value: "want fleet-lock-protocol: true",
+		}
 	}
 	if err := json.NewDecoder(io.LimitReader(r.Body, 64<<10)).Decode(&body); err != nil {
 		return semaphore{}, &failure{code: http.StatusBadRequest, Kind: "failed_decoding_request", Value: err.Error()}
 	}
 	if body.Params.ID == "" || !group.MatchString(body.Params.Group) {
-		return semaphore{}, &failure{code: http.StatusBadRequest, Kind: "invalid_client_params", Value: "want an id and a group"}
+		return semaphore{}, &failure{
+			code: http.StatusBadRequest, Kind: "invalid_client_params", Value: "want an id and a group",
+		}
 	}
 	return s.change(r.Context(), body.Params.Group, func(sem *semaphore) error {
 		at := slices.IndexFunc(sem.Holders, func(h holder) bool { return h.ID == body.Params.ID })
@@ -93,7 +97,8 @@ func (s Server) serve(r *http.Request) (semaphore, error) {
 			sem.Holders = slices.Delete(sem.Holders, at, at+1)
 		case len(sem.Holders) >= sem.Slots:
 			return &failure{
-				code: http.StatusConflict, Kind: "failed_lock_semaphore_full", Value: "semaphore currently full, all slots are locked already",
+				code: http.StatusConflict, Kind: "failed_lock_semaphore_full",
+				Value:   "semaphore currently full, all slots are locked already",
 				Holders: sem.Holders, Slots: sem.Slots,
 			}
 		default:
@@ -135,5 +140,7 @@ func (s Server) change(ctx context.Context, group string, do func(*semaphore) er
 			return sem, err
 		}
 	}
-	return semaphore{}, &failure{code: http.StatusConflict, Kind: "conflict", Value: "too many others change the semaphore"}
+	return semaphore{}, &failure{
+		code: http.StatusConflict, Kind: "conflict", Value: "too many others change the semaphore",
+	}
 }

@@ -77,7 +77,7 @@ func ask(ctx context.Context, url string, body []byte, answer any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: patience}).Do(req)
 	if err != nil {
 		return err
 	}

@@ -122,8 +122,9 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	}
 	pause := n.Registry.Ref("pause:1")
 	n.Registry.Push("pause", Image{Answer: "pause"}, "1")
+	text := fmt.Appendf(nil, config, n.Dir, n.Root, pause, n.configPath(options), settings)
 	if err := errors.Join(os.MkdirAll(filepath.Join(n.Dir, "containerd/root"), 0o711),
-		os.WriteFile(c.file, fmt.Appendf(nil, config, n.Dir, n.Root, pause, n.configPath(options), settings), 0o644)); err != nil {
+		os.WriteFile(c.file, text, 0o644)); err != nil {
 		n.tb.Fatalf("node: containerd: %v", err)
 	}
 	if options.ImageSpace > 0 {

@@ -82,7 +82,8 @@ func (o *OwnHost) Serve(what Serving) {
 	o.argv = argv
 }
 
-// Requests are those that the own host got since the start, or since Forget, but for the agent's own. Their status is not known here.
+// Requests are those that the own host got since the start, or since Forget, but for the agent's own. Their status
+// is not known here.
 func (o *OwnHost) Requests() Requests {
 	o.lock.Lock()
 	defer o.lock.Unlock()

@@ -89,8 +89,8 @@ func hasHostTable(dirs []hosts.Dir, file string) bool {
 	return slices.ContainsFunc(dirs, func(d hosts.Dir) bool { return d.HostTable && d.Path == filepath.Dir(file) })
 }
 
-// checkOwnPort checks that systemd listens for the own host. Another program there would get kubelet's logins, and could
-// answer with any image. proc is /proc.
+// checkOwnPort checks that systemd listens for the own host. Another program there would get kubelet's logins, and
+// could answer with any image. proc is /proc.
 func checkOwnPort(proc string, all []localhost.Registration) Finding {
 	const check = "own host's port"
 	const enable = "systemctl enable --now " + ownHostSocket

@@ -44,16 +44,24 @@ var descriptions = []struct {
 	{"own_host_tags", "Tags that the node's own host answers.", []string{"registry", "position"}},
 	{"own_host_tags_left", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
 	{
-		"own_host_last_served_timestamp_seconds", "When kubelet got an image from the node's own host last; not there before.",
+		"own_host_last_served_timestamp_seconds",
+		"When kubelet got an image from the node's own host last; not there before.",
 		[]string{"registry"},
 	},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
 	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{
-		"own_host_table_saved", "1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil,
+		"own_host_table_saved",
+		"1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil,
 	},
-	{"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.", []string{"state"}},
-	{"lock_since_timestamp_seconds", "Since when it has the lock, waits for it or gives it back; not there otherwise.", nil},
+	{
+		"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.",
+		[]string{"state"},
+	},
+	{
+		"lock_since_timestamp_seconds",
+		"Since when it has the lock, waits for it or gives it back; not there otherwise.", nil,
+	},
 	{"lock_kept", "1 where the lock is kept because a pod did not come up, so that the fleet stops.", nil},
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
