@@ -5,8 +5,8 @@
 //
 // Where they are, and with which certificates they are asked, is read from the flags in the node's own pod manifests
 // (etcd, kube-apiserver) and, for the API servers of other nodes, from a kubeconfig of kubeadm. Paths in flags are
-// taken as the host's, as kubeadm mounts them. All requests only read. Answers are bounded in size and time; no redirect is
-// followed, and no program is run for credentials.
+// taken as the host's, as kubeadm mounts them. All requests only read. Answers are bounded in size and time; no
+// redirect is followed, and no program is run for credentials.
 package quorum
 
 import (
