@@ -153,7 +153,7 @@ func TestFallbackFollowsWhatTheRegistryAnswers(t *testing.T) {
 		},
 		"a login page, which ends kubelet's pull": func(w *world) {
 			w.Registry.Down(&release.SourceError{
-				Repository: velum, Host: suse, Cause: release.CauseNoRegistry, Err: errors.New("answers with a page"),
+				Repository: velum, Host: suse, Cause: release.CauseNoRegistry, Answered: true, Err: errors.New("answers with a page"),
 			})
 		},
 	} {

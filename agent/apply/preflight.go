@@ -81,12 +81,12 @@ func answersPull(own *ownhost.Keeper, e plan.Expectation) ownhost.Position {
 
 // isAnswer reports whether a registry is there, although it did not say what a tag names: it does
 // not have the tag, which is an alarm; it takes requests and is silent, and an old containerd with
-// it; it answers with a page, and containerd asks no host after it; it has asked to wait; or the
-// budget is spent. kubelet's pull may then get anything.
+// it; it answers with a page, say, and containerd asks no host after it; it has asked to wait; or
+// the budget is spent. kubelet's pull may then get anything.
 func isAnswer(err error) bool {
 	se, is := errors.AsType[*release.SourceError](err)
 	return errors.Is(err, release.ErrNotFound) ||
-		is && (se.Silent || se.Cause == release.CauseNoRegistry || !se.RetryAt.IsZero() || se.Unasked && se.Host == "")
+		is && (se.Silent || se.Answered || !se.RetryAt.IsZero() || se.Unasked && se.Host == "")
 }
 
 // bound checks that kubelet can start an image by its digest: with pull policy Always it

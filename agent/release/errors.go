@@ -77,8 +77,11 @@ type SourceError struct {
 	// Silent: the host took the request and sent no answer in time. containerd before 2.3 waits for
 	// it, too, and asks no other host.
 	Silent bool
-	Cause  Cause // empty: CauseOther
-	Err    error
+	// Answered: the host sent what containerd takes for the answer to a pull, or a redirect that the
+	// source does not follow and containerd may: a page, say. containerd asks no host after it.
+	Answered bool
+	Cause    Cause // empty: CauseOther
+	Err      error
 }
 
 // Error is as in "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".

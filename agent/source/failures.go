@@ -73,7 +73,7 @@ func (a *Asker) NotePage(repository string, err error) {
 		a.Meter.Failed(s.Host, release.CauseNoRegistry)
 	}
 	recordFailure(a.Record, repository, &release.SourceError{
-		Repository: repository, Host: s.Host, Mirror: s.Mirror, Cause: release.CauseNoRegistry, Err: err,
+		Repository: repository, Host: s.Host, Mirror: s.Mirror, Cause: release.CauseNoRegistry, Answered: true, Err: err,
 	}, a.Now(), a.Jitter())
 }
 

@@ -124,7 +124,7 @@ func TestWhatEndsContainerdsSearchIsReported(t *testing.T) {
 	t.Parallel()
 	refused := &release.SourceError{Host: "upstream", Cause: release.CauseRefused, Err: errors.New("connection refused")}
 	silent := &release.SourceError{Host: "mirror", Cause: release.CauseTimeout, Silent: true, Err: errors.New("timeout")}
-	page := &release.SourceError{Host: "mirror", Cause: release.CauseNoRegistry, Err: errPage}
+	page := &release.SourceError{Host: "mirror", Cause: release.CauseNoRegistry, Answered: true, Err: errPage}
 	for _, order := range [][]*release.SourceError{{silent, refused}, {refused, silent}} {
 		assert.True(t, weightiest(order).Silent)
 	}

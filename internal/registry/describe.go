@@ -53,7 +53,7 @@ func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ociman
 	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
 	switch {
 	case err != nil:
-		return ocimanifest.Document{}, err
+		return ocimanifest.Document{}, answered(err)
 	case desc.Size < 0:
 		return parseManifest(a.Header.Get("Content-Type"), a.Body)
 	}

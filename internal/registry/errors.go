@@ -18,15 +18,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// weightiest is the error to report for hosts that all gave no answer: a page,
-// after which containerd asks no other host; else the last one that is not a 404,
+// weightiest is the error to report for hosts that all gave no answer: the one
+// after which containerd asks no other; else the last one that is not a 404,
 // because "not found" is only true where every host says so. The other hosts
 // stand in its text. It is silent if one of them is, and may be asked again when
 // the first of them may.
 func weightiest(failed []*release.SourceError) *release.SourceError {
 	pick := len(failed) - 1
 	for i, f := range failed {
-		if f.Cause == release.CauseNoRegistry {
+		if f.Answered {
 			pick = i
 			break
 		}
@@ -80,6 +80,21 @@ func (e endpoint) failed(err error) *release.SourceError {
 	}
 	f.Err = outside.Error(err)
 	return f
+}
+
+// answered marks the error of a question that a pull of containerd's asks, too, where containerd asks no host
+// after it: a page, another 2xx or 304, a redirect that is not followed.
+func answered(err error) error {
+	f, is := errors.AsType[*release.SourceError](err)
+	if !is {
+		return err
+	}
+	unfollowed, held := transport.Unfollowed(""), (*transport.Held)(nil)
+	if f.Status > 0 && f.Status < http.StatusBadRequest || errors.Is(err, errPage) ||
+		errors.Is(err, transport.ErrInward) || errors.As(err, &unfollowed) || errors.As(err, &held) && held.Inward {
+		f.Answered = true
+	}
+	return err
 }
 
 // notThere is an endpoint's answer that it has no such thing: as good as a 404.

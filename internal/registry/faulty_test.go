@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"fmt"
@@ -122,16 +123,21 @@ func TestFaultyHosts(t *testing.T) {
 			got, err := alone.Resolve(t.Context(), release.Reference{Repository: faulty.repository(), Tag: "1"})
 			both, _ := newRegistry(t, certsD(t, sound.host(), plainHTTP(sound.host())+"[host.\""+faulty.URL+"\"]\n"))
 			next, errBoth := both.Resolve(t.Context(), release.Reference{Repository: sound.repository(), Tag: "1"})
-			require.NoError(t, errBoth)
 			if h.want == "" {
+				require.NoError(t, errBoth)
 				require.NoError(t, err)
 				assert.Equal(t, good, got.Digest.String())
 				assert.Equal(t, release.Resolved{Digest: got.Digest, Host: faulty.host(), Mirror: true, Insecure: true}, next)
 				return
 			}
-			assert.Equal(t, release.Resolved{Digest: testDigest, Host: sound.host(), Insecure: true}, next)
-			var source *release.SourceError
-			require.ErrorAs(t, err, &source)
+			source := sourceError(t, err)
+			if source.Answered {
+				assert.Equal(t, faulty.host(), sourceError(t, errBoth).Host, "where kubelet's pull ends")
+			} else {
+				require.NoError(t, errBoth)
+				assert.Equal(t, release.Resolved{Digest: testDigest, Host: sound.host(), Insecure: true}, next)
+			}
+			assert.Equal(t, endsSearch(h.head), source.Answered, "containerd asks no other host after it")
 			require.ErrorContains(t, err, h.want)
 			require.NotErrorIs(t, err, release.ErrNotFound)
 			assert.Zero(t, got)
@@ -140,6 +146,16 @@ func TestFaultyHosts(t *testing.T) {
 			assert.Less(t, len(err.Error()), 600, "a person will read it")
 		})
 	}
+}
+
+// endsSearch reports whether containerd asks no other host after an answer to HEAD.
+func endsSearch(head string) bool {
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(head)), &http.Request{Method: http.MethodHead})
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest
 }
 
 // A digest is fetched with what the host says of it, and checked by what came.

@@ -187,6 +187,7 @@ func TestRedirectMatrix(t *testing.T) {
 						require.NoError(t, err)
 					} else {
 						require.ErrorContains(t, err, target.want)
+						assert.Equal(t, strings.HasPrefix(target.want, "redirected"), sourceError(t, err).Answered, "containerd may follow it")
 					}
 				}
 				if target.want == followed {

@@ -96,7 +96,8 @@ const (
 )
 
 // each asks the hosts of a repository in their order until one answers. An
-// error of ask that is no SourceError is an answer, too.
+// error of ask that is no SourceError is an answer, too, and so is one after which
+// containerd asks no other host: kubelet's pull would not get to it.
 func each[T any](
 	ctx context.Context, r *Registry, repository string, need docker.HostCapabilities, ask func(endpoint) (T, error),
 ) (answer T, err error) {
@@ -123,7 +124,7 @@ func each[T any](
 			return answer, err
 		}
 		failed = append(failed, noAnswer)
-		if ctx.Err() != nil || noAnswer.Host == "" {
+		if ctx.Err() != nil || noAnswer.Host == "" || noAnswer.Answered {
 			break // the next host would be asked for nothing, or the budget is spent
 		}
 	}

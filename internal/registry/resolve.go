@@ -5,6 +5,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -47,8 +49,19 @@ func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, size
 		return e.manifest(ctx, name, d)
 	}
 	if err != nil {
-		return manifest{}, err
+		return manifest{}, answered(err)
 	}
+	found, err := e.described(ctx, a, name, d, sized)
+	if f, is := errors.AsType[*release.SourceError](err); is && d == "" {
+		f.Answered = true // containerd asks no other host after a 200, whatever else it finds
+	}
+	return found, err
+}
+
+// described is what an answer to HEAD says, and where that is too little, to GET.
+func (e endpoint) described(
+	ctx context.Context, a transport.Answer, name string, d digest.Digest, sized bool,
+) (manifest, error) {
 	named := digest.Digest(a.Header.Get(digestHeader))
 	if d != "" && named != "" && named != d {
 		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(named.String()), d))

@@ -126,6 +126,7 @@ func TestNothingLeadsInward(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, transport.ErrInward)
+			assert.True(t, sourceError(t, err).Answered, "containerd follows it")
 			require.ErrorContains(t, err, to+" has a loopback address")
 			assert.Equal(t, publicHost, sourceError(t, err).Host)
 			assert.Equal(t, connections, in.connections.Load())

@@ -23,6 +23,7 @@ type Held struct {
 	Until  time.Time // zero: unknown
 	Unsent bool
 	Silent bool // the host's last failure was a Silent
+	Inward bool // the host's last failure was ErrInward
 	text   string
 }
 
@@ -40,7 +41,7 @@ func waiting(to route, s *hostState) *Held {
 // failing is the error for a host that failed too often in a row.
 func failing(to route, s *hostState) *Held {
 	return &Held{
-		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent,
+		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent, Inward: s.inward,
 		text: fmt.Sprintf("left alone until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
 	}
 }

@@ -52,6 +52,7 @@ type hostState struct {
 	status   int       // HTTP status of the last failure; 0: no answer
 	cause    string    // of the last failure
 	silent   bool      // the last failure was a Silent
+	inward   bool      // the last failure was ErrInward
 }
 
 func newPace(now func() time.Time, perHour int) *pace {
@@ -115,7 +116,8 @@ func (p *pace) failed(to route, err error) {
 	defer p.mu.Unlock()
 	p.count(to, 0, err.Error())
 	_, silent := errors.AsType[*Silent](err)
-	p.state(to.account()).silent = silent
+	s := p.state(to.account())
+	s.silent, s.inward = silent, errors.Is(err, ErrInward)
 }
 
 // count notes a failure of a host; of one that another host led to, for requests
@@ -124,7 +126,7 @@ func (p *pace) failed(to route, err error) {
 func (p *pace) count(to route, status int, cause string) {
 	s := p.state(to.account())
 	s.failures++
-	s.status, s.cause, s.silent = status, outside.Text(cause), false
+	s.status, s.cause, s.silent, s.inward = status, outside.Text(cause), false, false
 	if s.failures >= openAfter {
 		s.open = p.now().Add(openFor)
 	}

@@ -41,12 +41,17 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// Unfollowed is the error of a redirect that is not followed. containerd may have followed it.
+type Unfollowed string
+
+func (u Unfollowed) Error() string { return "redirected " + string(u) }
+
 // quotable takes out of an error what net/http quotes there from a header: the
 // query or the user of a Location may be secret.
 func quotable(err error) error {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "failed to parse Location header"):
-		return errors.New("redirected to what is no URL")
+		return Unfollowed("to what is no URL")
 	case strings.Contains(text, "malformed MIME header"):
 		return errors.New("malformed header")
 	default: // it may quote a status line, or all names of a certificate
@@ -60,10 +65,10 @@ func quotable(err error) error {
 func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
-			return fmt.Errorf("redirected more than %d times", maxRedirects)
+			return Unfollowed(fmt.Sprintf("more than %d times", maxRedirects))
 		}
 		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
-			return errors.New("redirected from https to http")
+			return Unfollowed("from https to http")
 		}
 		if !SameOrigin(via[0].URL, req.URL) {
 			withoutSecrets(req.Header, own)
