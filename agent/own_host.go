@@ -62,7 +62,7 @@ func (c ownTable) keepFor(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		c.log.Warn("table not saved", "step", s.String(), "err", err)
 	}
-	c.OwnHost.Probe(ctx)
+	c.OwnHost.ProbeNow(ctx)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -30,8 +31,17 @@ type Keeper struct {
 	omitted []Omitted
 	loaded  bool
 	err     error // of the last save
-	down    error // of the last Probe
+	down    error // of the last question
+	asked   time.Time
 }
+
+// Each observation of the node probes, and a host that hangs delays it.
+const (
+	probeEvery = 10 * time.Second
+	probeFor   = 2 * time.Second
+	// probeNowFor is as long as systemd lets a process of the own host run.
+	probeNowFor = 5 * time.Second
+)
 
 // Keep makes the table and saves it, even after cancellation. It sets Last and Private of f. If it
 // fails, the own host answers by the table before.
@@ -55,9 +65,18 @@ func (k *Keeper) Keep(ctx context.Context, f Facts) error {
 	return nil
 }
 
-// Probe asks the own host for a tag of its table, if hosts.toml names it for one. While it does not
-// answer, Answers, AnswersDigest and Gated say so.
+// Probe is ProbeNow, at most once in 10 seconds and for 2 seconds.
 func (k *Keeper) Probe(ctx context.Context) {
+	if k != nil && (k.asked.IsZero() || time.Since(k.asked) >= probeEvery) {
+		k.probe(ctx, probeFor)
+	}
+}
+
+// ProbeNow asks the own host for a tag of its table, if hosts.toml names it for one. While it does not
+// answer, Answers, AnswersDigest and Gated say so.
+func (k *Keeper) ProbeNow(ctx context.Context) { k.probe(ctx, probeNowFor) }
+
+func (k *Keeper) probe(ctx context.Context, limit time.Duration) {
 	if k == nil || k.Ask == nil {
 		return
 	}
@@ -67,8 +86,10 @@ func (k *Keeper) Probe(ctx context.Context) {
 		k.down = nil
 		return
 	}
-	if err := k.Ask(ctx, k.table.Entries[asked]); ctx.Err() == nil {
-		k.down = err
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := k.Ask(bounded, k.table.Entries[asked]); ctx.Err() == nil {
+		k.down, k.asked = err, time.Now()
 	}
 }
 

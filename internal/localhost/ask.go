@@ -20,15 +20,10 @@ import (
 // agentName is the User-Agent of Ask. Its requests start no container, so they are not noted.
 const agentName = "image-update-agent"
 
-// askFor is how long Ask waits: as long as systemd lets a process of the own host run.
-const askFor = 5 * time.Second
-
-// Ask asks the own host what a tag names, as containerd does. The error says why the answer is not that of the entry.
+// Ask asks the own host what a tag names, as containerd does, until ctx ends. The error says why the answer is not that of the entry.
 func Ask(ctx context.Context, e ownhost.Entry) error { return ask(ctx, ownhost.Address, e) }
 
 func ask(ctx context.Context, address string, e ownhost.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
 	named, err := digestAt(ctx, address, e)
 	if err != nil {
 		return fmt.Errorf("own host at %s: %w", address, err)
