@@ -20,7 +20,8 @@ import (
 // agentName is the User-Agent of Ask. Its requests start no container, so they are not noted.
 const agentName = "image-update-agent"
 
-// Ask asks the own host what a tag names, as containerd does, until ctx ends. The error says why the answer is not that of the entry.
+// Ask asks the own host what a tag names, as containerd does, until ctx ends. The error says why the answer is not that
+// of the entry.
 func Ask(ctx context.Context, e ownhost.Entry) error { return ask(ctx, ownhost.Address, e) }
 
 func ask(ctx context.Context, address string, e ownhost.Entry) error {
