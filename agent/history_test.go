@@ -127,7 +127,7 @@ func (h *history) ops() []op {
 		{"nothing", func() {}}, // what rapid puts in the place of steps that do not matter
 		{"rebuild", func() { h.rebuild(repository()) }},
 		{"revision", func() { r := repository(); h.revs[r]++; h.rebuild(r) }},
-		{"patch", func() { h.Registry.Release(repository(), "4.0.1", 1, "1.1") }},
+		{"patch", func() { h.published = append(h.published, h.Registry.Release(repository(), "4.0.1", 1, "1.1")) }},
 		{"retract", func() { r := repository(); h.Registry.Retract(r, fmt.Sprintf("4.0.0-rev%d", h.revs[r])) }},
 		{"move back", func() { h.moveBack(repository()) }},
 		{"hold", func() { h.hold(flag()) }},
