@@ -36,21 +36,12 @@ IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1:$ARGV[0]") or die "$!
 func TestHostOwnHost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
-		n := node.Start(t, node.Options{})
-		h := host.New(t, n, root)
+		h, _ := withOwnHost(t, root)
 		h.OwnNetwork()
-		h.Install(host.PackagesOf(t).Older)
-		hostFiles(h, n)
 		hostKubelet(h)
 		h.WriteFile("/usr/bin/asks", asksOwnHost)
 		h.WriteFile("/usr/bin/listens", listens)
 		h.DropIn("kubelet.service", "[Service]\nExecStartPre=sh -c 'perl /usr/bin/asks >/run/answer'\n")
-		require.NoError(t, localhost.NewStore(n.Path("var/lib")).Save(t.Context(), ownhost.Table{Entries: []ownhost.Entry{{
-			Registry: "registry.suse.com", Repository: "caasp/velum", Tag: "4.0.0-rev1",
-			Digest: digest.Digest("sha256:" + strings.Repeat("1", 64)), MediaType: string(types.OCIManifestSchema1), Size: 512,
-		}}}))
-		h.WriteFile("/var/lib/image-update-agent/"+localhost.TableFile, n.ReadFile("var/lib/"+localhost.TableFile))
-		h.Enable(ownSocket)
 		require.Equal(t, "running", h.Boot())
 		isOwnAnswer(t, h.ReadFile("/run/answer"))
 		assert.Contains(t, h.Must("ss", "-Hltnp", "sport", "=", "334"), `(("systemd",pid=1,`)
@@ -72,6 +63,22 @@ func TestHostOwnHost(t *testing.T) {
 		assert.Equal(t, 0, joe("10334").Code)
 		assert.Contains(t, h.Exec("perl", "/usr/bin/asks").Stderr, "Connection refused")
 	})
+}
+
+// withOwnHost is a host that is off and has the package, the own host's socket, and velum in the table.
+func withOwnHost(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
+	tb.Helper()
+	n := node.Start(tb, node.Options{})
+	h := host.New(tb, n, root)
+	h.Install(host.PackagesOf(tb).Older)
+	hostFiles(h, n)
+	require.NoError(tb, localhost.NewStore(n.Path("var/lib")).Save(tb.Context(), ownhost.Table{Entries: []ownhost.Entry{{
+		Registry: "registry.suse.com", Repository: "caasp/velum", Tag: "4.0.0-rev1",
+		Digest: digest.Digest("sha256:" + strings.Repeat("1", 64)), MediaType: string(types.OCIManifestSchema1), Size: 512,
+	}}}))
+	h.WriteFile("/var/lib/image-update-agent/"+localhost.TableFile, n.ReadFile("var/lib/"+localhost.TableFile))
+	h.Enable(ownSocket)
+	return h, n
 }
 
 func isOwnAnswer(t *testing.T, answer string) {
