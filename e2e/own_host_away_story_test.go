@@ -56,6 +56,8 @@ func TestPullsFromARegistryThatIsAway(t *testing.T) {
 		own := n.OwnHost(names...)
 		saveTable(t, n, images...)
 		enable(t, n, names...)
+		hangs := strings.Contains(n.Agent("doctor").Stdout, "never answers")
+		assert.Equal(t, version != node.Containerd2, hangs, "doctor says what is not helped")
 		r.pullAll(t, own, version)
 	})
 }
