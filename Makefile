@@ -223,9 +223,10 @@ packages:
 node: packages
 	@tools/setup containerd containerd17 distribution registry26 kubelet
 
-# What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, what tries the alarms, and etcd.
+# What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, what tries the alarms, etcd, and
+# what copies images to mirrors.
 hosts: packages
-	@tools/setup host host-new browser promtool etcd
+	@tools/setup host host-new browser promtool etcd peers
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:

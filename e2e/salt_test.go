@@ -329,19 +329,18 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 	given, _ := states[1].Args["pillar"].(map[string]any)
 	command := saltCommand(t, given)
 	held := func(hold string) string {
-		return program(t, "case $1 in apply) echo 'etcd.yaml  held  lock: holder b'; exit 4 ;; esac\n"+
-			"[ \"$*\" = 'status --output json' ] || exit 99\nprintf '{\"reasons\": [{\\n  \"hold\": \""+hold+"\"\\n}]}'\n")
+		return program(t, "[ \"$*\" = apply ] || exit 99\necho 'etcd.yaml  held  apply: held: "+hold+": holder b'; exit 4\n")
 	}
-	soon := program(t, "cd \"${0%/*}\"\ncase $1 in apply) [ -e free ] && exit 0; exit 4 ;; esac\necho '\"hold\": \"lock\"'\n")
+	soon := program(t, "cd \"${0%/*}\"\n[ -e free ] && exit 0\necho 'apply: held: lock: holder b'; exit 4\n")
 	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755))
 	result, _, _ := saltRun(t, "/bin/sh", saltCommand(t, nil), soon)
 	assert.Equal(t, saltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {
 		result, code, _ := saltRun(t, shell, command, held("lock"))
-		assert.Equal(t, saltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml  held  lock: holder b"}, result)
+		assert.Equal(t, saltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml  held  apply: held: lock: holder b"}, result)
 		assert.Zero(t, code)
 		result, code, _ = saltRun(t, shell, command, held("quorum"))
-		assert.Equal(t, saltResult{Comment: "held (4): etcd.yaml  held  lock: holder b"}, result)
+		assert.Equal(t, saltResult{Comment: "held (4): etcd.yaml  held  apply: held: quorum: holder b"}, result)
 		assert.Equal(t, 4, code)
 	}
 }
