@@ -86,7 +86,7 @@ func (h *history) approved() map[digest.Digest]bool {
 	approved := h.record().Approved
 	out := map[digest.Digest]bool{}
 	for file, repositories := range map[string][]string{
-		"velum.yaml": {velum, mariadb}, "db.yaml": {mariadb}, "etcd.yaml": {etcd},
+		"velum.yaml": {velum, mariadb}, "db.yaml": {mariadb, velum}, "etcd.yaml": {etcd},
 	} {
 		if _, is := approved[file]; !is && !h.Policy.Auto {
 			continue
