@@ -53,23 +53,34 @@ type Agent struct {
 	space      stage.Space
 	unfinished *source.Round // the answers of an interrupted poll
 	cycles     uint64        // since the start
+}
 
-	// Set by the loop; nil without one.
-	queue     *queue         // requests
-	watched   *watch.Watched // followed containers
-	timetable *timetable     // of polls and observations
+// shared is what a loop gives to the cycles that it runs. The zero value: there is no loop.
+type shared struct {
+	queue     *queue                // of requests: an urgent one interrupts the cycle
+	watched   *watch.Watched        // followed containers
+	timetable *timetable            // of polls and observations
+	progress  func(status.Progress) // called instead of Agent.Progress
+}
+
+// reportsTo is the function to which progress is reported; nil: nobody asks for it.
+func (a *Agent) reportsTo(loop shared) func(status.Progress) {
+	if loop.progress != nil {
+		return loop.progress
+	}
+	return a.Progress
 }
 
 // begin starts a cycle. It fails if the record cannot be read.
-func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
+func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, error) {
 	a.cycles++
 	log := a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))
-	c := &cycle{Agent: a, purpose: e, log: log, progress: &status.Reporter{To: a.Progress}}
+	c := &cycle{agent: a, loop: loop, purpose: p, log: log, progress: &status.Reporter{To: a.reportsTo(loop)}}
 	err := a.load(ctx, c.log)
-	if e.poll != source.PollNone {
+	if p.poll != source.PollNone {
 		a.records.ResetDropped()
 	}
-	a.space.Begin(e.poll != source.PollNone)
+	a.space.Begin(p.poll != source.PollNone)
 	jitter := a.Jitter
 	if jitter == nil {
 		jitter = rand.Float64
@@ -87,10 +98,11 @@ func (a *Agent) begin(ctx context.Context, e purpose) (*cycle, error) {
 		Images: a.Images, CRI: a.Pods, Signatures: c.signs, Space: &a.space, Meter: a.Meter, Policy: a.Policy,
 		Log: c.log, Progress: c.progress,
 	}
-	c.restarter = &apply.Restarter{
+	c.executor = &apply.Executor{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
 		Inhibitor: a.Inhibitor, FleetLock: a.FleetLock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
 		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
+		Caller: p.caller,
 	}
 	if err == nil {
 		c.signs.DropRemovedKeys(ctx)

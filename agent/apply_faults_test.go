@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -172,7 +174,7 @@ func TestUnsavedRecordDuringAnApplyDeniesNothing(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
 		w.check()
 		w.Node.OnAside = func(string) error { w.Disk.Fail(errors.New("no space left on device")); return nil }
-		_, _, err := w.agent.Apply(t.Context(), nil, false)
+		_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 		t.Log(err)
 		w.Disk.Fail(nil)
 		w.Node.OnAside = nil
@@ -203,7 +205,7 @@ func TestUnobservableApplyIsNotAFailure(t *testing.T) {
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.Node.OnStop = func(string) error { w.Node.Blind(errors.New("containerd is down")); return nil }
-		out, _, err := w.agent.Apply(t.Context(), nil, false)
+		out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 		t.Log(out, err)
 		w.Node.OnStop = nil
 		w.Node.Blind(nil)
@@ -233,7 +235,7 @@ func TestKilledInARescue(t *testing.T) {
 					}
 					return nil
 				}
-				_, _, err := w.agent.Apply(ctx, nil, false)
+				_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 				require.NoError(t, err)
 				assert.Empty(t, w.Node.Aside())
 				w.Node.OnStop, w.Node.OnAside = nil, nil

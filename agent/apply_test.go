@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 func TestApplyIsHeld(t *testing.T) {
@@ -65,16 +67,87 @@ func TestApplyIsHeld(t *testing.T) {
 	}
 }
 
+// An approval is used up by an apply that is held. Until a source answers, the status says why it came to nothing: also
+// in later cycles, and after a restart.
+func TestStatusRemembersAHeldApply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		w.Registry.Down(agenttest.ErrRefused)
+		out, _ := w.apply()
+		require.Equal(t, status.ResultHeld, out[0].Result)
+		w.Clock.Add(time.Minute)
+
+		w.observe()
+		w.restart()
+		s := w.observe()
+
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
+		require.Len(t, s.Reasons, 1)
+		at := s.Reasons[0]
+		assert.Equal(t, status.KindApproval, at.Kind)
+		assert.Equal(t, status.ErrorSource, at.ErrorKind)
+		assert.Equal(t, w.Clock.Now().Add(-time.Minute).UTC(), at.Since)
+		assert.Contains(t, at.Held, "registry away: ")
+		assert.Contains(t, s.Reason, "waiting for approval: velum.yaml (revision; the apply of "+at.Since.Format(time.RFC3339)+
+			" was held: registry away: ")
+
+		s = w.check()
+		assert.Equal(t, status.StateStale, s.State, "the source says so itself")
+		assert.Contains(t, s.Reason, "was held: registry away: ")
+		w.Registry.Down(nil)
+		w.Clock.Add(time.Hour)
+		s = w.check()
+		assert.Equal(t, "waiting for approval: velum.yaml (revision)", s.Reason, "it answers again")
+		assert.NotContains(t, w.Disk.JSON(), `"heldBack"`)
+	})
+}
+
+// What ends the memory of a held apply but an answer: the apply, and another offer.
+func TestAHeldApplyIsForgotten(t *testing.T) {
+	for name, ends := range map[string]func(w *world){
+		"applied": func(w *world) {
+			out, _ := w.apply()
+			require.Equal(w.t, status.ResultApplied, out[0].Result)
+		},
+		"nothing is offered": func(w *world) {
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild} }
+			w.restart()
+			w.observe()
+		},
+		"the pod manifest is gone": func(w *world) {
+			w.Node.PutTemplate("velum.yaml", nil)
+			w.Node.PutPodManifest("velum.yaml", nil)
+			w.observe()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				w.Registry.Down(agenttest.ErrRefused)
+				w.apply()
+				require.Contains(t, w.Disk.JSON(), `"heldBack"`)
+				w.Registry.Down(nil)
+				ends(w)
+				assert.NotContains(t, w.Disk.JSON(), `"heldBack"`)
+			})
+		})
+	}
+}
+
 func TestApplyOfNothingOrOfAnUnknownPodIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
-	out, _, err := w.agent.Apply(t.Context(), nil, false)
+	out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 	require.NoError(t, err)
 	assert.Equal(t, []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultNothing}}, out)
-	_, _, err = w.agent.Apply(t.Context(), []string{"elum"}, false)
+	_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("elum")})
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 	for _, name := range []string{"velum", velum, "v4/velum", "velum.yaml"} {
-		_, _, err = w.agent.Apply(t.Context(), []string{name}, false)
+		_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named(name)})
 		require.NoError(t, err, name)
 	}
 }
@@ -86,7 +159,7 @@ func TestApplyNeedsASavedApproval(t *testing.T) {
 	w.poll()
 	w.Disk.Fail(errors.New("no space left on device"))
 
-	_, _, err := w.agent.Apply(t.Context(), nil, false)
+	_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 
 	require.ErrorContains(t, err, "no space left")
 	w.runs("velum.yaml", "velum", first.Digest)

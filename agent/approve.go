@@ -13,40 +13,55 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Apply approves and applies what is staged for the named images (no names: all). A name is a
-// repository, its last path elements or the file name of a pod manifest. retry: apply again
-// what failed before.
-func (a *Agent) Apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, status.Status, error) {
-	outcomes, d, err := requests{a, status.ActorOf(ctx)}.apply(ctx, names, retry)
+// ApplyRequest is a person's request for an apply.
+type ApplyRequest struct {
+	plan.Which
+
+	Retry bool `json:"retry,omitempty"` // also what failed before
+	// Expect are the offers that the person was shown. If others are offered, nothing is approved: plan.MovedError.
+	Expect []plan.Shown `json:"expect,omitempty"`
+}
+
+// Apply approves and applies what is staged for the selected images. plan.Which says what a name is.
+func (a *Agent) Apply(ctx context.Context, req ApplyRequest) ([]status.Outcome, status.Status, error) {
+	outcomes, d, err := requests{agent: a, by: status.ActorOf(ctx)}.apply(ctx, req)
 	return outcomes, d.status, err
 }
 
 // requests carries out the requests of a person.
 type requests struct {
-	*Agent
-
-	by status.Actor
+	agent  *Agent
+	loop   shared
+	by     status.Actor
+	caller *caller
 }
 
-func (r requests) apply(ctx context.Context, names []string, retry bool) ([]status.Outcome, cycleResult, error) {
-	if retry {
-		if err := r.allow(ctx, names); err != nil {
+func (r requests) apply(ctx context.Context, req ApplyRequest) ([]status.Outcome, cycleResult, error) {
+	deny := func(string) {}
+	if req.Retry {
+		var err error
+		if deny, err = r.allow(ctx, req.Which); err != nil {
 			return nil, cycleResult{}, err
 		}
 	}
-	pods, d, err := r.podsToApply(ctx, names)
+	pods, d, err := r.podsToApply(ctx, req)
+	if r.caller.hasLeft() && ctx.Err() == nil {
+		err = errors.Join(r.agent.takeBack(ctx, r.caller), errLeft)
+	}
 	if err != nil {
+		deny("")
+		r.agent.records.TrySave(ctx, "")
 		return nil, cycleResult{}, err
 	}
-	outcomes, approved := r.approve(pods, d.results)
+	outcomes, approved := r.approve(plan.HoldHalves(pods), d.results, deny)
 	if len(approved) == 0 {
-		if retry {
-			d, err = r.cycle(ctx, purpose{person: true}) // publish the changed denials
+		if req.Retry {
+			d, err = r.agent.cycle(ctx, r.loop, purpose{person: true}) // publish the changed denials
 		}
 		return outcomes, d, err
 	}
 	// Save first: after a crash, the next start resumes the apply.
-	if err := r.records.Commit(ctx); err != nil {
+	if err := r.agent.records.Commit(ctx); err != nil {
 		return nil, cycleResult{}, err
 	}
 	for _, p := range approved {
@@ -54,7 +69,10 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 			Reference: p.File, PodManifest: p.File, Phase: status.PhaseChanging, Edits: p.Edits,
 		})
 	}
-	d, err = r.cycle(ctx, purpose{person: true})
+	d, err = r.agent.cycle(ctx, r.loop, purpose{person: true, caller: r.caller})
+	if ctx.Err() == nil {
+		err = errors.Join(err, r.agent.takeBack(ctx, r.caller))
+	}
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
 			r.outcome(&outcomes[n], d.results)
@@ -67,8 +85,10 @@ func (r requests) apply(ctx context.Context, names []string, retry bool) ([]stat
 }
 
 // approve records an approval of each pod that can be applied. The outcomes of approved pods
-// have no result yet.
-func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []status.Outcome, approved []plan.PodPlan) {
+// have no result yet. deny denies again what a retry has allowed.
+func (r requests) approve(
+	pods []plan.PodPlan, staged results, deny func(file string),
+) (outcomes []status.Outcome, approved []plan.PodPlan) {
 	outcomes = make([]status.Outcome, 0, len(pods))
 	for _, p := range pods {
 		at := p.Standing()
@@ -84,11 +104,13 @@ func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 				}
 			}
 		case at.Result == "":
-			approval := p.Approval(r.Now())
+			approval := p.Approval(r.agent.Now())
 			approval.By = r.by
-			r.records.Record.Approved.Set(p.File, approval)
-			r.Log.Info("approved", "file", p.File, "change", p.Change, "by", r.by.String())
 			o.Edits = p.Edits
+			undo, file := r.agent.records.Record.Approved.Undo(p.File), p.File
+			r.caller.approves(o, func() { undo(); deny(file) })
+			r.agent.records.Record.Approved.Set(p.File, approval)
+			r.agent.Log.Info("approved", "file", p.File, "change", p.Change, "by", r.by.String())
 			approved = append(approved, p)
 		}
 		outcomes = append(outcomes, o)
@@ -96,17 +118,31 @@ func (r requests) approve(pods []plan.PodPlan, staged results) (outcomes []statu
 	return outcomes, approved
 }
 
+// takeBack takes back what a caller that has left has approved, and what has not begun. An approval that another person
+// gave before stays.
+func (a *Agent) takeBack(ctx context.Context, c *caller) error {
+	undo, files := c.takeBack()
+	if len(undo) == 0 {
+		return nil
+	}
+	for _, f := range undo {
+		f()
+	}
+	a.Log.Info("taken back: the caller left", "files", files)
+	return a.records.Commit(ctx)
+}
+
 // announceChange reports a change before it begins.
-func (a *Agent) announceChange(p status.Progress) {
-	if a.Progress != nil {
-		a.Progress(p)
+func (r requests) announceChange(p status.Progress) {
+	if to := r.agent.reportsTo(r.loop); to != nil {
+		to(p)
 	}
 }
 
 // askAfterMove polls after an apply during which a tag was moved, so that the new release can
 // be approved. An interrupted poll keeps the status of the apply.
 func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleResult, error) {
-	again, err := r.cycle(ctx, purpose{poll: source.PollAll})
+	again, err := r.agent.cycle(ctx, r.loop, purpose{poll: source.PollAll})
 	if intr, is := errors.AsType[*interruptedError](err); is {
 		applied.unfinished = intr
 		return applied, nil
@@ -114,23 +150,26 @@ func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleR
 	return again, err
 }
 
-// allow removes the denials of the named images.
-func (r requests) allow(ctx context.Context, names []string) error {
-	pods, err := r.pick(ctx, names)
+// allow removes the denials of the selected images, until deny is called.
+func (r requests) allow(ctx context.Context, which plan.Which) (deny func(file string), err error) {
+	pods, err := r.pick(ctx, ApplyRequest{Which: which})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	before := r.agent.records.Record.Denials()
 	for _, p := range pods {
-		r.records.Record.Allow(p.File, p.Releases())
+		r.agent.records.Record.Allow(p.File, p.Releases())
 	}
-	return r.records.Commit(ctx)
+	return func(file string) { r.agent.records.Record.Deny(before, file) }, r.agent.records.Commit(ctx)
 }
 
-// podsToApply returns the pods of the named images. If the node lost their staged images (a
-// containerd without pins collects them), they are staged again first, and the result is of
+// podsToApply returns the pods of the selected images, if they are offered what is expected. If the node lost
+// their staged images (a containerd without pins collects them), they are staged again first, and the result is of
 // that cycle.
-func (r requests) podsToApply(ctx context.Context, names []string) (pods []plan.PodPlan, d cycleResult, err error) {
-	pods, err = r.pick(ctx, names)
+func (r requests) podsToApply(
+	ctx context.Context, req ApplyRequest,
+) (pods []plan.PodPlan, d cycleResult, err error) {
+	pods, err = r.pick(ctx, req)
 	if err != nil || !slices.ContainsFunc(pods, plan.IsUnstaged) {
 		return pods, d, err
 	}
@@ -138,29 +177,42 @@ func (r requests) podsToApply(ctx context.Context, names []string) (pods []plan.
 	for _, p := range pods {
 		needs = append(needs, p.Needs()...)
 	}
-	d, err = r.cycle(ctx, purpose{person: true, needs: needs})
+	staging, end := r.caller.until(ctx)
+	d, err = r.agent.cycle(staging, r.loop, purpose{person: true, needs: needs})
+	end()
 	if err == nil {
-		pods, err = r.pick(ctx, names)
+		pods, err = r.pick(ctx, req)
 	}
 	return pods, d, err
 }
 
-// pick returns the current plans of the pods of the named images.
-func (r requests) pick(ctx context.Context, names []string) ([]plan.PodPlan, error) {
-	pl, err := r.Plan(ctx, source.PollNone)
+// pick returns the current plans of the pods of the selected images, if they are offered what is expected.
+func (r requests) pick(ctx context.Context, req ApplyRequest) ([]plan.PodPlan, error) {
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	pl, err := r.agent.plan(ctx, r.loop, source.PollNone)
 	if err != nil {
 		return nil, err
 	}
-	return plan.Pick(pl, names)
+	pods, err := plan.Pick(pl, req.Which)
+	if err != nil {
+		return nil, err
+	}
+	return pods, plan.CheckShown(pl, pods, req.Expect)
 }
 
 // outcome sets the outcome of an approval from the results of its cycle.
 func (r requests) outcome(o *status.Outcome, all results) {
 	err := all.err(o.PodManifest)
-	_, pending := r.records.Record.Approved[o.PodManifest]
+	approval, pending := r.agent.records.Record.Approved[o.PodManifest]
 	switch {
 	case err != nil:
 		o.SetError(err)
+	case r.caller.isCanceled(o.PodManifest) && pending:
+		o.Result, o.Reason = status.ResultContinues, approval.By.String()+" had approved it, too"
+	case r.caller.isCanceled(o.PodManifest):
+		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case pending:
 		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
 	case !all.isApplied(o.PodManifest):

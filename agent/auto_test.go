@@ -60,7 +60,7 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 			Name: "window", Reason: "the next maintenance window opens at 2026-05-02T02:00:00Z",
 			Until: time.Date(2026, 5, 2, 2, 0, 0, 0, time.UTC),
 		}
-		assert.Equal(t, opens, image(s, "velum.yaml", "velum").Holds[0])
+		assert.Equal(t, opens.Explained(), image(s, "velum.yaml", "velum").Holds[0])
 		assert.NotEmpty(t, w.Grain.Last().Updates, "the UI offers it all the same")
 		w.Clock.Add(time.Hour)
 		s = w.observe()
@@ -173,27 +173,33 @@ func TestAutoDoesNotRetryWithoutARollbackTarget(t *testing.T) {
 }
 
 func TestAutoDoesNotApplyTheControlPlane(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.Auto = true
-		w.Registry.Release(etcd, "3.4.13", 1, "1.1")
-		w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13-rev1"))
-		w.Node.PutPodManifest("etcd.yaml", rendered("etcd", "etcd="+etcd+":3.4.13-rev1"))
-		w.check()
-		second := w.Registry.Release(etcd, "3.4.13", 1, "1.2")
-		s := w.check()
-		require.Equal(t, "unmanaged", image(s, "etcd.yaml", "etcd").Holds[0].Name, "although it has a template")
-		out, _ := w.apply()
-		assert.Equal(t, status.ResultHeld, out[0].Result)
-		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
-		w.restart()
-		s = w.check()
-		assert.Equal(t, []status.Hold{{Name: "control-plane", Reason: "etcd is applied node by node, by a person"}},
-			image(s, "etcd.yaml", "etcd").Holds)
-		out, _ = w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("etcd.yaml", "etcd", second.Digest)
-	})
+	for _, pod := range []string{"etcd", "etcd0"} { // etcd0 is the name in Kubernetes' page on high availability
+		t.Run(pod, func(t *testing.T) { bubble(t, func(t *testing.T) { autoLeavesMember(t, pod) }) })
+	}
+}
+
+func autoLeavesMember(t *testing.T, pod string) {
+	t.Helper()
+	file := pod + ".yaml"
+	w := newWorld(t)
+	w.Policy.Auto = true
+	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	w.Node.PutTemplate(file, podYAML(pod, "etcd="+etcd+":3.4.13-rev1"))
+	w.Node.PutPodManifest(file, rendered(pod, "etcd="+etcd+":3.4.13-rev1"))
+	w.check()
+	second := w.Registry.Release(etcd, "3.4.13", 1, "1.2")
+	s := w.check()
+	require.Equal(t, "unmanaged", image(s, file, "etcd").Holds[0].Name, "although it has a template")
+	out, _ := w.apply()
+	assert.Equal(t, status.ResultHeld, out[0].Result)
+	w.Policy.Manage = map[string]bool{file: true}
+	w.restart()
+	s = w.check()
+	assert.Equal(t, status.Explained([]status.Hold{{Name: "control-plane", Reason: pod + " is applied node by node, by a person"}}),
+		image(s, file, "etcd").Holds)
+	out, _ = w.apply()
+	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.runs(file, "etcd", second.Digest)
 }
 
 func TestPodsAreAppliedInOrder(t *testing.T) {

@@ -4,9 +4,11 @@ package agent
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
@@ -120,7 +122,7 @@ func (b *board) showProgress(p status.Progress) {
 		b.status.Lock, b.lastReport.Lock = p.Lock, p.Lock
 	}
 	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
-		b.setApplying(p.Reference + " is " + p.Phase)
+		b.setApplying(p.Reference+" is "+p.Phase, plan.Named(p.PodManifest))
 	}
 	b.mu.Unlock()
 	b.listenersMu.Lock()
@@ -139,20 +141,30 @@ func (b *board) showInterrupted(intr *status.Interruption) {
 	b.signalChange()
 }
 
-// showApplying publishes that a request is running.
-func (b *board) showApplying(reason string) {
+// showApplying publishes that a request is running, and what it is for.
+func (b *board) showApplying(reason string, which plan.Which) {
 	b.mu.Lock()
-	b.setApplying(reason)
+	b.setApplying(reason, which)
 	s := b.status
 	b.mu.Unlock()
 	b.notify.Status(status.Sentence(s))
 }
 
-// setApplying sets the state to applying. The caller holds the lock.
-func (b *board) setApplying(reason string) {
-	if b.status.State != status.StateApplying {
-		b.status.State, b.status.Since, b.status.Reason = status.StateApplying, b.now().UTC(), reason
-		b.status.Reasons = []status.Reason{{Kind: status.KindApplying, Text: reason}}
-		b.signalChange()
+// setApplying sets the state to applying. The status still says what runs and must not run, and what else waits for
+// approval. The caller holds the lock.
+func (b *board) setApplying(reason string, which plan.Which) {
+	if b.status.State == status.StateApplying {
+		return
 	}
+	images := map[string][]string{}
+	for _, i := range b.status.Images {
+		images[i.PodManifest] = append(images[i.PodManifest], i.Image)
+	}
+	others := slices.DeleteFunc(status.OfAnyState(b.status.Reasons), func(r status.Reason) bool {
+		return r.Kind == status.KindApproval && which.Names(r.PodManifest, images[r.PodManifest])
+	})
+	b.status.State, b.status.Since = status.StateApplying, b.now().UTC()
+	b.status.Reasons = status.AddReason(others, status.Reason{Kind: status.KindApplying, Text: reason})
+	b.status.Reason = status.SentenceOf(b.status.Reasons)
+	b.signalChange()
 }

@@ -23,12 +23,11 @@ const bootTimeout = 5 * time.Second
 // system, so that their pods need no restart later. It must run before kubelet starts. It asks
 // no registry and needs no approval.
 func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
-	begun, err := a.begin(ctx, purpose{})
+	c, err := a.begin(ctx, shared{}, purpose{})
 	if err != nil {
 		return nil, err
 	}
-	c := bootCycle{begun}
-	if err := c.restarter.PutBack(ctx); err != nil {
+	if err := c.executor.PutBack(ctx); err != nil {
 		return nil, err
 	}
 	inv, err := c.observer().ObserveFiles(ctx)
@@ -36,7 +35,7 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 		return nil, err
 	}
 	inv.Catalog = c.listing(ctx)
-	if a.Policy.PullPolicy == manifests.PullIfNotPresent || c.OwnHost.IsAsked() {
+	if a.Policy.PullPolicy == manifests.PullIfNotPresent || a.OwnHost.IsAsked() {
 		inv.Held = c.heldInTime(ctx)
 	}
 	steps := plan.AtBoot(inv, a.records.Record, a.Policy, a.Now())
@@ -49,14 +48,11 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	return slices.DeleteFunc(steps, func(s plan.BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
-// bootCycle is a cycle before kubelet starts.
-type bootCycle struct{ *cycle }
-
 // keepTableAtBoot saves what the own host answers to the kubelet that starts next.
-func (b bootCycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, steps []plan.BootStep) {
-	now, err := b.observer().ObserveFiles(ctx)
+func (c *cycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, steps []plan.BootStep) {
+	now, err := c.observer().ObserveFiles(ctx)
 	if err != nil {
-		b.log.Warn("table not saved", "err", err)
+		c.log.Warn("table not saved", "err", err)
 		return
 	}
 	now.Held, now.Catalog = inv.Held, inv.Catalog
@@ -66,52 +62,52 @@ func (b bootCycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, step
 			rendered = append(rendered, namedBy(s.Images)...)
 		}
 	}
-	ownTable(b).keep(ctx, now, rendered)
+	c.keepTable(ctx, now, rendered)
 }
 
 // heldInTime returns the images on the node; nil on errors and timeout.
-func (b bootCycle) heldInTime(ctx context.Context) []node.HeldImage {
+func (c *cycle) heldInTime(ctx context.Context) []node.HeldImage {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	held, err := b.Images.Held(ctx)
+	held, err := c.agent.Images.Held(ctx)
 	if err != nil {
-		b.log.Warn("images not seen", "err", err)
+		c.log.Warn("images not seen", "err", err)
 	}
 	return held
 }
 
-func (b bootCycle) boot(ctx context.Context, s *plan.BootStep) {
+func (c *cycle) boot(ctx context.Context, s *plan.BootStep) {
 	switch {
 	case s.Do == plan.StepWrite:
-		s.Err = b.writeAtBoot(ctx, s)
+		s.Err = c.writeAtBoot(ctx, s)
 	case s.Do == plan.StepRemove:
-		s.Err = b.restarter.Remove(ctx, s.Step)
+		s.Err = c.executor.Remove(ctx, s.Step)
 	case s.IsRendered: // the system was rolled back, or the agent killed after the write
-		b.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
-		b.records.TrySave(ctx, s.File)
+		c.agent.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
+		c.agent.records.TrySave(ctx, s.File)
 		return
 	default:
-		b.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
+		c.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
 		return
 	}
-	stepRunner(b).logResult(ctx, stepResult{step: s.Step, err: s.Err})
+	c.logResult(ctx, stepResult{step: s.Step, err: s.Err})
 }
 
 // writeAtBoot writes a pod manifest. It saves the changed override first: after a crash, the
 // agent must not return to it.
-func (b bootCycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
-	before, is := b.records.Record.Overrides[s.File]
+func (c *cycle) writeAtBoot(ctx context.Context, s *plan.BootStep) error {
+	before, is := c.agent.records.Record.Overrides[s.File]
 	if !is {
-		return b.restarter.Write(ctx, s.Step)
+		return c.executor.Write(ctx, s.Step)
 	}
-	b.records.Record.EndPlaces(s.File, s.Data, s.Ends)
-	err := b.records.Save(ctx)
+	c.agent.records.Record.EndPlaces(s.File, s.Data, s.Ends)
+	err := c.agent.records.Save(ctx)
 	if err == nil {
-		err = b.restarter.Write(ctx, s.Step)
+		err = c.executor.Write(ctx, s.Step)
 	}
 	if err != nil {
-		b.records.Record.Overrides.Set(s.File, before)
-		err = errors.Join(err, b.records.Save(ctx))
+		c.agent.records.Record.Overrides.Set(s.File, before)
+		err = errors.Join(err, c.agent.records.Save(ctx))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -365,7 +366,7 @@ func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
 				w.check()
 				ctx, die := context.WithCancel(t.Context())
 				w.Registry.OnAsk = func(string, string) { die() }
-				_, _, err := w.agent.Apply(ctx, nil, false)
+				_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 				w.Registry.OnAsk = nil
 				require.NoError(t, err)
 				require.Len(t, w.record().Approved, 1)

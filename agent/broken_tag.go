@@ -16,11 +16,12 @@ import (
 // container that starts from such a record fails also where nothing has to be pulled. What kubelet got is a failure of
 // the repository's source, which is asked again soon.
 func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
-	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, c.records.Record, c.Policy), c.records.Record)
+	rec := c.agent.records.Record
+	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, rec, c.agent.Policy), rec)
 	for _, tag := range broken {
 		err := release.ErrNotFound
 		if tag.Digest != "" {
-			err = c.Images.Restore(ctx, tag.Record, tag.Digest)
+			err = c.agent.Images.Restore(ctx, tag.Record, tag.Digest)
 		}
 		if errors.Is(err, release.ErrConflict) {
 			continue // kubelet has pulled it again
@@ -38,7 +39,7 @@ func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 	if len(broken) == 0 {
 		return
 	}
-	if held, err := c.Images.Held(ctx); err == nil {
+	if held, err := c.agent.Images.Held(ctx); err == nil {
 		inv.Held = held
 	}
 }

@@ -9,11 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -269,6 +273,97 @@ func TestSetIsOfferedWhenAllOfItIsStaged(t *testing.T) {
 	})
 }
 
+// A set is applied as a whole or not at all: what stops one of its pods stops both.
+func TestWhatStopsOnePodOfASetStopsTheOther(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		stop func(t *testing.T, w *world, two release.Release)
+		text string
+	}{
+		"needs a newer agent": {func(_ *testing.T, w *world, two release.Release) {
+			w.promote(two, func(l *release.Listed) { l.Set, l.UnknownCritical = "caasp-4.5.2", "cpu" })
+		}, "needs a newer agent: " + mariadb},
+		"held by a person": {func(t *testing.T, w *world, _ release.Release) {
+			t.Helper()
+			_, _, err := w.agent.Hold(t.Context(), []string{mariadb}, false, record.PersonHold{Reason: "backup"})
+			require.NoError(t, err)
+		}, "db.yaml waits, too: hold: " + mariadb + ": backup"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, _, two := setWorld(t)
+				was := w.Node.PodManifest("velum.yaml")
+				w.check()
+				c.stop(t, w, two)
+
+				w.Policy.Auto = true
+				w.restart()
+				s := w.check()
+
+				p := podOf(s, "velum.yaml")
+				require.NotEmpty(t, p.Holds)
+				assert.Equal(t, status.HoldSet, p.Holds[0].Name)
+				assert.Contains(t, p.Holds[0].Reason, c.text)
+				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+			})
+		})
+	}
+}
+
+func TestSetHasOneTimeInARollout(t *testing.T) {
+	t.Parallel()
+	c, from := policy.Catalog{MachineID: "a machine"}, time.Unix(1e9, 0)
+	at := func(set, digestOf string) time.Time {
+		return c.RolloutTime(release.Listed{
+			Set: set, Digest: digest.FromString(digestOf), Rollout: release.Rollout{From: from, Spread: 48 * time.Hour},
+		})
+	}
+	assert.Equal(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.2", "mariadb"))
+	assert.NotEqual(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.3", "velum"))
+	assert.NotEqual(t, at("", "velum"), at("", "mariadb"))
+}
+
+func TestSetWaitsForTheLastOfItsTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.Policy.Auto = true
+		w.restart()
+		late := w.Clock.Now().Add(time.Hour)
+		w.promote(two, func(l *release.Listed) { l.Set, l.Rollout.From = "caasp-4.5.2", late })
+		was := w.Node.PodManifest("velum.yaml")
+		s := w.check()
+		require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
+		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "db.yaml waits, too: rollout: ")
+		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+
+		w.Clock.Add(time.Hour)
+		w.check()
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
+func TestPodOfASetIsNotAppliedAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.check()
+		outcomes, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named(velum)})
+		require.NoError(t, err)
+		require.Len(t, outcomes, 1)
+		assert.Equal(t, status.ResultHeld, outcomes[0].Result)
+		assert.Equal(t, status.HoldSet, outcomes[0].Hold)
+		assert.Contains(t, outcomes[0].Reason, "caasp-4.5.2 is applied as a whole: name db.yaml, too")
+
+		_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named(velum, mariadb)})
+		require.NoError(t, err)
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
 func TestMirrorThatLacksAnImageWithholdsItsSet(t *testing.T) {
 	t.Parallel()
 	w, _, two := setWorld(t)
@@ -424,7 +519,7 @@ func TestPersonsRollbackOfABoundPod(t *testing.T) {
 		w.promote(next)
 		w.check()
 		w.apply()
-		out, _, err := w.agent.Rollback(t.Context(), []string{"*"})
+		out, _, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)

@@ -25,7 +25,7 @@ const maxRounds = 3
 // saved); errors of images and pods stand in the status. After an interruption by a person the
 // caller repeats the cycle.
 func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
-	d, err := a.cycle(ctx, purpose{poll: poll})
+	d, err := a.cycle(ctx, shared{}, purpose{poll: poll})
 	return d.status, err
 }
 
@@ -34,6 +34,7 @@ type purpose struct {
 	poll   source.Poll
 	person bool     // a person waits for it: stage only needs
 	needs  []string // releases (repository@digest) to stage
+	caller *caller  // of that person; nil: never leaves
 }
 
 // cycleResult is the result of a cycle.
@@ -44,60 +45,66 @@ type cycleResult struct {
 	unfinished *interruptedError // the interrupted rest; nil: none
 }
 
-// cycle is a running cycle.
+// cycle is a running cycle: what it is for, what it works with, and what it has seen and done.
 type cycle struct {
-	*Agent
-	purpose
-	log       *slog.Logger
-	progress  *status.Reporter
-	asker     *source.Asker
-	signs     *stage.SignatureChecker
-	stager    *stage.Stager
-	restarter *apply.Restarter
-	results   results
-	observed  node.Inventory // the last observation
+	agent    *Agent // the ports, the policy, and what is kept between cycles
+	loop     shared
+	purpose  purpose
+	log      *slog.Logger
+	progress *status.Reporter
+	asker    *source.Asker
+	signs    *stage.SignatureChecker
+	stager   *stage.Stager
+	executor *apply.Executor
+	steps    []plan.Step // of the plan that runs
+	results  results
+	observed node.Inventory   // the last observation
+	setErrs  map[string]error // why sets were not begun, by name
 }
 
-func (a *Agent) cycle(ctx context.Context, p purpose) (cycleResult, error) {
-	c, err := a.begin(ctx, p)
+func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult, error) {
+	c, err := a.begin(ctx, loop, p)
 	if err != nil {
-		return reporter{c}.unobserved(ctx, err)
+		return c.unobserved(ctx, err)
 	}
 	if !p.person {
 		a.space.ClearFailures()
 	}
 	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
-		return reporter{c}.unobserved(ctx, err)
+		return c.unobserved(ctx, err)
 	}
-	if len(c.records.Record.Approved) == 0 { // else the plan says what is approved
-		ownTable{c}.keep(ctx, inv, nil)
+	if len(a.records.Record.Approved) == 0 { // else the plan says what is approved
+		c.keepTable(ctx, inv, nil)
+	}
+	if p.poll == source.PollAll && a.Pacer != nil {
+		a.Pacer.TryAgain() // a person waits, and may know that the registry is back
 	}
 	offers, err := c.ask(ctx, inv)
 	if err != nil { // a person's request interrupted the poll
-		c.records.TrySave(ctx, "")
+		a.records.TrySave(ctx, "")
 		return cycleResult{}, err
 	}
-	plan := c.decide(ctx, inv, offers)
+	plan := c.decideSets(ctx, inv, offers)
 	final := context.WithoutCancel(ctx) // report even after cancellation
 	limit := maxRounds
 	for again := len(plan.Steps) > 0; again && limit > 0; limit-- {
-		failed, err := stepRunner{c}.runSteps(ctx, plan.Steps)
+		failed, err := c.runSteps(ctx, plan.Steps)
 		if err != nil { // a person's request interrupted the steps
-			c.records.TrySave(final, "")
+			a.records.TrySave(final, "")
 			return cycleResult{}, err
 		}
 		if inv, err = c.restoreAndObserve(final); err != nil {
-			return reporter{c}.unobserved(final, err)
+			return c.unobserved(final, err)
 		}
 		offers = c.currentOffers(inv, offers)
-		plan = c.decide(final, inv, offers)
+		plan = c.decideSets(final, inv, offers)
 		again = ctx.Err() == nil && (failed || slices.ContainsFunc(plan.Steps, c.isRunnableNext))
 		if failed && limit < maxRounds+len(plan.Pods) {
 			limit++ // a rollback does not count as a round
 		}
 	}
-	return reporter{c}.report(final, inv, offers, plan)
+	return c.report(final, inv, offers, plan)
 }
 
 // isRunnableNext reports whether a new step runs in this cycle still: a rolled back pod gets
@@ -122,31 +129,31 @@ func (c *cycle) isRunnableNext(s plan.Step) bool {
 // are kept for the next cycle.
 func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Question]source.Offer, error) {
 	round, qs := c.round(inv)
-	if c.person {
+	if c.purpose.person {
 		return c.asker.Ask(ctx, round, qs, true), nil
 	}
-	ctx, end := c.queue.interruptible(ctx)
+	ctx, end := c.loop.queue.interruptible(ctx)
 	defer end()
-	if c.poll != source.PollNone {
-		round.Resume(c.unfinished)
-		c.unfinished = nil
+	if c.purpose.poll != source.PollNone {
+		round.Resume(c.agent.unfinished)
+		c.agent.unfinished = nil
 	}
 	offers := c.asker.Ask(ctx, round, qs, true)
-	if intr := c.interruption(ctx, "poll", c.poll); intr != nil {
-		if c.poll != source.PollNone {
-			c.unfinished = round
+	if intr := c.interruption(ctx, "poll", c.purpose.poll); intr != nil {
+		if c.purpose.poll != source.PollNone {
+			c.agent.unfinished = round
 		}
 		return nil, intr
 	}
-	c.signs.VerifyAgain(ctx, c.poll == source.PollAll)
+	c.signs.VerifyAgain(ctx, c.purpose.poll == source.PollAll)
 	return offers, c.interruption(ctx, "poll", source.PollNone)
 }
 
 // round returns a new round and its questions.
 func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
-	views := follow.ReadPods(inv, c.records.Record, c.Policy)
+	views := follow.ReadPods(inv, c.agent.records.Record, c.agent.Policy)
 	held, _ := inv.Digests()
-	return c.asker.NewRound(c.poll, held, follow.Running(inv, views)), follow.Questions(views, c.Policy)
+	return c.asker.NewRound(c.purpose.poll, held, follow.Running(inv, views)), follow.Questions(views, c.agent.Policy)
 }
 
 // currentOffers returns the offers for the tags that are followed after the steps, which may
@@ -155,10 +162,10 @@ func (c *cycle) currentOffers(
 	inv node.Inventory, asked map[release.Question]source.Offer,
 ) map[release.Question]source.Offer {
 	out := map[release.Question]source.Offer{}
-	for _, q := range follow.Questions(follow.ReadPods(inv, c.records.Record, c.Policy), c.Policy) {
+	for _, q := range follow.Questions(follow.ReadPods(inv, c.agent.records.Record, c.agent.Policy), c.agent.Policy) {
 		o, ok := asked[q]
 		if !ok {
-			o = source.LastOffer(&c.records.Record, q, release.ErrNotAsked)
+			o = source.LastOffer(&c.agent.records.Record, q, release.ErrNotAsked)
 		}
 		out[q] = o
 	}
@@ -169,18 +176,20 @@ func (c *cycle) currentOffers(
 // services on demand.
 func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer) plan.Plan {
 	inv.Catalog = c.listing(ctx) // the poll may have read a newer one
-	decide := func() plan.Plan { return plan.Decide(inv, offers, c.records.Record, c.Policy, c.Now()) }
+	decide := func() plan.Plan {
+		return plan.Decide(inv, offers, c.agent.records.Record, c.agent.Policy, c.agent.Now())
+	}
 	pl := decide()
-	if c.Readiness != nil && pl.IsDown() {
+	if c.agent.Readiness != nil && pl.IsDown() {
 		var err error
-		if inv.Unstarted, err = c.Readiness.Waiting(ctx); err != nil {
+		if inv.Unstarted, err = c.agent.Readiness.Waiting(ctx); err != nil {
 			c.log.Debug("kubelet does not say why containers wait", "err", err)
 		}
 		pl = decide()
 	}
 	hasChange := func(p plan.PodPlan) bool { return p.Change != "" }
-	if c.Preconditions != nil && slices.ContainsFunc(pl.Pods, hasChange) {
-		if inv.RestartHolds = c.Preconditions.Holds(ctx); len(inv.RestartHolds) > 0 {
+	if c.agent.Preconditions != nil && slices.ContainsFunc(pl.Pods, hasChange) {
+		if inv.RestartHolds = c.agent.Preconditions.Holds(ctx); len(inv.RestartHolds) > 0 {
 			pl = decide()
 		}
 	}
@@ -190,7 +199,11 @@ func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[relea
 // Plan returns what the next cycle would do, after asking the source as poll says. It changes
 // nothing.
 func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
-	c, err := a.begin(ctx, purpose{poll: poll})
+	return a.plan(ctx, shared{}, poll)
+}
+
+func (a *Agent) plan(ctx context.Context, loop shared, poll source.Poll) (plan.Plan, error) {
+	c, err := a.begin(ctx, loop, purpose{poll: poll})
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -204,7 +217,7 @@ func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
 
 // restoreAndObserve restores pod manifests that were set aside, observes the node, and restores tags without an image.
 func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
-	if err := c.restarter.PutBack(ctx); err != nil {
+	if err := c.executor.PutBack(ctx); err != nil {
 		return node.Inventory{}, err
 	}
 	inv, err := c.observe(ctx)
@@ -223,29 +236,30 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	}
 	inv.Catalog = c.listing(ctx)
 	defer c.progress.Heartbeat()()
-	c.watched.Forget()
+	c.loop.watched.Forget()
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
 		return inv, err
 	}
-	if blocked := c.space.Blocked(); len(blocked) > 0 {
-		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.Pods, c.log)
+	if blocked := c.agent.space.Blocked(); len(blocked) > 0 {
+		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.agent.Pods, c.log)
 	}
-	c.OwnHost.Probe(ctx)
-	inv.Gated = c.OwnHost.Gated()
+	c.agent.OwnHost.Probe(ctx)
+	inv.Gated = c.agent.OwnHost.Gated()
 	c.observed = inv
 	return inv, nil
 }
 
 // listing returns the last verified listing of the catalog.
 func (c *cycle) listing(ctx context.Context) release.Listing {
-	if c.Catalog == nil {
+	if c.agent.Catalog == nil {
 		return release.Listing{}
 	}
-	return c.Catalog.Last(ctx)
+	return c.agent.Catalog.Last(ctx).WithWithdrawnSets()
 }
 
 func (c *cycle) observer() node.Observer {
+	a := c.agent
 	return node.Observer{
-		Files: c.Files, Pods: c.Pods, Images: c.Images, Busy: c.Announcer.Busy, NodeName: c.Policy.NodeName, State: &c.nodes,
+		Files: a.Files, Pods: a.Pods, Images: a.Images, Busy: a.Announcer.Busy, NodeName: a.Policy.NodeName, State: &a.nodes,
 	}
 }

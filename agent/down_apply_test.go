@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
@@ -29,7 +31,7 @@ func TestApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
 		l.Node.SetKubelet(false)
 		done := make(chan []status.Outcome, 1)
 		go func() {
-			out, err := l.Apply(t.Context(), nil, false, nil)
+			out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 			assert.NoError(t, err)
 			done <- out
 		}()
@@ -141,7 +143,7 @@ func TestEventsDuringAnApplyKeepItsState(t *testing.T) {
 			l.Node.SetKubelet(true)
 			l.Node.Sync()
 		}()
-		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
+		out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum")}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		pass(10 * time.Second)

@@ -37,7 +37,7 @@ func DropFromRecord(r *record.Record, limit int) []status.Dropped { return recor
 
 // Arguments are what the next cycle would decide with.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {
-	c, _ := a.begin(ctx, purpose{})
+	c, _ := a.begin(ctx, shared{}, purpose{})
 	inv, _ := c.observe(ctx)
 	round, qs := c.round(inv)
 	return inv, c.asker.Ask(ctx, round, qs, false), a.records.Record, a.Policy

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -102,7 +104,7 @@ func TestForeignCancellationIsReported(t *testing.T) {
 		_, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
 		l.Node.Blind(context.Canceled)
-		_, err = l.Apply(t.Context(), nil, false, nil)
+		_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 		require.Error(t, err)
 		assert.Equal(t, status.StateFailed, l.Status().State)
 		assert.NotEmpty(t, l.Status().Reason)
@@ -132,7 +134,7 @@ func TestSlowObservationAfterAnApplyIsNotApplying(t *testing.T) {
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		_, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = l.Apply(t.Context(), []string{"velum"}, false, nil)
+		_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum")}, nil)
 		require.NoError(t, err)
 		pass(10 * time.Second)
 		require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -25,7 +27,7 @@ func alice() status.Actor {
 // asAlice approves everything as alice.
 func (w *world) asAlice() []status.Outcome {
 	w.t.Helper()
-	out, _, err := w.agent.Apply(status.WithActor(w.t.Context(), alice()), nil, false)
+	out, _, err := w.agent.Apply(status.WithActor(w.t.Context(), alice()), agent.ApplyRequest{Which: plan.All()})
 	require.NoError(w.t, err)
 	return out
 }
@@ -102,7 +104,7 @@ func TestHistoryHasARollbackThatFailed(t *testing.T) {
 		w.check()
 		w.apply()
 		w.Node.Crash(first.Digest, true)
-		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), []string{"velum"})
+		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, "failed velum.yaml/velum rollback: 4.0.0-rev1-build1.2 -> 4.0.0-rev1-build1.1 "+
 			"by alice (uid 1000, bus) not-up", w.past()[0])
@@ -115,7 +117,7 @@ func TestHistoryNamesWhoRolledBack(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
 		w.apply()
-		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), []string{"velum"})
+		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{
 			"rolled back velum.yaml/velum rollback: 4.0.0-rev1-build1.2 -> 4.0.0-rev1-build1.1 by alice (uid 1000, bus) ",
@@ -174,7 +176,7 @@ func TestHistoryNamesTheApproverAfterARestart(t *testing.T) {
 		ctx, kill := context.WithCancel(status.WithActor(t.Context(), alice()))
 		defer kill()
 		w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		w.Node.OnStop = nil
 		assert.Equal(t, []string{

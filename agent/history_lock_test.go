@@ -50,6 +50,9 @@ func (h *history) lockOps() []op {
 func (h *history) unlock() {
 	h.Fleet.OnLock, h.Fleet.OnUnlock = nil, nil
 	h.Fleet.Drop("other")
+	if h.lostLock && h.record().Lock.State == "" {
+		h.Fleet.Drop("me") // by a person: see TestLockOfALostRecordIsAPersonsToRelease
+	}
 	h.Clock.Add(time.Hour) // the server is asked again by then
 	require.LessOrEqual(h.t, h.Fleet.Most(), 1)
 }

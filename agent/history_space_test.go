@@ -129,6 +129,7 @@ func (h *history) reboot() {
 }
 
 func (h *history) loseRecord() {
+	h.lostLock = h.lostLock || h.record().Lock.State != ""
 	h.Disk.Lose()
 	h.agent, h.last, h.lost = h.Agent(), status.Status{}, true
 }

@@ -27,9 +27,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// historySteps is how long each random history is; with rapid's 100 histories
-// that makes more than 10,000 steps.
-const historySteps = 120
+// historySteps is how long each random history is; with rapid's 100 histories that makes some 4,000 steps.
+const historySteps = 40
 
 // history is a node to which anything may happen, in any order.
 type history struct {
@@ -53,6 +52,7 @@ type history struct {
 	tableFull bool                     // the table of the own host cannot be saved
 	booting   bool
 	lost      bool // the record was lost: who wrote db.yaml is not known any more
+	lostLock  bool // and with it, that the node may have the lock of the fleet
 }
 
 // TestHistories lets random things happen to a node and asserts after each of
@@ -314,7 +314,7 @@ func (h *history) apply(ctx context.Context, names ...string) {
 	}
 	h.last = status.Status{} // it may stage first, and come back to the state it began in
 	h.watched(allowed, func() status.Status {
-		out, _, err := h.agent.Apply(ctx, names, false)
+		out, _, err := h.agent.Apply(ctx, agent.ApplyRequest{Which: plan.Which{Images: names, All: len(names) == 0}})
 		require.NoError(h.t, err)
 		s := h.shown()
 		for _, o := range out {
@@ -342,7 +342,7 @@ func (h *history) isNotOffered(s status.Status, file string) {
 func (h *history) retry() {
 	h.last = status.Status{}
 	h.watched(func(string) bool { return true }, func() status.Status {
-		_, _, err := h.agent.Apply(h.t.Context(), nil, true)
+		_, _, err := h.agent.Apply(h.t.Context(), agent.ApplyRequest{Which: plan.All(), Retry: true})
 		require.NoError(h.t, err)
 		return h.shown()
 	})
@@ -352,7 +352,7 @@ func (h *history) retry() {
 func (h *history) rollback() {
 	h.last = status.Status{}
 	h.watched(func(string) bool { return true }, func() status.Status {
-		out, _, err := h.agent.Rollback(h.t.Context(), []string{agent.All})
+		out, _, err := h.agent.Rollback(h.t.Context(), plan.All())
 		require.NoError(h.t, err)
 		for _, o := range out {
 			if o.Result == status.ResultRolledBack {

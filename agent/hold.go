@@ -31,44 +31,49 @@ var (
 func (a *Agent) Hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, status.Status, error) {
-	keys, d, err := requests{a, status.ActorOf(ctx)}.hold(ctx, names, all, h)
+	keys, d, err := requests{agent: a, by: status.ActorOf(ctx)}.hold(ctx, names, all, h)
 	return keys, d.status, err
 }
 
 func (r requests) hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, cycleResult, error) {
-	switch {
+	switch err := (plan.Which{Images: names, All: all}).Check(); {
+	case err != nil:
+		return nil, cycleResult{}, err
 	case len(h.Reason) > maxReason:
 		return nil, cycleResult{}, ErrReason
-	case !h.Until.IsZero() && !h.Until.After(r.Now()):
+	case !h.Until.IsZero() && !h.Until.After(r.agent.Now()):
 		return nil, cycleResult{}, fmt.Errorf("%s: %w", h.Until.UTC().Format(time.RFC3339), ErrHoldEnds)
 	}
 	keys, err := r.holdKeys(ctx, names, all)
 	if err != nil {
 		return nil, cycleResult{}, err
 	}
-	h.At, h.Until, h.By = r.Now().UTC(), outside.Time(h.Until), r.by
+	h.At, h.Until, h.By = r.agent.Now().UTC(), outside.Time(h.Until), r.by
 	for _, k := range keys {
-		r.records.Record.Holds.Set(k, h)
+		r.agent.records.Record.Holds.Set(k, h)
 	}
-	r.Log.Info("held", "images", keys, "until", h.Until, "by", r.by.String())
+	r.agent.Log.Info("held", "images", keys, "until", h.Until, "by", r.by.String())
 	return r.commitHolds(ctx, keys)
 }
 
 // Unhold removes the holds of people on the named images, or all. It returns those that it
 // removed.
 func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
-	keys, d, err := requests{a, status.ActorOf(ctx)}.unhold(ctx, names, all)
+	keys, d, err := requests{agent: a, by: status.ActorOf(ctx)}.unhold(ctx, names, all)
 	return keys, d.status, err
 }
 
 func (r requests) unhold(ctx context.Context, names []string, all bool) ([]string, cycleResult, error) {
-	if err := r.load(ctx, r.Log); err != nil {
+	if err := (plan.Which{Images: names, All: all}).Check(); err != nil {
+		return nil, cycleResult{}, err
+	}
+	if err := r.agent.load(ctx, r.agent.Log); err != nil {
 		return nil, cycleResult{}, err
 	}
 	var keys []string // a held image may be unused by now
-	for k := range r.records.Record.Holds {
+	for k := range r.agent.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
 		}
@@ -85,33 +90,33 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 	}
 	slices.Sort(keys)
 	keys = slices.DeleteFunc(keys, func(k string) bool {
-		_, ok := r.records.Record.Holds[k]
-		r.records.Record.Holds.Delete(k)
+		_, ok := r.agent.records.Record.Holds[k]
+		r.agent.records.Record.Holds.Delete(k)
 		return !ok
 	})
-	r.Log.Info("held no more", "images", keys, "by", r.by.String())
+	r.agent.Log.Info("held no more", "images", keys, "by", r.by.String())
 	return r.commitHolds(ctx, keys)
 }
 
 // commitHolds saves the holds of the keys and reports them.
 func (r requests) commitHolds(ctx context.Context, keys []string) ([]string, cycleResult, error) {
-	if err := r.records.Commit(ctx); err != nil {
+	if err := r.agent.records.Commit(ctx); err != nil {
 		return keys, cycleResult{}, err
 	}
-	d, err := r.cycle(ctx, purpose{person: true})
+	d, err := r.agent.cycle(ctx, r.loop, purpose{person: true})
 	return keys, d, err
 }
 
 // holdKeys returns the repositories of the named images.
 func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]string, error) {
-	pl, err := r.Plan(ctx, source.PollNone) // also reads the record
+	pl, err := r.agent.plan(ctx, r.loop, source.PollNone) // also reads the record
 	if err != nil {
 		return nil, err
 	}
 	if all {
 		return []string{record.AllImages}, nil
 	}
-	pods, err := plan.Pick(pl, names)
+	pods, err := plan.Pick(pl, plan.Named(names...))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -54,7 +56,7 @@ func interrupted(t *testing.T, at string) {
 		}
 	}
 
-	out, _, err := w.agent.Apply(ctx, nil, false)
+	out, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 
 	require.NoError(t, err)
 	assert.Equal(t, status.ResultHeld, out[0].Result)
@@ -91,7 +93,7 @@ func TestInterruptedRevisionIsNotAdopted(t *testing.T) {
 				kill()
 			}
 		}
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
 		w.Node.SetKubelet(true)
@@ -159,7 +161,7 @@ func TestApprovalIsVoid(t *testing.T) {
 			w.poll()
 			ctx, kill := context.WithCancel(t.Context())
 			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-			_, _, err := w.agent.Apply(ctx, nil, false)
+			_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 			require.NoError(t, err)
 			require.Contains(t, w.Disk.JSON(), `"approved"`)
 			w.Node.OnStop = nil
@@ -186,7 +188,7 @@ func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
 	w.poll()
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-	_, _, err := w.agent.Apply(ctx, nil, false)
+	_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 	require.NoError(t, err)
 	w.Node.OnStop = nil
 	w.Grain.SetBusy("the grain update_in_progress is true")
@@ -207,7 +209,7 @@ func TestUnprovedApplyIsProvedAtTheNextStart(t *testing.T) {
 	w.poll()
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return nil }
-	out, s, err := w.agent.Apply(ctx, nil, false)
+	out, s, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 	require.NoError(t, err)
 	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")

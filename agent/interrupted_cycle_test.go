@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -26,7 +28,7 @@ func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 		answer := n.asks(t)
 		applied := make(chan []status.Outcome, 1)
 		go func() {
-			out, err := n.Apply(t.Context(), []string{"dex.yaml", "velum.yaml"}, true, nil)
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("dex.yaml", "velum.yaml"), Retry: true}, nil)
 			assert.NoError(t, err)
 			applied <- out
 		}()
@@ -91,7 +93,7 @@ func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 		answer := n.asks(t)
 		applied := make(chan []status.Outcome, 1)
 		go func() {
-			out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
 			assert.NoError(t, err)
 			applied <- out
 		}()
@@ -117,7 +119,7 @@ func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 		require.NoError(t, n.requests(t)["reload"]())
 		results := make(chan []status.Outcome, 1)
 		go func() {
-			out, err := n.Rollback(t.Context(), []string{"velum.yaml", "db.yaml"}, nil)
+			out, err := n.Rollback(t.Context(), plan.Named("velum.yaml", "db.yaml"), nil)
 			assert.NoError(t, err)
 			results <- out
 		}()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -65,7 +66,7 @@ func TestAutoAppliesTheControlPlaneUnderTheLock(t *testing.T) {
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Equal(t, &status.LockStatus{
 			Server: "https://lock", Group: "masters", ID: "me", Pods: "control-plane", State: status.LockFree,
-			PodManifests: []string{}, Holders: []release.LockHolder{},
+			PodManifests: []string{}, Holders: []release.LockHolder{}, WorkedAt: w.Clock.Now().UTC(),
 		}, s.Lock)
 		assert.Empty(t, w.Fleet.Holders())
 		w.requests(1, 1)
@@ -171,6 +172,41 @@ func TestLockThatIsNotNeededIsGivenBack(t *testing.T) {
 	})
 }
 
+// A server that gives the lock and does not take it back stops the fleet: the node that has it is failed and says why,
+// until the server takes it.
+func TestServerThatDoesNotTakeTheLockBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, second := member(t)
+		w.Fleet.OnUnlock = func(string) error { return errors.New("500: error uncordoning node") }
+		s := w.check()
+		began := w.Clock.Now().UTC()
+		w.runs("etcd.yaml", "etcd", second.Digest)
+		assert.Equal(t, status.StateFailed, s.State)
+		assert.Equal(t, "the lock of the fleet is not given back, so that no other node follows: "+
+			"lock server fake: 500: error uncordoning node", s.Reason)
+		require.Len(t, s.Reasons, 1)
+		assert.Equal(t, status.KindUnlock, s.Reasons[0].Kind)
+		assert.Equal(t, "fake", s.Reasons[0].Host)
+		assert.Equal(t, began, s.Reasons[0].Since)
+		assert.Len(t, s.Failures, 1)
+		w.restart()
+		for range 3 {
+			w.Clock.Add(time.Minute)
+			s = w.observe()
+			assert.Equal(t, status.StateFailed, s.State, "also after a restart, and while it waits")
+		}
+		w.Fleet.OnUnlock = nil
+		w.Clock.Add(time.Hour)
+		s = w.observe()
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		assert.Empty(t, w.Fleet.Holders())
+		assert.Equal(t, w.Clock.Now().UTC(), s.Lock.WorkedAt)
+		w.Policy.Lock.Group = "others"
+		w.restart()
+		assert.True(t, w.observe().Lock.WorkedAt.IsZero(), "that was another lock")
+	})
+}
+
 // A pod that was rolled back and proved does not stop the fleet; one that does not come up either does.
 func TestLockAfterAFailure(t *testing.T) {
 	for name, fatal := range map[string]bool{"rolled back": false, "does not come up either": true} {
@@ -236,7 +272,7 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", second.Digest)
 
 		w.Fleet.Give("other")
-		back, _, err := w.agent.Rollback(t.Context(), []string{"etcd"})
+		back, _, err := w.agent.Rollback(t.Context(), plan.Named("etcd"))
 		require.NoError(t, err)
 		assert.Equal(t, status.HoldLock, back[0].Hold, "a rollback of what runs well needs it: %s", back[0].Reason)
 		w.runs("etcd.yaml", "etcd", second.Digest)

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
 // ErrEnded is returned for requests after the end of Run.
@@ -17,21 +19,30 @@ var ErrEnded = errors.New("the daemon is ending")
 // Loop runs cycles and requests, one at a time: by the clock, on events of containers and on
 // requests of people.
 type Loop struct {
-	scheduler
-	ended chan struct{} // closed when Run returns
+	board
+	wake    time.Duration // the longest sleep, for the watchdog; 0: unbounded
+	queue   *queue        // of requests
+	watched watch.Watched // followed containers
+	ended   chan struct{} // closed when Run returns
+
+	// Only the loop's goroutine uses the fields below.
+	agent      *Agent
+	times      *timetable // of polls and observations
+	stopEvents func()
+	pending    *source.Poll // a cycle to run at once: an interrupted one, or the rest of a request
+	suspended  *status.Interruption
 }
 
 // NewLoop returns the loop of an agent. interval 0 disables polls; wake bounds the sleep, for
 // the watchdog.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
-	l := &Loop{ended: make(chan struct{})}
-	l.wake, l.queue = wake, &queue{added: make(chan struct{}, 1)}
+	l := &Loop{wake: wake, queue: &queue{added: make(chan struct{}, 1)}, ended: make(chan struct{})}
 	l.board = board{
 		notify: n, watched: &l.watched, listeners: map[int]func(status.Progress){}, changed: make(chan struct{}),
 		now: func() time.Time { return l.times.now() },
 	}
 	l.setAgent(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
-	l.lastReport = a.initialStatus()
+	l.lastReport = a.initialStatus(l.shared())
 	l.status = l.lastReport
 	return l
 }
@@ -73,7 +84,10 @@ func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t 
 	case <-l.ended:
 	case <-ctx.Done():
 		if l.queue.withdraw(&t) {
-			return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
+			return fmt.Errorf("%w: %w", ErrCanceled, ctx.Err())
+		}
+		if t.caller != nil && t.caller.leave() {
+			return errLeft // what has begun goes on
 		}
 		select { // a task that began is finished without its caller
 		case <-t.done:

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -56,7 +58,7 @@ func TestLoopReportsEachChange(t *testing.T) {
 			assert.Equal(t, []status.State{status.StateCurrent, status.StateStaged, status.StateApplying}, states())
 			l.Node.Sync()
 		}()
-		out, err := l.Apply(t.Context(), nil, false, nil)
+		out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 		require.NoError(t, err)
 		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, []status.State{status.StateCurrent, status.StateStaged, status.StateApplying, status.StateCurrent}, states())

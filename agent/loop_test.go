@@ -235,12 +235,12 @@ func TestLoopReportsThatItIsApplying(t *testing.T) {
 			assert.True(t, l.Status().Since.After(staged), "since moves with the state")
 			l.Node.Sync()
 		}()
-		out, err := l.Apply(t.Context(), []string{"velum"}, false, nil)
+		out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum")}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		assert.Equal(t, status.StateCurrent, l.Status().State)
 		assert.True(t, l.Status().Since.After(staged))
-		_, err = l.Apply(t.Context(), []string{"nobody"}, false, nil)
+		_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("nobody")}, nil)
 		require.ErrorIs(t, err, plan.ErrUnknownImage)
 		assert.Equal(t, status.StateCurrent, l.Status().State, "not applying any more")
 	})
@@ -313,7 +313,7 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 
 		_, err = l.Check(t.Context(), nil)
 		require.Error(t, err, "a request after the end fails")
-		_, err = l.Apply(t.Context(), nil, false, nil)
+		_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 		require.ErrorIs(t, err, agent.ErrEnded)
 	})
 }

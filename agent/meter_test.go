@@ -16,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -27,7 +28,7 @@ type counted struct {
 	turns    int
 	failed   []string
 	staged   []error
-	restarts []apply.Restart
+	restarts []apply.Measured
 }
 
 func (c *counted) lock() func() { c.mu.Lock(); return c.mu.Unlock }
@@ -47,7 +48,7 @@ func (c *counted) Staged(err error) {
 	c.staged = append(c.staged, err)
 }
 
-func (c *counted) Restarted(r apply.Restart) {
+func (c *counted) Restarted(r apply.Measured) {
 	defer c.lock()()
 	c.restarts = append(c.restarts, r)
 }
@@ -112,7 +113,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 3, "3.1")
 		w.check()
 		w.apply()
-		_, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
+		_, _, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		require.Len(t, c.restarts, 4)
 		assert.True(t, c.restarts[3].Back)
@@ -127,7 +128,7 @@ func TestInterruptedRestartIsNotCounted(t *testing.T) {
 		w.bad(2, "2.1")
 		ctx, cut := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cut()
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		assert.Empty(t, c.restarts)
 	})

@@ -65,7 +65,10 @@ func TestUnknownTagNamesTheSettingThatHelps(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]*status.RebuildsOnly{
 		"3.6.4-0":       {Tag: "3.6.4-0", Dialect: "hyphen"},
-		"1.28.0-alpine": {Tag: "1.28.0-alpine", Follow: "1.28.0"},
+		"1.28.0-alpine": {Tag: "1.28.0-alpine"}, // 1.28.0 would be another image
+		"v3.0-alpine":   {Tag: "v3.0-alpine"},
+		"3.0_slim":      {Tag: "3.0_slim"},
+		"1.28.0_1":      {Tag: "1.28.0_1", Follow: "1.28.0"},
 		"latest":        {Tag: "latest"},
 		"1.28.0":        nil,
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -139,7 +139,7 @@ func TestManagedPodIsRolledBackTwice(t *testing.T) {
 			w.apply()
 		}
 		for range 2 {
-			out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
+			out, _, err := w.agent.Rollback(t.Context(), plan.All())
 			require.NoError(t, err)
 			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		}

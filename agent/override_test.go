@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -41,7 +43,7 @@ func TestWrittenRollbackIsNotRestartedAgain(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
 		w.Node.OnAside = func(string) error { time.AfterFunc(3*time.Second, kill); return nil }
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		require.True(t, w.record().Overrides["velum.yaml"].Pending)
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -241,7 +243,7 @@ func TestRetryOfOneImageLeavesTheDenialsOfOthers(t *testing.T) {
 		bad := w.bad(1, "9.9")
 		w.apply()
 		w.Node.Crash(bad.Digest, false)
-		out, _, err := w.agent.Apply(t.Context(), []string{"velum"}, true)
+		out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum"), Retry: true})
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		r := w.record()

@@ -12,33 +12,30 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// ownTable keeps the table of the own host in a cycle.
-type ownTable struct{ *cycle }
-
-// keep saves what the own host answers on a node as observed. underWay are the tags of what
+// keepTable saves what the own host answers on a node as observed. underWay are the tags of what
 // was approved and is not proved. An error is reported by the status; the next observation saves
 // again.
-func (c ownTable) keep(ctx context.Context, inv node.Inventory, underWay []ownhost.Named) {
-	if err := c.save(ctx, inv, underWay); err != nil {
+func (c *cycle) keepTable(ctx context.Context, inv node.Inventory, underWay []ownhost.Named) {
+	if err := c.saveTable(ctx, inv, underWay); err != nil {
 		c.log.Warn("table not saved yet", "err", err)
 	}
 }
 
-func (c ownTable) save(ctx context.Context, inv node.Inventory, underWay []ownhost.Named) error {
-	if c.OwnHost == nil {
+func (c *cycle) saveTable(ctx context.Context, inv node.Inventory, underWay []ownhost.Named) error {
+	if c.agent.OwnHost == nil {
 		return nil
 	}
 	c.notePrivate()
-	return c.OwnHost.Keep(ctx, ownhost.Facts{
-		Inventory: inv, Record: c.records.Record, Policy: c.Policy, UnderWay: underWay,
+	return c.agent.OwnHost.Keep(ctx, ownhost.Facts{
+		Inventory: inv, Record: c.agent.records.Record, Policy: c.agent.Policy, UnderWay: underWay,
 	})
 }
 
 // notePrivate records which repositories a registry gives only with a login.
-func (c ownTable) notePrivate() {
-	rec := &c.records.Record
+func (c *cycle) notePrivate() {
+	rec := &c.agent.records.Record
 	for name := range rec.Sources {
-		switch private, known := c.OwnHost.Hosts.Private(name); {
+		switch private, known := c.agent.OwnHost.Hosts.Private(name); {
 		case known && private:
 			rec.Private.Set(name, true)
 		case known:
@@ -47,22 +44,22 @@ func (c ownTable) notePrivate() {
 	}
 }
 
-// keepFor saves the table for an apply or a rollback that is about to begin: kubelet then
+// keepTableFor saves the table for an apply or a rollback that is about to begin: kubelet then
 // gets what the step starts. Images may have been staged since the observation.
-func (c ownTable) keepFor(ctx context.Context, s plan.Step) error {
-	if c.OwnHost == nil {
+func (c *cycle) keepTableFor(ctx context.Context, s plan.Step) error {
+	if c.agent.OwnHost == nil {
 		return nil
 	}
 	inv := c.observed
-	held, err := c.Images.Held(ctx)
+	held, err := c.agent.Images.Held(ctx)
 	if err == nil {
 		inv.Held = held
-		err = c.save(ctx, inv, startedBy(s))
+		err = c.saveTable(ctx, inv, startedBy(s))
 	}
 	if err != nil {
 		c.log.Warn("table not saved", "step", s.String(), "err", err)
 	}
-	c.OwnHost.ProbeNow(ctx)
+	c.agent.OwnHost.ProbeNow(ctx)
 	return err
 }
 
@@ -75,11 +72,11 @@ func startedBy(s plan.Step) []ownhost.Named {
 	return out
 }
 
-// approved returns the tags of what was approved and is not proved.
-func (c ownTable) approved(pl plan.Plan) []ownhost.Named {
+// approvedTags returns the tags of what was approved and is not proved.
+func (c *cycle) approvedTags(pl plan.Plan) []ownhost.Named {
 	var out []ownhost.Named
 	for _, p := range pl.Pods {
-		if a, ok := c.records.Record.Approved[p.File]; ok && a.Offer == p.ID && a.IsValid(c.Now()) {
+		if a, ok := c.agent.records.Record.Approved[p.File]; ok && a.Offer == p.ID && a.IsValid(c.agent.Now()) {
 			out = append(out, namedBy(p.Images)...)
 		}
 	}
@@ -100,8 +97,8 @@ func namedBy(images []plan.ImagePlan) []ownhost.Named {
 }
 
 // isGated reports whether kubelet asks the own host first for an image of an apply.
-func (c ownTable) isGated(p plan.Apply) bool {
+func (c *cycle) isGated(p plan.Apply) bool {
 	return slices.ContainsFunc(p.Expect, func(e plan.Expectation) bool {
-		return c.OwnHost.Position(e.Ref.Repository) == ownhost.Gate
+		return c.agent.OwnHost.Position(e.Ref.Repository) == ownhost.Gate
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -58,7 +59,7 @@ func TestTableNamesWhatWasApproved(t *testing.T) {
 		assert.Equal(t, second.Digest, atStop, "kubelet's pull follows the stop")
 		w.names(second.Digest)
 
-		_, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		_, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		w.names(first.Digest)
 		assert.Positive(t, w.OwnHost.Writes())

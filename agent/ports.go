@@ -31,6 +31,6 @@ type Preconditions interface {
 type Meter interface {
 	source.FailureMeter
 	stage.StagingMeter
-	apply.RestartMeter
+	apply.Meter
 	CycleDone()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -273,10 +274,10 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	}
 	died := w.dies(cut, func(a *agent.Agent) {
 		if hand {
-			_, _, _ = a.Rollback(t.Context(), []string{"velum"})
+			_, _, _ = a.Rollback(t.Context(), plan.Named("velum"))
 			return
 		}
-		_, _, _ = a.Apply(t.Context(), nil, false)
+		_, _, _ = a.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 	})
 	if !died {
 		return false

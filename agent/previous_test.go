@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -24,13 +25,13 @@ func TestPreviousIsWhatARollbackReturnsTo(t *testing.T) {
 		_, s = w.apply()
 		assert.Equal(t, &status.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, image(s, "velum.yaml", "velum").Previous)
 		assert.True(t, podOf(s, "velum.yaml").CanRollBack)
-		out, s, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		out, s, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Previous, "the other one is denied")
 		assert.False(t, podOf(s, "velum.yaml").CanRollBack)
-		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
+		out, _, err = w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result)
 	})

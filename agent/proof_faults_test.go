@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -170,7 +172,7 @@ func TestRollbackContinuesWithoutTheInitContainer(t *testing.T) {
 				kill()
 			}
 		}
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		require.Contains(t, w.Disk.JSON(), `"pending"`)
 		w.Node.RemoveContainer("velum.yaml", "setup")

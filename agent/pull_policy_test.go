@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -42,7 +43,7 @@ func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
 				require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				w.runs("kube-apiserver.yaml", "kube-apiserver", second.Digest)
 				assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
-				out, _, err := w.agent.Rollback(t.Context(), []string{"kube-apiserver"})
+				out, _, err := w.agent.Rollback(t.Context(), plan.Named("kube-apiserver"))
 				require.NoError(t, err)
 				require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 				w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)

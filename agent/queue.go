@@ -38,6 +38,7 @@ type task struct {
 	do          func(context.Context) error // on interruptedError it is repeated
 	done        chan struct{}
 	interrupted bool
+	caller      *caller // nil: it never leaves
 }
 
 // queue holds the tasks for the loop's goroutine. A nil queue is empty.
@@ -181,10 +182,12 @@ func (c *cycle) interruption(work context.Context, what string, rest source.Poll
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
-	c.log.Info("interrupted, goes on soon", "work", what, "for", c.queue.urgentVerb())
+	c.log.Info("interrupted, goes on soon", "work", what, "for", c.loop.queue.urgentVerb())
 	return c.newInterruption(what, rest)
 }
 
 func (c *cycle) newInterruption(what string, rest source.Poll) *interruptedError {
-	return &interruptedError{status.Interruption{Work: what, For: c.queue.urgentVerb(), At: c.Now().UTC()}, rest}
+	return &interruptedError{
+		status.Interruption{Work: what, For: c.loop.queue.urgentVerb(), At: c.agent.Now().UTC()}, rest,
+	}
 }

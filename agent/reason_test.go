@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -189,7 +190,7 @@ func TestReasonsOfPodsThatDoNotRun(t *testing.T) {
 				w.Registry.Release(velum, "4.0.0", 2, "1.2")
 				w.check()
 				w.apply()
-				_, s, err := w.agent.Rollback(t.Context(), []string{"velum"})
+				_, s, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 				require.NoError(t, err)
 				return s
 			},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -47,7 +48,7 @@ func TestInvalidEntryIsDroppedAlone(t *testing.T) {
 	w.runs("velum.yaml", "velum", next.Digest)
 	w.restart()
 	assert.Contains(t, w.Disk.JSON(), `"holds":{"`+etcd)
-	out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+	out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 	require.NoError(t, err)
 	require.Len(t, out, 1)
 	assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)

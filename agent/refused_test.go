@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -247,7 +248,7 @@ func TestHoldRevokesAnApproval(t *testing.T) {
 	w, first := offered(t)
 	ctx, kill := context.WithCancel(t.Context())
 	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-	_, _, err := w.agent.Apply(ctx, nil, false)
+	_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 	require.NoError(t, err)
 	require.Contains(t, w.Disk.JSON(), `"approved"`)
 	w.Node.OnStop = nil
@@ -268,7 +269,7 @@ func TestAlarmNamesTheConfigurationsTag(t *testing.T) {
 	w.Node.PutPodManifest("other.yaml", podYAML("other", "other="+velum+":4.0.0-rev7"))
 	s := w.check()
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "other.yaml: the followed tag is gone", "its own tag")
+	assert.Contains(t, s.Reason, "other.yaml: the followed tag is not found, and as far as is known it never was there", "its own tag")
 	assert.Contains(t, s.Reason, "velum.yaml: the tag that the configuration follows is not there (follow: 4.0.0-rev7)")
 	w.Policy.Rule = nil
 	w.restart()

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/stage"
@@ -120,7 +122,7 @@ func TestAnswersOfAnInterruptedPollAreReused(t *testing.T) {
 				require.NoError(t, err)
 				n.Node.OnStage = func(context.Context, release.Release) error { slowly(pull); return nil }
 				asked := n.heardAgain(t, func() {
-					out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+					out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
 					require.NoError(t, err)
 					require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 				})

@@ -17,30 +17,29 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/report"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
-
-// reporter reports a cycle.
-type reporter struct{ *cycle }
 
 // report updates the record, announces updates to the admin's UI and publishes the status. The
 // plan was made after the steps.
-func (c reporter) report(
+func (c *cycle) report(
 	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer, pl plan.Plan,
 ) (cycleResult, error) {
-	rec := &c.records.Record
-	use := plan.InUse(pl, offers, inv, c.Now())
-	rec.NoteRunning(use.Pods, c.Policy.Prune.Keep)
-	rec.MinSpace = c.space.MinSpace()
-	rec.Retain(use, c.Now())
-	c.space.Restore(rec.MinSpace)
-	table := ownTable(c)
-	table.keep(ctx, inv, table.approved(pl))
+	rec := &c.agent.records.Record
+	use := plan.InUse(pl, offers, inv, c.agent.Now())
+	rec.NoteRunning(use.Pods, c.agent.Policy.Prune.Keep)
+	rec.MinSpace = c.agent.space.MinSpace()
+	rec.Retain(use, c.agent.Now())
+	c.agent.space.Restore(rec.MinSpace)
+	c.keepTable(ctx, inv, c.approvedTags(pl))
 	c.unlock(ctx, use)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
 	r.Rollbacks = c.rollbacks(inv, pl)
 	updates := report.UpdatesOf(pl)
-	switch err := c.Announcer.Announce(ctx, r.Announcement(pl, updates)); {
+	announced := r.Announcement(pl, updates)
+	outside.Hide(&announced)
+	switch err := c.agent.Announcer.Announce(ctx, announced); {
 	case errors.Is(err, release.ErrHeld):
 		c.log.Info("grain is held", "reason", err)
 	case err != nil:
@@ -48,8 +47,8 @@ func (c reporter) report(
 		r.Errs[report.GrainKey] = fmt.Errorf("grain: %w", err)
 	}
 	state, reasons := r.NodeState(pl)
-	c.nodes.Missing = pl.Missing()
-	c.watched.Update(pl, inv)
+	c.agent.nodes.Missing = pl.Missing()
+	c.loop.watched.Update(pl, inv)
 	s := r.NewStatus(state, reasons...)
 	s.Sources, s.Updates, s.NotAllowed = report.SourceStatus(*rec), updates, pl.NotAllowed()
 	s.StandingHolds = report.StandingHolds(r, pl)
@@ -57,16 +56,16 @@ func (c reporter) report(
 		s.PodManifests = append(s.PodManifests, r.PodStatus(p))
 	}
 	r.AddImages(&s, pl)
-	err := c.records.Save(ctx)
+	err := c.agent.records.Save(ctx)
 	if err != nil {
 		s.SetFailed(status.Reason{Kind: status.KindRecord, Text: err.Error(), ErrorKind: status.ErrorKindOf(err)})
 		c.log.Error("record not saved", "err", err)
 	}
-	published := c.records.Publish(ctx, &s)
+	published := c.agent.records.Publish(ctx, &s)
 	if published != nil {
 		c.log.Warn("status not published", "err", published)
 	}
-	if c.poll != source.PollNone {
+	if c.purpose.poll != source.PollNone {
 		logPoll(c.log, s)
 	}
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
@@ -89,14 +88,14 @@ func logPoll(log *slog.Logger, s status.Status) {
 }
 
 // rollbacks returns what a rollback by a person would return to, by pod manifest.
-func (c reporter) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
+func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
 	pods := slices.DeleteFunc(slices.Clone(pl.Pods), func(p plan.PodPlan) bool {
 		return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
-			return c.records.Record.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
+			return c.agent.records.Record.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
 		})
 	})
 	out := map[string]record.Override{}
-	for _, rb := range plan.Rollbacks(inv, c.records.Record, c.Policy, c.Now(), pods, nil) {
+	for _, rb := range plan.Rollbacks(inv, c.agent.records.Record, c.agent.Policy, c.agent.Now(), pods, plan.All()) {
 		if rb.To != nil {
 			out[rb.Pod.File] = *rb.To
 		}
@@ -105,7 +104,7 @@ func (c reporter) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.
 }
 
 // unobserved reports a cycle that ended before its first plan.
-func (c reporter) unobserved(ctx context.Context, cause error) (cycleResult, error) {
+func (c *cycle) unobserved(ctx context.Context, cause error) (cycleResult, error) {
 	if ctx.Err() != nil {
 		return cycleResult{}, cause
 	}
@@ -113,24 +112,25 @@ func (c reporter) unobserved(ctx context.Context, cause error) (cycleResult, err
 	s := c.newReport(false).NewStatus(
 		status.StateFailed, status.Reason{Kind: status.KindNode, Text: cause.Error(), ErrorKind: status.ErrorKindOf(cause)},
 	)
-	s.Sources = report.SourceStatus(c.records.Record)
-	published := c.records.Publish(ctx, &s)
+	s.Sources = report.SourceStatus(c.agent.records.Record)
+	published := c.agent.records.Publish(ctx, &s)
 	return cycleResult{status: s, reported: true}, errors.Join(cause, published)
 }
 
 // initialStatus returns the status before the first cycle.
-func (a *Agent) initialStatus() status.Status {
-	c := reporter{&cycle{Agent: a}}
+func (a *Agent) initialStatus(loop shared) status.Status {
+	c := &cycle{agent: a, loop: loop}
 	return c.newReport(false).NewStatus(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
 }
 
-func (c reporter) newReport(unasked bool) *report.Report {
+func (c *cycle) newReport(unasked bool) *report.Report {
+	a, rec := c.agent, &c.agent.records.Record
 	r := &report.Report{
-		Record: &c.records.Record, Loaded: c.records.IsLoaded(), Errs: c.results.errors(), Policy: c.Policy, Now: c.Now,
-		Version: c.Version, Pacer: c.Pacer, Unasked: unasked, OwnHost: c.OwnHost.Status(c.records.Record.Sources),
+		Record: rec, Loaded: a.records.IsLoaded(), Errs: c.results.errors(), Policy: a.Policy, Now: a.Now,
+		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, OwnHost: a.OwnHost.Status(rec.Sources),
 	}
-	if c.timetable != nil {
-		r.Timetable = c.timetable
+	if c.loop.timetable != nil {
+		r.Timetable = c.loop.timetable
 	}
 	return r
 }

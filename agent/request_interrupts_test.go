@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -28,7 +29,8 @@ type hanging struct {
 	source.Source
 	mu         sync.Mutex
 	repository string
-	asked      []string // in this order
+	asked      []string      // in this order
+	freed      chan struct{} // once closed, what hangs goes on; nil: never
 }
 
 func (h *hanging) hangs(repository string) {
@@ -56,8 +58,11 @@ func (h *hanging) ask(repository string) bool {
 
 func (h *hanging) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if h.ask(ref.Repository) {
-		<-ctx.Done()
-		return release.Resolved{}, ctx.Err()
+		select {
+		case <-ctx.Done():
+			return release.Resolved{}, ctx.Err()
+		case <-h.freed:
+		}
 	}
 	return h.Source.Resolve(ctx, ref)
 }
@@ -97,7 +102,7 @@ func neighbourhood(t *testing.T) *neighbours {
 	w.Node.Sync()
 	_, err = l.Check(t.Context(), nil)
 	require.NoError(t, err)
-	out, err := l.Apply(t.Context(), []string{"velum.yaml"}, false, nil)
+	out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum.yaml")}, nil)
 	require.NoError(t, err)
 	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.Node.OnStage = func(ctx context.Context, r release.Release) error {
@@ -127,7 +132,7 @@ func (n *neighbours) requests(t *testing.T) map[string]func() error {
 	t.Helper()
 	return map[string]func() error{
 		"rollback": func() error {
-			out, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
+			out, err := n.Rollback(t.Context(), plan.Named("velum.yaml"), nil)
 			if err == nil && out[0].Result != status.ResultRolledBack {
 				err = errors.New(out[0].Reason)
 			}
@@ -140,7 +145,7 @@ func (n *neighbours) requests(t *testing.T) map[string]func() error {
 		"unhold": func() error { _, err := n.Unhold(t.Context(), nil, true); return err },
 		"reload": func() error { return n.Reconfigure(t.Context(), n.configured(n.world), 0) },
 		"apply": func() error {
-			_, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+			_, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
 			return err
 		},
 	}
@@ -331,7 +336,7 @@ func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 		answer := n.asks(t)
 		pass(time.Minute)
 
-		out, err := n.Apply(t.Context(), []string{"db.yaml"}, false, nil)
+		out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
 
 		require.NoError(t, err)
 		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -339,7 +344,7 @@ func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 		assert.Empty(t, answer, "the check goes on")
 		applied := make(chan status.Outcome, 1)
 		go func() {
-			out, err := n.Apply(t.Context(), []string{"dex.yaml"}, false, nil)
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("dex.yaml")}, nil)
 			assert.NoError(t, err)
 			applied <- out[0]
 		}()
@@ -365,7 +370,7 @@ func TestInterruptedCycleEndsWithTheLoop(t *testing.T) {
 		n.Node.SetKubelet(false) // the rollback waits for it
 		written := n.written("velum.yaml")
 		go func() { <-written; n.stop() }()
-		_, err := n.Rollback(t.Context(), []string{"velum.yaml"}, nil)
+		_, err := n.Rollback(t.Context(), plan.Named("velum.yaml"), nil)
 		require.NoError(t, err)
 		require.ErrorIs(t, <-ended, agent.ErrEnded)
 		require.NoError(t, <-n.ended)

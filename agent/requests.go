@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -53,41 +54,50 @@ func (l *Loop) ForgetCatalog(ctx context.Context, onProgress func(status.Progres
 	return l.Check(ctx, onProgress)
 }
 
-// Apply approves and applies the named images; see Agent.Apply.
+// Apply approves and applies the selected images; see Agent.Apply.
 func (l *Loop) Apply(
-	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
+	ctx context.Context, req ApplyRequest, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
-	by := status.ActorOf(ctx)
-	err = l.person(ctx, "apply", "applying what was approved", onProgress, func(
+	by, c := status.ActorOf(ctx), newCaller()
+	var ended []status.Outcome
+	err = l.person(ctx, "apply", doing{"applying what was approved", req.Which}, onProgress, c, func(
 		ctx context.Context,
 	) (d cycleResult, err error) {
-		again := retry
-		retry = false // a resumed apply does not allow what was denied meanwhile
-		out, d, err = requests{l.agent, by}.apply(ctx, names, again)
+		now := req
+		req.Retry = false // a resumed apply does not allow what was denied meanwhile
+		ended, d, err = requests{l.agent, l.shared(), by, c}.apply(ctx, now)
 		return d, err
 	})
-	return out, err
+	if errors.Is(err, errLeft) {
+		return c.outcomes()
+	}
+	return ended, err
 }
 
-// Rollback rolls the named images back; see Agent.Rollback.
+// Rollback rolls the selected images back; see Agent.Rollback.
 func (l *Loop) Rollback(
-	ctx context.Context, names []string, onProgress func(status.Progress),
+	ctx context.Context, which plan.Which, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
-	by := status.ActorOf(ctx)
-	err = l.person(ctx, "rollback", "rolling back", onProgress, func(ctx context.Context) (d cycleResult, err error) {
-		out, d, err = requests{l.agent, by}.rollback(ctx, names)
+	by, c := status.ActorOf(ctx), newCaller()
+	var ended []status.Outcome
+	now := doing{"rolling back", which}
+	err = l.person(ctx, "rollback", now, onProgress, c, func(ctx context.Context) (d cycleResult, err error) {
+		ended, d, err = requests{l.agent, l.shared(), by, c}.rollback(ctx, which)
 		return d, err
 	})
-	return out, err
+	if errors.Is(err, errLeft) {
+		return c.outcomes()
+	}
+	return ended, err
 }
 
 // Hold holds images; see Agent.Hold.
 func (l *Loop) Hold(
 	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) (held []string, err error) {
-	by := status.ActorOf(ctx)
-	err = l.person(ctx, "hold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
-		held, d, err = requests{l.agent, by}.hold(ctx, names, all, record.PersonHold{Reason: reason, Until: until})
+	by, h := status.ActorOf(ctx), record.PersonHold{Reason: reason, Until: until}
+	err = l.person(ctx, "hold", doing{}, nil, nil, func(ctx context.Context) (d cycleResult, err error) {
+		held, d, err = requests{l.agent, l.shared(), by, nil}.hold(ctx, names, all, h)
 		return d, err
 	})
 	return held, err
@@ -96,8 +106,8 @@ func (l *Loop) Hold(
 // Unhold removes holds; see Agent.Unhold.
 func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
 	by := status.ActorOf(ctx)
-	err = l.person(ctx, "unhold", "", nil, func(ctx context.Context) (d cycleResult, err error) {
-		held, d, err = requests{l.agent, by}.unhold(ctx, names, all)
+	err = l.person(ctx, "unhold", doing{}, nil, nil, func(ctx context.Context) (d cycleResult, err error) {
+		held, d, err = requests{l.agent, l.shared(), by, nil}.unhold(ctx, names, all)
 		return d, err
 	})
 	return held, err
@@ -112,35 +122,52 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 		l.setAgent(a, &times)
 		l.stopEvents = l.watchEvents(ctx)
 		l.times.nextSlot(l.times.now())
-		d, _ := l.agent.cycle(ctx, purpose{person: true})
+		d, _ := l.agent.cycle(ctx, l.shared(), purpose{person: true})
 		l.showResult(d)
 		l.scheduleRest(d)
 		return nil
 	}})
 }
 
-// person runs a request on the loop's goroutine, before polls and stagings, and shows the
-// status afterwards. doing is the reason in the status meanwhile; empty: none.
+// doing is the reason in the status while a request runs, and what it is for; the zero value: the state stays.
+type doing struct {
+	text  string
+	which plan.Which
+}
+
+// person runs a request on the loop's goroutine, before polls and stagings, and shows the status afterwards. If c
+// leaves after something has begun, that goes on, and person returns errLeft.
 func (l *Loop) person(
-	ctx context.Context, verb, doing string, onProgress func(status.Progress),
+	ctx context.Context, verb string, now doing, onProgress func(status.Progress), c *caller,
 	do func(context.Context) (cycleResult, error),
 ) error {
-	var err error
-	e := l.request(ctx, onProgress, task{verb: verb, urgent: true, do: func(ctx context.Context) error {
-		if doing != "" {
-			l.showApplying(doing)
+	ended := make(chan error, 1) // what the last run of the task has returned
+	e := l.request(ctx, onProgress, task{verb: verb, urgent: true, caller: c, do: func(ctx context.Context) error {
+		if now.text != "" {
+			l.showApplying(now.text, now.which)
 		}
-		var d cycleResult
-		d, err = do(ctx)
-		if doing != "" && !d.reported && !errors.Is(err, source.ErrPersonFirst) {
-			d, _ = l.agent.cycle(ctx, purpose{person: true}) // publish the unchanged state
+		d, err := do(ctx)
+		if now.text != "" && !d.reported && !errors.Is(err, source.ErrPersonFirst) {
+			d, _ = l.agent.cycle(ctx, l.shared(), purpose{person: true}) // publish the unchanged state
 		}
-		if doing != "" && !d.reported { // interrupted, or the daemon ends
+		if now.text != "" && !d.reported { // interrupted, or the daemon ends
 			d.status, d.reported = l.lastReport, true
 		}
 		l.showResult(d)
 		l.scheduleRest(d)
+		select {
+		case <-ended: //nolint:errcheck // it is of the run that was interrupted
+		default:
+		}
+		ended <- err
 		return err
 	}})
-	return errors.Join(err, e)
+	select {
+	case err := <-ended:
+		if !errors.Is(e, errLeft) {
+			return errors.Join(err, e)
+		}
+	default:
+	}
+	return e
 }

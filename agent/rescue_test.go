@@ -11,8 +11,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -77,15 +79,15 @@ func TestPodThatRunsADeniedReleaseIsUpdated(t *testing.T) {
 		w.check()
 		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.check()
-		out, _, _ := w.agent.Apply(t.Context(), []string{"b.yaml"}, false)
+		out, _, _ := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("b.yaml")})
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		w.Node.Crash(second.Digest, true) // on a.yaml only: b runs already
-		out, _, _ = w.agent.Apply(t.Context(), []string{"a.yaml"}, false)
+		out, _, _ = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("a.yaml")})
 		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
 		w.Node.Crash(second.Digest, false)
 		w.Registry.Release(mariadb, "10.0", 2, "1.2")
 		w.check()
-		out, _, _ = w.agent.Apply(t.Context(), []string{"b.yaml"}, false)
+		out, _, _ = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("b.yaml")})
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	})
 }

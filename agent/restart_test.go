@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -142,7 +144,7 @@ func TestPodManifestIsPutBackWhenTheAgentStops(t *testing.T) {
 		defer kill()
 		w.agent.Files = ended{w.Node}
 		w.Node.OnAside = func(string) error { kill(); return nil }
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		assert.Empty(t, w.Node.Aside())
 		w.runs("velum.yaml", "velum", first.Digest)

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
-	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // results are the results of the steps of a cycle, in order.
@@ -21,7 +21,7 @@ type stepResult struct {
 	step     plan.Step
 	err      error
 	deferred bool // left to the next cycle
-	restart  apply.RestartResult
+	restart  apply.Result
 }
 
 // err returns the last error of a release or pod manifest.
@@ -93,9 +93,9 @@ func (rs results) refusal(p plan.Apply) error {
 		if r.err == nil {
 			continue
 		}
-		if r.step.Do == plan.StepApply && r.step.Apply.Pod == follow.PodAPIServer && plan.IsClient(p.Pod) &&
+		if r.step.Do == plan.StepApply && r.step.Apply.Role == manifests.RoleAPIServer && plan.IsClient(p.Role) &&
 			policy.IsMinor(p.Change) {
-			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", release.ErrHeld, follow.PodAPIServer, p.Pod)
+			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", release.ErrHeld, r.step.Apply.Pod, p.Pod)
 		}
 		for _, e := range p.Expect {
 			key := release.Key(e.Ref.Repository, e.Digest)

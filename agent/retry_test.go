@@ -146,10 +146,14 @@ func TestPaceIsSavedAndRestored(t *testing.T) {
 	assert.Equal(t, p.pace, again.pace)
 }
 
-type pacer struct{ pace record.Pace }
+type pacer struct {
+	pace  record.Pace
+	tries int
+}
 
 func (p *pacer) Pace() record.Pace    { return p.pace }
 func (p *pacer) Resume(x record.Pace) { p.pace = x }
+func (p *pacer) TryAgain()            { p.tries++ }
 
 func TestBackoffIsFiveMinutesAnHourAndThenTheSlot(t *testing.T) {
 	t.Parallel()
@@ -173,26 +177,6 @@ func TestPropertyBackoff(t *testing.T) {
 			require.GreaterOrEqual(t, policy.Backoff(failures+1, jitter), policy.Backoff(failures, jitter), "it doubles")
 		}
 		require.LessOrEqual(t, policy.Backoff(failures, jitter), 24*time.Hour)
-	})
-}
-
-func TestPropertyNextPollIsTheSlotOrEarlier(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "now"), 0)
-		interval := time.Duration(rapid.Int64Range(1, int64(48*time.Hour)).Draw(t, "interval"))
-		var retries []time.Time
-		for range rapid.IntRange(0, 4).Draw(t, "retries") {
-			retries = append(retries, now.Add(time.Duration(rapid.Int64Range(0, int64(96*time.Hour)).Draw(t, "in"))))
-		}
-		got := policy.NextPoll(now, interval, "machine", retries)
-		slot := policy.NextSlot(now, interval, "machine")
-		require.False(t, got.After(slot))
-		require.Equal(t, slot, policy.NextPoll(now, interval, "machine", nil))
-		require.True(t, policy.NextPoll(now, 0, "machine", retries).IsZero(), "polling is off")
-		for _, r := range retries {
-			require.False(t, got.After(r))
-		}
 	})
 }
 

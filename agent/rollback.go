@@ -15,31 +15,22 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// All stands for all images where an empty list is refused.
-const All = "*"
-
-// ErrWhich is returned for a rollback without names.
-var ErrWhich = errors.New("want images, or " + All + " for all of them")
-
-// Rollback returns the pods of the named images (All: all) to the releases that ran well
-// before. It denies the releases that they ran. See Apply for names.
-func (a *Agent) Rollback(ctx context.Context, names []string) ([]status.Outcome, status.Status, error) {
-	outcomes, d, err := requests{a, status.ActorOf(ctx)}.rollback(ctx, names)
+// Rollback returns the pods of the selected images to the releases that ran well before. It denies
+// the releases that they ran.
+func (a *Agent) Rollback(ctx context.Context, which plan.Which) ([]status.Outcome, status.Status, error) {
+	outcomes, d, err := requests{agent: a, by: status.ActorOf(ctx)}.rollback(ctx, which)
 	return outcomes, d.status, err
 }
 
-func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcome, cycleResult, error) {
-	if len(names) == 0 {
-		return nil, cycleResult{}, ErrWhich
+func (r requests) rollback(ctx context.Context, which plan.Which) ([]status.Outcome, cycleResult, error) {
+	if r.caller.hasLeft() { // a resumed request
+		return nil, cycleResult{}, errors.Join(r.agent.takeBack(ctx, r.caller), errLeft)
 	}
-	if slices.Contains(names, All) {
-		names = nil
-	}
-	pods, err := r.pick(ctx, names)
+	pods, err := r.pick(ctx, ApplyRequest{Which: which})
 	if err != nil {
 		return nil, cycleResult{}, err
 	}
-	outcomes, err := r.requestRollback(ctx, pods, names)
+	outcomes, err := r.requestRollback(ctx, pods, which)
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
 		return outcomes, cycleResult{}, err
 	}
@@ -50,7 +41,10 @@ func (r requests) rollback(ctx context.Context, names []string) ([]status.Outcom
 			})
 		}
 	}
-	d, err := r.cycle(ctx, purpose{person: true})
+	d, err := r.agent.cycle(ctx, r.loop, purpose{person: true, caller: r.caller})
+	if ctx.Err() == nil {
+		err = errors.Join(err, r.agent.takeBack(ctx, r.caller))
+	}
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
 			r.rollbackOutcome(&outcomes[n], d.results)
@@ -63,8 +57,10 @@ func isOpen(o status.Outcome) bool { return o.Result == "" }
 
 // requestRollback records the rollback targets. The outcomes of pods that have one have no
 // result yet.
-func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, names []string) ([]status.Outcome, error) {
-	c, err := r.begin(ctx, purpose{})
+func (r requests) requestRollback(
+	ctx context.Context, pods []plan.PodPlan, which plan.Which,
+) ([]status.Outcome, error) {
+	c, err := r.agent.begin(ctx, r.loop, purpose{})
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +70,11 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 	}
 	if inv.Busy != "" {
 		inv.RestartHolds = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
-	} else if r.Preconditions != nil {
-		inv.RestartHolds = r.Preconditions.Holds(ctx)
+	} else if r.agent.Preconditions != nil {
+		inv.RestartHolds = r.agent.Preconditions.Holds(ctx)
 	}
 	var outcomes []status.Outcome
-	for _, rb := range plan.Rollbacks(inv, r.records.Record, r.Policy, r.Now(), pods, names) {
+	for _, rb := range plan.Rollbacks(inv, r.agent.records.Record, r.agent.Policy, r.agent.Now(), pods, which) {
 		o := status.Outcome{PodManifest: rb.Pod.File, Change: status.ChangeRollback}
 		switch {
 		case rb.Err != nil:
@@ -93,11 +89,26 @@ func (r requests) requestRollback(ctx context.Context, pods []plan.PodPlan, name
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
 			o.Edits = rb.Edits
+			r.caller.approves(o, r.undoRollback(rb.Pod))
 			r.denyRunning(rb.Pod, *rb.To)
 		}
 		outcomes = append(outcomes, o)
 	}
-	return outcomes, r.records.Commit(ctx)
+	return outcomes, r.agent.records.Commit(ctx)
+}
+
+// undoRollback returns a function that restores what denyRunning changes.
+func (r requests) undoRollback(p plan.PodPlan) func() {
+	rec := &r.agent.records.Record
+	undo := []func(){rec.Approved.Undo(p.File), rec.Overrides.Undo(p.File)}
+	for _, i := range p.Images {
+		undo = append(undo, rec.Denied.Undo(release.Key(i.Want.Ask.Repository, i.Running.Digest)))
+	}
+	return func() {
+		for _, f := range undo {
+			f()
+		}
+	}
 }
 
 // denyRunning records the override and denies what it replaces.
@@ -107,25 +118,27 @@ func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
 		place := node.PlaceOf(i.Want.Image)
 		at, ok := o.Images[place]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
-			r.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
-				At: r.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
-				Created: r.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
+			r.agent.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
+				At: r.agent.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
+				Created: r.agent.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
 			})
 			replaced[place] = cmp.Or(i.Running.Tag, i.Running.Digest.String())
 		}
 	}
 	o.By = r.by
-	r.records.Record.Approved.Delete(p.File)
-	r.records.Record.Overrides.Set(p.File, o.Replacing(replaced))
-	r.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", r.by.String())
+	r.agent.records.Record.Approved.Delete(p.File)
+	r.agent.records.Record.Overrides.Set(p.File, o.Replacing(replaced))
+	r.agent.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", r.by.String())
 }
 
 // rollbackOutcome sets the outcome of a rollback from the results of its cycle.
 func (r requests) rollbackOutcome(o *status.Outcome, all results) {
-	override, err := r.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
+	override, err := r.agent.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
 		o.SetError(err)
+	case r.caller.isCanceled(o.PodManifest):
+		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case override.Pending:
 		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
 	default:

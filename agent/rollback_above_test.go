@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -28,7 +28,7 @@ func rolledBackAbove(t *testing.T) (*world, digest.Digest) {
 	w.runs("velum.yaml", "velum", third.Digest)
 	w.Node.PutPodManifest("velum.yaml", old)
 	w.observe()
-	out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
+	out, _, err := w.agent.Rollback(t.Context(), plan.All())
 	require.NoError(t, err)
 	require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", third.Digest)

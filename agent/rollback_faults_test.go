@@ -16,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -54,7 +55,7 @@ func TestRollbackOfOneImageLeavesTheOther(t *testing.T) {
 		db := w.Registry.Release(mariadb, "10.0", 1, "1.2")
 		w.check()
 		w.apply()
-		out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		t.Log(out)
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -72,7 +73,7 @@ func TestRollbackWithARemovedInitContainerChangesNothing(t *testing.T) {
 		w.check()
 		w.Node.RemoveContainer("velum.yaml", "setup")
 		w.observe()
-		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
+		out, _, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result, out[0].Reason)
 	})
@@ -85,7 +86,7 @@ func TestUnsavedApprovalDoesNotApplyLater(t *testing.T) {
 		w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.poll()
 		w.Disk.Fail(errors.New("no space left on device"))
-		_, _, err := w.agent.Apply(t.Context(), nil, false)
+		_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 		require.Error(t, err)
 		w.Disk.Fail(nil)
 		w.observe()
@@ -162,7 +163,7 @@ func TestFailedPutBackIsRetried(t *testing.T) {
 		n := 0
 		w.agent.Files = onceUnwritten{w.Node, &n, 2}
 		w.Node.OnAside = func(string) error { return errors.New("cannot") }
-		out, _, err := w.agent.Apply(t.Context(), nil, false)
+		out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 		t.Log(out, err)
 		w.Node.OnAside = nil
 		assert.Contains(t, w.Disk.JSON(), `"good"`)
@@ -331,7 +332,7 @@ func TestInterruptedAfterTheStartIsNotAdopted(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
 		time.AfterFunc(5*time.Second, kill)
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		w.restart()
 		s := w.observe()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -26,7 +28,7 @@ func TestKillBeforeTheStartStillRollsBack(t *testing.T) {
 				kill()
 			}
 		}
-		_, _, _ = w.agent.Apply(ctx, nil, false)
+		_, _, _ = w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		w.restart()
 		time.AfterFunc(time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 		w.observe()

@@ -16,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -230,12 +231,12 @@ func TestRollbackByHandEndsTheApproval(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
 		w.Node.OnAside = func(string) error { kill(); return nil }
-		_, _, err := w.agent.Apply(ctx, nil, false)
+		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 		require.NoError(t, err)
 		require.NotEmpty(t, w.record().Approved, "it goes on at the next start")
 		w.Node.OnAside = nil
 		w.restart()
-		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
+		out, s, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
@@ -263,12 +264,12 @@ func TestRollbackByHandTwice(t *testing.T) {
 			w.apply()
 		}
 		for _, want := range []digest.Digest{all[0], first.Digest} {
-			out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+			out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 			require.NoError(t, err)
 			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 			w.runs("velum.yaml", "velum", want)
 		}
-		out, _, err := w.agent.Rollback(t.Context(), []string{"velum"})
+		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result)
 		w.check()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -224,7 +225,7 @@ func TestPodBrokenBeforeIsNotRolledBack(t *testing.T) {
 func TestRollbackByHand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
-		out, s, err := w.agent.Rollback(t.Context(), []string{agent.All})
+		out, s, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result)
 		assert.Zero(t, s.SchemaVersion)
@@ -233,14 +234,14 @@ func TestRollbackByHand(t *testing.T) {
 		w.apply()
 		w.runs("velum.yaml", "velum", second.Digest)
 		w.Registry.Down(agenttest.ErrRefused) // a registry need not have it any more
-		out, _, err = w.agent.Rollback(t.Context(), nil)
-		require.ErrorIs(t, err, agent.ErrWhich)
+		out, _, err = w.agent.Rollback(t.Context(), plan.Which{})
+		require.ErrorIs(t, err, plan.ErrWhich)
 		assert.Nil(t, out)
 		w.runs("velum.yaml", "velum", second.Digest)
 		var heard []status.Progress
 		w.agent.Progress = func(p status.Progress) { heard = append(heard, p) }
 
-		out, _, err = w.agent.Rollback(t.Context(), []string{"velum"})
+		out, _, err = w.agent.Rollback(t.Context(), plan.Named("velum"))
 
 		require.NoError(t, err)
 		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
@@ -267,7 +268,7 @@ func TestRollbackByHand(t *testing.T) {
 		assert.True(t, back.ByHand)
 		assert.Equal(t, []string{"4.0.0-rev2-build1.2"}, back.Denied)
 		assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, back.Runs)
-		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
+		out, _, err = w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result, "what was rolled back is no rollback target")
 
@@ -286,12 +287,12 @@ func TestRollbackIsHeldWhileTheNodeIsBusy(t *testing.T) {
 		w.check()
 		w.apply()
 		w.Grain.SetBusy("update_in_progress")
-		out, _, err := w.agent.Rollback(t.Context(), []string{agent.All})
+		out, _, err := w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultHeld, out[0].Result)
 		w.Grain.SetBusy("")
 		w.Against = []status.Hold{{Name: "reboot", Reason: "scheduled"}}
-		out, _, err = w.agent.Rollback(t.Context(), []string{agent.All})
+		out, _, err = w.agent.Rollback(t.Context(), plan.All())
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultHeld, out[0].Result)
 		assert.Equal(t, "reboot: scheduled", out[0].Reason)
@@ -377,7 +378,7 @@ func TestRollbackContinuesAfterACrash(t *testing.T) {
 						kill()
 					}
 				}
-				_, _, err := w.agent.Apply(ctx, nil, false)
+				_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 				require.NoError(t, err)
 				assert.Contains(t, w.Disk.JSON(), `"pending"`)
 				assert.Empty(t, w.Node.Aside())

@@ -59,7 +59,7 @@ func TestNoSpaceIsAHoldWithFigures(t *testing.T) {
 	require.Len(t, p.Holds, 1)
 	assert.Equal(t, status.Hold{Name: status.HoldDisk, Reason: velum + ":4.0.0-rev2-build1.1: " +
 		"needs 104.9 MB to pull and 209.7 MB to unpack, and 1.6 GB of 10.7 GB stay free: " +
-		"only 1.8 GB are free on /var/lib/containerd"}, p.Holds[0])
+		"only 1.8 GB are free on /var/lib/containerd"}.Explained(), p.Holds[0])
 	short := image(s, "velum.yaml", "velum").Shortage
 	require.NotNil(t, short)
 	assert.Equal(t, int64(1700*mib), short.Free)

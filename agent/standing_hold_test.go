@@ -30,6 +30,7 @@ func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, status.StateCurrent, s.State)
 	want := status.StandingHold{Repository: "*", Name: "hold", Reason: "demo", Since: &since, Until: &until, By: alice()}
+	want.Remedy = "image-update-agent unhold --all; or wait for its end"
 	assert.Equal(t, []status.StandingHold{want}, s.StandingHolds)
 	assert.Contains(t, log.String(), `msg=held images=[*] until=2026-05-01T13:00:00.000Z by="alice (uid 1000, bus)"`)
 	w.restart()
@@ -53,8 +54,14 @@ func TestStandingHoldsOfTheConfigurationAreShown(t *testing.T) {
 	w.restart()
 	by := status.Actor{Kind: status.ByConfiguration}
 	assert.Equal(t, []status.StandingHold{
-		{Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by},
-		{Repository: velum, Name: "hold", Reason: "migration", By: by},
+		{
+			Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by,
+			Remedy: "wait for the date; or another apply.freeze and a reload",
+		},
+		{
+			Repository: velum, Name: "hold", Reason: "migration", By: by,
+			Remedy: "take its `hold` out of the configuration, and systemctl reload image-update-agent",
+		},
 	}, w.observe().StandingHolds)
 	w.Clock.Add(time.Hour)
 	assert.Len(t, w.observe().StandingHolds, 1)

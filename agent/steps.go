@@ -15,19 +15,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// stepRunner runs the steps of a plan.
-type stepRunner struct{ *cycle }
-
 // runSteps runs rollbacks first, then pulls in parallel, then the other steps in order. After
 // a failed restart it runs no more: the next plan rolls that pod back. intr is the
 // interruption by a person.
-func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed bool, intr error) {
+func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, intr error) {
+	c.steps = steps
 	for _, s := range steps {
 		if s.Do == plan.StepRollBack && ctx.Err() == nil {
-			r.runStep(ctx, s)
+			c.runStep(ctx, s)
 		}
 	}
-	if intr := r.stageAll(ctx, steps); intr != nil {
+	if intr := c.stageAll(ctx, steps); intr != nil {
 		return false, intr
 	}
 	for _, s := range steps {
@@ -37,17 +35,17 @@ func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed boo
 		case ctx.Err() != nil:
 			return false, nil //nolint:nilerr // the caller reports; the node is whole between steps
 		case failed:
-			r.holdRefused(ctx, s)
+			c.holdRefused(ctx, s)
 			continue
 		}
-		if r.queue.urgentVerb() != "" && !r.person {
-			return false, r.newInterruption("cycle", source.PollNone)
+		if c.loop.queue.urgentVerb() != "" && !c.purpose.person {
+			return false, c.newInterruption("cycle", source.PollNone)
 		}
-		if r.person && !r.isAwaited(s) {
-			r.results = append(r.results, stepResult{step: s, deferred: true})
+		if c.purpose.person && !c.isAwaited(s) {
+			c.results = append(c.results, stepResult{step: s, deferred: true})
 			continue
 		}
-		if failed, intr = r.runInterruptible(ctx, s); intr != nil {
+		if failed, intr = c.runInterruptible(ctx, s); intr != nil {
 			return false, intr
 		}
 	}
@@ -56,114 +54,128 @@ func (r stepRunner) runSteps(ctx context.Context, steps []plan.Step) (failed boo
 
 // isAwaited reports whether a step is part of a person's request: not an apply of mode auto,
 // and a proof only of what was approved.
-func (r stepRunner) isAwaited(s plan.Step) bool {
-	_, approved := r.records.Record.Approved[s.File]
-	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || r.results.isApplied(s.File))
+func (c *cycle) isAwaited(s plan.Step) bool {
+	_, approved := c.agent.records.Record.Approved[s.File]
+	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || c.results.isApplied(s.File))
 }
 
 // holdRefused holds an apply that the failed restart refuses.
-func (r stepRunner) holdRefused(ctx context.Context, s plan.Step) {
-	if s.Do == plan.StepApply && r.results.unstagedNeed(s) == "" && r.results.refusal(s.Apply) != nil && r.isInWindow(s) {
-		r.runStep(ctx, s)
+func (c *cycle) holdRefused(ctx context.Context, s plan.Step) {
+	if s.Do == plan.StepApply && c.results.unstagedNeed(s) == "" && c.results.refusal(s.Apply) != nil && c.isInWindow(s) {
+		c.runStep(ctx, s)
 	}
 }
 
 // runInterruptible runs a step. A person's request interrupts a proof, which only observes.
-func (r stepRunner) runInterruptible(ctx context.Context, s plan.Step) (failed bool, intr error) {
-	need := r.results.unstagedNeed(s)
+func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool, intr error) {
+	need := c.results.unstagedNeed(s)
 	switch {
 	case need != "":
-		r.log.Info("step waits for an image", "step", s.String(), "image", need)
+		c.log.Info("step waits for an image", "step", s.String(), "image", need)
 		return false, nil
-	case !r.isInWindow(s):
+	case !c.isInWindow(s):
 		return false, nil
 	case s.Do != plan.StepProve:
-		return r.runStep(ctx, s).restart.RollBack, nil
+		return c.runStep(ctx, s).restart.RollBack, nil
 	}
-	ctx, end := r.queue.interruptible(ctx)
+	ctx, end := c.loop.queue.interruptible(ctx)
 	defer end()
-	failed = r.runStep(ctx, s).restart.RollBack
-	return failed, r.interruption(ctx, "proof", source.PollNone)
+	failed = c.runStep(ctx, s).restart.RollBack
+	return failed, c.interruption(ctx, "proof", source.PollNone)
 }
 
 // isInWindow reports whether mode auto may still begin a step: the window may close during
 // other steps.
-func (r stepRunner) isInWindow(s plan.Step) bool {
-	if s.Do != plan.StepApply || !s.Apply.Auto {
+func (c *cycle) isInWindow(s plan.Step) bool {
+	if s.Do != plan.StepApply || !s.Apply.Auto || c.agent.records.Record.SetOf(s.File) != "" {
 		return true
 	}
-	open, _ := r.Policy.IsWindowOpen(r.Now())
+	open, _ := c.agent.Policy.IsWindowOpen(c.agent.Now())
 	return open
 }
 
 // runStep runs a step. A failed step leaves the node as it was.
-func (r stepRunner) runStep(ctx context.Context, s plan.Step) stepResult {
+func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 	res := stepResult{step: s}
-	o := r.records.Record.Overrides[s.File]
+	o := c.agent.records.Record.Overrides[s.File]
 	switch s.Do {
 	case plan.StepWrite:
-		res.err = r.restarter.Write(ctx, s)
+		res.err = c.executor.Write(ctx, s)
 	case plan.StepKeep:
-		res.err = r.Files.Keep(ctx, s.File, s.Data)
+		res.err = c.agent.Files.Keep(ctx, s.File, s.Data)
 	case plan.StepDrop:
-		res.err = r.Files.Keep(ctx, s.File, nil)
+		res.err = c.agent.Files.Keep(ctx, s.File, nil)
 	case plan.StepRemove:
-		res.err = r.restarter.Remove(ctx, s)
+		res.err = c.executor.Remove(ctx, s)
 	case plan.StepPin:
-		res.err = r.Images.Pins(ctx, s.Pins)
+		res.err = c.agent.Images.Pins(ctx, s.Pins)
 	case plan.StepPrune:
-		res.err = r.prune(ctx, s.Gone)
+		res.err = c.prune(ctx, s.Gone)
 	case plan.StepApply, plan.StepProve, plan.StepRollBack:
-		res.restart = r.restart(ctx, s)
+		res.restart = c.restart(ctx, s)
 		res.err = res.restart.Err
+		if res.restart.Canceled && ctx.Err() == nil {
+			res.err = c.agent.takeBack(ctx, c.purpose.caller)
+			_, res.deferred = c.agent.records.Record.Approved[s.File] // by another person
+		}
 	default:
 		res.err = fmt.Errorf("unknown step %q", s.Do)
 	}
-	res = r.logResult(ctx, res)
-	if s.Do == plan.StepRollBack && r.results.addRollback(s.File, o.Releases(), res.restart.Err) {
+	if s.Do == plan.StepRollBack && o.Set != "" && res.err == nil && ctx.Err() == nil && !res.restart.Canceled {
+		res.err = &release.HoldError{Hold: status.HoldSet, Err: fmt.Errorf("runs %s: %s", o.Releases(), o.Reason)}
+	}
+	res = c.logResult(ctx, res)
+	if s.Do == plan.StepRollBack && c.results.addRollback(s.File, o.Releases(), res.restart.Err) {
 		return res // the error of the apply includes it
 	}
-	r.results = append(r.results, res)
+	c.results = append(c.results, res)
 	return res
 }
 
 // restart runs an apply, a rollback or a proof.
-func (r stepRunner) restart(ctx context.Context, s plan.Step) apply.RestartResult {
+func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 	if s.Do == plan.StepProve {
-		approval, approved := r.records.Record.Approved[s.File]
-		approved = r.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
-		return r.restarter.Prove(ctx, s, approved)
+		approval, approved := c.agent.records.Record.Approved[s.File]
+		approved = c.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
+		return c.executor.Prove(ctx, s, approved)
 	}
-	defer r.watched.Restart()()
-	own := ownTable(r)
-	unsaved := own.keepFor(ctx, s)
+	defer c.loop.watched.Restart()()
+	unsaved := c.keepTableFor(ctx, s)
 	if s.Do == plan.StepRollBack { // it names digests, which kubelet does not pull
-		return r.restarter.RollBack(ctx, s)
+		result := c.executor.RollBack(ctx, s)
+		c.purpose.caller.end(s.File, result.Err, status.ResultRolledBack)
+		return result
 	}
 	if s.Apply.Auto {
-		r.log.Info("approved", "file", s.File, "by", status.Actor{Kind: status.ByAuto}.String())
+		c.log.Info("approved", "file", s.File, "by", status.Actor{Kind: status.ByAuto}.String())
 	}
-	against := r.results.refusal(s.Apply)
-	if against == nil && unsaved != nil && own.isGated(s.Apply) {
+	against := c.results.refusal(s.Apply)
+	if against == nil && unsaved != nil && c.isGated(s.Apply) {
 		against = fmt.Errorf("%w: %w", release.ErrHeld, unsaved)
 	}
-	result := r.restarter.Apply(ctx, s, against)
+	if against == nil {
+		against = c.beginSet(ctx, s)
+	}
+	result := c.executor.Apply(ctx, s, against)
+	c.purpose.caller.end(s.File, result.Err, status.ResultApplied)
 	if result.RollBack { // what it started is denied
-		own.keep(ctx, r.observed, nil)
+		c.keepTable(ctx, c.observed, nil)
 	}
 	return result
 }
 
 // logResult logs the result and adds the verb to its error.
-func (r stepRunner) logResult(ctx context.Context, res stepResult) stepResult {
+func (c *cycle) logResult(ctx context.Context, res stepResult) stepResult {
 	switch {
+	case res.err == nil && res.restart.Canceled:
+		c.log.Info("step canceled by its caller", "step", res.step.String())
 	case res.err == nil:
-		r.log.Info("step done", "step", res.step.String())
+		c.log.Info("step done", "step", res.step.String())
 	case ctx.Err() != nil:
-		r.log.Info("step interrupted", "step", res.step.String())
+		c.log.Info("step interrupted", "step", res.step.String())
 		res.err = nil
 	default:
-		r.log.Warn("step failed", "step", res.step.String(), "err", res.err)
+		c.log.Warn("step failed", "step", res.step.String(), "err", res.err)
 		res.err = fmt.Errorf("%s: %w", res.step.Do, res.err)
 	}
 	return res
@@ -171,15 +183,15 @@ func (r stepRunner) logResult(ctx context.Context, res stepResult) stepResult {
 
 // stageAll stages releases that were not tried in this cycle. A person's request interrupts
 // it, and a person's cycle stages only what it needs.
-func (r stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
+func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 	var pulls []plan.Step
 	var releases []release.Release
 	for _, s := range steps {
 		switch {
-		case s.Do != plan.StepStage || r.results.err(s.Key()) != nil:
+		case s.Do != plan.StepStage || c.results.err(s.Key()) != nil:
 			// Not a pull, or it failed in this cycle: the next one retries.
-		case r.person && !slices.Contains(r.needs, s.Key()):
-			r.results = append(r.results, stepResult{step: s, err: r.space.Failure(s.Key()), deferred: true})
+		case c.purpose.person && !slices.Contains(c.purpose.needs, s.Key()):
+			c.results = append(c.results, stepResult{step: s, err: c.agent.space.Failure(s.Key()), deferred: true})
 		default:
 			pulls, releases = append(pulls, s), append(releases, s.Release)
 		}
@@ -187,23 +199,23 @@ func (r stepRunner) stageAll(ctx context.Context, steps []plan.Step) error {
 	if len(pulls) == 0 {
 		return nil
 	}
-	ctx, end := r.queue.interruptible(ctx)
+	ctx, end := c.loop.queue.interruptible(ctx)
 	defer end()
-	for n, err := range r.stager.StageAll(ctx, releases) {
-		res := r.logResult(ctx, stepResult{step: pulls[n], err: err})
-		r.results = append(r.results, res)
-		r.space.SetFailure(res.step.Key(), res.err)
+	for n, err := range c.stager.StageAll(ctx, releases) {
+		res := c.logResult(ctx, stepResult{step: pulls[n], err: err})
+		c.results = append(c.results, res)
+		c.agent.space.SetFailure(res.step.Key(), res.err)
 	}
-	return r.interruption(ctx, "staging", source.PollNone)
+	return c.interruption(ctx, "staging", source.PollNone)
 }
 
 // prune removes image records, but none that a container has meanwhile started from.
-func (r stepRunner) prune(ctx context.Context, gone []node.HeldImage) error {
-	_, used, err := r.Pods.Containers(ctx)
+func (c *cycle) prune(ctx context.Context, gone []node.HeldImage) error {
+	_, used, err := c.agent.Pods.Containers(ctx)
 	if err != nil {
 		return err
 	}
-	return r.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h node.HeldImage) bool {
+	return c.agent.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h node.HeldImage) bool {
 		return slices.Contains(used, h.Config)
 	}))
 }

@@ -148,6 +148,55 @@ func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
 	}
 }
 
+// Without the record, and where the registry does not have any more what runs, the image on the node tells what it is.
+func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
+	t.Parallel()
+	later := april.Add(time.Hour)
+	for name, c := range map[string]struct {
+		was, now string
+		tag      string
+		lose     bool // the content on the node, too
+		down     bool
+		want     bool
+	}{
+		"a rebuild of another one":             {"caasp/v4/velum", "caasp/v4/grafana", "4.0.0-rev1", false, false, false},
+		"a revision of another one":            {"caasp/v4/velum", "caasp/v4/grafana", "4.0.0-rev2", false, false, false},
+		"the pod is down":                      {"caasp/v4/velum", "caasp/v4/grafana", "4.0.0-rev1", false, true, false},
+		"what runs has no label":               {"", "caasp/v4/grafana", "4.0.0-rev1", false, false, false},
+		"what runs has lost its content":       {"caasp/v4/velum", "caasp/v4/grafana", "4.0.0-rev1", true, false, false},
+		"the same":                             {"caasp/v4/velum", "caasp/v4/velum", "4.0.0-rev1", false, false, true},
+		"the label always named another place": {"suse/sle15", "suse/sle15", "4.0.0-rev1", false, false, true},
+		"no label any more":                    {"caasp/v4/velum", "", "4.0.0-rev1", false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			first := w.Registry.PublishBuild(velum, built("five", april, c.was), "4.0.0-rev1", "4.0.0-rev1-build1.5")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+			require.Equal(t, status.StateCurrent, w.check().State)
+			w.Registry.Vanish(velum, first.Digest)
+			next := w.Registry.PublishBuild(velum, built("x", later, c.now), "4.0.0-rev1", c.tag, c.tag+"-build9.1")
+			if c.lose {
+				w.Node.Lose(first.Digest)
+			}
+			if c.down {
+				w.Node.SetKubelet(false)
+				w.Node.PowerOff()
+			}
+			w.Disk.Lose()
+			w.restart()
+			i := image(w.check(), "velum.yaml", "velum")
+			if c.want {
+				require.NotNil(t, i.Offered)
+				assert.Equal(t, next.Digest, i.Offered.Digest)
+				return
+			}
+			assert.Nil(t, i.Offered)
+			assert.False(t, w.Node.Pinned(velum, next.Digest))
+		})
+	}
+}
+
 // Labels are what their authors made of them: what always named another place
 // is no reason.
 func TestUsualForeignLabelRefusesNothing(t *testing.T) {

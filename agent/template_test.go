@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
 // A template that brings a container which does not come up.
@@ -87,7 +90,7 @@ func TestFileDeletedDuringProof(t *testing.T) {
 		w.Registry.Release(mariadb, "10.0", 1, "1.2")
 		w.check()
 		time.AfterFunc(5*time.Second, func() { w.Node.PutPodManifest("mine.yaml", nil) })
-		out, s, err := w.agent.Apply(t.Context(), []string{"mine.yaml"}, false)
+		out, s, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("mine.yaml")})
 		require.NoError(t, err)
 		t.Log(out, s.State, s.Reason)
 		assert.Empty(t, w.Node.PodManifest("mine.yaml"))

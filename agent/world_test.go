@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -39,9 +40,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{World: agenttest.NewWorld(), t: t}
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
+	w.Policy.Rule = newWorldRule
 	return w
 }
+
+func newWorldRule(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 
 // restart restarts the agent with the record on disk and the current policy.
 func (w *world) restart() { w.agent = w.Agent() }
@@ -63,7 +66,7 @@ func (w *world) observe() status.Status { w.t.Helper(); return w.cycle(source.Po
 
 func (w *world) apply(names ...string) ([]status.Outcome, status.Status) {
 	w.t.Helper()
-	out, s, err := w.agent.Apply(w.t.Context(), names, false)
+	out, s, err := w.agent.Apply(w.t.Context(), agent.ApplyRequest{Which: plan.Which{Images: names, All: len(names) == 0}})
 	require.NoError(w.t, err)
 	return out, s
 }
@@ -71,7 +74,7 @@ func (w *world) apply(names ...string) ([]status.Outcome, status.Status) {
 // retry applies what was denied.
 func (w *world) retry() ([]status.Outcome, status.Status) {
 	w.t.Helper()
-	out, s, err := w.agent.Apply(w.t.Context(), nil, true)
+	out, s, err := w.agent.Apply(w.t.Context(), agent.ApplyRequest{Which: plan.All(), Retry: true})
 	require.NoError(w.t, err)
 	return out, s
 }

@@ -12,7 +12,7 @@ const socket = "/run/image-update-agent/status.sock";
 const lastFiles = ["/run/image-update-agent/status.json", "/var/lib/image-update-agent/status.json"];
 
 const isPull = phase => ["resolving", "downloading", "unpacking"].includes(phase);
-const isWork = phase => ["asking", "confirming", "changing", "returning", "waiting", "proving"].includes(phase);
+const isWork = phase => ["asking", "confirming", "changing", "returning", "locking", "waiting", "proving"].includes(phase);
 
 const debounce = 150; // ms between the first of some signals and one reading of the status
 const workInterval = 2000; // ms between readings while something runs
@@ -177,8 +177,11 @@ export class Daemon {
     }
 
     check() { return this.call("Check", "", []); }
-    apply(names, retry = false) { return this.call("Apply", "asb", [names, retry]); }
-    rollback(names) { return this.call("Rollback", "as", [names]); }
+    /** @param {{image: string, digest: string}[]} expect what the person was shown */
+    apply(names, retry, expect) {
+        return this.call("Apply", "asbba(ss)", [names, false, retry, expect.map(e => [e.image, e.digest])]);
+    }
+    rollback(names) { return this.call("Rollback", "asb", [names, false]); }
     unhold(names, all = false) { return this.call("Unhold", "asb", [names, all]); }
 
     /** @param {Date | null} until null: until Unhold */

@@ -6,13 +6,9 @@ import { h, Fragment, Dialog, Field, Label } from "./ui.js";
 import { _, format } from "./i18n.js";
 import * as model from "./model.js";
 
-// The bus takes no more names in one call; without names it applies all.
-const maxNames = 256;
-
 export function Dialogs(page) {
     const { dialog } = page;
-    const pods = model.pods(page.status).filter(pod => dialog.files.includes(pod.podManifest));
-    return h({ apply: Apply, rollback: Rollback, hold: Hold }[dialog.kind], { ...page, pods, title: titleOf(dialog.files) });
+    return h({ apply: Apply, rollback: Rollback, hold: Hold }[dialog.kind], { ...page, pods: dialog.pods, title: titleOf(dialog.files) });
 }
 
 const titleOf = files => files.length <= 3 ? files.join(", ") : format(_("$0 pods"), files.length);
@@ -24,8 +20,8 @@ const Moves = ({ pods, of }) =>
             h("strong", null, move.container), " ", move.from, " → ", move.to, " ", move.change && h(Label, null, move.change))))));
 
 function Apply({ pods, title, dialog, act, close }) {
-    const files = pods.map(pod => pod.podManifest);
-    const run = daemon => daemon.apply(files.length > maxNames ? [] : files, Boolean(dialog.retry));
+    const { files } = dialog;
+    const run = daemon => daemon.apply(files, Boolean(dialog.retry), dialog.expect);
     return h(Dialog, {
         title: format(dialog.retry ? _("Try $0 again?") : _("Apply updates of $0?"), title),
         action: dialog.retry ? _("Try again") : _("Apply"), onClose: close,
@@ -35,11 +31,11 @@ function Apply({ pods, title, dialog, act, close }) {
     h(Moves, { pods, of: "moves" }),
     h("p", null, _("Each of these pods restarts and is away for some seconds. Then it is watched until it is proved, which takes up to some minutes. An update that does not come up is rolled back.")),
     files.some(model.isControlPlane) && h("p", { class: "error" }, _("The Kubernetes control plane of this node is away while its pod restarts.")),
-    h("p", { class: "small" }, _("Once begun it cannot be cancelled. It goes on when you close this page.")));
+    h("p", { class: "small" }, _("A pod that restarts already goes on when you close this page. What has not begun by then is not applied.")));
 }
 
-function Rollback({ pods, title, act, close }) {
-    const files = pods.map(pod => pod.podManifest);
+function Rollback({ pods, title, dialog, act, close }) {
+    const { files } = dialog;
     const isNamed = pods.every(pod => pod.returns.length > 0);
     return h(Dialog, {
         title: format(_("Roll back $0?"), title), action: _("Roll back"), danger: true, onClose: close,

@@ -52,7 +52,7 @@ function locate() {
 
 function draw() {
     const actions = {
-        set, act, select, ask: dialog => set({ dialog }), close: () => set({ dialog: null }),
+        set, act, select, ask: dialog => set({ dialog: model.opened(page.status, dialog) }), close: () => set({ dialog: null }),
         dismiss: () => set({ result: null }), jump: path => cockpit.jump(path),
     };
     render(h(Page, { ...page, ...actions, now: new Date() }), document.getElementById("app"));

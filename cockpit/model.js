@@ -28,6 +28,8 @@ export function headline(s, page) {
         return { title: format(_("Last known: $0"), state.title), icon: "unknown" };
     if (page.busy && ["current", "unchecked", "stale"].includes(s.state))
         return { title: _("Checking for updates"), icon: "busy" };
+    if (mustNotRun(s).length > 0 && s.state !== "applying")
+        return { title: _("Something runs that must not run any more"), icon: "danger" };
     if (s.state !== "current")
         return state;
     if (!s.lastCheck)
@@ -39,9 +41,12 @@ export function headline(s, page) {
     return state;
 }
 
+/** The reasons that are about what runs and is withdrawn, or denied on this node. */
+const mustNotRun = s => (s?.reasons ?? []).filter(r => ["withdrawn", "denied"].includes(r.kind));
+
 /** Whether the reason of the state says more than the pods and registries below it. */
 export const hasReason = s => s.reason !== "" &&
-    (["applying", "held", "failed"].includes(s.state) || s.state === "stale" && silent(s).length === 0);
+    (["applying", "held", "failed"].includes(s.state) || s.state === "stale" && silent(s).length === 0 || mustNotRun(s).length > 0);
 
 /** The mark beside the page's name in Cockpit's menu: {type, title}; null: not known yet. */
 export function mark({ read, up, status: s }) {
@@ -49,12 +54,14 @@ export function mark({ read, up, status: s }) {
         return null;
     if (!up)
         return { type: "error", title: _("The image update agent does not run") };
-    if (s?.state === "failed")
+    if (s?.state === "failed" || mustNotRun(s).length > 0)
         return { type: "error", title: s.reason };
+    const waiting = s?.updates.length &&
+        format(ngettext("$0 update waits for approval", "$0 updates wait for approval", s.updates.length), s.updates.length);
     if (s?.state === "stale")
-        return { type: "warning", title: states().stale.title };
-    if (s?.updates.length)
-        return { type: "info", title: format(ngettext("$0 update waits for approval", "$0 updates wait for approval", s.updates.length), s.updates.length) };
+        return { type: "warning", title: [states().stale.title, waiting].filter(Boolean).join("; ") };
+    if (waiting)
+        return { type: "info", title: waiting };
     return { type: null, title: states()[s?.state]?.title ?? "" };
 }
 
@@ -65,42 +72,17 @@ export const isBusy = page => page.pulls.length > 0 || page.work !== null || pag
 /** What a release is called. */
 export const name = n => !n ? "–" : n.tag || n.digest.replace(/^sha256:/, "").slice(0, 12);
 
-/** Holds that do not keep a person from applying; lock and quorum are asked for again then. */
-const automatic = ["window", "control-plane", "failed", "catalog", "rollout", "lock", "quorum"];
+const isPersons = hold => hold.by === "person";
 
-/** What ends a hold. */
-export function cure(hold) {
-    const cures = {
-        withheld: _("The registry has to answer for all images of the pod."),
-        busy: hold.grain ? format(_("Wait for the operation that has set the grain $0."), hold.grain) : _("The grains file has to be repaired."),
-        hold: requestedCure(hold),
-        freeze: _("It ends at that date, or by another apply.freeze in the configuration."),
-        refused: _("Another release, or another rule in the configuration."),
-        set: _("The other releases of the set have to be staged."),
-        lock: _("Wait for the node that has the lock of the fleet. If it is gone for good, release its lock at the lock server."),
-        quorum: _("Mend the member of the control plane that is named."),
-        disk: _("Make space where the images are stored."),
-        unmanaged: _("To have it applied, list the pod manifest under \"manage\" in the configuration."),
-        edited: _("Remove the file, or list it under \"manage\" in the configuration."),
-        reboot: _("Wait for the reboot, or cancel it."),
-        snapshot: _("Reboot into the new snapshot."),
-        kubelet: _("Wait a minute; then look at kubelet's service."),
-        window: _("It ends when the window opens. You can apply at any time."),
-        "control-plane": _("It is applied by a person, node by node."),
-        failed: _("A newer release ends it, or Try again."),
-        catalog: _("The publisher has to refresh the catalog. You can apply at any time."),
-        rollout: _("It ends when this node's turn comes. You can apply at any time."),
-    };
-    return cures[hold.name] ?? "";
+/** What ends a hold, as the daemon says it: each part in the language of the session, whole or up to its ": ". */
+export function remedy(hold) {
+    if (isPersons(hold))
+        return _("It ends by Unhold."); // which the page has a button for
+    return (hold.remedy ?? "").split("; ").map(part => {
+        const [lead, ...values] = part.split(": ");
+        return _(part) !== part || values.length === 0 ? _(part) : [_(lead), ...values].join(": ");
+    }).join("; ");
 }
-
-function requestedCure(hold) {
-    if (hold.by === "configuration")
-        return _("Remove it from the configuration, and reload the service.");
-    return hold.until ? _("It ends at that time, or by Unhold.") : _("It ends by Unhold.");
-}
-
-const isPersons = hold => hold.name === "hold" && hold.by !== "configuration";
 
 /**
  * The pod manifests with their images, in the order of the status; then images that only the configuration names.
@@ -109,8 +91,11 @@ const isPersons = hold => hold.name === "hold" && hold.by !== "configuration";
 export function pods(s) {
     const byFile = new Map(s.podManifests.map(pod => [pod.podManifest, { ...pod, images: [] }]));
     const beside = new Map();
-    for (const image of s.images) {
-        const file = image.podManifest;
+    const denied = (s.reasons ?? []).filter(r => r.kind === "denied");
+    for (const one of s.images) {
+        const file = one.podManifest;
+        const is = denied.find(r => r.podManifest === file && r.container === one.container && r.digest === one.running?.digest);
+        const image = is ? { ...one, denied: is.text } : one;
         if (!byFile.has(file) && !beside.has(file))
             beside.set(file, { podManifest: file, holds: image.holds ?? [], left: [], error: "", change: "", images: [] });
         (byFile.get(file) ?? beside.get(file)).images.push(image);
@@ -125,7 +110,7 @@ function withActions(s, pod, standing) {
     const returns = pod.images.filter(previousOf).map(i => ({ container: i.container || i.image, from: name(i.running), to: name(previousOf(i)) }));
     const failed = s.reasons?.some(r => ["rolled-back", "not-up"].includes(r.kind) && r.podManifest === pod.podManifest);
     const isFile = pod.podManifest !== "";
-    const held = (pod.holds ?? []).filter(hold => !automatic.includes(hold.name));
+    const held = (pod.holds ?? []).filter(hold => !hold.onlyAuto);
     return {
         ...pod, moves, returns, held, holds: pod.holds ?? [],
         can: {
@@ -139,6 +124,19 @@ function withActions(s, pod, standing) {
     };
 }
 
+/**
+ * A dialog with what it shows, as it was when it opened: a status that comes meanwhile changes neither the text that a
+ * person reads nor what the person approves. expect are the digests that an apply is for; a retry offers others.
+ */
+export function opened(s, dialog) {
+    if (dialog.pods)
+        return dialog;
+    const shown = pods(s).filter(pod => dialog.files.includes(pod.podManifest));
+    const expect = dialog.kind !== "apply" || dialog.retry ? [] : shown.flatMap(pod => pod.images).filter(i => i.offered)
+        .map(i => ({ image: i.image, digest: i.offered.digest }));
+    return { ...dialog, pods: shown, expect };
+}
+
 /** The rollback target of an image: what the daemon names, else what ran well before; null: none is known. */
 function previousOf(image) {
     if (image.previous !== undefined)
@@ -146,20 +144,11 @@ function previousOf(image) {
     return image.lastGood && image.running && image.lastGood.digest !== image.running.digest ? image.lastGood : null;
 }
 
-/** The holds of persons and of the configuration, also of pods that are current; of an older daemon those of the pods. */
-export function standingHolds(s) {
-    if (s.standingHolds)
-        return s.standingHolds;
-    const seen = new Map();
-    for (const pod of s.podManifests)
-        for (const hold of pod.holds ?? [])
-            if (hold.name === "hold" && hold.image && !seen.has(hold.image))
-                seen.set(hold.image, { repository: hold.image, name: "hold", reason: hold.reason, until: hold.until, by: { kind: hold.by || "person" }, since: null });
-    return [...seen.values()];
-}
+/** The holds of persons and of the configuration, also of pods that are current. */
+export const standingHolds = s => s.standingHolds ?? [];
 
 /** Whether Unhold ends a standing hold. */
-export const isEnded = hold => hold.name === "hold" && hold.by.kind === "person";
+export const isEnded = hold => hold.by.kind === "person";
 
 export const isEverythingHeld = s => standingHolds(s).some(hold => hold.repository === "*" && isEnded(hold));
 
@@ -224,6 +213,8 @@ export function problem(error) {
         return { kind: "warning", title: _("Not allowed"), text: _("Turn on administrative access, or ask an admin for a polkit rule.") + " (" + text + ")" };
     case "Held":
         return { kind: "warning", title: _("Updates are held"), text };
+    case "OfferMoved":
+        return { kind: "warning", title: _("The offer has changed, and nothing was applied"), text };
     case "NothingToDo":
         return { kind: "info", title: _("There is nothing to do"), text: "" };
     case "LimitsExceeded":

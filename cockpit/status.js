@@ -94,7 +94,7 @@ export function Work({ pulls, work }) {
 function phaseOf(phase) {
     const phases = {
         asking: _("Asking for"), confirming: _("Reading again"), changing: _("Changing"), returning: _("Rolling back"),
-        waiting: _("Waiting for"), proving: _("Proving"), resolving: _("Resolving"), downloading: _("Downloading"),
+        locking: _("Taking the lock of the fleet for"), waiting: _("Waiting for"), proving: _("Proving"), resolving: _("Resolving"), downloading: _("Downloading"),
         unpacking: _("Unpacking"),
     };
     return phases[phase] ?? phase;

@@ -27,7 +27,7 @@ var spoiled = map[string]struct {
 	"nopod.yaml":  {write("apiVersion: apps/v1\nkind: Deployment\n", 0o644), `kind "Deployment": not a Pod`},
 	"huge.yaml":   {write(strings.Repeat("#", 1<<20+1), 0o644), "too large"},
 	"dir.yaml":    {func(path string) error { return os.Mkdir(path, 0o755) }, "unsafe: directory"},
-	"link.yaml":   {func(path string) error { return os.Symlink("velum.yaml", path) }, "unsafe: symlink"},
+	"link.yaml":   {func(path string) error { return os.Symlink("nowhere.yaml", path) }, "unsafe: symlink"},
 	"fifo.yaml":   {func(path string) error { return unix.Mkfifo(path, 0o644) }, "unsafe: fifo"},
 	"world.yaml":  {write(podYAML("world", "x/y:1"), 0o666), "unsafe: mode 0666"},
 	"foreign.yaml": {func(path string) error {

@@ -178,7 +178,7 @@ func TestUnusableTags(t *testing.T) {
 	}
 	s := cycle(t, n, 1)
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "unknown.yaml: the followed tag is gone")
+	assert.Contains(t, s.Reason, "unknown.yaml: the followed tag is not found, and as far as is known it never was there")
 	assert.NotContains(t, s.Reason, "velum.yaml: ")
 	for name, said := range map[string]string{
 		"unknown": "404: not found", "norepo": "404: not found", "foreign": "no known tag among 0",

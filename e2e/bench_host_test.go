@@ -27,7 +27,7 @@ import (
 // started, and until the boot is over, with it and without it in turn. It shows what waited for what, and the sizes of the
 // packages. BENCH_ROUNDS is how often (10).
 func BenchmarkHostBoot(b *testing.B) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
 	require.NoError(b, err, "BENCH_ROUNDS")
 	n := node.Start(b, node.Options{})
 	n.Registry.Down()
@@ -113,7 +113,7 @@ func ms(b *testing.B, text string) float64 {
 // and wakeups, and the memory of a node of twenty images whose pods run. BENCH_IDLE is for how long (10m, in which it
 // observes the node once).
 func BenchmarkHostIdle(b *testing.B) {
-	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), "10m"))
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), sized("10m", "1s")))
 	require.NoError(b, err, "BENCH_IDLE")
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	h := host.New(b, n, host.Systemd257)
@@ -129,7 +129,7 @@ func BenchmarkHostIdle(b *testing.B) {
 	startPods(b, n, refs)
 	h.Must("image-update-agent", "check")
 	pid := h.PID(host.Service)
-	<-time.After(atRest)
+	<-time.After(atRest())
 	for b.Loop() {
 		used, before := cpu(b, pid), wakeups(b, pid)
 		began := time.Now()

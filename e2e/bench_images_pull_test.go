@@ -61,7 +61,7 @@ type work struct {
 // publishWorks puts the images into the node's registry.
 func publishWorks(b *testing.B, n *node.Node) []work {
 	b.Helper()
-	dir := filepath.Join(node.Cache(), "pulls", "v3-"+runtime.GOARCH)
+	dir := filepath.Join(node.Cache(), "pulls", sized("v3-", "small-")+runtime.GOARCH)
 	if _, err := os.Stat(dir); err != nil {
 		b.Logf("making images in %s, once", dir)
 		makeImages(b, dir)
@@ -127,12 +127,13 @@ func makeImages(b *testing.B, dir string) {
 	require.NoError(b, err)
 	var large []v1.Layer
 	for i := range largeLayers {
-		large = append(large, makeLayer(b, fresh, uint64(i), largeLayer))
+		large = append(large, makeLayer(b, fresh, uint64(i), sized(int64(largeLayer), 200_000)))
 	}
 	require.NoError(b, out.AppendImage(makeImage(b, large...)))
-	shared := []v1.Layer{makeLayer(b, fresh, 100, setShared), makeLayer(b, fresh, 101, setShared)}
-	for i := range setImages {
-		own := makeLayer(b, fresh, uint64(200+i), setOwn)
+	sharedSize, ownSize := sized(int64(setShared), 100_000), sized(int64(setOwn), 50_000)
+	shared := []v1.Layer{makeLayer(b, fresh, 100, sharedSize), makeLayer(b, fresh, 101, sharedSize)}
+	for i := range sized(setImages, 3) {
+		own := makeLayer(b, fresh, uint64(200+i), ownSize)
 		require.NoError(b, out.AppendImage(makeImage(b, shared[0], shared[1], own)))
 	}
 	if err := os.Rename(filepath.Join(fresh, "layout"), dir); err != nil {

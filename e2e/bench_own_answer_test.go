@@ -18,7 +18,7 @@ import (
 // BenchmarkPowerCutAnswer measures an answer of the own host as it is installed: from the begin of a connection, for
 // which systemd starts a process in its sandbox, to the end of the answer.
 func BenchmarkPowerCutAnswer(b *testing.B) {
-	const answers = 50
+	answers := sized(50, 2)
 	for _, root := range []host.Root{host.Systemd252, host.Systemd257} {
 		b.Run(string(root), func(b *testing.B) {
 			h, _ := withOwnHost(b, root)

@@ -53,9 +53,9 @@ func BenchmarkPoll(b *testing.B) {
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	m := startMeter(b, n)
 	n.Registry.Intercept(alias)
-	for _, tags := range []int{50, 1000} {
+	for _, tags := range sized([]int{50, 1000}, []int{50}) {
 		publishTags(b, n, tags)
-		for _, images := range []int{20, 200, 1000} {
+		for _, images := range sized([]int{20, 200, 1000}, []int{20}) {
 			b.Run(fmt.Sprintf("%dx%d", images, tags), func(b *testing.B) {
 				g := startPolled(b, n, m, images, tags)
 				b.Run("floor", func(b *testing.B) { g.floor(b).report(b) })
@@ -163,11 +163,11 @@ func (g *polled) startRegsync(b *testing.B) daemon {
 }
 
 // rounds are so many that the start of the program does not count.
-func (g *polled) rounds() int { return 4000 / len(g.refs) }
+func (g *polled) rounds() int { return sized(4000, 40) / len(g.refs) }
 
 // few are the polls of a daemon that are measured at a time: one of 1,000
 // images takes seconds.
-func (g *polled) few() int { return min(5, max(1, 1000/len(g.refs))) }
+func (g *polled) few() int { return sized(min(5, max(1, 1000/len(g.refs))), 1) }
 
 func (g *polled) floor(b *testing.B) usage {
 	b.Helper()
@@ -212,7 +212,7 @@ func (g *polled) loops(b *testing.B) {
 func (g *polled) paired(b *testing.B) {
 	var ratios, requests []float64
 	floor := g.requests(b)
-	for range 5 {
+	for range sized(5, 1) {
 		agent, sync := g.polls(b, g.agent, g.few()), g.polls(b, g.sync, g.few())
 		theirs := sync.cpu.Seconds() / sync.polls
 		ratios = append(ratios, agent.cpu.Seconds()/agent.polls/theirs)
@@ -226,7 +226,8 @@ func (g *polled) paired(b *testing.B) {
 // BenchmarkCapacity is what the registry of these benchmarks answers, asked by
 // eight clients at once on the same machine.
 func BenchmarkCapacity(b *testing.B) {
-	const clients, rounds = 8, 500
+	const clients = 8
+	rounds := sized(500, 5)
 	n := node.Start(b, node.Options{})
 	publishTags(b, n, 50)
 	floor := tool(b, b.TempDir(), "floor")
@@ -240,6 +241,6 @@ func BenchmarkCapacity(b *testing.B) {
 			})
 		}
 		group.Wait()
-		b.ReportMetric(clients*rounds/time.Since(began).Seconds(), "HEAD/s")
+		b.ReportMetric(float64(clients*rounds)/time.Since(began).Seconds(), "HEAD/s")
 	}
 }

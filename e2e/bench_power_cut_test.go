@@ -32,9 +32,9 @@ import (
 //
 // BENCH_ROUNDS is how often (10), BENCH_SERVERS=2,1.7 on which containerds.
 func BenchmarkPowerCut(b *testing.B) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
 	require.NoError(b, err, "BENCH_ROUNDS")
-	servers := []node.Version{node.Containerd2, node.Containerd17}
+	servers := sized([]node.Version{node.Containerd2, node.Containerd17}, []node.Version{node.Containerd2})
 	for b.Loop() {
 		for _, server := range chosen("BENCH_SERVERS", servers, func(v node.Version) string { return string(v) }) {
 			p := newPowerCuts(b, server)

@@ -50,6 +50,9 @@ func pullServers() []server {
 	old.Version, old.ways = node.Containerd16, all
 	pigz := tuned("1.6 unpigz", "unpigz", "")
 	pigz.Version = node.Containerd16
+	if os.Getenv(benchSmall) != "" {
+		return []server{old, plain, tuned("2 unpacks=4", "", unpacks)} // each form of the configuration
+	}
 	return []server{
 		old, pigz, plain,
 		tuned("2 unpigz", "unpigz", ""),
@@ -73,7 +76,7 @@ func pullServers() []server {
 //
 // It prints tables at the end, and keeps all figures in .build/pulls.tsv as they come.
 func BenchmarkPull(b *testing.B) {
-	pairs, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_PAIRS"), "8"))
+	pairs, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_PAIRS"), sized("8", "1")))
 	require.NoError(b, err, "BENCH_PAIRS")
 	p := startPulls(b)
 	for b.Loop() {

@@ -29,7 +29,7 @@ const images20 = 20
 // that does nothing else. Requests are exact; CPU is the kernel's account of
 // each whole process.
 func BenchmarkSteadyPoll(b *testing.B) {
-	const polls = 20
+	polls := sized(20, 2)
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	refs := twenty(b, n)
 	n.WriteFile("etc/image-update-agent/config.yaml", "interval: 1s\nconfirmAfter: 0\nrequestsPerHour: 0\n")
@@ -57,11 +57,11 @@ func BenchmarkSteadyPoll(b *testing.B) {
 	b.ReportMetric(memory(b, pid, "VmHWM"), "peak-rss-MB")
 	b.ReportMetric(memory(b, pid, "VmRSS"), "rss-MB")
 	floor := runFloor(b, polls, n.Registry.Host, refs)
-	b.ReportMetric(floor.Seconds()*1000/polls, "floor-cpu-ms/poll")
+	b.ReportMetric(floor.Seconds()*1000/float64(polls), "floor-cpu-ms/poll")
 }
 
-// atRest is when the daemon has given its heap back: a minute after its last cycle.
-const atRest = 65 * time.Second
+// atRest is the time after which the daemon has given its heap back: a minute after its last cycle.
+func atRest() time.Duration { return sized(65*time.Second, 0) }
 
 // BenchmarkIdle measures a daemon after two checks, at once and when it has come to rest.
 func BenchmarkIdle(b *testing.B) {
@@ -77,7 +77,7 @@ func BenchmarkIdle(b *testing.B) {
 		require.Equal(b, 0, r.Code, r.Stderr)
 		b.ReportMetric(memory(b, pid, "VmHWM"), "peak-rss-MB")
 		b.ReportMetric(memory(b, pid, "VmRSS"), "rss-after-checks-MB")
-		<-time.After(atRest)
+		<-time.After(atRest())
 		b.ReportMetric(memory(b, pid, "VmRSS"), "rss-MB")
 		b.ReportMetric(memory(b, pid, "RssAnon"), "rss-anon-MB")
 		daemon.Stop()

@@ -42,7 +42,7 @@ func wide(page *browser.Tab) bool {
 // The same page in the dark, on a telephone, by keyboard, to a screen reader, and in German.
 func TestPageLook(t *testing.T) {
 	t.Parallel()
-	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 5s\nsettle: 1s\n")
+	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 1s\n")
 	port := s.FreePort()
 	template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
 	rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")

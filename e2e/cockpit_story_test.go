@@ -58,7 +58,7 @@ func TestPageStory(t *testing.T) {
 	for version := range cockpits {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 5s\nsettle: 1s\n")
+			s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 8s\n")
 			port := s.FreePort()
 			template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
 			rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")

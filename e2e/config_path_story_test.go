@@ -30,7 +30,7 @@ func TestConfigPathOfSeveralDirectories(t *testing.T) {
 	}{
 		"1.6":                         {node.Containerd16, plugin1, "", list, ""},
 		"1.7":                         {node.Containerd17, plugin1, "", list, ""},
-		"1.7 without":                 {node.Containerd17, plugin1, "", []string{}, "containerd's configuration has no config_path"},
+		"1.7 without":                 {node.Containerd17, plugin1, "", []string{}, "containerd runs without a config_path"},
 		"2":                           {node.Containerd2, plugin2, "", list, isList},
 		"2 without":                   {node.Containerd2, plugin2, "", []string{}, isList}, // its built-in one is a list
 		"2 with the client's pull":    {node.Containerd2, plugin2, "use_local_image_pull = true\n", list, ""},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -148,7 +147,7 @@ func runtimeOf(n *node.Node, runtime *pods.Runtime, suffix string) agenttest.Pod
 		return buildOf(t, ref.Repository+"@"+d).Config
 	}
 	return agenttest.PodsUnderTest{
-		Pods: runtime, Move: move, Wait: time.Minute,
+		Pods: runtime, Move: move, Wait: ready,
 		Run: func(t *testing.T) agenttest.RunningPod {
 			t.Helper()
 			image := move(t, ref)

@@ -97,7 +97,7 @@ func goneTemplates(t *testing.T, n *node.Node, port int) {
 	apply(t, n, 0, "velum.yaml")
 	assert.NoFileExists(t, n.Path(velumYAML))
 	assert.FileExists(t, n.Path(manifestDir+"api.yaml"), "nobody else's")
-	node.Eventually(t, "the pod ends", ready*2, func() error {
+	node.Eventually(t, "the pod ends", ready, func() error {
 		if answer, err := node.Answer(port); err == nil {
 			return &stillThere{answer}
 		}

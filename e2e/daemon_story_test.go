@@ -58,7 +58,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 // awaitPart reads messages until one has a line that begins so.
 func (s notify) awaitPart(t *testing.T, part string) {
 	t.Helper()
-	require.NoError(t, s.conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, s.conn.SetReadDeadline(time.Now().Add(ready)))
 	buf := make([]byte, 64<<10)
 	for {
 		size, err := s.conn.Read(buf)
@@ -88,7 +88,7 @@ func TestTerminateInAPull(t *testing.T) {
 		return nil
 	})
 	daemon.Signal(15)
-	assert.Equal(t, 0, daemon.Wait(5*time.Second).Code)
+	assert.Equal(t, 0, daemon.Wait(ready).Code)
 	assert.Equal(t, 1, check.Wait(ready).Code)
 	before.unchanged(t, n)
 	n.Registry.Intercept(nil)

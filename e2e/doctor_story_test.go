@@ -27,7 +27,7 @@ func diagnose(t *testing.T, n *node.Node, code int) map[string]diagnosis {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &all), r.Stdout)
 	checks := map[string]diagnosis{}
 	for _, d := range all {
-		assert.Equal(t, d.Verdict == "ok", d.Remedy == "", "%+v", d)
+		assert.Equal(t, d.Verdict == "ok" || d.Verdict == "skipped", d.Remedy == "", "%+v", d)
 		if was, ok := checks[d.Check]; !ok || was.Verdict == "ok" {
 			checks[d.Check] = d
 		}
@@ -59,7 +59,7 @@ func TestDoctor(t *testing.T) {
 		case "parallel unpacking":
 			diagnosed(t, d, "advice", "containerd 2.", "set max_concurrent_unpacks = 4")
 		default:
-			assert.Equal(t, "ok", d.Verdict, "%+v", d)
+			assert.Contains(t, []string{"ok", "skipped"}, d.Verdict, "%+v", d)
 		}
 	}
 	diagnosed(t, good["snapshotter"], "ok", "overlayfs, as CRI says")

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,15 +99,24 @@ func (m *etcdMember) kill() {
 // awaitHealth waits until a member has a leader.
 func (c *etcdCluster) awaitHealth(m *etcdMember) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool {
+	node.Eventually(c.t, "etcd "+m.name, ready, func() error {
+		select {
+		case <-m.ended:
+			log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+			c.t.Fatalf("etcd %s has ended: %s", m.name, log)
+		default:
+		}
 		resp, err := plainClient.Get(m.metrics + "/health")
 		if err != nil {
-			return false
+			return err
 		}
 		defer resp.Body.Close()
-		body, _ := io.ReadAll(resp.Body)
-		return strings.Contains(string(body), `"health":"true"`)
-	}, ready, 50*time.Millisecond, "%s: %s", m.name, func() string { log, _ := os.ReadFile(filepath.Join(m.dir, "log")); return string(log) }())
+		body, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(body), `"health":"true"`) {
+			err = fmt.Errorf("%s", body)
+		}
+		return err
+	})
 }
 
 // leader is the member that leads.

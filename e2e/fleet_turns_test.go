@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	agentapply "github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -27,9 +28,8 @@ import (
 )
 
 const (
-	turnNodes  = 8
-	turnRounds = 200
-	turnImage  = "registry.example.com/etcd"
+	turnNodes = 8
+	turnImage = "registry.example.com/etcd"
 )
 
 // turns watches that one node at a time is between a stop and the end of its lock.
@@ -149,7 +149,7 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 			if _, err := a.Cycle(ctx, source.PollAll); err != nil {
 				return err
 			}
-			_, _, err := a.Apply(ctx, nil, false)
+			_, _, err := a.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 			return err
 		})
 		if err != nil {
@@ -169,11 +169,12 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 	return fmt.Errorf("%s: not updated in time", n.id)
 }
 
-// Eight agents restart their etcd under one lock, of a real server over a real etcd, all at once, in 200 rounds. In every
-// second round agents are killed anywhere, and sometimes etcd's leader. Two are never in it at once, all come to their end,
-// and no lock is left.
+// Eight agents restart their etcd under one lock, of a real server over a real etcd, all at once, in 20 rounds. In every
+// second round agents are killed anywhere, and in one of either kind etcd's leader. Two are never in it at once, all come
+// to their end, and no lock is left. `make soak` sets IUA_ROUNDS, the number of rounds.
 func TestEightAgentsTakeTurns(t *testing.T) {
 	t.Parallel()
+	rounds := soakRounds(t, 20)
 	cluster := startEtcd(t)
 	url := lockServer(t, cluster.store())
 	watch := &turns{t: t, in: map[string]bool{}}
@@ -192,7 +193,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 		require.NoError(t, err)
 		fleet = append(fleet, n)
 	}
-	for round := range turnRounds {
+	for round := range rounds {
 		ctx, cancel := context.WithTimeout(t.Context(), ready)
 		errs := make([]error, len(fleet))
 		var group sync.WaitGroup
@@ -201,7 +202,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 			want := n.Registry.Release(turnImage, "3.4.23", 1, fmt.Sprintf("1.%d", round+2))
 			group.Go(func() { errs[i] = n.update(ctx, want) })
 		}
-		if round%50 == 25 {
+		if round%11 == 6 {
 			leader := cluster.leader()
 			leader.kill()
 			cluster.start(leader)
@@ -215,7 +216,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 	last, err := lockOf(t, url, "last").Lock(t.Context())
 	require.NoError(t, err, "no lock is left")
 	assert.Len(t, last.Holders, 1)
-	assert.GreaterOrEqual(t, watch.stops, turnNodes*turnRounds)
-	assert.Greater(t, watch.kills, turnRounds)
+	assert.GreaterOrEqual(t, watch.stops, turnNodes*rounds)
+	assert.Greater(t, watch.kills, rounds)
 	t.Logf("%d restarts, %d kills", watch.stops, watch.kills)
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +17,7 @@ import (
 	agentapply "github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
+	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 )
 
@@ -49,12 +49,15 @@ func TestFleetLockOverEtcd(t *testing.T) {
 	require.NoError(t, err)
 	leader := cluster.leader()
 	leader.kill()
-	require.Eventually(t, func() bool {
+	node.Eventually(t, "two members go on", ready, func() error {
 		_, err = b.Lock(t.Context())
 		e := &release.LockError{}
 		require.ErrorAs(t, err, &e, "b must not get it")
-		return e.Kind == "failed_lock_semaphore_full"
-	}, ready, 100*time.Millisecond, "two members go on: %v", err)
+		if e.Kind != "failed_lock_semaphore_full" {
+			return err
+		}
+		return nil
+	})
 	_, err = a.Lock(t.Context())
 	require.NoError(t, err, "a dead leader takes no lock away")
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	containerdimages "github.com/containerd/containerd/v2/core/images"
 	"github.com/stretchr/testify/assert"
@@ -21,8 +20,6 @@ import (
 
 const (
 	gcSpace = 512 << 20 // of the node's images, which take a tenth of it
-	// gcPatience covers several of kubelet's looks at the disk, one each 10 s.
-	gcPatience = 90 * time.Second
 	// gcRound is what kubelet says at the end of a round in which neither images
 	// nor pods were enough: our pods are critical.
 	gcRound = "unable to evict any pods from the node"
@@ -147,7 +144,7 @@ func (g *crowded) collectGarbage() {
 	g.Kubelet.Reconfigure(pressure)
 	rounds := func() int { return strings.Count(output(g.t, g.Kubelet.Stderr), gcRound) }
 	seen := 0
-	node.Eventually(g.t, "foreign image collected", gcPatience, func() error {
+	node.Eventually(g.t, "foreign image collected", ready, func() error {
 		seen = rounds()
 		answer, err := g.status(foreign)
 		if err == nil && answer.GetImage() != nil {
@@ -155,7 +152,7 @@ func (g *crowded) collectGarbage() {
 		}
 		return err
 	})
-	node.Eventually(g.t, "end of the round", gcPatience, func() error {
+	node.Eventually(g.t, "end of the round", ready, func() error {
 		if rounds() == seen {
 			return errors.New("not yet")
 		}

@@ -45,14 +45,14 @@ func TestHostBus(t *testing.T) {
 		shown := h.Run(host.Command{User: "joe", Argv: append([]string{"busctl", "introspect"}, busObject...)})
 		require.Equal(t, 0, shown.Code, shown.Stderr)
 		for _, line := range []string{
-			`\.Apply +method +asb +a\(ssss\) `, `\.State +property +s +"\w+" +emits-change`, `\.Changed +signal +ss `,
+			`\.Apply +method +asbba\(ss\) +a\(ssss\) `, `\.State +property +s +"\w+" +emits-change`, `\.Changed +signal +ss `,
 		} {
 			assert.Regexp(t, line, shown.Stdout)
 		}
 		for _, call := range [][]string{
 			{"Check"},
-			{"Apply", "asb", "0", "false"},
-			{"Rollback", "as", "0"},
+			{"Apply", "asbba(ss)", "0", "true", "false", "0"},
+			{"Rollback", "asb", "0", "true"},
 			{"Hold", "asbts", "0", "true", "0", ""},
 			{"Unhold", "asb", "0", "true"},
 		} {
@@ -103,7 +103,9 @@ func TestHostBus(t *testing.T) {
 		standing := busctl(h, "joe", "get-property", "StandingHolds").Stdout
 		assert.Contains(t, standing, `"user" s "joe"`)
 		assert.Contains(t, standing, `"via" s "bus"`)
-		r = busctl(h, "", "call", "Apply", "asb", "1", "velum", "false")
+		r = busctl(h, "", "call", "Apply", "asbba(ss)", "0", "false", "false", "0")
+		assert.Contains(t, r.Stderr, "want images, or all of them")
+		r = busctl(h, "", "call", "Apply", "asbba(ss)", "1", "velum", "false", "false", "0")
 		assert.Contains(t, r.Stderr, "Call failed: velum.yaml: held: hold: ")
 		assert.Contains(t, busctl(h, "joe", "get-property", "Holds").Stdout, "not now")
 		assert.Zero(t, busctl(h, "", "call", "Unhold", "asb", "0", "true").Code)

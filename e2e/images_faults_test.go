@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	containerdimages "github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -164,7 +163,7 @@ func testContainerdAway(t *testing.T, r *imagesRig) {
 		assert.EqualError(t, call(), "containerd "+r.Containerd.Socket+": connect: connection refused", name)
 	}
 	r.Containerd.Start()
-	node.Eventually(t, "client", 10*time.Second, func() error { _, err := r.client.Version(t.Context()); return err })
+	node.Eventually(t, "client", ready, func() error { _, err := r.client.Version(t.Context()); return err })
 	for name, call := range calls {
 		assert.NoError(t, call(), name)
 	}

@@ -65,7 +65,7 @@ func (r *imagesRig) named(release release.Release) []agentnode.HeldImage {
 // unlisted waits until CRI, which hears of it by an event, does not show a name any more.
 func (r *imagesRig) unlisted(name string) {
 	r.t.Helper()
-	node.Eventually(r.t, "cri forgets "+name, 10*time.Second, func() error {
+	node.Eventually(r.t, "cri forgets "+name, ready, func() error {
 		answer, err := r.cri.Images.ImageStatus(r.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 		if err == nil && answer.GetImage() != nil {
 			return assert.AnError
@@ -121,7 +121,7 @@ func testPrunePulled(t *testing.T, r *imagesRig) {
 		release.Repository + "@" + release.Digest.String(), id.String(),
 	}
 	var all []agentnode.HeldImage
-	node.Eventually(t, "CRI's records", 10*time.Second, func() error {
+	node.Eventually(t, "CRI's records", ready, func() error {
 		if all = r.named(release); len(all) < len(names) {
 			return assert.AnError
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
@@ -245,7 +244,7 @@ func (r *imagesRig) leases() []leases.Lease {
 func (r *imagesRig) listed(name string) digest.Digest {
 	r.t.Helper()
 	var id string
-	node.Eventually(r.t, "cri lists "+name, 10*time.Second, func() error {
+	node.Eventually(r.t, "cri lists "+name, ready, func() error {
 		answer, err := r.cri.Images.ImageStatus(r.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 		id = answer.GetImage().GetId()
 		if err == nil && id == "" {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,12 +32,7 @@ const (
 // have a sample. `make soak` sets IUA_ROUNDS, the number of times at any moment.
 func TestKilledInAPull(t *testing.T) {
 	t.Parallel()
-	rounds, seed := 2, uint64(time.Now().UnixNano())
-	if text, set := os.LookupEnv("IUA_ROUNDS"); set {
-		var err error
-		rounds, err = strconv.Atoi(text)
-		require.NoError(t, err, "IUA_ROUNDS")
-	}
+	rounds, seed := soakRounds(t, 2), uint64(time.Now().UnixNano())
 	for _, part := range []struct {
 		version   node.Version
 		victims   []victim
@@ -200,7 +193,7 @@ func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), duri
 		r.unset()
 		r.whole(p)
 		return false
-	case <-time.After(time.Minute):
+	case <-time.After(ready):
 		require.FailNow(r.t, "neither due nor at an end")
 	}
 	r.tally.killed[v]++
@@ -226,7 +219,7 @@ func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), duri
 // survived asserts that a staging goes on when containerd is back. Beside it, the cycle may end and say why.
 func (r *killRig) survived(run *node.Process, staging bool) {
 	r.t.Helper()
-	exit := run.Wait(time.Minute)
+	exit := run.Wait(ready)
 	if exit.Code == 0 {
 		return
 	}

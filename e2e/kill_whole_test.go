@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
@@ -40,7 +39,7 @@ func (r *killRig) whole(p target) {
 	r.t.Helper()
 	assert.ElementsMatch(r.t, append([]string{p.digest}, r.kept...), pins(r.t, r.Node), "pins")
 	name := r.Registry.Ref(killRepository + ":" + p.long)
-	node.Eventually(r.t, "cri lists "+name, time.Minute, func() error {
+	node.Eventually(r.t, "cri lists "+name, ready, func() error {
 		answer, err := r.cri.Images.ImageStatus(r.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 		if err == nil && answer.GetImage() == nil {
 			err = errors.New("no such image")
@@ -117,7 +116,7 @@ func (r *killRig) nothingLeft() {
 			r.before = slices.Collect(maps.Keys(unfinished))
 		}
 	}()
-	node.Eventually(r.t, "nothing left", time.Minute, r.leftovers)
+	node.Eventually(r.t, "nothing left", ready, r.leftovers)
 }
 
 // leftovers are an error: what is unfinished and was not there at the beginning. containerd's collector, which takes

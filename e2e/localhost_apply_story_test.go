@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,7 +35,7 @@ func TestApplyWithTheRegistryAway(t *testing.T) {
 
 	answered := answerAsOwnHost(t, n)
 	ownHostVerb(t, n, 0, "enable", n.Registry.Host, "--write")
-	node.Eventually(t, "daemon reads hosts.toml", time.Minute, func() error { // it does once a second
+	node.Eventually(t, "daemon reads hosts.toml", ready, func() error { // it does once a second
 		if check(t, n).OwnHost == nil {
 			return errors.New("no own host yet")
 		}

@@ -57,7 +57,12 @@ func TestLockOnANode(t *testing.T) {
 	for i, at := range []string{"apply: lock before", "apply: lock after", "apply: stop after", "report: unlock before", "report: unlock after"} {
 		want := fmt.Sprintf("4.0.0-rev1-build2.%d", i+1)
 		rel(n, "demo/velum", want)
-		cycle(t, n, 0)
+		node.Eventually(t, at+": all containers run", ready, func() error {
+			if r := n.Agent("run", "--once"); r.Code != 0 {
+				return fmt.Errorf("%d: %s", r.Code, r.Stdout)
+			}
+			return nil
+		})
 		killable := n.StartKillable([]string{"UPDATE_POLLING_INTERVAL=0", "IUA_KILL_AT=" + at}, "run")
 		check(t, n)
 		n.Agent("apply")

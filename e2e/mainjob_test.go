@@ -168,9 +168,13 @@ func apply(t *testing.T, n *node.Node, code int, images ...string) {
 	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 }
 
+// answers asserts what a pod answers. On a busy machine its program listens later than its container runs.
 func answers(t *testing.T, port int, want string) {
 	t.Helper()
-	got, err := node.Answer(port)
-	require.NoError(t, err)
+	var got string
+	node.Eventually(t, "answer", ready, func() (err error) {
+		got, err = node.Answer(port)
+		return err
+	})
 	assert.Equal(t, want, got)
 }

@@ -178,7 +178,7 @@ func (g *polled) questions(all node.Requests) time.Duration {
 // await waits for so many polls, and returns the number of HEAD requests.
 func (g *polled) await(b *testing.B, d daemon, polls int) (heads int) {
 	b.Helper()
-	node.Eventually(b, d.agent+" polls", 5*time.Minute, func() error {
+	node.Eventually(b, d.agent+" polls", ready, func() error {
 		heads = 0
 		for _, r := range g.n.Registry.Requests() {
 			if strings.Contains(r.UserAgent, d.agent) && r.Method == http.MethodHead && r.Kind == node.Manifest {

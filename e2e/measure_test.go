@@ -54,7 +54,7 @@ func notifySocket(tb testing.TB, n *node.Node) notify {
 // await reads messages until one has the line.
 func (s notify) await(tb testing.TB, line string) {
 	tb.Helper()
-	require.NoError(tb, s.conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(tb, s.conn.SetReadDeadline(time.Now().Add(ready)))
 	buf := make([]byte, 64<<10)
 	for {
 		size, err := s.conn.Read(buf)

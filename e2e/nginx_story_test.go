@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,7 +73,7 @@ func steadyBehindNginx(t *testing.T, n *node.Node, images int) {
 	n.Registry.Forget()
 	n.WriteFile(configFile, "interval: 1s\n")
 	startDaemon(t, n)
-	node.Eventually(t, "steady polls", time.Minute, func() error {
+	node.Eventually(t, "steady polls", ready, func() error {
 		if got := n.Registry.Requests().Count(http.MethodHead, node.Manifest); got < polls*images {
 			return fmt.Errorf("%d requests", got)
 		}

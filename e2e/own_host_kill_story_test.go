@@ -5,7 +5,6 @@ package e2e
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,7 +53,7 @@ func (r *ownHostRig) approve(t *testing.T, p ownHostPod) {
 		_, err := os.Stat(r.Path(agentSocket))
 		return err
 	})
-	assert.NotZero(t, r.StartAgent("apply", p.name+".yaml").Wait(2*time.Minute).Code)
+	assert.NotZero(t, r.StartAgent("apply", p.name+".yaml").Wait(ready).Code)
 }
 
 func runningDigest(t *testing.T, s status.Status, p ownHostPod) string {

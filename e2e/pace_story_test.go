@@ -67,7 +67,7 @@ func (w *wish) told(t *testing.T) time.Time {
 // waits for the first that came after it.
 func obeyed(t *testing.T, r *node.Registry, until time.Time) {
 	t.Helper()
-	node.Eventually(t, "asked again", time.Minute, func() error {
+	node.Eventually(t, "asked again", ready, func() error {
 		if all := r.Requests(); len(all) < 2 {
 			return fmt.Errorf("%d requests", len(all))
 		}
@@ -94,7 +94,7 @@ func TestRetryAfter(t *testing.T) {
 			n.Registry.Forget()
 			startDaemon(t, n)
 			obeyed(t, n.Registry, w.told(t))
-			node.Eventually(t, "an answer", time.Minute, func() error {
+			node.Eventually(t, "an answer", ready, func() error {
 				if s := st(t, n); s.State == status.StateStale || s.State == status.StateUnchecked || s.Sources[0].Failures != 0 {
 					return fmt.Errorf("%s: %s", s.State, s.Reason)
 				}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/buildinfo"
 	"debug/elf"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -53,7 +54,8 @@ func TestRPM(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 		for _, name := range want {
-			if !strings.HasPrefix(name, "usr/share/man/") {
+			// make takes manual pages and bills of materials from bin/, whichever build they are of.
+			if !strings.HasPrefix(name, "usr/share/man/") && !strings.HasSuffix(name, ".cdx.json") {
 				assert.Equal(t, read(t, installed, name), read(t, content, name), name)
 			}
 		}
@@ -65,6 +67,12 @@ func TestRPM(t *testing.T) {
 		hasOnlyMethodsThatAreCalled(t, program)
 		version := shell(t, content, `usr/bin/image-update-agent version`)
 		assert.Contains(t, version, packageName+" 0+devel (")
+	})
+	t.Run("says what its programs are linked of", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range []string{packageName, "image-catalog"} {
+			hasItsModules(t, filepath.Join(content, "usr/bin", name), filepath.Join(content, "usr/share", name, name+".cdx.json"))
+		}
 	})
 	t.Run("keeps to the snapshot", func(t *testing.T) {
 		t.Parallel()
@@ -126,8 +134,36 @@ func isPositionIndependent(t *testing.T, program string) {
 	assert.Equal(t, "true", settings["-trimpath"], "no path of the build is in it")
 }
 
+// hasItsModules compares a bill of materials with the build information of the program beside it.
+func hasItsModules(t *testing.T, program, bill string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	want := []string{"pkg:golang/stdlib@" + strings.TrimPrefix(info.GoVersion, "go")}
+	for _, module := range info.Deps {
+		want = append(want, "pkg:golang/"+module.Path+"@"+strings.ReplaceAll(module.Version, "+", "%2B"))
+	}
+	assert.Greater(t, len(want), 20)
+	text, err := os.ReadFile(bill)
+	require.NoError(t, err)
+	var got struct {
+		Metadata struct {
+			Component struct{ Name, Version string }
+		}
+		Components []struct{ PURL string }
+	}
+	require.NoError(t, json.Unmarshal(text, &got))
+	assert.Equal(t, filepath.Base(program), got.Metadata.Component.Name)
+	assert.Equal(t, "0+devel", got.Metadata.Component.Version)
+	purls := make([]string, len(got.Components))
+	for i, c := range got.Components {
+		purls[i] = c.PURL
+	}
+	assert.Equal(t, want, purls)
+}
+
 // Nobody calls this method through a pointer: Go links it where a method is looked up by a name that it cannot know, as
-// text/template does, and every exported method with it. That is a fifth of the program (decision 75).
+// text/template does, and every exported method with it. That is a fifth of the program (see GO_TAGS in the Makefile).
 func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 	t.Helper()
 	binary, err := os.ReadFile(program)

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,7 +74,7 @@ func (r *podsRig) network(address string) {
 		out, err := exec.CommandContext(context.WithoutCancel(r.t.Context()), "ip", "link", "delete", bridge).CombinedOutput()
 		assert.NoError(r.t, err, "%s", out)
 	})
-	node.Eventually(r.t, "network", 20*time.Second, func() error {
+	node.Eventually(r.t, "network", ready, func() error {
 		answer, err := r.cri.Runtime.Status(r.t.Context(), &cri.StatusRequest{})
 		for _, condition := range answer.GetStatus().GetConditions() {
 			if condition.GetType() == "NetworkReady" && !condition.GetStatus() {

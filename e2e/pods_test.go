@@ -290,7 +290,7 @@ func testRuntimeAway(t *testing.T, r *podsRig) {
 	require.Len(t, found, 1, "containers go on running while containerd is away")
 	assert.Equal(t, id, found[0].ID)
 	assert.True(t, found[0].Running)
-	node.Eventually(t, "client", 10*time.Second, func() error { _, err := r.client.Version(t.Context()); return err })
+	node.Eventually(t, "client", ready, func() error { _, err := r.client.Version(t.Context()); return err })
 }
 
 func testContainersUsed(t *testing.T, r *podsRig) {

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -81,12 +78,7 @@ func isOf(label string, calls ...string) bool {
 // in each scenario.
 func TestKilledInAnApply(t *testing.T) {
 	t.Parallel()
-	rounds, seed := 0, uint64(time.Now().UnixNano())
-	if text, set := os.LookupEnv("IUA_ROUNDS"); set {
-		var err error
-		rounds, err = strconv.Atoi(text)
-		require.NoError(t, err, "IUA_ROUNDS")
-	}
+	rounds, seed := soakRounds(t, 0), uint64(time.Now().UnixNano())
 	var all pointsTally
 	// Not t.Parallel: they wait most of the time, and so go side by side on any number of processors.
 	var nodes sync.WaitGroup

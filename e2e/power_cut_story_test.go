@@ -62,9 +62,13 @@ func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
 // awaitNotCurrent asks for the status until it is as wanted. It is never current before.
 func awaitNotCurrent(t *testing.T, n *node.Node, wanted func(status.Status) bool) (s status.Status) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	node.Eventually(t, "another state", ready, func() error {
 		s = st(t, n)
-		return !assert.NotEqual(t, status.StateCurrent, s.State, s.Reason) || wanted(s)
-	}, 3*time.Minute, 50*time.Millisecond)
+		require.NotEqual(t, status.StateCurrent, s.State, s.Reason)
+		if !wanted(s) {
+			return fmt.Errorf("%s: %s", s.State, s.Reason)
+		}
+		return nil
+	})
 	return s
 }

@@ -85,7 +85,7 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	held(t, n, "snapshot: snapshot 2310 waits for a reboot, 2305 runs")
 	s = check(t, n)
 	assert.Equal(t, status.StateHeld, s.State)
-	assert.Equal(t, []status.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 runs"}},
+	assert.Equal(t, status.Explained([]status.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 runs"}}),
 		podOf(t, s, "velum.yaml").Holds)
 	assert.Contains(t, n.Agent("status").Stdout, "snapshot 2310 waits for a reboot")
 	others.snapshot.Store("2305")

@@ -3,14 +3,16 @@
 package e2e
 
 import (
+	"errors"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	agentquorum "github.com/kubic-project/image-update-agent/agent/quorum"
+	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
@@ -23,7 +25,7 @@ func TestQuorumOfEtcd(t *testing.T) {
 	flags := []string{"--trusted-ca-file=" + ca, "--cert-file=" + cert, "--key-file=" + key}
 	cluster := startEtcd(t, append(flags, "--client-cert-auth=true")...)
 	own := func(m *etcdMember, metrics bool) []node.PodFile {
-		text := "kind: Pod\nmetadata: {name: etcd}\nspec:\n  containers:\n  - name: etcd\n    command:\n    - etcd\n    - --name=" + m.name +
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: etcd}\nspec:\n  containers:\n  - name: etcd\n    command:\n    - etcd\n    - --name=" + m.name +
 			"\n    - --listen-client-urls=" + m.client + "\n"
 		if metrics {
 			text += "    - --listen-metrics-urls=" + m.metrics + "\n"
@@ -44,10 +46,13 @@ func TestQuorumOfEtcd(t *testing.T) {
 	}
 	b.kill()
 	var against string
-	require.Eventually(t, func() bool {
+	rig.Eventually(t, "b is down", ready, func() error {
 		against = agentquorum.Against(quorum.Control{}.Observe(t.Context(), own(a, true)), false)
-		return assert.ObjectsAreEqual("etcd member b: ", against[:min(len(against), 15)])
-	}, ready, 100*time.Millisecond)
+		if !strings.HasPrefix(against, "etcd member b: ") {
+			return errors.New(against)
+		}
+		return nil
+	})
 	assert.Contains(t, against, "connection refused")
 	assert.NotContains(t, against, "member c")
 	seen := quorum.Control{}.Observe(t.Context(), own(b, true))

@@ -118,6 +118,11 @@ func TestSaltAppliesAndRefreshes(t *testing.T) {
 	found, err := lint.CombinedOutput()
 	require.NoError(t, err, "%s", found)
 
+	expect := map[string]any{"r/etcd": "sha256:1", "r/velum": []string{"sha256:2", "sha256:3'; reboot"}}
+	assert.Contains(t, saltCommand(t, map[string]any{"image_update": map[string]any{"expect": expect}}),
+		"$(image-update-agent apply --expect 'r/etcd=sha256:1' --expect 'r/velum=sha256:2' "+
+			"--expect 'r/velum=sha256:3; reboot' 2>&1)\n", "only these digests, and nothing that a shell understands")
+
 	config, err := os.ReadFile(saltDir + "minion.d/image-update.conf")
 	require.NoError(t, err)
 	assert.Contains(t, string(config), "\ngrains_refresh_every: 10\n")
@@ -186,7 +191,7 @@ func oneByOne(ids []string) []saltState {
 	for i, id := range ids {
 		args := map[string]any{
 			"tgt": []any{id}, "tgt_type": "list", "sls": "image-update.apply",
-			"pillar":         map[string]any{"image_update": map[string]any{"past_held": false, "lock_wait": 600.0}},
+			"pillar":         map[string]any{"image_update": map[string]any{"past_held": false, "lock_wait": 600.0, "expect": map[string]any{}}},
 			"expect_minions": true, "queue": true, "failhard": true,
 		}
 		event := map[string]any{
@@ -312,7 +317,7 @@ func TestSaltGoesPastHeld(t *testing.T) {
 	requireOldSaltKnows(t, states)
 	require.Len(t, states, 2)
 	given, _ := states[1].Args["pillar"].(map[string]any)
-	assert.Equal(t, map[string]any{"image_update": map[string]any{"past_held": true, "lock_wait": 600.0}}, given)
+	assert.Equal(t, map[string]any{"image_update": map[string]any{"past_held": true, "lock_wait": 600.0, "expect": map[string]any{}}}, given)
 
 	result, code, _ := saltRun(t, "/bin/sh", saltCommand(t, given), program(t, "echo said; exit 4\n"))
 	assert.Equal(t, saltResult{Result: true, Comment: "held (4): said"}, result)

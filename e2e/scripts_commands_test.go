@@ -6,16 +6,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
-
-// scriptPatience is how long a script waits for anything: an apply under load, with kubelet's slowest way and a rollback.
-const scriptPatience = 1 * time.Minute
 
 // command is a word of the scripts.
 type command struct {
@@ -24,7 +20,7 @@ type command struct {
 	do    func(s *stage, not bool, args []string)
 }
 
-// scriptCommands are the words, beside those of testscript itself. What waits does so for a minute.
+// scriptCommands are the words, beside those of testscript itself. What waits does so as long as any story.
 func scriptCommands() map[string]command {
 	return map[string]command{
 		"publish":    {"NAME TAG [FAULT]: a release of $REPO/NAME, by its long tag", 2, (*stage).publish},
@@ -70,7 +66,7 @@ func (s *stage) commands() map[string]func(*testscript.TestScript, bool, []strin
 
 // until waits.
 func (s *stage) until(what string, check func() error) {
-	node.Eventually(s, what, scriptPatience, check)
+	node.Eventually(s, what, ready, check)
 }
 
 func (s *stage) publish(_ bool, args []string) {
@@ -161,7 +157,7 @@ func (s *stage) end(_ bool, args []string) {
 
 // ended waits for the end of a call and has its output ready for `stdout` and `stderr`.
 func (s *stage) ended(p *node.Process, want int) {
-	code := p.Wait(scriptPatience).Code
+	code := p.Wait(ready).Code
 	out, err := os.ReadFile(p.Stdout)
 	s.line.Check(err)
 	_, _ = s.line.Stdout().Write(out)

@@ -4,11 +4,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,10 +30,13 @@ func TestNewPodOfSomebodyElseIsShownAtItsStart(t *testing.T) {
 			require.Empty(t, check(t, n).Images)
 			text := velumTemplate(n.FreePort(), n.Registry.Ref("demo/velum:4.0.0-rev1"))
 			require.NoError(t, os.WriteFile(filepath.Join(n.Manifests, "velum.yaml"), []byte(text), 0o600))
-			require.Eventually(t, func() bool {
+			node.Eventually(t, "the pod is shown", ready, func() error {
 				images := st(t, n).Images
-				return len(images) > 0 && images[0].Running != nil && images[0].Down == nil
-			}, 3*time.Minute, 50*time.Millisecond)
+				if len(images) == 0 || images[0].Running == nil || images[0].Down != nil {
+					return fmt.Errorf("%+v", images)
+				}
+				return nil
+			})
 			assert.Equal(t, 0, daemon.Stop().Code)
 		})
 	}

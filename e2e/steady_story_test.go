@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -23,7 +22,7 @@ func TestSteadyPoll(t *testing.T) {
 	twenty(t, n)
 	n.WriteFile(configFile, "interval: 1s\n")
 	daemon := startDaemon(t, n)
-	node.Eventually(t, "first poll", time.Minute, func() error { return written(n) })
+	node.Eventually(t, "first poll", ready, func() error { return written(n) })
 	settle(t, n)
 	before := look(t, n)
 
@@ -36,7 +35,7 @@ func TestSteadyPoll(t *testing.T) {
 		return false
 	})
 	n.Registry.Forget()
-	node.Eventually(t, "steady polls", time.Minute, func() error {
+	node.Eventually(t, "steady polls", ready, func() error {
 		if got := n.Registry.Requests().Count("HEAD", node.Manifest); got < polls*images20 {
 			return fmt.Errorf("%d requests", got)
 		}

@@ -19,6 +19,8 @@ import (
 
 // seeds adds every template there is.
 func seeds(f *testing.F) {
+	f.Add([]byte(jsonPod(`, "annotations": {"a": "\ud83d\ude00\/\u0000"}`, `"r.example\/a:1"`)))
+	f.Add([]byte("\t" + strings.ReplaceAll(jsonPod("", `"a"`), " ", "\r\n\t")))
 	f.Helper()
 	files, err := filepath.Glob("testdata/[gpt]*/*.*")
 	require.NoError(f, err)

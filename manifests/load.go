@@ -3,12 +3,8 @@
 package manifests
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"unicode"
 
 	"gopkg.in/yaml.v3"
 
@@ -38,15 +34,16 @@ type site struct {
 // Parse reads a pod manifest. It is an error what kubelet would not run as one
 // Pod: another kind, a List, no name, no containers, JSON that is none.
 func Parse(data []byte) (*File, error) {
-	if err := checkJSON(data); err != nil {
-		return nil, err
+	read := yamledit.Parse
+	if isJSON(data) {
+		read = yamledit.ParseJSON
 	}
-	file, err := yamledit.Parse(data)
+	file, err := read(data)
 	if err != nil {
 		return nil, err
 	}
 	if len(file.Documents) == 0 {
-		return nil, errors.New("empty: no Pod in it")
+		return nil, &NotPodError{errors.New("empty: no Pod in it")}
 	}
 	root := file.Documents[0].Content[0]
 	f := &File{Data: data, yaml: file}
@@ -65,33 +62,19 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// checkJSON: what begins with a brace kubelet reads with a JSON decoder
-// (k8s.io/apimachinery/pkg/util/yaml.ToJSON), not as a YAML flow mapping.
-func checkJSON(data []byte) error {
-	text := bytes.TrimLeftFunc(data, unicode.IsSpace)
-	if !bytes.HasPrefix(text, []byte("{")) || len(data) > yamledit.MaxBytes {
-		return nil
-	}
-	var raw json.RawMessage
-	if err := json.Unmarshal(text, &raw); err != nil {
-		return fmt.Errorf("begins with { and so is read as JSON: %w", err)
-	}
-	return nil
-}
-
 // header checks and takes what makes the document a static pod.
 func (f *File) header(root *yaml.Node) error {
 	if root.Kind != yaml.MappingNode {
-		return yamledit.ErrorAt(root, "not a Pod: the document is not a mapping")
+		return &NotPodError{yamledit.ErrorAt(root, "not a Pod: the document is not a mapping")}
 	}
 	kind, version := text(root, "kind"), text(root, "apiVersion")
 	switch {
 	case kind == "List" || kind == "PodList":
-		return yamledit.ErrorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)
+		return &NotPodError{yamledit.ErrorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)}
 	case kind == "":
-		return yamledit.ErrorAt(root, "not a Pod: no kind")
+		return &NotPodError{yamledit.ErrorAt(root, "not a Pod: no kind")}
 	case kind != "Pod":
-		return yamledit.ErrorAt(root, "kind %q: not a Pod", kind)
+		return &NotPodError{yamledit.ErrorAt(root, "kind %q: not a Pod", kind)}
 	case version != "v1":
 		return yamledit.ErrorAt(root, "apiVersion %q: want v1", version)
 	}
@@ -105,6 +88,7 @@ func (f *File) header(root *yaml.Node) error {
 	}
 	f.Component = component(f.Namespace, metadata.Value)
 	spec, _ := yamledit.Get(root, "spec")
+	f.Role = roleOf(f.Name, metadata.Value, spec.Value)
 	containers, ok := yamledit.Get(spec.Value, "containers")
 	if !ok || len(yamledit.Resolve(containers.Value).Content) == 0 {
 		return yamledit.ErrorAt(root, "Pod %s without containers", f.Name)
@@ -116,8 +100,7 @@ func (f *File) header(root *yaml.Node) error {
 func component(namespace string, metadata *yaml.Node) string {
 	labels, _ := yamledit.Get(metadata, "labels")
 	name := text(labels.Value, "component")
-	known := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-	if namespace != "kube-system" || text(labels.Value, "tier") != "control-plane" || !slices.Contains(known, name) {
+	if namespace != "kube-system" || text(labels.Value, "tier") != "control-plane" || !slices.Contains(roles, name) {
 		return ""
 	}
 	return name

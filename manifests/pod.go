@@ -58,6 +58,7 @@ type Pod struct {
 	Name      string
 	Namespace string  // "default" if none is written, as kubelet has it
 	Component string  // of the control plane, by the labels that kubeadm writes: etcd, kube-apiserver, ...; "" for none
+	Role      string  // in a control plane, by name, labels or program: RoleEtcd, RoleAPIServer, ...; "" for none
 	Images    []Image // in order of document and of containers, init containers, ephemeral containers, volumes
 
 	Probes      []Probe       // for readiness, of the containers that have one, in their order; not of init containers

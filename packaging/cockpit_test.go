@@ -4,12 +4,13 @@ package packaging_test
 
 import (
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // What the page in Cockpit has of others is named in its package, at the version that lies in the checkout.
@@ -36,13 +37,30 @@ func TestThePageIsCalledTheSameEverywhere(t *testing.T) {
 	assert.Contains(t, text(t, "cockpit/org.opensuse.image_update_agent.metainfo.xml"), `<launchable type="cockpit-manifest">`+name+"<")
 }
 
-// A hold that the page does not know would leave a person without what ends it.
-func TestThePageKnowsEveryHold(t *testing.T) {
+// What a hold means and what ends it comes with the status, so that a new hold needs nothing on the page.
+func TestThePageKnowsNoHoldByName(t *testing.T) {
 	t.Parallel()
-	model, tests := text(t, "../cockpit/model.js"), text(t, "../cockpit/test/model.js")
-	for _, hold := range statuspage.Holds() {
-		assert.Regexp(t, `(?m)^        "?`+hold+`"?: `, model)
-		assert.Contains(t, tests, `"`+hold+`"`)
+	modules, err := filepath.Glob("../cockpit/*.js")
+	require.NoError(t, err)
+	for _, name := range modules {
+		for _, hold := range status.HoldNames() {
+			assert.NotRegexp(t, `(?:hold|h)\.name [!=]== "`+hold+`"`, text(t, name), name)
+			assert.NotRegexp(t, `(?m)^ +"?`+hold+`"?: _\(`, text(t, "../cockpit/model.js"))
+		}
+	}
+}
+
+// TestThePageKnowsEveryPhase: in a phase that the page does not know, it would show no work, and read the status no more.
+func TestThePageKnowsEveryPhase(t *testing.T) {
+	t.Parallel()
+	daemon, page := text(t, "../cockpit/daemon.js"), text(t, "../cockpit/status.js")
+	phases := regexp.MustCompile(`(?m)^\tPhase\w+ += "(\w+)"$`).FindAllStringSubmatch(text(t, "../agent/status/progress.go"), -1)
+	for _, phase := range phases {
+		if _, works := (status.Progress{Phase: phase[1]}).Activity(); !works {
+			continue
+		}
+		assert.Regexp(t, `(?m)^const is(?:Pull|Work) = .*"`+phase[1]+`"`, daemon)
+		assert.Regexp(t, `\b`+phase[1]+`: _\("`, page)
 	}
 }
 

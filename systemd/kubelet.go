@@ -18,11 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// HoldKubelet is the name of the hold while kubelet does not run, or has just started.
-const HoldKubelet = "kubelet"
-
 const (
-	kubeletUnit = "kubelet.service"
 	// kubeletSettles is how long kubelet has to be up: before, it may still start its
 	// pods, or end again.
 	kubeletSettles = time.Minute
@@ -35,7 +31,8 @@ const (
 // Kubelet is kubelet's unit. A node without the unit, or without a bus, runs kubelet by
 // other means and has no holds.
 type Kubelet struct {
-	Bus string // D-Bus address of the system bus; empty: there is none
+	Bus  string // D-Bus address of the system bus; empty: there is none
+	Unit string // its name, as kubelet.service
 }
 
 // Holds lists why kubelet is not ready to start a pod.
@@ -45,19 +42,19 @@ func (k Kubelet) Holds(ctx context.Context) []status.Hold {
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
+	unit, err := readUnit(ctx, k.Bus, k.Unit)
 	switch {
 	case errors.Is(err, bus.ErrNone), errors.Is(err, bus.ErrAbsent):
 		return nil
 	case err != nil:
-		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s: %v", kubeletUnit, err)}}
+		return []status.Hold{{Name: status.HoldKubelet, Reason: fmt.Sprintf("%s: %v", k.Unit, err)}}
 	case unit.load == "not-found":
 		return nil
 	case unit.active != "active" && unit.active != "reloading":
-		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s is not active: %s", kubeletUnit, unit.active)}}
+		return []status.Hold{{Name: status.HoldKubelet, Reason: fmt.Sprintf("%s is not active: %s", k.Unit, unit.active)}}
 	case unit.up < kubeletSettles:
-		return []status.Hold{{Name: HoldKubelet, Reason: fmt.Sprintf("%s started %s ago, and has to be up for %s",
-			kubeletUnit, unit.up.Truncate(time.Second), kubeletSettles)}}
+		return []status.Hold{{Name: status.HoldKubelet, Reason: fmt.Sprintf("%s started %s ago, and has to be up for %s",
+			k.Unit, unit.up.Truncate(time.Second), kubeletSettles)}}
 	}
 	return nil
 }
@@ -69,7 +66,7 @@ func (k Kubelet) Exists(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	unit, err := readUnit(ctx, k.Bus, kubeletUnit)
+	unit, err := readUnit(ctx, k.Bus, k.Unit)
 	return err == nil && unit.load != "not-found"
 }
 
@@ -93,7 +90,7 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 	defer retry.Stop()
 	timeout := time.After(busTimeout)
 	for {
-		err = unstarted(ctx, conn)
+		err = k.unstarted(ctx, conn)
 		if !errors.Is(err, bus.ErrAbsent) {
 			return err
 		}
@@ -105,19 +102,19 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 	}
 }
 
-func unstarted(ctx context.Context, conn *bus.Conn) error {
+func (k Kubelet) unstarted(ctx context.Context, conn *bus.Conn) error {
 	var system, load string
 	var left uint64
-	unit := unitPath(kubeletUnit)
+	unit := unitPath(k.Unit)
 	if err := read(ctx, conn, property{"/org/freedesktop/systemd1", "Manager.SystemState", &system},
 		property{unit, "Unit.LoadState", &load}, property{unit, "Unit.InactiveExitTimestampMonotonic", &left}); err != nil {
-		return fmt.Errorf("%s: %w", kubeletUnit, err)
+		return fmt.Errorf("%s: %w", k.Unit, err)
 	}
 	switch {
 	case load != "loaded":
-		return fmt.Errorf("%s: %s", kubeletUnit, outside.Text(load))
+		return fmt.Errorf("%s: %s", k.Unit, outside.Text(load))
 	case left != 0:
-		return fmt.Errorf("%s: has been started since the boot", kubeletUnit)
+		return fmt.Errorf("%s: has been started since the boot", k.Unit)
 	case system != "initializing" && system != "starting":
 		return fmt.Errorf("the boot is over: the system is %s", outside.Text(system))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 	"github.com/kubic-project/image-update-agent/systemd"
@@ -78,7 +79,7 @@ func TestKubelet(t *testing.T) {
 			t.Parallel()
 			b := bustest.Start(t, "")
 			serveManager(t, b, func() unit { return c.unit })
-			isHeld(t, systemd.Kubelet{Bus: b.Address}, c.want)
+			isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}, c.want)
 		})
 	}
 }
@@ -92,15 +93,15 @@ func isHeld(t *testing.T, k systemd.Kubelet, pattern string) {
 		return
 	}
 	require.Len(t, holds, 1)
-	assert.Equal(t, systemd.HoldKubelet, holds[0].Name)
+	assert.Equal(t, status.HoldKubelet, holds[0].Name)
 	assert.Regexp(t, "^"+pattern+"$", holds[0].Reason)
 }
 
 func TestNodesWithoutKubeletsUnit(t *testing.T) {
 	t.Parallel()
-	isHeld(t, systemd.Kubelet{}, "")
-	isHeld(t, systemd.Kubelet{Bus: bus.At(filepath.Join(t.TempDir(), "none"))}, "")
-	isHeld(t, systemd.Kubelet{Bus: bustest.Start(t, "").Address}, "")
+	isHeld(t, systemd.Kubelet{Unit: "kubelet.service"}, "")
+	isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bus.At(filepath.Join(t.TempDir(), "none"))}, "")
+	isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bustest.Start(t, "").Address}, "")
 }
 
 func TestAManagerThatDoesNotAnswer(t *testing.T) {
@@ -125,7 +126,7 @@ func TestAManagerThatDoesNotAnswer(t *testing.T) {
 			b := bustest.Start(t, "")
 			b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice",
 				"org.freedesktop.DBus.Properties", map[string]any{"Get": c.get})
-			isHeld(t, systemd.Kubelet{Bus: b.Address}, regexp.QuoteMeta(c.want))
+			isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}, regexp.QuoteMeta(c.want))
 		})
 	}
 	t.Run("another type", func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestAManagerThatDoesNotAnswer(t *testing.T) {
 			"org.freedesktop.DBus.Properties", map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
 				return dbus.MakeVariant([]string{"loaded"}), nil
 			}})
-		isHeld(t, systemd.Kubelet{Bus: b.Address}, "kubelet.service: org.freedesktop.systemd1: dbus.Store: .*")
+		isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}, "kubelet.service: org.freedesktop.systemd1: dbus.Store: .*")
 	})
 	t.Run("a bus without a voice", func(t *testing.T) {
 		t.Parallel()
@@ -143,7 +144,7 @@ func TestAManagerThatDoesNotAnswer(t *testing.T) {
 		l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
 		require.NoError(t, err)
 		defer func() { _ = l.Close() }()
-		isHeld(t, systemd.Kubelet{Bus: bus.At(path)}, "kubelet.service: system bus: no answer in time")
+		isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bus.At(path)}, "kubelet.service: system bus: no answer in time")
 	})
 }
 
@@ -153,9 +154,9 @@ func TestKubeletHoldsEndWithTheContext(t *testing.T) {
 	b := bustest.Start(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	serveManager(t, b, func() unit { cancel(); return unit{"loaded", "active", time.Hour} })
-	holds := systemd.Kubelet{Bus: b.Address}.Holds(ctx)
+	holds := systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}.Holds(ctx)
 	if assert.Len(t, holds, 1) {
-		assert.Equal(t, systemd.HoldKubelet, holds[0].Name)
+		assert.Equal(t, status.HoldKubelet, holds[0].Name)
 	}
 }
 
@@ -178,7 +179,7 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 			t.Parallel()
 			b := bustest.Start(t, "")
 			c.is.Serve(t, b)
-			err := systemd.Kubelet{Bus: b.Address}.Unstarted(t.Context())
+			err := systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}.Unstarted(t.Context())
 			if c.want == "" {
 				assert.NoError(t, err)
 			} else {
@@ -186,8 +187,8 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 			}
 		})
 	}
-	assert.ErrorIs(t, systemd.Kubelet{Bus: bus.At(filepath.Join(t.TempDir(), "none"))}.Unstarted(t.Context()), bus.ErrNone)
-	assert.ErrorIs(t, systemd.Kubelet{Bus: bustest.Start(t, "").Address}.Unstarted(t.Context()), bus.ErrAbsent)
+	assert.ErrorIs(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bus.At(filepath.Join(t.TempDir(), "none"))}.Unstarted(t.Context()), bus.ErrNone)
+	assert.ErrorIs(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bustest.Start(t, "").Address}.Unstarted(t.Context()), bus.ErrAbsent)
 }
 
 // Early in a boot the bus is there before the manager is on it.
@@ -195,7 +196,7 @@ func TestUnstartedWaitsForTheManager(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	ended := make(chan error)
-	go func() { ended <- systemd.Kubelet{Bus: b.Address}.Unstarted(t.Context()) }()
+	go func() { ended <- systemd.Kubelet{Unit: "kubelet.service", Bus: b.Address}.Unstarted(t.Context()) }()
 	bustest.Booting{System: "starting", Load: "loaded", Left: 0}.Serve(t, b)
 	assert.NoError(t, <-ended)
 }

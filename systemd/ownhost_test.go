@@ -20,8 +20,10 @@ func TestTheSocketOfTheOwnHost(t *testing.T) {
 	t.Parallel()
 	o := options(t, ownHostFile)
 	assert.Equal(t, []string{ownhost.Address}, o["Socket.ListenStream"])
-	assert.Equal(t, []string{"yes"}, o["Socket.Accept"], "one process for each connection: its template unit answers")
+	assert.Equal(t, []string{"no"}, o["Socket.Accept"], "one process counts the clients, and cuts the slowest")
 	assert.Equal(t, []string{"0"}, o["Socket.TriggerLimitIntervalSec"])
+	assert.Equal(t, []string{"4096"}, o["Socket.Backlog"], "who comes while all places are taken, or no process runs, waits")
+	assert.NotContains(t, o, "Socket.FlushPending", "who comes when a process ends waits for the next")
 	assert.Equal(t, []string{"sockets.target"}, o["Install.WantedBy"])
 	assert.Contains(t, strings.Fields(o["Unit.Before"][0]), "kubelet.service")
 	assert.NotContains(t, strings.Join(options(t, unitFile)["Install.Also"], " "), ownHostFile, "who enables the daemon does not enable it")
@@ -36,7 +38,11 @@ func TestWhatAnswersForTheOwnHost(t *testing.T) {
 	assert.Equal(t, []string{"socket"}, o["Service.StandardInput"])
 	assert.Equal(t, []string{"null"}, o["Service.StandardOutput"], "by default it is the connection")
 	assert.Equal(t, []string{"5"}, o["Service.RuntimeMaxSec"])
-	assert.Equal(t, []string{"SIGKILL"}, o["Service.KillSignal"], "else a program that hangs has 90 s more")
+	assert.Equal(t, []string{"1"}, o["Service.TimeoutStopSec"], "else a program that hangs has 90 s more")
+	assert.Equal(t, []string{"0"}, o["Unit.StartLimitIntervalSec"], "it starts once a second where somebody asks as often")
+	assert.Equal(t, []string{againFile}, o["Unit.OnFailure"])
+	assert.Equal(t, []string{ownHostFile}, o["Unit.PartOf"])
+	assert.NotContains(t, o, "Service.Restart", "the socket starts it")
 	assert.Equal(t, []string{"/run/" + o["Service.RuntimeDirectory"][0]}, []string{localhost.AnswersDir})
 	for key, want := range map[string]string{
 		"Service.DynamicUser": "yes", "Service.PrivateNetwork": "yes", "Service.RestrictAddressFamilies": "none",
@@ -46,6 +52,16 @@ func TestWhatAnswersForTheOwnHost(t *testing.T) {
 	}
 	assert.LessOrEqual(t, len(o["Service.User"][0]), 31, "a user's name is no longer")
 	assert.Empty(t, o["Install.WantedBy"], "the socket starts it")
+}
+
+// After a failure the port is closed, so that nobody waits at it, and soon open again.
+func TestThePortOpensAgain(t *testing.T) {
+	t.Parallel()
+	o := options(t, againFile)
+	assert.Equal(t, []string{ownHostFile}, o["Unit.Conflicts"])
+	assert.Equal(t, []string{ownHostFile}, o["Timer.Unit"])
+	assert.Equal(t, []string{"1s"}, o["Timer.OnActiveSec"])
+	assert.Empty(t, o["Install.WantedBy"], "a failure starts it")
 }
 
 // The manual page and the comment of the unit name the table where the daemon writes it.

@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 const (
@@ -20,7 +23,8 @@ const (
 	renderFile   = program + "-render.service"
 	socketFile   = program + ".socket"
 	ownHostFile  = program + "-localhost.socket"
-	answerFile   = program + "-localhost@.service"
+	answerFile   = program + "-localhost.service"
+	againFile    = program + "-localhost-again.timer"
 	tmpfilesFile = "../packaging/tmpfiles.conf"
 )
 
@@ -40,6 +44,42 @@ func options(t *testing.T, name string) map[string][]string {
 	return by
 }
 
+// The package installs systemd/platform/NAME.conf beside every other one, so it may only make that platform's own
+// directories writable, and a node without them must not miss them.
+func TestDropInsOfPlatformsOnlyAddDirectories(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, p := range platform.All() {
+		names = append(names, "platform/"+p.Name+".conf")
+	}
+	found, err := filepath.Glob("platform/*")
+	require.NoError(t, err)
+	for _, name := range found {
+		assert.Contains(t, names, name)
+		for key, values := range options(t, name) {
+			assert.Equal(t, "Service.ReadWritePaths", key, name)
+			for path := range strings.FieldsSeq(strings.Join(values, " ")) {
+				assert.Regexp(t, `^-/[a-z0-9/-]+$`, path, name)
+			}
+		}
+	}
+}
+
+// What a platform writes lies in the sandbox of the units, or its drop-in says so.
+func TestTheUnitsMayWriteThePodManifestsOfEveryPlatform(t *testing.T) {
+	t.Parallel()
+	for _, p := range platform.All() {
+		for _, name := range []string{unitFile, renderFile} {
+			paths := options(t, name)["Service.ReadWritePaths"]
+			if _, err := os.Stat("platform/" + p.Name + ".conf"); err == nil {
+				paths = append(paths, options(t, "platform/"+p.Name+".conf")["Service.ReadWritePaths"]...)
+			}
+			isIn := func(dir string) bool { return strings.HasPrefix(p.PodManifests+"/", strings.TrimPrefix(dir, "-")+"/") }
+			assert.True(t, slices.ContainsFunc(strings.Fields(strings.Join(paths, " ")), isIn), "%s: %s", name, p.Name)
+		}
+	}
+}
+
 // oldest is the systemd of the oldest system that the units are made for (SLE
 // Micro 5).
 const oldest = 249
@@ -48,9 +88,10 @@ const oldest = 249
 // systemd's NEWS; a misspelt key is ignored by systemd, so it must fail here.
 var since = map[string]int{
 	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Before": 1, "Unit.Wants": 1,
-	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1, "Unit.CollectMode": 236,
+	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1,
+	"Unit.OnFailure": 1, "Unit.PartOf": 1, "Unit.Conflicts": 1,
 	"Service.StandardInput": 1, "Service.StandardOutput": 1, "Service.StandardError": 1, "Service.RuntimeMaxSec": 229,
-	"Service.KillSignal": 1, "Service.TasksMax": 227, "Service.DynamicUser": 235, "Service.User": 1,
+	"Service.TimeoutStopSec": 188, "Service.LimitNOFILE": 1, "Service.TasksMax": 227, "Service.DynamicUser": 235, "Service.User": 1,
 	"Service.Type": 1, "Service.NotifyAccess": 1, "Service.Sockets": 1, "Service.EnvironmentFile": 1,
 	"Service.ImportCredential": 254, "Service.ExecStart": 1, "Service.ExecReload": 1,
 	"Service.ExecStopPost": 1, "Service.Restart": 1, "Service.RestartSec": 1, "Service.RestartSteps": 254, "Service.RestartMaxDelaySec": 254,
@@ -67,7 +108,8 @@ var since = map[string]int{
 	"Service.RestrictRealtime": 231, "Service.RestrictSUIDSGID": 242, "Service.SystemCallArchitectures": 209,
 	"Service.SystemCallFilter": 187, "Service.SystemCallErrorNumber": 209, "Service.CapabilityBoundingSet": 1,
 	"Socket.ListenStream": 1, "Socket.SocketMode": 1, "Socket.DirectoryMode": 1, "Socket.RemoveOnStop": 214,
-	"Socket.Accept": 1, "Socket.MaxConnections": 1, "Socket.TriggerLimitIntervalSec": 230,
+	"Socket.Accept": 1, "Socket.Backlog": 1, "Socket.TriggerLimitIntervalSec": 230,
+	"Timer.OnActiveSec": 1, "Timer.AccuracySec": 209, "Timer.Unit": 1,
 	"Install.WantedBy": 1, "Install.Also": 1,
 }
 
@@ -81,7 +123,7 @@ var waived = []string{"Service.ImportCredential", "Service.RestartSteps", "Servi
 func TestEveryKeyOfTheUnitIsKnownAndHasAValue(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
-	for _, name := range []string{unitFile, renderFile, socketFile, ownHostFile, answerFile} {
+	for _, name := range []string{unitFile, renderFile, socketFile, ownHostFile, answerFile, againFile} {
 		for key, values := range options(t, name) {
 			used[key] = true
 			assert.Contains(t, since, key, name)

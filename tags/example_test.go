@@ -98,3 +98,26 @@ func ExampleNewest() {
 	fmt.Println(newest, ok)
 	// Output: 1.7.6-rev10 true
 }
+
+func ExampleClassify() {
+	for _, text := range []string{"2.6.2", "2.6.2-rev1", "2.6.2-rev1-build5.1", "2.6.2-rev", "latest", "a/b"} {
+		fmt.Println(text, tags.Classify(text))
+	}
+	// Output:
+	// 2.6.2 short
+	// 2.6.2-rev1 intermediate
+	// 2.6.2-rev1-build5.1 long
+	// 2.6.2-rev malformed
+	// latest foreign
+	// a/b invalid
+}
+
+func ExampleFindNotUnderstood() {
+	follow, _ := tags.Parse("1.7.5-rev2")
+	for _, tag := range tags.FindNotUnderstood([]string{"1.7.5-rev3", "1.7.6_rev1", "v1.7.6-rev1", "latest"}, follow, tags.Core, 10) {
+		fmt.Printf("%s: %s\n", tag.Tag, tag.Reason)
+	}
+	// Output:
+	// v1.7.6-rev1: spelled with a v, and 1.7.5-rev2 is not
+	// 1.7.6_rev1: "_rev1" after the version
+}

@@ -8,9 +8,11 @@ import "strings"
 // form, and a short tag as many numbers as the other: 1.28 floats over the patch
 // releases of 1.28, so what follows it goes on to 1.29 and not to 1.29.0, which
 // never moves to another version. A tag with a revision names an application
-// version as a whole, however many numbers that has: 3.2-rev1 and 3.2.1-rev1.
+// version as a whole, however many numbers that has: 3.2-rev1 and 3.2.1-rev1. Digits
+// alone that are a date, a hash or the number of a build (see [Tag.IsStamp]) float with
+// their kind only.
 func SamePrecision(a, b Tag) bool {
-	if a.Form() != b.Form() {
+	if a.Form() != b.Form() || !isSameKind(a, b) {
 		return false
 	}
 	return a.Form() != Short || strings.Count(a.raw, ".") == strings.Count(b.raw, ".")

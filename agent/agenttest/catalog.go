@@ -52,6 +52,20 @@ func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 	})
 }
 
+// Update publishes the next version, in which a release is listed otherwise.
+func (c *Catalog) Update(rel release.Release, edit func(*release.Listed)) {
+	c.change(func(l *release.Listing) {
+		releases := slices.Clone(l.Images[rel.Repository])
+		for n := range releases {
+			if releases[n].Digest == rel.Digest {
+				releases[n].Members = nil
+				edit(&releases[n])
+			}
+		}
+		l.Images[rel.Repository] = releases
+	})
+}
+
 // Expire publishes the next version with a time at which it expires.
 func (c *Catalog) Expire(at time.Time) { c.change(func(l *release.Listing) { l.Expires = at }) }
 

@@ -109,11 +109,14 @@ func (n fleetNode) Lock(ctx context.Context) (release.LockAnswer, error) {
 			Server: "fake", Status: 409, Kind: "locked", Value: "all slots are taken", Answer: f.answer(),
 		}
 	}
+	retained := !f.Silent && slices.Contains(f.holders, n.id)
 	f.add(n.id)
 	if lost {
 		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
 	}
-	return f.answer(), nil
+	answer := f.answer()
+	answer.Retained = retained
+	return answer, nil
 }
 
 // Unlock answers as apply.FleetLock.

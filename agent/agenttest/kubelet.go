@@ -31,15 +31,15 @@ func (n *Node) Sync() {
 	defer n.mu.Unlock()
 	for file, p := range n.pods {
 		f, ok := n.manifests[file]
-		spec, err := manifests.Parse(f.Data)
-		if !ok || f.Err != nil || err != nil || !manifests.Equal(p.spec, spec) {
+		spec, err := manifests.Parse(f.Content())
+		if !ok || err != nil || !manifests.Equal(p.spec, spec) {
 			n.end(file)
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(n.manifests)) {
 		f := n.manifests[file]
-		spec, err := manifests.Parse(f.Data)
-		if f.Err != nil || err != nil {
+		spec, err := manifests.Parse(f.Content())
+		if err != nil {
 			continue // kubelet says so in its log, and runs nothing
 		}
 		if n.pods[file] == nil {

@@ -45,7 +45,7 @@ func imagesName(t *testing.T, s ImagesUnderTest) {
 	named := s.byDigest(t, pinOf(r))
 	require.Len(t, named, 1)
 	assert.Equal(t, node.HeldImage{
-		Name: named[0].Name, Digest: r.Digest, Config: r.Config, Staged: true, Repository: r.Repository,
+		Name: named[0].Name, Digest: r.Digest, Config: r.Config, Origin: r.Origin, Staged: true, Repository: r.Repository,
 	}, named[0])
 	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t), "it is no pin")
 

@@ -107,6 +107,15 @@ func (n *Node) PutBroken(name string, err error) {
 	n.manifests[name] = node.PodFile{Name: name, Err: err}
 }
 
+// PutFollowed has a pod manifest that kubelet reads and that must not be written; or, without data, one that kubelet
+// passes over.
+func (n *Node) PutFollowed(name string, err error, data []byte) {
+	n.mu.Lock()
+	n.manifests[name] = node.PodFile{Name: name, Err: err, Followed: data, PassedOver: data == nil}
+	n.mu.Unlock()
+	n.changed()
+}
+
 func (n *Node) put(files map[string]node.PodFile, name string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

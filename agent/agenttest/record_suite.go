@@ -142,6 +142,7 @@ func FullRecord() record.Record {
 			Before: []release.Pin{{Repository: repository, Digest: digest.FromString("p")}},
 		}},
 		Approved: map[string]record.Approval{"velum.yaml": {At: at, Offer: "o"}},
+		HeldBack: map[string]record.HeldApply{"velum.yaml": {At: at, Offer: "o", Kind: status.ErrorHeld, Reason: "r"}},
 		Failed:   map[string]record.Failure{"velum.yaml": {At: at, Offer: "o", Reason: "r"}},
 	}
 }

@@ -32,7 +32,8 @@ type Registry struct {
 	tags    map[release.Reference]digest.Digest
 	builds  map[string]release.Build // by repository@digest
 	configs map[digest.Digest]digest.Digest
-	foreign map[digest.Digest]bool // not for this platform
+	origins map[digest.Digest]string // the same for labels of origin
+	foreign map[digest.Digest]bool   // not for this platform
 	counts  Counts
 	down    error
 	noLists error
@@ -47,7 +48,7 @@ var _ source.Source = (*Registry)(nil)
 func NewRegistry() *Registry {
 	return &Registry{
 		tags: map[release.Reference]digest.Digest{}, builds: map[string]release.Build{},
-		configs: map[digest.Digest]digest.Digest{}, foreign: map[digest.Digest]bool{},
+		configs: map[digest.Digest]digest.Digest{}, origins: map[digest.Digest]string{}, foreign: map[digest.Digest]bool{},
 	}
 }
 
@@ -72,6 +73,7 @@ func (r *Registry) PublishBuild(repository string, b release.Build, names ...str
 	rel := release.Release{Repository: repository, Build: b, Digest: digest.FromString(fmt.Sprintf("manifest %d", r.made))}
 	r.builds[repository+"@"+rel.Digest.String()] = b
 	r.configs[rel.Digest] = b.Config
+	r.origins[rel.Digest] = b.Origin
 	for _, name := range names {
 		r.tags[release.Reference{Repository: repository, Tag: name}] = rel.Digest
 		switch t, _ := tags.Parse(name); {

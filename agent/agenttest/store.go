@@ -34,6 +34,7 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		d := n.records[name]
 		h := node.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name], NotImage: n.pages[name]}
+		h.Origin = n.origin(d)
 		if h.Staged {
 			h.Repository = repositoryOf(name)
 		}
@@ -44,6 +45,7 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 			Name: "pin/" + pin.Repository + "@" + pin.Digest.String(), Digest: pin.Digest, Pin: true,
 			MediaType: manifestType, Size: manifestSize,
 			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.config(pin.Digest),
+			Origin: n.origin(pin.Digest),
 		})
 	}
 	slices.SortFunc(out, func(a, b node.HeldImage) int { return cmp.Compare(a.Name, b.Name) })
@@ -173,6 +175,20 @@ func (n *Node) config(d digest.Digest) digest.Digest {
 		return ""
 	}
 	return n.registry.configOf(d)
+}
+
+// origin is the label of origin of a digest, as the content on the node has it.
+func (n *Node) origin(d digest.Digest) string {
+	if n.lost[d] {
+		return ""
+	}
+	return n.registry.originOf(d)
+}
+
+func (r *Registry) originOf(d digest.Digest) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.origins[d]
 }
 
 // configOf gives what was published under a digest, also when it has vanished:

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -19,19 +20,19 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Restarter makes pods run what a step names, and proves that they do. It saves what it did
+// Executor makes pods run what a step names, and proves that they do. It saves what it did
 // in the record before the next act, so that the next start continues after a crash.
-type Restarter struct {
+type Executor struct {
 	Source    source.Registry
 	Pods      node.Pods
 	Images    node.ImageNamer
 	Files     node.PodFiles
 	Stager    ReleaseStager
-	Readiness Readiness    // nil: every running container counts as ready
-	Inhibitor Inhibitor    // nil: shutdowns are not delayed
-	FleetLock FleetLock    // required where Policy.Lock covers a pod
-	Quorum    Quorum       // nil: the control plane is not asked
-	Meter     RestartMeter // nil: nothing is counted
+	Readiness Readiness // nil: every running container counts as ready
+	Inhibitor Inhibitor // nil: shutdowns are not delayed
+	FleetLock FleetLock // required where Policy.Lock covers a pod
+	Quorum    Quorum    // nil: the control plane is not asked
+	Meter     Meter     // nil: nothing is counted
 	Records   *record.Store
 	Policy    policy.Policy
 	Log       *slog.Logger
@@ -39,10 +40,19 @@ type Restarter struct {
 	Jitter    func() float64 // from [0,1)
 	Progress  *status.Reporter
 	OwnHost   *ownhost.Keeper // nil: the node has no own host
+	Caller    Caller
 }
 
-// RestartResult is how a step on a pod has ended.
-type RestartResult struct {
+// Caller is who waits for restarts, and may leave before they begin.
+type Caller interface {
+	// Until returns a context that ends when the caller leaves before the restart of a pod manifest has begun.
+	Until(ctx context.Context, file string) (context.Context, context.CancelFunc)
+	// Begin reports whether the restart of a pod manifest may begin: its caller has not left.
+	Begin(file string) bool
+}
+
+// Result is how a step on a pod has ended.
+type Result struct {
 	Err     error
 	Applied bool // the pod runs what the step names
 	// RollBack: the pod did not come up, and the record holds the pending rollback.
@@ -53,125 +63,176 @@ type RestartResult struct {
 	TagMoved bool
 	// Unchecked are the containers whose readiness could not be checked.
 	Unchecked []string
+	// Canceled: the caller left before anything was done to the pod.
+	Canceled bool
 }
 
-// restart is one restart of a pod.
-type restart struct {
-	*Restarter
+// errCanceled: the caller left before anything was done to the pod.
+var errCanceled = errors.New("canceled by its caller")
+
+// attempt is one apply, rollback or proof of a pod.
+type attempt struct {
+	*Executor
 	step             plan.Step
 	began, acted, up time.Time
-	phase            string // the last one that was reported; empty: none
-	shutdownTimedOut bool   // the old pod was still up when its grace was over
-	result           RestartResult
+	phase            string  // the last one that was reported; empty: none
+	shutdownTimedOut bool    // the old pod was still up when its grace was over
+	rescue           *rescue // nil: kubelet alone starts the pod
+	result           Result
 }
 
-func (r *Restarter) begin(s plan.Step) *restart {
-	return &restart{Restarter: r, step: s, began: time.Now()}
+func (x *Executor) newAttempt(s plan.Step) *attempt {
+	return &attempt{Executor: x, step: s, began: time.Now()}
 }
 
-// ended reports the end of the restart, and returns the result with the error that it ended with.
-func (r *restart) ended(err error) RestartResult {
-	r.Progress.End(status.Progress{
-		Reference: r.step.Apply.Pod, Phase: cmp.Or(r.phase, status.PhaseWaiting), PodManifest: r.step.File,
+// ended reports the end of the attempt, and returns the result with the error that it ended with.
+func (a *attempt) ended(err error) Result {
+	a.Progress.End(status.Progress{
+		Reference: a.step.Apply.Pod, Phase: cmp.Or(a.phase, status.PhaseWaiting), PodManifest: a.step.File,
 	}, err)
-	r.result.Err = err
-	return r.result
+	a.result.Err = err
+	return a.result
 }
 
 // Apply applies a step; against is why it must not be applied (nil: it may be). Apply deletes
 // the approval, so that a failed apply is not retried without a new one. The approval stays
 // where the restart was interrupted or could not be observed.
-func (r *Restarter) Apply(ctx context.Context, s plan.Step, against error) RestartResult {
-	x := r.begin(s)
+func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result {
+	a := x.newAttempt(s)
 	err := against
 	if err == nil {
-		err = x.apply(ctx)
+		err = a.restartAndProve(ctx)
 	}
-	x.count(ctx, Restart{}, err)
+	if errors.Is(err, errCanceled) {
+		return a.canceled()
+	}
+	a.count(ctx, Measured{}, err)
 	if err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
-		return x.ended(err)
+		return a.ended(err)
 	}
-	rec, by := &r.Records.Record, historian{x}.approver()
+	rec, by := &x.Records.Record, a.approver()
+	_, approved := rec.Approved[s.File]
 	rec.Approved.Delete(s.File)
+	rec.HeldBack.Delete(s.File)
 	switch {
 	case err == nil:
-		x.result.Applied = true
-		historian{x}.note(status.ResultApplied, by, nil)
+		a.result.Applied = true
+		a.noteEnd(status.ResultApplied, by, nil)
 		rec.Failed.Delete(s.File)
-		rec.NoteProof(s.File, x.step.Proved(), false, r.Policy.Prune.Keep)
-		rec.EndProvedPlaces(s.File, s.Data, x.step.Proved())
+		rec.NoteProof(s.File, a.step.Proved(), false, x.Policy.Prune.Keep)
+		rec.EndProvedPlaces(s.File, s.Data, a.step.Proved())
 	case release.IsDown(err):
-		return x.failed(ctx, by, err)
+		return a.failed(ctx, by, err)
 	case !release.IsWaiting(err):
-		historian{x}.note(status.ResultFailed, by, err)
-		rec.Failed.Set(s.File, record.Failure{At: r.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
+		a.noteEnd(status.ResultFailed, by, err)
+		rec.Failed.Set(s.File, record.Failure{At: x.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
+	case approved:
+		rec.HeldBack.Set(s.File, record.HeldApply{
+			At: x.Now().UTC(), Offer: s.Apply.Offer, Kind: status.ErrorKindOf(err),
+			Reason: strings.TrimPrefix(err.Error(), release.ErrHeld.Error()+": "),
+		})
 	}
-	return x.ended(errors.Join(err, r.Records.Save(ctx)))
+	return a.ended(errors.Join(err, x.Records.Save(ctx)))
 }
 
-// apply checks that kubelet will start what was staged, restarts the pod, and proves it.
-func (r *restart) apply(ctx context.Context) error {
-	if r.step.Apply.Remove {
-		if err := (fleet{r}).enter(ctx); err != nil {
+// canceled ends a restart that has not begun.
+func (a *attempt) canceled() Result {
+	a.ended(context.Canceled)
+	a.result.Err, a.result.Canceled = nil, true
+	return a.result
+}
+
+// begins returns errCanceled if the caller has left. What follows goes on without the caller.
+func (a *attempt) begins() error {
+	if !a.Caller.Begin(a.step.File) {
+		return errCanceled
+	}
+	return nil
+}
+
+// prepare does what restarts nothing: it ends when the caller leaves.
+func (a *attempt) prepare(ctx context.Context, do func(context.Context) error) error {
+	until, end := a.Caller.Until(ctx, a.step.File)
+	defer end()
+	err := do(until)
+	if until.Err() != nil && ctx.Err() == nil {
+		return errCanceled
+	}
+	return err
+}
+
+// restartAndProve checks that kubelet will start what was staged, restarts the pod, and proves it.
+func (a *attempt) restartAndProve(ctx context.Context) error {
+	if a.step.Apply.Remove {
+		if err := a.prepare(ctx, a.enterFleet); err != nil {
 			return err
 		}
-		return r.Remove(ctx, r.step)
+		if err := a.begins(); err != nil {
+			return err
+		}
+		return a.Remove(ctx, a.step)
 	}
-	help := &rescue{restart: r, next: rescueAfter}
-	err := r.preflight(ctx)
-	if err != nil && !r.result.TagMoved && r.isStopped(ctx) {
+	err := a.prepare(ctx, a.preflight)
+	if errors.Is(err, errCanceled) {
+		return err
+	}
+	if err != nil && !a.result.TagMoved && a.isStopped(ctx) {
 		// A run that was killed has stopped the pod, and the registry does not answer.
-		expect, pinErr := help.pinToStagedDigest(ctx, "stopped by an apply: "+err.Error())
+		expect, pinErr := a.pinToStagedDigest(ctx, "stopped by an apply: "+err.Error())
 		if pinErr != nil {
 			return err
 		}
-		r.step.Apply.Expect = expect
-		return r.prove(ctx, nil)
+		a.step.Apply.Expect = expect
+		return a.awaitProof(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	if err := (fleet{r}).enter(ctx); err != nil {
+	if err := a.prepare(ctx, a.enterFleet); err != nil {
 		return err
 	}
-	if err := r.act(ctx, r.step); err != nil {
+	if err := a.begins(); err != nil {
 		return err
 	}
-	if r.step.Data != nil {
-		if err := r.Files.Keep(ctx, r.step.File, nil); err != nil {
-			r.Log.Warn("rendered file stays", "file", r.step.File, "err", err)
+	if err := a.act(ctx, a.step); err != nil {
+		return err
+	}
+	if a.step.Data != nil {
+		if err := a.Files.Keep(ctx, a.step.File, nil); err != nil {
+			a.Log.Warn("rendered file stays", "file", a.step.File, "err", err)
 		}
 	}
-	return r.prove(ctx, help)
+	a.rescue = &rescue{next: rescueAfter}
+	return a.awaitProof(ctx)
 }
 
 // Prove proves what a pod runs without an apply: kubelet started it, or an apply was
 // interrupted (approved).
-func (r *Restarter) Prove(ctx context.Context, s plan.Step, approved bool) RestartResult {
-	x, rec := r.begin(s), &r.Records.Record
+func (x *Executor) Prove(ctx context.Context, s plan.Step, approved bool) Result {
+	a, rec := x.newAttempt(s), &x.Records.Record
 	result, by := status.ResultAdopted, status.Actor{Kind: status.ByKubelet}
 	if approved {
-		result, by = status.ResultApplied, historian{x}.approver()
+		result, by = status.ResultApplied, a.approver()
 	}
-	err := x.prove(ctx, nil)
+	err := a.awaitProof(ctx)
 	switch {
 	case err == nil:
-		historian{x}.note(result, by, nil)
-		rec.NoteProof(s.File, s.Proved(), !approved, r.Policy.Prune.Keep)
+		a.noteEnd(result, by, nil)
+		rec.NoteProof(s.File, s.Proved(), !approved, x.Policy.Prune.Keep)
 		for _, p := range s.Proved() {
 			rec.Denied.Delete(release.Key(p.Repository, p.Digest))
 		}
 		rec.Failed.Delete(s.File)
 		rec.EndProvedPlaces(s.File, s.Data, s.Proved())
-		err = r.Records.Save(ctx)
+		err = x.Records.Save(ctx)
 	case ctx.Err() == nil && release.IsDown(err):
-		return x.failed(ctx, by, err)
+		return a.failed(ctx, by, err)
 	}
-	return x.ended(err)
+	return a.ended(err)
 }
 
 // inventory holds the containers that CRI shows now, and nothing else.
-func (r *Restarter) inventory(ctx context.Context) (node.Inventory, error) {
-	containers, _, err := r.Pods.Containers(ctx)
-	return node.Inventory{Containers: containers, NodeName: r.Policy.NodeName}, err
+func (x *Executor) inventory(ctx context.Context) (node.Inventory, error) {
+	containers, _, err := x.Pods.Containers(ctx)
+	return node.Inventory{Containers: containers, NodeName: x.Policy.NodeName}, err
 }

@@ -2,5 +2,5 @@
 
 // Package apply makes pods run what a step of a plan names, and proves that they do. It
 // decides nothing: a step that fails leaves the node as it was or records a pending rollback,
-// and reports both in its RestartResult.
+// and reports both in its Result.
 package apply

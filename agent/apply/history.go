@@ -4,56 +4,74 @@ package apply
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// historian adds to the history how a restart has ended.
-type historian struct{ *restart }
-
 // approver is who approved the step.
-func (h historian) approver() status.Actor {
-	switch approval, ok := h.Records.Record.Approved[h.step.File]; {
-	case h.step.Apply.Auto:
+func (a *attempt) approver() status.Actor {
+	rec := &a.Records.Record
+	switch approval, ok := rec.Approved[a.step.File]; {
+	case a.step.Apply.Auto:
 		return status.Actor{Kind: status.ByAuto}
 	case ok && approval.By.Kind != "":
 		return approval.By
+	case rec.Sets[rec.SetOf(a.step.File)].By.Kind != "": // a pod of its set was applied before
+		return rec.Sets[rec.SetOf(a.step.File)].By
 	default:
 		return status.Actor{Kind: status.ByPerson} // an agent without the field recorded the approval
 	}
 }
 
-// note adds how an apply or a proof has ended to the history, for each container that does not run what ran well
+// noteEnd adds how an apply or a proof has ended to the history, for each container that does not run what ran well
 // before. It is called before the record changes.
-func (h historian) note(result status.Result, by status.Actor, cause error) {
-	rec := &h.Records.Record
+func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
+	rec := &a.Records.Record
 	var entries []status.HistoryEntry
-	for _, e := range h.step.Apply.Expect {
-		good := rec.Good[record.GoodKey(h.step.File, e.Container)]
+	for _, e := range a.step.Apply.Expect {
+		good := rec.Good[record.GoodKey(a.step.File, e.Container)]
 		if rec.IsGood(good, e.Ref.Repository, e.Digest, e.Config) {
 			continue
 		}
-		entry := h.entry(e, result, by, cause)
+		entry := a.historyEntry(e, result, by, cause)
 		if good.Running != "" {
 			entry.From = rec.NameOf(good.Repository, good.Running)
+			entry.Reason = a.withContradiction(entry.Reason, e, good)
 		}
 		entries = append(entries, entry)
 	}
 	if len(entries) == 0 {
-		entries = append(entries, h.entry(plan.Expectation{}, result, by, cause))
+		entries = append(entries, a.historyEntry(plan.Expectation{}, result, by, cause))
 	}
 	rec.History.Add(entries)
 }
 
+// withContradiction adds to a reason that name and time of a release contradict those of what ran before.
+func (a *attempt) withContradiction(reason string, e plan.Expectation, good record.Good) string {
+	rec := &a.Records.Record
+	text := policy.Contradiction(
+		rec.Releases[release.Key(good.Repository, good.Running)], rec.Releases[release.Key(e.Ref.Repository, e.Digest)],
+		a.Policy.RuleFor(e.Ref.Repository).Dialect, a.Now(),
+	)
+	if reason != "" && text != "" {
+		reason += "; "
+	}
+	return reason + text
+}
+
 // noteRollback adds how a rollback has ended to the history, for each container that it changes.
-func (h historian) noteRollback(o record.Override, err error) {
+func (a *attempt) noteRollback(o record.Override, err error) {
 	result, by, cause := status.ResultRolledBack, o.By, err
 	switch {
 	case err != nil:
 		result = status.ResultFailed
+	case o.Set != "":
+		cause = &release.HoldError{Hold: status.HoldSet, Err: errors.New(o.Reason)}
 	case !o.ByHand:
 		cause = &release.ProofError{Reason: o.Reason}
 	}
@@ -63,24 +81,26 @@ func (h historian) noteRollback(o record.Override, err error) {
 		by = status.Actor{Kind: status.ByPerson}
 	}
 	var entries []status.HistoryEntry
-	for _, e := range h.step.Apply.Expect {
+	for _, e := range a.step.Apply.Expect {
 		if from := o.Images[e.Place()].Replaces; from != "" {
-			entry := h.entry(e, result, by, cause)
+			entry := a.historyEntry(e, result, by, cause)
 			entry.From, entry.Change = from, status.ChangeRollback
 			entries = append(entries, entry)
 		}
 	}
 	if len(entries) == 0 { // an agent without the field recorded the override
-		entry := h.entry(plan.Expectation{}, result, by, cause)
+		entry := a.historyEntry(plan.Expectation{}, result, by, cause)
 		entry.Change = status.ChangeRollback
 		entries = append(entries, entry)
 	}
-	h.Records.Record.History.Add(entries)
+	a.Records.Record.History.Add(entries)
 }
 
-func (h historian) entry(e plan.Expectation, result status.Result, by status.Actor, cause error) status.HistoryEntry {
+func (a *attempt) historyEntry(
+	e plan.Expectation, result status.Result, by status.Actor, cause error,
+) status.HistoryEntry {
 	entry := status.HistoryEntry{
-		At: h.Now().UTC(), PodManifest: h.step.File, Change: h.step.Apply.Change, Container: e.Container,
+		At: a.Now().UTC(), PodManifest: a.step.File, Change: a.step.Apply.Change, Container: e.Container,
 		Image: e.Ref.Repository, To: cmp.Or(e.Name, e.Digest.String()), Digest: e.Digest, Result: result, By: by,
 	}
 	if cause != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -13,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // FleetLock is a lock that the nodes of a fleet share. It has no time-out: who has it keeps it until Unlock.
@@ -23,91 +25,135 @@ type FleetLock interface {
 	Unlock(ctx context.Context) error
 }
 
-// fleet is the fleet of a restart.
-type fleet struct{ *restart }
-
-// enter makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the node has
-// the lock. The members are asked again under the lock: another node may have had it meanwhile.
-func (r fleet) enter(ctx context.Context) error {
-	isMember := follow.IsControlPlane(r.step.Apply.Pod)
-	if err := r.checkQuorum(ctx, isMember); err != nil {
+// enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the
+// node has the lock. The members are asked again under the lock: another node may have had it meanwhile.
+func (a *attempt) enterFleet(ctx context.Context) error {
+	isMember := follow.IsControlPlane(a.step.Apply.Role)
+	if err := a.checkQuorum(ctx, isMember); err != nil {
 		return err
 	}
-	if !r.Policy.Lock.Covers(isMember) {
+	if !a.Policy.Lock.Covers(isMember) {
 		return nil
 	}
-	if err := r.lock(ctx); err != nil {
+	if err := a.takeLock(ctx); err != nil {
 		return err
 	}
-	return r.checkQuorum(ctx, isMember)
+	return a.checkQuorum(ctx, isMember)
 }
 
-// lock takes the lock of the fleet. The record says that it is asked for before the request is sent, and that it is
+// takeLock takes the lock of the fleet. The record says that it is asked for before the request is sent, and that it is
 // held before anything is done under it.
-func (r fleet) lock(ctx context.Context) error {
-	l := &r.Records.Record.Lock
+func (a *attempt) takeLock(ctx context.Context) error {
+	l := &a.Records.Record.Lock
 	before := l.State
-	l.Ask(r.step.File, r.Policy.Lock, r.Now())
-	if err := r.Records.Save(ctx); err != nil {
+	l.Ask(a.step.File, a.Policy.Lock, a.Now())
+	if err := a.Records.Save(ctx); err != nil {
 		return lockHold(err)
 	}
-	r.showLock()
-	stop := r.Progress.Heartbeat()
-	answer, err := r.FleetLock.Lock(ctx)
+	a.showLock()
+	stop := a.Progress.Heartbeat()
+	answer, err := a.FleetLock.Lock(ctx)
 	stop()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return lockHold(err)
 	case err != nil:
-		l.Fail(err, r.Now(), r.Jitter())
-		r.Records.TrySave(ctx, r.step.File)
+		l.Fail(err, a.Now(), a.Jitter())
+		a.Records.TrySave(ctx, a.step.File)
 		return lockHold(err)
 	}
-	l.Take(answer.Others(r.Policy.Lock.ID), r.Now())
-	if err := r.Records.Save(ctx); err != nil {
+	l.Take(answer.Others(a.Policy.Lock.ID), a.Now())
+	if err := a.Records.Save(ctx); err != nil {
 		return lockHold(err)
 	}
-	r.showLock()
+	a.showLock()
 	if before != status.LockHeld {
-		r.Log.Info("fleet locked", "file", r.step.File, "group", r.Policy.Lock.Group)
+		a.Log.Info("fleet locked", "file", a.step.File, "group", a.Policy.Lock.Group)
 	}
 	if len(l.Others) > 0 {
-		r.Log.Warn("lock server gave the lock to another node, too", "holders", release.HolderText(l.Others))
+		a.Log.Warn("lock server gave the lock to another node, too", "holders", release.HolderText(l.Others))
 	}
 	return nil
 }
 
 // showLock shows the lock in the status before the cycle ends.
-func (r fleet) showLock() {
-	r.Progress.Report(status.Progress{
-		Reference: r.step.Apply.Pod, Phase: status.PhaseLocking, Lock: r.Records.Record.Lock.Status(r.Policy.Lock, false),
+func (a *attempt) showLock() {
+	a.Progress.Report(status.Progress{
+		Reference: a.step.Apply.Pod, Phase: status.PhaseLocking, Lock: a.Records.Record.LockStatus(a.Policy.Lock),
 	})
 }
 
 func lockHold(err error) error { return &release.HoldError{Hold: status.HoldLock, Err: err} }
 
-// Fleet gives the lock back that restarts have taken.
-type Fleet struct{ *Restarter }
-
 // Unlock gives the lock of the fleet back. A failed request is repeated later: the server knows who has the lock.
-func (r Fleet) Unlock(ctx context.Context) error {
-	l := &r.Records.Record.Lock
-	l.Release(r.Now())
-	if err := r.Records.Save(ctx); err != nil {
+func (x *Executor) Unlock(ctx context.Context) error {
+	l := &x.Records.Record.Lock
+	l.Release(x.Now())
+	if err := x.Records.Save(ctx); err != nil {
 		return err
 	}
-	stop := r.Progress.Heartbeat()
-	err := r.FleetLock.Unlock(ctx)
+	stop := x.Progress.Heartbeat()
+	err := x.FleetLock.Unlock(ctx)
 	stop()
 	if err != nil {
-		l.Fail(err, r.Now(), r.Jitter())
-		r.Log.Warn("fleet not unlocked yet", "group", r.Policy.Lock.Group, "err", err)
+		l.Fail(err, x.Now(), x.Jitter())
+		x.Log.Warn("fleet not unlocked yet", "group", x.Policy.Lock.Group, "err", err)
 		return err
 	}
+	if l.Given {
+		at := x.Policy.Lock
+		x.Records.Record.LockWorked = record.LockWorked{At: x.Now().UTC(), Server: at.Server, Group: at.Group, ID: at.ID}
+	}
 	*l = record.Lock{}
-	r.Log.Info("fleet unlocked", "group", r.Policy.Lock.Group)
+	x.Log.Info("fleet unlocked", "group", x.Policy.Lock.Group)
 	return nil
 }
+
+// ErrRetained: the lock server says that this node's id has the lock already, and this node did not take it.
+var ErrRetained = errors.New(
+	"the lock server says that this node's id has the lock already, and this node did not take it")
+
+// TryLock takes the lock and gives it back at once, if the node neither has it nor waits for it. The record says that
+// it is to be given back before it is asked for. A lock that the id had already may be another machine's: it stays.
+func (x *Executor) TryLock(ctx context.Context) error {
+	l := &x.Records.Record.Lock
+	if l.State != "" {
+		return lockHold(fmt.Errorf("not tried: %s since %s", l.State, l.Since.Format(time.RFC3339)))
+	}
+	l.Try(x.Policy.Lock, x.Now())
+	if err := x.Records.Save(ctx); err != nil {
+		*l = record.Lock{}
+		return err
+	}
+	stop := x.Progress.Heartbeat()
+	answer, err := x.FleetLock.Lock(ctx)
+	stop()
+	refused, _ := errors.AsType[*release.LockError](err)
+	switch {
+	case err == nil && answer.Retained:
+		*l = record.Lock{}
+		return ErrRetained
+	case err == nil:
+		l.Given = true
+		err = x.Unlock(ctx)
+	case refused != nil && refused.IsTaken():
+		*l = record.Lock{}
+		return lockHold(err)
+	case refused != nil && (refused.Unsent || refused.Status != 0 && refused.Err == nil):
+		*l = record.Lock{} // it was not given
+	default: // it may have been given
+		err = errors.Join(err, x.Unlock(ctx))
+	}
+	if err != nil {
+		return &TrialError{err}
+	}
+	return nil
+}
+
+// TrialError is a lock that does not work. Unlike one that others have it is nothing to wait for.
+type TrialError struct{ Err error }
+
+func (e *TrialError) Error() string { return e.Err.Error() }
 
 // Quorum observes the control plane of the node's cluster.
 type Quorum interface {
@@ -116,18 +162,18 @@ type Quorum interface {
 }
 
 // checkQuorum returns a hold if another member of the control plane is not healthy.
-func (r fleet) checkQuorum(ctx context.Context, isMember bool) error {
-	if !isMember || r.Quorum == nil {
+func (a *attempt) checkQuorum(ctx context.Context, isMember bool) error {
+	if !isMember || a.Quorum == nil {
 		return nil
 	}
-	files, err := r.Files.PodManifests(ctx)
+	files, err := a.Files.PodManifests(ctx)
 	if err != nil {
 		return fmt.Errorf("pod manifests: %w", err)
 	}
-	stop := r.Progress.Heartbeat()
-	seen := r.Quorum.Observe(ctx, files)
+	stop := a.Progress.Heartbeat()
+	seen := a.Quorum.Observe(ctx, files)
 	stop()
-	if against := quorum.Against(seen, r.step.Apply.Pod == follow.PodAPIServer); against != "" {
+	if against := quorum.Against(seen, a.step.Apply.Role == manifests.RoleAPIServer); against != "" {
 		return &release.HoldError{Hold: status.HoldQuorum, Err: errors.New(against)}
 	}
 	return nil

@@ -28,13 +28,13 @@ type podObservation struct {
 type endedContainer struct{ name, id, mismatch string }
 
 // containers lists the containers of a pod.
-func (r *Restarter) containers(ctx context.Context, p plan.Apply) ([]node.Container, error) {
-	inv, err := r.inventory(ctx)
+func (x *Executor) containers(ctx context.Context, p plan.Apply) ([]node.Container, error) {
+	inv, err := x.inventory(ctx)
 	return inv.PodContainers(p.Namespace, p.Pod, p.Siblings), err
 }
 
-func (r *Restarter) observe(ctx context.Context, p plan.Apply) (podObservation, error) {
-	containers, err := r.containers(ctx, p)
+func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, error) {
+	containers, err := x.containers(ctx, p)
 	if err != nil {
 		return podObservation{}, err
 	}
@@ -59,7 +59,7 @@ func (r *Restarter) observe(ctx context.Context, p plan.Apply) (podObservation, 
 	}
 	o.starts, o.started = starts.String(), o.started || initStarted
 	if o.mismatch == "" {
-		o.mismatch, o.unchecked = r.unready(ctx, p, containers)
+		o.mismatch, o.unchecked = x.unready(ctx, p, containers)
 	}
 	return o, nil
 }

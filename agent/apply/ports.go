@@ -25,14 +25,14 @@ type Inhibitor interface {
 	Inhibit(ctx context.Context, why string) (release func(), err error)
 }
 
-// RestartMeter counts applies and rollbacks.
-type RestartMeter interface {
+// Meter counts applies and rollbacks.
+type Meter interface {
 	// Restarted counts an apply or a rollback that has ended.
-	Restarted(r Restart)
+	Restarted(m Measured)
 }
 
-// Restart is how an apply or a rollback has ended.
-type Restart struct {
+// Measured is how an apply or a rollback has ended.
+type Measured struct {
 	Back   bool // it was a rollback
 	ByHand bool // a person requested the rollback; else it followed a failure
 	Result status.Result
@@ -45,8 +45,8 @@ type Restart struct {
 
 // count counts how the restart ended. One that was interrupted or could not be observed
 // continues in the next cycle, and is counted there.
-func (r *restart) count(ctx context.Context, how Restart, err error) {
-	if r.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
+func (a *attempt) count(ctx context.Context, how Measured, err error) {
+	if a.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
 		return
 	}
 	switch {
@@ -59,9 +59,9 @@ func (r *restart) count(ctx context.Context, how Restart, err error) {
 	default:
 		how.Result = status.ResultApplied
 	}
-	how.Took = time.Since(r.began)
-	if err == nil && !r.acted.IsZero() {
-		how.Up = r.up.Sub(r.acted)
+	how.Took = time.Since(a.began)
+	if err == nil && !a.acted.IsZero() {
+		how.Up = a.up.Sub(a.acted)
 	}
-	r.Meter.Restarted(how)
+	a.Meter.Restarted(how)
 }

@@ -17,56 +17,53 @@ import (
 // preflight is rule 5. With pull policy Always kubelet asks the registry at each start, so
 // each floating tag must name the staged digest before anything is stopped. With
 // IfNotPresent kubelet starts what the node has under that name, so CRI pulls it first.
-func (r *restart) preflight(ctx context.Context) error {
+func (a *attempt) preflight(ctx context.Context) error {
 	checked := map[release.Reference]bool{}
-	for _, e := range r.step.Apply.Expect {
+	for _, e := range a.step.Apply.Expect {
 		if checked[e.Ref] || e.OnNode {
 			continue
 		}
 		checked[e.Ref] = true
 		if e.Bound {
-			if err := (pullCheck{r}).bound(ctx, e); err != nil {
+			if err := a.checkBound(ctx, e); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := (pullCheck{r}).tag(ctx, e); err != nil {
+		if err := a.checkTag(ctx, e); err != nil {
 			return err
 		}
-		if !r.step.Apply.PullFirst {
+		if !a.step.Apply.PullFirst {
 			continue
 		}
-		stop := r.Progress.Heartbeat()
-		id, err := r.Pods.Pull(ctx, e.Ref)
+		stop := a.Progress.Heartbeat()
+		id, err := a.Pods.Pull(ctx, e.Ref)
 		stop()
 		switch {
 		case err != nil:
 			return fmt.Errorf("pull %s: %w", e.Ref, err)
 		case e.Config != "" && id != e.Config:
-			return r.tagMoved("%s has moved on to image id %s", e.Ref, id)
+			return a.tagMoved("%s has moved on to image id %s", e.Ref, id)
 		}
 	}
 	return nil
 }
 
-// pullCheck checks what kubelet's pull of an image will get.
-type pullCheck struct{ *restart }
-
-// tag checks that kubelet's pull of a tag gets the staged digest.
-func (r pullCheck) tag(ctx context.Context, e plan.Expectation) error {
-	answers := answersPull(r.OwnHost, e)
+// checkTag checks that kubelet's pull of a tag gets the staged digest.
+func (a *attempt) checkTag(ctx context.Context, e plan.Expectation) error {
+	answers := answersPull(a.OwnHost, e)
 	if answers == ownhost.Gate {
 		return nil
 	}
-	now, err := r.resolve(ctx, e.Ref)
+	now, err := a.resolve(ctx, e.Ref)
 	switch {
 	case err != nil && answers != ownhost.Off && !isAnswer(err):
-		r.Log.Info("registry away, kubelet gets the image from the own host", "image", e.Ref.String(), "err", err)
+		a.Log.Info("registry away, kubelet gets the image from the own host", "image", e.Ref.String(), "err", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
 	case now.Digest != e.Digest:
-		return r.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
+		return a.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
 	}
 	return nil
 }
@@ -89,53 +86,53 @@ func isAnswer(err error) bool {
 		is && (se.Silent || se.Answered || !se.RetryAt.IsZero() || se.Unasked && se.Host == "")
 }
 
-// bound checks that kubelet can start an image by its digest: with pull policy Always it
+// checkBound checks that kubelet can start an image by its digest: with pull policy Always it
 // asks the registry for the digest, with IfNotPresent CRI has to list it.
-func (r pullCheck) bound(ctx context.Context, e plan.Expectation) error {
-	if !r.step.Apply.PullFirst {
-		answers := answersPull(r.OwnHost, e)
+func (a *attempt) checkBound(ctx context.Context, e plan.Expectation) error {
+	if !a.step.Apply.PullFirst {
+		answers := answersPull(a.OwnHost, e)
 		if answers == ownhost.Gate {
 			return nil
 		}
-		if err := r.asks(ctx, e); err != nil && (answers == ownhost.Off || isAnswer(err)) {
+		if err := a.asks(ctx, e); err != nil && (answers == ownhost.Off || isAnswer(err)) {
 			return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
 		}
 		return nil
 	}
 	pin := release.Pin{Repository: e.Ref.Repository, Digest: e.Digest}
-	if err := r.Images.Name(ctx, pin); err != nil {
+	if err := a.Images.Name(ctx, pin); err != nil {
 		return fmt.Errorf("name %s: %w", e.Name, err)
 	}
-	_, err := r.Stager.AwaitListed(ctx, release.Key(pin.Repository, pin.Digest))
+	_, err := a.Stager.AwaitListed(ctx, release.Key(pin.Repository, pin.Digest))
 	return err
 }
 
 // asks sends the request that kubelet would send.
-func (r *Restarter) asks(ctx context.Context, e plan.Expectation) error {
+func (x *Executor) asks(ctx context.Context, e plan.Expectation) error {
 	if !e.Bound {
-		_, err := r.resolve(ctx, e.Ref)
+		_, err := x.resolve(ctx, e.Ref)
 		return err
 	}
-	defer r.Progress.Heartbeat()()
-	_, err := r.Source.Describe(ctx, e.Ref.Repository, e.Digest)
+	defer x.Progress.Heartbeat()()
+	_, err := x.Source.Describe(ctx, e.Ref.Repository, e.Digest)
 	return err
 }
 
-// tagMoved is the error of a restart for which a tag names another image than the step.
-func (r *restart) tagMoved(format string, args ...any) error {
-	r.result.TagMoved = true
+// tagMoved is the error of an attempt for which a tag names another image than the step.
+func (a *attempt) tagMoved(format string, args ...any) error {
+	a.result.TagMoved = true
 	return fmt.Errorf("%w: %s", release.ErrHeld, fmt.Sprintf(format, args...))
 }
 
-func (r *Restarter) resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
-	defer r.Progress.Heartbeat()()
-	return r.Source.Resolve(ctx, ref)
+func (x *Executor) resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+	defer x.Progress.Heartbeat()()
+	return x.Source.Resolve(ctx, ref)
 }
 
 // isStopped reports that none of the containers that the step names runs.
-func (r *restart) isStopped(ctx context.Context) bool {
-	containers, err := r.containers(ctx, r.step.Apply)
-	return err == nil && !slices.ContainsFunc(r.step.Apply.Expect, func(e plan.Expectation) bool {
+func (a *attempt) isStopped(ctx context.Context) bool {
+	containers, err := a.containers(ctx, a.step.Apply)
+	return err == nil && !slices.ContainsFunc(a.step.Apply.Expect, func(e plan.Expectation) bool {
 		c := node.FindContainer(containers, e.Container)
 		return c != nil && c.Running
 	})

@@ -21,41 +21,40 @@ const proofInterval = 500 * time.Millisecond
 // dependencies. Waiting for the deadline would only prolong the downtime.
 const crashLoopEnds = 5
 
-// prove waits until CRI shows each container on its digest for the settle time without a
-// restart. A restart begins the settle time again. help starts a pod whose registry is
-// away; nil: nothing does.
-func (r *restart) prove(ctx context.Context, help *rescue) error {
-	pod := r.step.Apply
-	limit := r.Policy.ApplyTimeout + r.Policy.Settle
+// awaitProof waits until CRI shows each container on its digest for the settle time without a
+// restart. A restart begins the settle time again.
+func (a *attempt) awaitProof(ctx context.Context) error {
+	pod := a.step.Apply
+	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(proofInterval)
 	defer tick.Stop()
 	p := proof{began: time.Now(), since: time.Now()}
 	for {
 		// The deadline must not interrupt an observation: the last one gives the reason.
-		o, err := r.observe(ctx, pod)
+		o, err := a.observe(ctx, pod)
 		if ctx.Err() != nil {
 			return fmt.Errorf("pod %s: %w", pod.Pod, ctx.Err())
 		}
 		p.add(o, err)
 		switch {
 		case err != nil:
-		case o.tagMoved != "" && (!o.ranWell || r.step.Do == plan.StepProve): // StepProve writes no pod manifest
-			return r.tagMoved("%s", o.tagMoved)
-		case o.mismatch == "" && time.Since(p.since) >= r.Policy.Settle:
+		case o.tagMoved != "" && (!o.ranWell || a.step.Do == plan.StepProve): // StepProve writes no pod manifest
+			return a.tagMoved("%s", o.tagMoved)
+		case o.mismatch == "" && time.Since(p.since) >= a.Policy.Settle:
 			for _, c := range o.unchecked {
-				r.Log.Warn("readiness not checked", "file", r.step.File, "container", c)
+				a.Log.Warn("readiness not checked", "file", a.step.File, "container", c)
 			}
-			r.result.Unchecked, r.up = o.unchecked, p.since
+			a.result.Unchecked, a.up = o.unchecked, p.since
 			return nil
 		case p.crashLoop() != "":
 			return &release.ProofError{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
 		default:
-			if expect := help.try(ctx, o, p.began); expect != nil {
+			if expect := a.tryRescue(ctx, o, p.began); expect != nil {
 				pod.Expect = expect
 			}
 		}
-		r.phase = o.phase()
-		r.Progress.Report(status.Progress{Reference: pod.Pod, Phase: r.phase, PodManifest: r.step.File})
+		a.phase = o.phase()
+		a.Progress.Report(status.Progress{Reference: pod.Pod, Phase: a.phase, PodManifest: a.step.File})
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -63,9 +62,9 @@ func (r *restart) prove(ctx context.Context, help *rescue) error {
 		switch {
 		case time.Since(p.began) < limit:
 		case o.tagMoved != "":
-			return r.tagMoved("%s", o.tagMoved)
+			return a.tagMoved("%s", o.tagMoved)
 		default:
-			return p.timeout(pod.Pod, r.Policy.ApplyTimeout, err)
+			return p.timeout(pod.Pod, a.Policy.ApplyTimeout, err)
 		}
 	}
 }

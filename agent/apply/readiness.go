@@ -47,10 +47,10 @@ type Verdict struct {
 
 // unready checks the readiness probes of a pod. Containers that could not be checked count as
 // ready.
-func (r *Restarter) unready(
+func (x *Executor) unready(
 	ctx context.Context, p plan.Apply, containers []node.Container,
 ) (mismatch string, unchecked []string) {
-	if r.Readiness == nil || len(p.Probes) == 0 {
+	if x.Readiness == nil || len(p.Probes) == 0 {
 		return "", nil
 	}
 	pod := PodReadiness{Namespace: p.Namespace}
@@ -65,11 +65,11 @@ func (r *Restarter) unready(
 	}
 	var err error
 	if !p.HostNetwork {
-		pod.Address, err = r.Pods.Address(ctx, sandbox)
+		pod.Address, err = x.Pods.Address(ctx, sandbox)
 	}
 	var v Verdict
 	if err == nil {
-		v, err = r.Readiness.Unready(ctx, pod)
+		v, err = x.Readiness.Unready(ctx, pod)
 	}
 	if err != nil {
 		return "", []string{err.Error()}

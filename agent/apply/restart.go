@@ -23,18 +23,21 @@ const shutdownSlack = 10 * time.Second
 
 // act restarts what a step names: the whole pod through its pod manifest, or containers one
 // by one.
-func (r *restart) act(ctx context.Context, s plan.Step) error {
-	r.shutdownTimedOut, r.acted = false, time.Now()
-	defer r.inhibit(ctx, s)()
+func (a *attempt) act(ctx context.Context, s plan.Step) error {
+	a.shutdownTimedOut, a.acted = false, time.Now()
+	if err := a.checkAlone(ctx, s.File, s.Data, s.Was.Data); err != nil {
+		return err
+	}
+	defer a.inhibit(ctx, s)()
 	switch {
 	case s.Apply.Aside:
-		return r.swap(ctx, s)
+		return a.swap(ctx, s)
 	case s.Data != nil:
-		return r.Write(ctx, s)
+		return a.Write(ctx, s)
 	}
 	for _, id := range s.Apply.Stop {
-		stop := func() error { return r.Pods.Stop(ctx, id, s.Apply.Grace) }
-		if err := r.Progress.WhileWaiting(s.File, s.Apply.Pod, stop); err != nil {
+		stop := func() error { return a.Pods.Stop(ctx, id, s.Apply.Grace) }
+		if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, stop); err != nil {
 			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
 		}
 	}
@@ -43,13 +46,13 @@ func (r *restart) act(ctx context.Context, s plan.Step) error {
 
 // inhibit delays a shutdown of the node until allow is called. Without an inhibitor's answer
 // the restart continues: a shutdown may interrupt it anywhere.
-func (r *Restarter) inhibit(ctx context.Context, s plan.Step) (allow func()) {
-	if r.Inhibitor == nil {
+func (x *Executor) inhibit(ctx context.Context, s plan.Step) (allow func()) {
+	if x.Inhibitor == nil {
 		return func() {}
 	}
-	allow, err := r.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
+	allow, err := x.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
 	if err != nil {
-		r.Log.Warn("shutdown is not delayed", "err", err)
+		x.Log.Warn("shutdown is not delayed", "err", err)
 		return func() {}
 	}
 	return allow
@@ -58,44 +61,44 @@ func (r *Restarter) inhibit(ctx context.Context, s plan.Step) (allow func()) {
 // swap sets a pod manifest aside, waits until the pod is down, and writes it: kubelet then
 // creates the pod at once, init containers included. Replacing the file takes 10 to 15 s
 // longer, because kubelet still knows the old pod. The pod manifest is restored on each error.
-func (r *restart) swap(ctx context.Context, s plan.Step) (err error) {
+func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	data := s.Data
 	if data == nil {
 		data = s.Was.Data
 	}
 	defer func() {
-		_, putBack := r.Files.PutBack(context.WithoutCancel(ctx))
+		_, putBack := a.Files.PutBack(context.WithoutCancel(ctx))
 		if err != nil {
 			err = errors.Join(err, putBack)
 		} else if putBack != nil { // the next cycle removes the copy
-			r.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", putBack)
+			a.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", putBack)
 		}
 	}()
-	if err := r.Files.SetAside(ctx, s.Was); err != nil {
+	if err := a.Files.SetAside(ctx, s.Was); err != nil {
 		return err
 	}
-	if err := r.Progress.WhileWaiting(s.File, s.Apply.Pod, func() error { return r.awaitDown(ctx, s.Apply) }); err != nil {
+	if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, func() error { return a.awaitDown(ctx, s.Apply) }); err != nil {
 		return err
 	}
 	for _, id := range s.Apply.Sandboxes {
-		if err := r.Pods.Clear(ctx, id); err != nil {
-			r.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
+		if err := a.Pods.Clear(ctx, id); err != nil {
+			a.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
 		}
 	}
-	return r.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
+	return a.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
 }
 
 // awaitDown waits until kubelet has ended a pod and forgotten it.
-func (r *restart) awaitDown(ctx context.Context, p plan.Apply) error {
+func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) error {
 	end := time.NewTimer(p.Grace + shutdownSlack)
 	defer end.Stop()
 	tick := time.NewTicker(proofInterval / 5)
 	defer tick.Stop()
 	for _, id := range p.Sandboxes {
 		for {
-			up, err := r.Pods.SandboxReady(ctx, id)
+			up, err := a.Pods.SandboxReady(ctx, id)
 			if err != nil {
-				r.Log.Warn("sandbox not observed", "pod", p.Pod, "err", err)
+				a.Log.Warn("sandbox not observed", "pod", p.Pod, "err", err)
 			} else if !up {
 				break
 			}
@@ -103,14 +106,14 @@ func (r *restart) awaitDown(ctx context.Context, p plan.Apply) error {
 			case <-ctx.Done():
 				return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
 			case <-end.C:
-				r.Log.Warn("pod does not go down", "pod", p.Pod)
-				r.shutdownTimedOut = true
+				a.Log.Warn("pod does not go down", "pod", p.Pod)
+				a.shutdownTimedOut = true
 				return nil
 			case <-tick.C:
 			}
 		}
 	}
-	pause := time.NewTimer(r.Policy.Forgets)
+	pause := time.NewTimer(a.Policy.Forgets)
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

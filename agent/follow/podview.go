@@ -3,6 +3,7 @@
 package follow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -31,9 +32,13 @@ type PodView struct {
 	Disk     *node.PodFile
 	Waiting  *node.PodFile
 	Managed  bool // the agent may change the pod manifest
-	Pod      manifests.Pod
-	Wants    []Want
-	Err      error
+	// ReadOnly is why the agent must not write Disk, though kubelet reads it; nil: it may.
+	ReadOnly error
+	// Duplicate are the files that define the same pod.
+	Duplicate node.Duplicate
+	Pod       manifests.Pod
+	Wants     []Want
+	Err       error
 
 	Override record.Override
 	Bound    map[string]record.PinnedImage // places of Disk with the digests of a catalog's releases
@@ -52,6 +57,10 @@ func ReadPods(inv node.Inventory, rec record.Record, p policy.Policy) []PodView 
 			Disk: node.Find(inv.PodManifests, file), Waiting: node.Find(inv.Waiting, file),
 			Override: rec.Overrides[file],
 		}
+		if v.isPassedOver(rec, p) {
+			continue
+		}
+		v.followReadOnly()
 		if v.Override.Pending && (v.Disk == nil || !v.Override.IsFor(string(v.Disk.Data))) {
 			v.Override = record.Override{} // edited by hand
 		}
@@ -59,6 +68,7 @@ func ReadPods(inv node.Inventory, rec record.Record, p policy.Policy) []PodView 
 		v.Wants, v.Err = v.read(p)
 		views = append(views, v)
 	}
+	findDuplicates(inv.PodManifests, views)
 	return views
 }
 
@@ -85,17 +95,14 @@ func (v *PodView) Source() *node.PodFile {
 	return v.Disk
 }
 
-// IsControlPlane reports whether a cluster has no API without the pod. The agent changes such a
-// pod only if the configuration lists it.
-func IsControlPlane(pod string) bool { return pod == PodEtcd || pod == PodAPIServer }
+// IsControlPlane reports whether a cluster has no API without pods of a role. The agent changes
+// such a pod only if the configuration lists it.
+func IsControlPlane(role string) bool {
+	return role == manifests.RoleEtcd || role == manifests.RoleAPIServer
+}
 
-// The control plane as kubeadm names it.
-const (
-	PodEtcd              = "etcd"
-	PodAPIServer         = "kube-apiserver"
-	PodControllerManager = "kube-controller-manager"
-	PodScheduler         = "kube-scheduler"
-)
+// Role is the pod's part in a control plane: what runs counts, and else what is wanted.
+func (v *PodView) Role() string { return cmp.Or(v.Was.Role, v.Pod.Role) }
 
 func (v *PodView) read(p policy.Policy) ([]Want, error) {
 	for _, f := range []*node.PodFile{v.Template, v.Disk} {
@@ -113,7 +120,7 @@ func (v *PodView) read(p policy.Policy) ([]Want, error) {
 		return nil, fmt.Errorf("%s: %w", v.role(), err)
 	}
 	v.Pod = pod.Pod
-	v.Managed = p.Manage[v.File] || v.Template != nil && !IsControlPlane(pod.Name)
+	v.Managed = v.ReadOnly == nil && (p.Manage[v.File] || v.Template != nil && !IsControlPlane(v.Role()))
 	var wants []Want
 	for _, img := range pod.Images {
 		w := Want{Image: img}
@@ -179,7 +186,10 @@ func (v *PodView) readDisk() (map[string]string, error) {
 
 // Unmanaged is why the agent does not change a pod manifest.
 func (v *PodView) Unmanaged() string {
-	if v.Template != nil {
+	switch {
+	case v.ReadOnly != nil:
+		return v.ReadOnly.Error() + ": kubelet reads it, and the agent does not write it"
+	case v.Template != nil:
 		return v.File + " is of the control plane and is not listed under manage"
 	}
 	return v.File + " has no template and is not listed under manage"

@@ -39,6 +39,7 @@ type HeldImage struct {
 	// Complete: all blobs for the node's platform are there and unpacked. Only set for pins.
 	Complete bool
 	Config   digest.Digest // of the node's platform; empty where the content is missing
+	Origin   string        // see release.Build; empty: there is none, or the content is missing
 	// MediaType and Size in bytes are of the manifest or index itself. Only set for pins.
 	MediaType string
 	Size      int64

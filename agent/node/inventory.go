@@ -138,6 +138,16 @@ func (inv Inventory) Has(dg digest.Digest) bool {
 	return slices.ContainsFunc(inv.Held, func(h HeldImage) bool { return h.Digest == dg })
 }
 
+// OriginOf is the repository that the label of an image on the node names; empty: there is none, or it is not known.
+func (inv Inventory) OriginOf(d digest.Digest) string {
+	for _, h := range inv.Held {
+		if h.Digest == d && h.Origin != "" {
+			return h.Origin
+		}
+	}
+	return ""
+}
+
 // Digests returns the digests that the node has, and the pinned ones.
 func (inv Inventory) Digests() (digests map[digest.Digest]bool, pins map[release.Pin]bool) {
 	digests, pins = map[digest.Digest]bool{}, map[release.Pin]bool{}

@@ -8,14 +8,26 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// PodFile is a pod manifest or template. A file that must not be used (a symlink, a FIFO,
+// PodFile is a pod manifest or template. A file that must not be written (a symlink, a FIFO,
 // world-writable) has Err and no Data.
 type PodFile struct {
 	Name string
 	Data []byte
 	Err  error
+	// Followed is what kubelet reads of a pod manifest with Err; nil: nothing, or that is not known.
+	Followed []byte
+	// PassedOver: kubelet passes over a pod manifest with Err (a directory, a dangling symlink).
+	PassedOver bool
 
-	parsed *parsedFile // from Data; nil: not parsed
+	parsed *parsedFile // from Content; nil: not parsed
+}
+
+// Content is what kubelet reads; nil: nothing, or that is not known.
+func (f PodFile) Content() []byte {
+	if f.Data == nil {
+		return f.Followed
+	}
+	return f.Data
 }
 
 // Parse parses the file. It uses what the observation has parsed.
@@ -23,18 +35,31 @@ func (f PodFile) Parse() (*manifests.File, error) {
 	if f.parsed != nil {
 		return f.parsed.file, f.parsed.err
 	}
-	return manifests.Parse(f.Data)
+	return manifests.Parse(f.Content())
 }
+
+// Defines returns "namespace/name" of the pod that kubelet makes of the file; empty: none, or
+// that is not known.
+func (f PodFile) Defines() string {
+	if f.parsed != nil {
+		return f.parsed.defines
+	}
+	return manifests.Defines(f.Content())
+}
+
+// IsUnread reports whether it is not known what kubelet makes of the file.
+func (f PodFile) IsUnread() bool { return f.Err != nil && f.Followed == nil && !f.PassedOver }
 
 // Replaced returns the file with the content of another one.
 func (f PodFile) Replaced(by *manifests.File) PodFile {
-	f.Data, f.parsed = by.Data, &parsedFile{by, nil}
+	f.Data, f.parsed = by.Data, &parsedFile{by, by.ID(), nil}
 	return f
 }
 
 type parsedFile struct {
-	file *manifests.File
-	err  error
+	file    *manifests.File
+	defines string
+	err     error
 }
 
 // parsedFiles are the files of one observation, by their SHA-256.
@@ -45,19 +70,27 @@ func (inv *Inventory) parse(before parsedFiles) parsedFiles {
 	now := parsedFiles{}
 	for _, files := range [][]PodFile{inv.Templates, inv.PodManifests} {
 		for n := range files {
-			if files[n].Err != nil {
+			text := files[n].Content()
+			if text == nil {
 				continue
 			}
-			key := sha256.Sum256(files[n].Data)
+			key := sha256.Sum256(text)
 			if now[key] == nil {
 				now[key] = before[key]
 			}
 			if now[key] == nil {
-				file, err := manifests.Parse(files[n].Data)
-				now[key] = &parsedFile{file, err}
+				now[key] = parse(text)
 			}
 			files[n].parsed = now[key]
 		}
 	}
 	return now
+}
+
+func parse(text []byte) *parsedFile {
+	file, err := manifests.Parse(text)
+	if err != nil {
+		return &parsedFile{nil, manifests.Defines(text), err}
+	}
+	return &parsedFile{file, file.ID(), nil}
 }

@@ -21,6 +21,8 @@ type Keeper struct {
 	Hosts Hosts
 	// Load reads the table of the last save, also of an earlier process; nil: there is none.
 	Load func() (Table, error)
+	// Memory knows for which registries the own host was enabled; nil: it is not known.
+	Memory Memory
 	// Journal reads what the own host has answered; nil: it is not known.
 	Journal func() (Journal, error)
 	// Ask asks the own host as containerd does; the error says why it does not answer what the

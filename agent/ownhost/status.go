@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Status describes the own host; nil: no hosts.toml of a followed registry names it. sources are
+// Status describes the own host; nil: no hosts.toml of a followed registry names it, and none should. sources are
 // those of the record.
 func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.OwnHostStatus {
 	if k == nil {
@@ -59,7 +59,8 @@ func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.Own
 			out.Registries = append(out.Registries, *r)
 		}
 	}
-	if len(out.Registries) == 0 {
+	out.Lost, out.WantedError = k.lost()
+	if len(out.Registries) == 0 && len(out.Lost) == 0 && out.WantedError == "" {
 		return nil
 	}
 	out.Error, out.Down = textOf(k.err), textOf(k.down)
@@ -83,7 +84,7 @@ func awaySince(sources record.Entries[record.SourceRecord], registry string) *ti
 		if RegistryOf(name) != registry || s.Kind != "" {
 			continue
 		}
-		if s.Failures == 0 {
+		if s.Failures == 0 || s.List {
 			return nil
 		}
 		failed = true

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,26 +21,6 @@ var ErrUnknownImage = errors.New("no pod manifest uses it")
 func IsUnstaged(p PodPlan) bool {
 	at := p.Standing()
 	return at.Result == status.ResultHeld && !at.Staged
-}
-
-// Pick returns the pods that use the named images; no names: all pods.
-func Pick(plan Plan, names []string) ([]PodPlan, error) {
-	if len(names) == 0 {
-		return plan.Pods, nil
-	}
-	hit := map[string]bool{}
-	for _, name := range names {
-		found := false
-		for _, p := range plan.Pods {
-			if p.File == name || slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return IsNamed(i, name) }) {
-				hit[p.File], found = true, true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("%s: %w", name, ErrUnknownImage)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
 }
 
 // IsNamed reports whether name stands for the image, see IsRepository.

@@ -14,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -36,7 +37,7 @@ func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Tim
 		if v.Disk != nil {
 			s.Was = *v.Disk
 		}
-		bootPlanner{podPlanner{imagePlanner{f}}}.atBoot(v, &s)
+		f.atBoot(v, &s)
 		switch {
 		case s.Do == "" && s.Reason == "" && !s.IsRendered:
 			continue
@@ -45,6 +46,7 @@ func AtBoot(inv node.Inventory, rec record.Record, p policy.Policy, now time.Tim
 		}
 		steps = append(steps, s)
 	}
+	f.keepHalvesAtBoot(views, steps)
 	return steps
 }
 
@@ -52,35 +54,39 @@ func (s *BootStep) keepAsIs(format string, args ...any) {
 	s.Do, s.Data, s.Reason = "", nil, fmt.Sprintf(format, args...)
 }
 
-func (bp bootPlanner) atBoot(v follow.PodView, s *BootStep) {
-	p := PodPlan{File: v.File, Pod: v.Pod.Name}
+func (f *facts) atBoot(v follow.PodView, s *BootStep) {
+	p := PodPlan{File: v.File, Pod: v.Pod.Name, Role: v.Role()}
 	switch {
 	case v.Err != nil:
 		s.keepAsIs("%v", v.Err)
+	case v.Duplicate.Is():
+		s.keepAsIs("%s: %s", status.HoldDuplicate, v.Duplicate)
+	case v.ReadOnly != nil:
+		// The agent does not write it.
 	case v.Override.Pending:
 		if string(s.Was.Data) != v.Override.Data {
 			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.Override.Data), v.Template != nil, v.Override.Reason
 		}
-	case bp.planOrphan(v, &p):
+	case f.planOrphan(v, &p):
 		s.Do, s.Reason = StepRemove, "its template is gone"
-		bp.holdAtBoot(v, p, s)
+		f.holdAtBoot(v, p, s)
 	case v.Template == nil || !v.Managed:
 		// The agent does not manage it.
 	default:
-		bp.renderTemplate(v, &p, s)
+		f.renderTemplate(v, &p, s)
 	}
 }
 
 // holdAtBoot keeps a pod manifest that is held. The holds on images that the template drops
 // count, too.
-func (bp bootPlanner) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
+func (f *facts) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	for _, img := range v.Was.Images {
 		if ref, err := release.ParseReference(img.Reference); err == nil {
 			p.Images = append(p.Images, ImagePlan{Want: follow.Want{Ask: release.Question{Repository: ref.Repository}}})
 		}
 	}
-	bp.addHolds(&p)
-	bp.addWaits(&p)
+	f.addHolds(&p)
+	f.addWaits(&p)
 	if len(p.Holds) > 0 {
 		s.keepAsIs("%s: %s", p.Holds[0].Name, p.Holds[0].Reason)
 	}
@@ -88,12 +94,12 @@ func (bp bootPlanner) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 
 // renderTemplate renders the template with its own tags, or those on disk where they are
 // higher.
-func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
+func (f *facts) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 	why := ""
 	for _, w := range v.Wants {
 		i := ImagePlan{Want: w}
 		var moves bool
-		i.Target, moves = bp.bootTarget(w)
+		i.Target, moves = f.bootTarget(w)
 		at, named := v.PinnedAt(w.Image)
 		switch {
 		case named && !moves:
@@ -104,22 +110,22 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 			s.Ends = append(s.Ends, node.PlaceOf(w.Image))
 		}
 		if moves && why == "" {
-			why = bp.bootRefusal(v, i.Target, w)
+			why = f.bootRefusal(v, i.Target, w)
 		}
-		i.Bound = bp.binds(v, i)
+		i.Bound = f.binds(v, i)
 		p.Images = append(p.Images, i)
 	}
-	bp.render(v, p)
+	f.render(v, p)
 	s.Images = p.Images
 	switch {
 	case p.Err != nil:
 		s.keepAsIs("%v", p.Err)
 	case v.Disk != nil && !p.Waiting:
-		_, once := bp.rec.Wrote[v.File]
-		s.IsRendered = once && !bp.unedited(*v.Disk) && p.matches(v.Disk)
-	case v.Disk != nil && !bp.unedited(*v.Disk):
+		_, once := f.rec.Wrote[v.File]
+		s.IsRendered = once && !f.unedited(*v.Disk) && p.matches(v.Disk)
+	case v.Disk != nil && !f.unedited(*v.Disk):
 		s.keepAsIs("it is not what the agent wrote last")
-	case v.Disk != nil && bp.isConfigured(v, *p):
+	case v.Disk != nil && f.isConfigured(v, *p):
 		s.keepAsIs("only its pull policy is another")
 	case why != "":
 		s.keepAsIs("%s", why)
@@ -127,19 +133,19 @@ func (bp bootPlanner) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) 
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
 	default:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
-		bp.holdAtBoot(v, *p, s)
+		f.holdAtBoot(v, *p, s)
 	}
 }
 
 // isConfigured reports whether only the pull policy differs: that change comes from the
 // configuration, not from a new system.
-func (bp bootPlanner) isConfigured(v follow.PodView, p PodPlan) bool {
-	other := *bp.facts
+func (f *facts) isConfigured(v follow.PodView, p PodPlan) bool {
+	other := *f
 	other.policy.PullPolicy = manifests.PullAlways
-	if bp.policy.PullPolicy == manifests.PullAlways {
+	if f.policy.PullPolicy == manifests.PullAlways {
 		other.policy.PullPolicy = manifests.PullIfNotPresent
 	}
-	podPlanner{imagePlanner{&other}}.render(v, &p)
+	other.render(v, &p)
 	return p.Err == nil && !p.Waiting
 }
 

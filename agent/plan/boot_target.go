@@ -19,12 +19,12 @@ import (
 // bootTarget returns the release that an image has to follow at boot. moves: the pod manifest
 // follows another one. A tag that only the configuration names is offered later, not applied
 // at boot.
-func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves bool) {
+func (f *facts) bootTarget(w follow.Want) (target release.Release, moves bool) {
 	ask := w.Ask
 	if ask.Repository == "" {
 		return release.Release{}, false // the template decides
 	}
-	rule := bp.policy.RuleFor(ask.Repository)
+	rule := f.policy.RuleFor(ask.Repository)
 	target = release.Release{Repository: ask.Repository, Tag: ask.Tag}
 	on := w.OnDisk
 	if on.Repository == ask.Repository && (rule.Follow != "" || on.Tag == ask.Tag) {
@@ -32,15 +32,15 @@ func (bp bootPlanner) bootTarget(w follow.Want) (target release.Release, moves b
 		return target, false
 	}
 	// Prefer the intermediate tag that the last poll found for a short one.
-	if known := bp.rec.Offers[ask.String()].Follow; policy.AreEquivalent(ask.Tag, known.Tag, rule) {
+	if known := f.rec.Offers[ask.String()].Follow; policy.AreEquivalent(ask.Tag, known.Tag, rule) {
 		target.Tag = known.Tag
 	}
 	ref := release.Reference{Repository: target.Repository, Tag: target.Tag}
-	if is, ok := source.NewestListed(bp.inv.Catalog, ref, rule.Dialect); ok {
+	if is, ok := source.NewestListed(f.inv.Catalog, ref, rule.Dialect); ok {
 		target.Digest, target.Long = is.Digest, is.Tag
 		return target, true
 	}
-	return bp.lastSeen(ref), true
+	return f.lastSeen(ref), true
 }
 
 // lastSeen returns the release that a tag last named: on the node if kubelet starts images
@@ -69,14 +69,14 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 }
 
 // bootRefusal returns why the pod must not start with its template's image; "": it may.
-func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
+func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
-	rule := bp.policy.RuleFor(target.Repository)
-	if no, refused := bp.refuses(target, rule); refused {
+	rule := f.policy.RuleFor(target.Repository)
+	if no, refused := f.refuses(target, rule); refused {
 		return no.String()
 	}
 	switch {
-	case rule.Signatures == policy.SignaturesRequire && bp.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
+	case rule.Signatures == policy.SignaturesRequire && f.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
 		return name + ": not known to be signed"
 	case on.Repository != "" && host(on.Repository) != host(target.Repository):
 		// A rewrite changed the registry, which may not serve the image.
@@ -85,7 +85,7 @@ func (bp bootPlanner) bootRefusal(v follow.PodView, target release.Release, w fo
 		return name + ": lower than " + on.Tag
 	case policy.IsLower(target.Tag, v.Override.Images[node.PlaceOf(w.Image)].Tag, rule.Dialect):
 		return name + ": lower than what the pod was rolled back to"
-	case v.Disk != nil && bp.policy.PullPolicy == manifests.PullIfNotPresent && !bp.hasName(name):
+	case v.Disk != nil && f.policy.PullPolicy == manifests.PullIfNotPresent && !f.hasName(name):
 		return name + ": not on the node"
 	}
 	return ""

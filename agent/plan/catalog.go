@@ -5,7 +5,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -28,11 +27,11 @@ func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, 
 
 // binds reports whether the wanted pod manifest names the target's digest beside its tag, so that
 // kubelet does not start what nobody has promoted. What is bound stays so without the catalog.
-func (ip imagePlanner) binds(v follow.PodView, i ImagePlan) bool {
+func (f *facts) binds(v follow.PodView, i ImagePlan) bool {
 	_, isBound := v.Bound[node.PlaceOf(i.Want.Image)]
 	return v.Managed && i.Want.Ask.Convert && node.IsContainer(i.Want.Image) && i.Want.Image.Document == 0 &&
-		i.Target.Digest != "" && !ip.isPinned(v, i) && i.Want.PullPolicy != node.PullNever &&
-		(isBound || ip.inv.Catalog.IsListed(i.Target.Repository))
+		i.Target.Digest != "" && !f.isPinned(v, i) && i.Want.PullPolicy != node.PullNever &&
+		(isBound || f.inv.Catalog.IsListed(i.Target.Repository))
 }
 
 // bound returns the digests in the wanted pod manifest that the catalog lists, by place.
@@ -73,7 +72,7 @@ func bind(p *PodPlan, file *manifests.File) (*manifests.File, error) {
 
 // addCatalogWaits makes automatic applies wait while the catalog has expired, and for the
 // node's time in a rollout.
-func addCatalogWaits(f *facts, p *PodPlan) {
+func (f *facts) addCatalogWaits(p *PodPlan) {
 	l := f.inv.Catalog
 	follows := slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return l.IsListed(i.Target.Repository) })
 	if follows && policy.IsExpired(l, f.now) && !f.policy.Catalog.IgnoreExpiry {
@@ -90,46 +89,4 @@ func addCatalogWaits(f *facts, p *PodPlan) {
 			})
 		}
 	}
-}
-
-// holdSets holds the pods whose offer belongs to a set of which this node lacks an image.
-func holdSets(f *facts, pods []PodPlan) {
-	lacks := unstagedOfSets(f, pods)
-	for n := range pods {
-		p := &pods[n]
-		for _, i := range p.Images {
-			is, listed := f.inv.Catalog.Find(i.Target.Repository, i.Target.Digest)
-			if !listed || is.Set == "" || i.Change == "" || len(lacks[is.Set]) == 0 {
-				continue
-			}
-			h := status.Hold{
-				Name: status.HoldSet, Image: i.Target.Repository,
-				Reason: fmt.Sprintf("%s: not staged: %s", is.Set, strings.Join(lacks[is.Set], ", ")),
-			}
-			if !slices.Contains(p.Holds, h) {
-				p.Holds, p.Ready = append(p.Holds, h), false
-			}
-		}
-	}
-}
-
-// unstagedOfSets returns the releases of each set that images of this node need and that are
-// not staged. An image that runs or is offered a higher release does not need the set's.
-func unstagedOfSets(f *facts, pods []PodPlan) map[string][]string {
-	out := map[string][]string{}
-	for _, p := range pods {
-		for _, i := range p.Images {
-			repository := i.Want.Ask.Repository
-			d := f.policy.RuleFor(repository).Dialect
-			for _, is := range f.inv.Catalog.Images[repository] {
-				isTarget := is.Digest == i.Target.Digest
-				name := release.Reference{Repository: repository, Tag: is.Tag}.String()
-				if is.Set != "" && is.IsOffered() && (!isTarget || !i.Staged) && !policy.IsLower(is.Tag, i.Target.Name(), d) &&
-					(isTarget || is.Tag != i.Target.Name()) && !slices.Contains(out[is.Set], name) {
-					out[is.Set] = append(out[is.Set], name)
-				}
-			}
-		}
-	}
-	return out
 }

@@ -26,16 +26,22 @@ func Decide(
 ) Plan {
 	f, views := observed(inv, offers, rec, p, now)
 	plan := Plan{Names: f.names, Pods: make([]PodPlan, 0, len(views))}
-	pods := podPlanner{imagePlanner{f}}
+	for _, file := range inv.PodManifests {
+		isView := slices.ContainsFunc(views, func(v follow.PodView) bool { return v.File == file.Name })
+		if why := follow.PassedOver(file); why != nil && !isView {
+			plan.PassedOver = append(plan.PassedOver, PassedOver{file.Name, why})
+		}
+	}
 	for _, v := range views {
-		plan.Pods = append(plan.Pods, pods.pod(v))
+		plan.Pods = append(plan.Pods, f.pod(v))
 	}
-	pods.skew(plan.Pods)
-	holdSets(f, plan.Pods)
+	f.holdSets(plan.Pods)
+	f.skew(plan.Pods) // after the sets: a client waits for a server of its set, which must not wait for it
+	plan.BegunSets = f.begunSets(views, plan.Pods)
 	for _, r := range p.Images {
-		plan.Tracked = append(plan.Tracked, pods.tracked(offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
+		plan.Tracked = append(plan.Tracked, f.tracked(offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
 	}
-	plan.Steps = stepPlanner{f}.steps(views, plan)
+	plan.Steps = f.steps(views, plan)
 	return plan
 }
 
@@ -49,15 +55,6 @@ type facts struct {
 	names  []string        // of all static pods
 	urgent map[string]bool // releases (repository@digest) that are pulled without delay
 }
-
-// The planners share the facts. Each plans one kind of thing.
-type (
-	imagePlanner   struct{ *facts }
-	podPlanner     struct{ imagePlanner }
-	stepPlanner    struct{ *facts }
-	restartPlanner struct{ *facts }
-	bootPlanner    struct{ podPlanner }
-)
 
 // observed returns the facts and a view of each pod manifest.
 func observed(
@@ -73,60 +70,64 @@ func observed(
 			}
 		}
 	}
-	restarts := restartPlanner{f}
 	for n := range views {
-		views[n].Override.Pending = views[n].Override.Pending || restarts.needsRestore(&views[n])
+		views[n].Override.Pending = views[n].Override.Pending || f.needsRestore(&views[n])
 	}
 	return f, views
 }
 
 // tracked plans an image of the configuration that no pod manifest names.
-func (ip imagePlanner) tracked(o source.Offer) ImagePlan {
+func (f *facts) tracked(o source.Offer) ImagePlan {
 	i := ImagePlan{Offer: o}
 	if !o.IsUnresolved() {
-		ip.target(follow.Want{}, &i, ip.policy.RuleFor(o.Repository), "")
+		f.target(follow.Want{}, &i, f.policy.RuleFor(o.Repository), "")
 	}
-	i.Staged = ip.isStaged(i.Target)
+	i.Staged = f.isStaged(i.Target)
 	one := []ImagePlan{i}
-	one[0].Holds = ip.diskHolds(one)
+	one[0].Holds = f.diskHolds(one)
 	return one[0]
 }
 
 // pod plans one pod manifest.
-func (pp podPlanner) pod(v follow.PodView) PodPlan {
-	p := PodPlan{File: v.File, Pod: v.Pod.Name, Err: v.Err}
+func (f *facts) pod(v follow.PodView) PodPlan {
+	p := PodPlan{File: v.File, Pod: v.Pod.Name, Role: v.Role(), Err: v.Err}
 	if v.Err != nil {
 		return p
 	}
-	containers := pp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, pp.names)
+	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
 	for _, w := range v.Wants {
-		p.Images = append(p.Images, pp.image(v, w, containers))
+		p.Images = append(p.Images, f.image(v, w, containers))
 		if w.Left != "" {
 			p.Left = append(p.Left, left([]manifests.Image{w.Image})...)
 		}
 	}
 	switch {
+	case v.Duplicate.Is():
+		// Which of the files runs is not known: nothing is written over it.
+		p.clearChanges()
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldDuplicate, Reason: v.Duplicate.String()})
+		return p
 	case v.Override.Pending:
 		// The pending override is applied first.
 		p.clearChanges()
-		pp.holdIfBusy(&p)
+		f.holdIfBusy(&p)
 		return p
-	case pp.planOrphan(v, &p):
+	case f.planOrphan(v, &p):
 		// Its template is gone: only its removal is offered.
-	case pp.withhold(&p):
+	case f.withhold(&p):
 		// One unresolved image withholds the whole pod.
 		p.clearChanges()
 	case !v.Managed:
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldUnmanaged, Reason: v.Unmanaged()})
 	default:
-		pp.render(v, &p)
+		f.render(v, &p)
 	}
-	pp.summarize(v, &p)
+	f.summarize(v, &p)
 	return p
 }
 
 // withhold holds a pod with unresolved images.
-func (pp podPlanner) withhold(p *PodPlan) bool {
+func (f *facts) withhold(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() {
 			p.Holds = append(p.Holds, status.Hold{
@@ -139,12 +140,12 @@ func (pp podPlanner) withhold(p *PodPlan) bool {
 
 // planOrphan offers to remove a pod manifest of the agent whose template is gone. If no
 // template exists at all, the package may be missing, and the pod stays.
-func (pp podPlanner) planOrphan(v follow.PodView, p *PodPlan) bool {
-	_, ours := pp.rec.Wrote[v.File]
-	if v.Template != nil || !ours || pp.policy.Manage[v.File] || len(pp.inv.Templates) == 0 {
+func (f *facts) planOrphan(v follow.PodView, p *PodPlan) bool {
+	_, ours := f.rec.Wrote[v.File]
+	if v.Template != nil || !ours || f.policy.Manage[v.File] || v.ReadOnly != nil || len(f.inv.Templates) == 0 {
 		return false
 	}
-	if !pp.unedited(*v.Disk) {
+	if !f.unedited(*v.Disk) {
 		p.Holds = append(p.Holds, status.Hold{
 			Name: status.HoldEdited, Reason: "its template is gone, but the file was edited since we wrote it",
 		})
@@ -164,7 +165,7 @@ func (p *PodPlan) clearChanges() {
 }
 
 // summarize sets the pod's change, the ID of its offer, its holds and whether it is ready.
-func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
+func (f *facts) summarize(v follow.PodView, p *PodPlan) {
 	if p.Err != nil || p.Withheld() {
 		return
 	}
@@ -175,26 +176,26 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 		}
 		staged = staged && (i.Target.Digest == "" || i.Staged)
 	}
-	pp.offerConversion(p)
+	f.offerConversion(p)
 	p.ID = p.identity()
-	if pp.wantsStaged(*p) {
-		p.Holds = append(p.Holds, pp.diskHolds(p.Images)...)
+	if f.wantsStaged(*p) {
+		p.Holds = append(p.Holds, f.diskHolds(p.Images)...)
 	}
-	writes := p.Wanted != nil && !p.matches(node.Find(pp.inv.PodManifests, p.File))
+	writes := p.Wanted != nil && !p.matches(node.Find(f.inv.PodManifests, p.File))
 	if p.Change != "" || writes {
-		pp.holdIfBusy(p)
+		f.holdIfBusy(p)
 	}
 	if p.Change != "" {
 		if p.Change != policy.ChangeRemove {
-			p.Edits = pp.edits(v, *p)
+			p.Edits = f.edits(v, *p)
 		}
-		p.Holds = append(p.Holds, pp.inv.RestartHolds...)
-		pp.addHolds(p)
-		pp.addWaits(p)
-		if pp.policy.Auto {
-			addCatalogWaits(pp.facts, p)
+		p.Holds = append(p.Holds, f.inv.RestartHolds...)
+		f.addHolds(p)
+		f.addWaits(p)
+		if f.policy.Auto {
+			f.addCatalogWaits(p)
 		}
-		pp.pullHazardHolds(v, p)
+		f.pullHazardHolds(v, p)
 		p.Offer = p.ID
 		p.Ready = staged || p.Change == policy.ChangeRemove
 	}
@@ -202,7 +203,7 @@ func (pp podPlanner) summarize(v follow.PodView, p *PodPlan) {
 
 // offerConversion offers a change of the pod manifest alone, unless the restart would start a
 // refused release.
-func (pp podPlanner) offerConversion(p *PodPlan) {
+func (f *facts) offerConversion(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
 		p.Change = policy.ChangeConvert
 	}
@@ -212,7 +213,7 @@ func (pp podPlanner) offerConversion(p *PodPlan) {
 	refused := false
 	for n := range p.Images {
 		rel := p.Images[n].Target
-		if no, is := pp.refuses(rel, pp.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
+		if no, is := f.refuses(rel, f.policy.RuleFor(rel.Repository)); is && rel.Digest != "" {
 			p.Images[n].refuse(no)
 			refused = true
 		}
@@ -243,7 +244,7 @@ func (p *PodPlan) identity() string {
 
 // Withheld reports whether nothing of the pod may be offered.
 func (p *PodPlan) Withheld() bool {
-	return p.isHeld(status.HoldWithheld) || p.isHeld(status.HoldEdited)
+	return p.isHeld(status.HoldWithheld) || p.isHeld(status.HoldEdited) || p.isHeld(status.HoldDuplicate)
 }
 
 func (p *PodPlan) isHeld(name string) bool {

@@ -12,7 +12,7 @@ import (
 )
 
 // edits returns the changes of images and pull policies in the pod's offer.
-func (pp podPlanner) edits(v follow.PodView, p PodPlan) []status.Edit {
+func (f *facts) edits(v follow.PodView, p PodPlan) []status.Edit {
 	var out []status.Edit
 	for _, i := range p.Images {
 		if i.Change == "" {

@@ -11,17 +11,17 @@ import (
 )
 
 // addHolds adds the holds of persons and of the configuration.
-func (pp podPlanner) addHolds(p *PodPlan) {
-	if h, ok := pp.rec.Holds[record.AllImages]; ok && h.IsActive(pp.now) {
+func (f *facts) addHolds(p *PodPlan) {
+	if h, ok := f.rec.Holds[record.AllImages]; ok && h.IsActive(f.now) {
 		p.addHold(record.AllImages, status.ByPerson, h.Reason, h.Until)
 	}
 	for _, i := range p.Images {
 		repository := i.Want.Ask.Repository
-		if h, ok := pp.rec.Holds[repository]; ok && h.IsActive(pp.now) {
+		if h, ok := f.rec.Holds[repository]; ok && h.IsActive(f.now) {
 			p.addHold(repository, status.ByPerson, h.Reason, h.Until)
 		}
-		rule := pp.policy.RuleFor(repository)
-		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(pp.now) {
+		rule := f.policy.RuleFor(repository)
+		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(f.now) {
 			p.addHold(repository, status.ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
 		}
 	}
@@ -45,8 +45,8 @@ func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 }
 
 // holdIfBusy adds a hold while another operation owns the node.
-func (pp podPlanner) holdIfBusy(p *PodPlan) {
-	if pp.inv.Busy != "" {
-		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: pp.inv.Busy, Grain: pp.inv.BusyGrain})
+func (f *facts) holdIfBusy(p *PodPlan) {
+	if f.inv.Busy != "" {
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldBusy, Reason: f.inv.Busy, Grain: f.inv.BusyGrain})
 	}
 }

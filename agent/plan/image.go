@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -18,70 +19,82 @@ import (
 // flapTime is how long a restarted container has to run before it counts as stable.
 const flapTime = time.Minute
 
-func (ip imagePlanner) flaps(c node.Container) bool {
-	age := ip.now.Sub(c.StartedAt)
+func (f *facts) flaps(c node.Container) bool {
+	age := f.now.Sub(c.StartedAt)
 	return c.Restarts > 0 && age >= 0 && age < flapTime
 }
 
 // image plans one image of a pod.
-func (ip imagePlanner) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
-	i := ImagePlan{Want: w, Offer: ip.offers[w.Ask]}
+func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
+	i := ImagePlan{Want: w, Offer: f.offers[w.Ask]}
 	var c *node.Container
 	if node.IsContainer(w.Image) {
 		c = node.FindContainer(containers, w.Image.Container)
 	}
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
-	if e, is := v.Expects(w, ip.inv); is {
+	if e, is := v.Expects(w, f.inv); is {
 		i.Expected = &e
-		i.Down = e.Down(ip.inv, ip.names, ip.now)
+		i.Down = e.Down(f.inv, f.names, f.now)
 	}
 	if c != nil {
-		i.Flaps = ip.flaps(*c)
-		i.Running.Digest, i.Config = node.DigestOf(c, ip.inv.Held), c.Image
+		i.Flaps = f.flaps(*c)
+		i.Running.Digest, i.Config = node.DigestOf(c, f.inv.Held), c.Image
 	}
+	i.WasThere = f.wasThere(w.Ask)
 	if w.Ask.Repository == "" || i.Offer.IsUnresolved() {
 		return i
 	}
-	rule := ip.policy.RuleForQuestion(w.Ask)
-	good := ip.rec.Good[record.GoodKey(v.File, w.Image.Container)]
-	running := ip.running(w, c, good)
+	rule := f.policy.RuleForQuestion(w.Ask)
+	good := f.rec.Good[record.GoodKey(v.File, w.Image.Container)]
+	running := f.running(w, c, good)
 	if at, ok := v.PinnedAt(w.Image); ok {
 		running = at.Digest // the pinned digest has to run
 		i.note(v.Override.Note())
 	}
-	ip.target(w, &i, rule, running)
+	f.target(w, &i, rule, running)
 	if i.Offer.IsUnresolved() {
 		return i
 	}
 	var same bool
-	i.Running.Digest, same = node.RunsTarget(c, i.Target, ip.inv.Held)
+	i.Running.Digest, same = node.RunsTarget(c, i.Target, f.inv.Held)
 	known := c != nil && c.Image != ""
 	if !known && node.IsContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
-		known, same = true, ip.sameImage(good, i.Target)
+		known, same = true, f.sameImage(good, i.Target)
 	}
 	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
 	if at, ok := v.PinnedAt(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
 		i.Change = "" // the pod manifest names the digest already
 	}
-	i.Bound = ip.binds(v, i)
-	i.Running.Tag = ip.nameOf(w, i.Running.Digest)
+	i.Bound = f.binds(v, i)
+	i.Running.Tag = f.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// What runs needs no signature: it would only block the other images of its pod.
-	i.Staged = ip.isStaged(i.Target) || same && ip.inv.Staged(i.Target)
-	if i.Change != "" && ip.isDelayed(i) {
+	i.Staged = f.isStaged(i.Target) || same && f.inv.Staged(i.Target)
+	if i.Change != "" && f.isDelayed(i) {
 		i.StageFrom = i.Offer.StageFrom.UTC()
 		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
 	}
 	return i
 }
 
+// wasThere reports whether a tag has named an image before: the record or the node has one by it.
+func (f *facts) wasThere(q release.Question) bool {
+	for _, r := range f.rec.Releases {
+		if r.Repository == q.Repository && r.Tag == q.Tag {
+			return true
+		}
+	}
+	name := release.Reference{Repository: q.Repository, Tag: q.Tag}.String()
+	return slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.NotImage == "" })
+}
+
 // running returns the digest that a container runs, or ran last.
-func (ip imagePlanner) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
+func (f *facts) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
 	case !node.IsContainer(w.Image):
 		return ""
 	case c != nil && c.Image != "":
-		return node.DigestOf(c, ip.inv.Held)
+		return node.DigestOf(c, f.inv.Held)
 	case good.Repository == w.Ask.Repository:
 		return good.Running
 	default:
@@ -90,14 +103,14 @@ func (ip imagePlanner) running(w follow.Want, c *node.Container, good record.Goo
 }
 
 // sameImage compares the target with what last ran, for a container that CRI does not show.
-func (ip imagePlanner) sameImage(good record.Good, target release.Release) bool {
-	config := ip.rec.Releases[release.Key(good.Repository, good.Running)].Config
+func (f *facts) sameImage(good record.Good, target release.Release) bool {
+	config := f.rec.Releases[release.Key(good.Repository, good.Running)].Config
 	return good.Running == target.Digest || (config != "" && config == target.Config)
 }
 
 // nameOf returns the long tag of a running digest, else the tag of the pod manifest.
-func (ip imagePlanner) nameOf(w follow.Want, running digest.Digest) string {
-	if r, ok := ip.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
+func (f *facts) nameOf(w follow.Want, running digest.Digest) string {
+	if r, ok := f.rec.Releases[release.Key(w.Ask.Repository, running)]; ok && running != "" {
 		return r.Name()
 	}
 	return w.OnDisk.Tag

@@ -61,7 +61,7 @@ func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	if disk == nil {
 		return use
 	}
-	text := string(disk.Data)
+	text := string(disk.Content())
 	use.OnDisk = &text
 	pod, err := disk.Parse()
 	if err != nil {

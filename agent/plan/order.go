@@ -11,53 +11,61 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // addWaits adds what delays an apply: a freeze, and for mode auto the window, the control
-// plane and an earlier failure.
-func (pp podPlanner) addWaits(p *PodPlan) {
-	if pp.now.Before(pp.policy.Freeze) {
-		until := pp.policy.Freeze.UTC()
+// plane, a release of which it is not clear that it is newer, and an earlier failure.
+func (f *facts) addWaits(p *PodPlan) {
+	if f.now.Before(f.policy.Freeze) {
+		until := f.policy.Freeze.UTC()
 		p.Holds = append(p.Holds, status.Hold{
 			Name: status.HoldFreeze, Reason: "nothing is applied before " + until.Format(time.RFC3339), Until: until,
 		})
 	}
-	if !pp.policy.Auto || p.isHeld(status.HoldUnmanaged) {
+	if !f.policy.Auto || p.isHeld(status.HoldUnmanaged) {
 		return
 	}
-	if open, change := pp.policy.IsWindowOpen(pp.now); !open {
+	if open, change := f.policy.IsWindowOpen(f.now); !open {
 		opens := change.UTC()
 		p.Waits = append(p.Waits, status.Hold{
 			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
 		})
 	}
-	if follow.IsControlPlane(p.Pod) && !pp.policy.Lock.Covers(true) {
+	if follow.IsControlPlane(p.Role) && !f.policy.Lock.Covers(true) {
 		p.Waits = append(
 			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"},
 		)
 	}
-	if h, waits := pp.rec.Lock.Hold(p.File, pp.now); waits {
+	for _, i := range p.Images {
+		if i.Change != "" && i.Contradiction != "" {
+			p.Waits = append(p.Waits, status.Hold{
+				Name: status.HoldContradiction, Image: i.Target.Repository, Reason: i.Contradiction,
+			})
+		}
+	}
+	if h, waits := f.rec.Lock.Hold(p.File, f.now); waits {
 		p.Waits = append(p.Waits, h)
 	}
-	if f, failed := pp.rec.Failed[p.File]; failed && f.Offer == p.ID {
-		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: f.Reason})
+	if failure, failed := f.rec.Failed[p.File]; failed && failure.Offer == p.ID {
+		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: failure.Reason})
 	}
 }
 
 // skew makes a client of the API server wait in mode auto if its minor version would be
 // higher. A person may apply both.
-func (pp podPlanner) skew(pods []PodPlan) {
-	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Pod == follow.PodAPIServer })
-	if at < 0 || !pp.policy.Auto {
+func (f *facts) skew(pods []PodPlan) {
+	at := slices.IndexFunc(pods, func(p PodPlan) bool { return p.Role == manifests.RoleAPIServer })
+	if at < 0 || !f.policy.Auto {
 		return
 	}
 	for n := range pods {
 		client := &pods[n]
-		if IsClient(client.Pod) && client.Change != "" && pp.isAhead(client, &pods[at]) {
+		if IsClient(client.Role) && client.Change != "" && f.isAhead(client, &pods[at]) {
 			client.Waits = append(client.Waits, status.Hold{
 				Name:   status.HoldControlPlane,
-				Reason: client.Pod + " must not be newer than " + follow.PodAPIServer + ", which is applied first",
+				Reason: client.Pod + " must not be newer than " + pods[at].Pod + ", which is applied first",
 			})
 		}
 	}
@@ -65,30 +73,33 @@ func (pp podPlanner) skew(pods []PodPlan) {
 
 // isAhead reports whether the client's target has a higher minor version than the running API
 // server.
-func (pp podPlanner) isAhead(client, server *PodPlan) bool {
+func (f *facts) isAhead(client, server *PodPlan) bool {
 	to, from := component(client), component(server)
 	if to == nil || from == nil {
 		return false
 	}
-	is, errIs := pp.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
-	next, errNext := pp.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
+	is, errIs := f.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
+	next, errNext := f.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
 	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
 }
 
-// component returns the image that the control plane pod is named after; nil: none.
+// component returns the image of a control plane pod's own program; nil: none.
 func component(p *PodPlan) *ImagePlan {
 	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
-		return i.Want.Image.Container == p.Pod || status.LastPart(i.Want.Ask.Repository) == p.Pod
+		return i.Want.Image.Container == p.Role || status.LastPart(i.Want.Ask.Repository) == p.Role
 	})
+	if n < 0 && len(p.Images) == 1 {
+		n = 0
+	}
 	if n < 0 {
 		return nil
 	}
 	return &p.Images[n]
 }
 
-// IsClient reports whether a pod of the control plane must not be newer than the API server.
-func IsClient(pod string) bool {
-	return pod == follow.PodControllerManager || pod == follow.PodScheduler
+// IsClient reports whether pods of a role must not be newer than the API server.
+func IsClient(role string) bool {
+	return role == manifests.RoleControllerManager || role == manifests.RoleScheduler
 }
 
 // inOrder sorts restarts: the configured order, then by name, then the control plane. Where
@@ -96,15 +107,15 @@ func IsClient(pod string) bool {
 // policy).
 func inOrder(p policy.Policy, applies []Step) {
 	skews := slices.ContainsFunc(applies, func(s Step) bool {
-		return s.Apply.Pod == follow.PodAPIServer && policy.IsMinor(s.Apply.Change)
+		return s.Apply.Role == manifests.RoleAPIServer && policy.IsMinor(s.Apply.Change)
 	})
 	rank := func(s Step) int {
-		switch pod := s.Apply.Pod; {
-		case pod == follow.PodAPIServer:
+		switch role := s.Apply.Role; {
+		case role == manifests.RoleAPIServer:
 			return len(p.Order) + 1
-		case IsClient(pod) && skews:
+		case IsClient(role) && skews:
 			return len(p.Order) + 2
-		case pod == follow.PodEtcd:
+		case role == manifests.RoleEtcd:
 			return len(p.Order) + 3
 		}
 		at := slices.IndexFunc(p.Order, func(pattern string) bool {

@@ -20,7 +20,7 @@ func TestAPIServerGoesBeforeItsClientsOnAMinorChange(t *testing.T) {
 	} {
 		var steps []Step
 		for _, pod := range []string{"etcd", "kube-scheduler", "velum", "kube-apiserver", "kube-controller-manager"} {
-			steps = append(steps, Step{Do: StepApply, File: pod + ".yaml", Apply: Apply{Pod: pod, Change: change}})
+			steps = append(steps, Step{Do: StepApply, File: pod + ".yaml", Apply: Apply{Pod: pod, Role: pod, Change: change}})
 		}
 		inOrder(policy.Policy{Order: []string{"kube-scheduler.yml"}}, steps)
 		var got []string

@@ -27,6 +27,16 @@ type Plan struct {
 	Tracked []ImagePlan // images of the configuration that no pod manifest names
 	Steps   []Step
 	Names   []string // of all static pods
+	// BegunSets are the sets of which pods were restarted.
+	BegunSets []BegunSet
+	// PassedOver are the files of kubelet's directory of which kubelet makes no pod, nor does the agent.
+	PassedOver []PassedOver
+}
+
+// PassedOver is a file that kubelet passes over.
+type PassedOver struct {
+	File string
+	Why  error
 }
 
 // Stages reports whether the plan stages a release (repository@digest).
@@ -36,20 +46,25 @@ func (p Plan) Stages(release string) bool {
 
 // PodPlan is the decision about one pod manifest.
 type PodPlan struct {
-	File    string
-	Pod     string
-	Images  []ImagePlan
-	Change  string        // the largest change of its images; "": nothing to approve
-	ID      string        // hash of the wanted images and pod manifest; "": unknown
-	Offer   string        // ID, if there is something to approve
-	Ready   bool          // all images of the offer are staged
-	Wanted  []byte        // the rendered pod manifest; nil: nothing is rendered
-	Waiting bool          // Wanted needs a restart, and waits for approval
-	Edits   []status.Edit // the changes of the offer
-	Left    []status.Left
-	Holds   []status.Hold
-	Waits   []status.Hold // what delays an apply without approval, beside Holds
-	Err     error
+	File     string
+	Pod      string
+	Role     string // in a control plane: manifests.RoleEtcd, ...; "" for none
+	Images   []ImagePlan
+	Change   string        // the largest change of its images; "": nothing to approve
+	ID       string        // hash of the wanted images and pod manifest; "": unknown
+	Offer    string        // ID, if there is something to approve
+	Ready    bool          // all images of the offer are staged
+	Wanted   []byte        // the rendered pod manifest; nil: nothing is rendered
+	Waiting  bool          // Wanted needs a restart, and waits for approval
+	Edits    []status.Edit // the changes of the offer
+	Sets     []string      // of which its offer is a part
+	Together []string      // the other pod manifests of its sets that change, too: all are applied, or none
+	passing  []status.Hold // those of Holds for whose end a begun set waits
+	GoesOn   bool          // other pods of its set were applied: it follows without another approval
+	Left     []status.Left
+	Holds    []status.Hold
+	Waits    []status.Hold // what delays an apply without approval, beside Holds
+	Err      error
 }
 
 // ImagePlan is one image of a pod manifest.
@@ -63,6 +78,7 @@ type ImagePlan struct {
 	From      string // name of the running release
 	Staged    bool
 	StageFrom time.Time        // when staging begins; zero: at once
+	WasThere  bool             // its followed tag was seen, by the agent or by the node
 	Well      bool             // its container runs, or its init container has succeeded
 	Down      *status.Down     // why its container does not run; nil: it runs, or need not run
 	Expected  *follow.Expected // its container, if kubelet has to run it
@@ -73,6 +89,9 @@ type ImagePlan struct {
 	NotAllowed   []policy.Refusal
 	RebuildsOnly *status.RebuildsOnly  // its tag cannot be parsed
 	Shortage     *policy.ShortageError // disk space that its pull lacks
+	// Contradiction is why mode auto leaves the target to a person: its name and its time of creation contradict
+	// those of what runs. Empty: they do not, or a person has allowed it.
+	Contradiction string
 }
 
 // isSettled reports whether the pod needs no change and all of it runs.
@@ -121,10 +140,13 @@ type Step struct {
 // Apply holds what a restart or a proof of a pod needs.
 type Apply struct {
 	Pod, Namespace string
+	Role           string   // in a control plane: manifests.RoleEtcd, ...; "" for none
 	Siblings       []string // names of all static pods
 	Offer          string
 	Change         string
-	Auto           bool // mode auto, not an approval
+	Auto           bool     // mode auto, not an approval
+	Set            string   // of which all pods are applied, or none; "": none
+	Together       []string // the other pod manifests of the set that change
 	Remove         bool
 	Expect         []Expectation
 	Stop           []string // CRI IDs of the containers to stop, unless Aside

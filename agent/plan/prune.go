@@ -16,8 +16,8 @@ import (
 // prune lists the image records of old releases: those that staging brought, and with
 // Prune.Foreign all SUSE builds of followed repositories. Pinned and used images stay, and so
 // do repositories that are not settled. While any pod is unclear, all stay.
-func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
-	settled, known := sp.settled(plan)
+func (f *facts) prune(plan Plan, pins []release.Pin) []node.HeldImage {
+	settled, known := f.settled(plan)
 	if !known {
 		return nil
 	}
@@ -27,9 +27,9 @@ func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	}
 	var gone []node.HeldImage
 	aliases := map[node.HeldImage]bool{}
-	for _, h := range sp.inv.Held {
-		repository, old := sp.isOldRelease(h, settled)
-		if !old || need[h.Digest] || slices.Contains(sp.inv.Used, h.Config) {
+	for _, h := range f.inv.Held {
+		repository, old := f.isOldRelease(h, settled)
+		if !old || need[h.Digest] || slices.Contains(f.inv.Used, h.Config) {
 			continue
 		}
 		if well, followed := settled[repository]; followed && !well {
@@ -39,7 +39,7 @@ func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 		aliases[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
 		aliases[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
 	}
-	gone = append(gone, sp.inv.OrphanedAliases(gone, aliases)...)
+	gone = append(gone, f.inv.OrphanedAliases(gone, aliases)...)
 	slices.SortFunc(gone, func(a, b node.HeldImage) int { return strings.Compare(a.Name, b.Name) })
 	return gone
 }
@@ -47,7 +47,7 @@ func (sp stepPlanner) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 // settled returns for each followed repository whether all of its images run as planned. A
 // mounted image volume is not visible, so its repository is never settled. known: no pod and
 // no image is unclear.
-func (sp stepPlanner) settled(plan Plan) (settled map[string]bool, known bool) {
+func (f *facts) settled(plan Plan) (settled map[string]bool, known bool) {
 	settled = map[string]bool{}
 	add := func(repository string, well bool) {
 		before, seen := settled[repository]
@@ -81,11 +81,11 @@ func isWell(p *PodPlan, i ImagePlan) bool {
 }
 
 // isOldRelease reports whether an image record may be an old release, and of which repository.
-func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
+func (f *facts) isOldRelease(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
 	if h.Pin {
 		return "", false
 	}
-	if h.Staged || !sp.policy.Prune.Foreign {
+	if h.Staged || !f.policy.Prune.Foreign {
 		return h.Repository, h.Staged
 	}
 	ref, err := release.ParseReference(h.Name)
@@ -93,6 +93,6 @@ func (sp stepPlanner) isOldRelease(h node.HeldImage, followed map[string]bool) (
 		return "", false
 	}
 	_, ours := followed[ref.Repository]
-	_, foreign := sp.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
+	_, foreign := f.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
 	return ref.Repository, ours && foreign == nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // render makes the wanted pod manifest and compares it with the one on disk.
-func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
+func (f *facts) render(v follow.PodView, p *PodPlan) {
 	p.Waiting, p.Err = false, nil
 	var disk *manifests.File
 	if v.Disk != nil {
@@ -21,7 +21,7 @@ func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 			return
 		}
 	}
-	wanted, leftAlone, err := pp.renderFile(&v, p, disk)
+	wanted, leftAlone, err := f.renderFile(&v, p, disk)
 	if err != nil {
 		p.Err = fmt.Errorf("render: %w", err)
 		return
@@ -31,7 +31,7 @@ func (pp podPlanner) render(v follow.PodView, p *PodPlan) {
 }
 
 // renderFile renders the template with the target tags, and keeps what an override pins.
-func (pp podPlanner) renderFile(
+func (f *facts) renderFile(
 	v *follow.PodView, p *PodPlan, disk *manifests.File,
 ) (*manifests.File, []manifests.Image, error) {
 	template, err := v.Source().Parse()
@@ -45,7 +45,7 @@ func (pp podPlanner) renderFile(
 		}
 	}
 	out, err := template.Render(manifests.Overrides{
-		Rewrites: pp.policy.Rewrites, PullPolicy: v.PullPolicy(pp.policy),
+		Rewrites: f.policy.Rewrites, PullPolicy: v.PullPolicy(f.policy),
 		Tag: func(_ string, img manifests.Image) (string, bool) {
 			t := tags[img.Path]
 			return t, t != ""

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,29 +18,34 @@ import (
 
 // restart returns the step that restarts or proves a pod: a pending override goes before an
 // apply, an apply before a proof.
-func (rp restartPlanner) restart(v follow.PodView, p PodPlan) (Step, bool) {
-	if s, ok := rp.rollBack(v); ok || v.Override.Pending {
+func (f *facts) restart(v follow.PodView, p PodPlan) (Step, bool) {
+	if v.Duplicate.Is() {
+		return Step{}, false
+	}
+	if s, ok := f.rollBack(v); ok || v.Override.Pending {
 		return s, ok
 	}
-	if s, ok := rp.apply(v, p); ok {
+	if s, ok := f.apply(v, p); ok {
 		return s, true
 	}
-	return rp.prove(v, p)
+	return f.prove(v, p)
 }
 
 // apply returns the step for an approved offer, or for one that mode auto may apply.
-func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
+func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Offer == "" || len(p.Holds) > 0 {
 		return Step{}, false
 	}
-	approval, approved := rp.rec.Approved[v.File]
-	approved = approved && approval.Offer == p.Offer && approval.IsValid(rp.now)
-	if !approved && (!rp.policy.Auto || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
+	approval, approved := f.rec.Approved[v.File]
+	approved = approved && approval.Offer == p.Offer && approval.IsValid(f.now)
+	isDue := f.policy.Auto || p.GoesOn
+	if !approved && (!isDue || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
-	s.Apply = newApply(v.Was, v.Pod, rp.inv, rp.names)
-	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved
+	s.Apply = newApply(v.Was, v.Pod, f.inv, f.names)
+	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved && !p.GoesOn
+	s.Apply.Set, s.Apply.Together = p.SetName(), p.Together
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == policy.ChangeRemove {
 		s.Needs, s.Apply.Remove = nil, true
@@ -50,11 +56,11 @@ func (rp restartPlanner) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	} else if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
 	}
-	rp.expect(v, p, &s)
-	if broken := rp.notRunningBefore(v, p); broken != "" {
+	f.expect(v, p, &s)
+	if broken := f.notRunningBefore(v, p); broken != "" {
 		s.Apply.NoRollback = broken + " did not run before either"
 	} else {
-		rp.rollbackTarget(v, &s)
+		f.rollbackTarget(v, &s)
 	}
 	s.Apply.Digests = wantedDigests(p)
 	return s, true
@@ -112,8 +118,9 @@ func (p *Apply) useRunningPod(pod manifests.Pod) {
 // newApply returns the facts of a restart. was is the pod on disk, pod the wanted one.
 func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
 	return Apply{
-		Pod: pod.Name, Namespace: pod.Namespace, Siblings: append(slices.Clone(names), pod.Name),
-		Probes: pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
+		Pod: pod.Name, Role: cmp.Or(was.Role, pod.Role), Namespace: pod.Namespace,
+		Siblings: append(slices.Clone(names), pod.Name),
+		Probes:   pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
 		Sandboxes: sandboxes(inv.PodContainers(was.Namespace, was.Name, names)),
 	}
 }
@@ -121,8 +128,8 @@ func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply 
 // expect sets what each restarted container must run. If only containers change, they are
 // stopped; the whole pod restarts if its manifest or an init container changes, or a changed
 // container does not run.
-func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
-	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
+func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
+	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
 	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		return i.Change != "" && node.IsContainer(i.Want.Image) && (c == nil || !c.Running)
@@ -133,7 +140,7 @@ func (rp restartPlanner) expect(v follow.PodView, p PodPlan, s *Step) {
 			continue
 		}
 		e := expectation(i.targetImage(), img.Kind, img.Container, containers)
-		e.OnNode, e.Anew, e.Bound = rp.isOnNode(i) || rp.isPinned(v, i), s.Apply.Aside, i.Bound
+		e.OnNode, e.Anew, e.Bound = f.isOnNode(i) || f.isPinned(v, i), s.Apply.Aside, i.Bound
 		s.Apply.Expect = append(s.Apply.Expect, e)
 		if c := node.FindContainer(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {
 			s.Apply.Stop = append(s.Apply.Stop, c.ID)
@@ -156,15 +163,15 @@ func (p *PodPlan) restarts() bool {
 
 // pullHazardHolds holds a pod if its restart would pull a refused release: an image keeps what
 // it runs, but its tag names another release.
-func (pp podPlanner) pullHazardHolds(v follow.PodView, p *PodPlan) {
+func (f *facts) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	if !p.restarts() {
 		return
 	}
 	for _, i := range p.Images {
-		is, rule := i.Offer.Follow, pp.policy.RuleFor(i.Target.Repository)
+		is, rule := i.Offer.Follow, f.policy.RuleFor(i.Target.Repository)
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreEquivalent(i.Target.Tag, is.Tag, rule))
-		gated := pp.inv.Gated[release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}] == i.Target.Digest
-		if kept && len(i.Offer.Refused) > 0 && !pp.isOnNode(i) && !pp.isPinned(v, i) && !i.Bound && !gated {
+		gated := f.inv.Gated[release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}] == i.Target.Digest
+		if kept && len(i.Offer.Refused) > 0 && !f.isOnNode(i) && !f.isPinned(v, i) && !i.Bound && !gated {
 			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}

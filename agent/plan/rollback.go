@@ -17,11 +17,11 @@ import (
 
 // notRunningBefore returns a container that did not run before the apply, for which the update
 // is not to blame.
-func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
-	began := rp.rec.Approved[v.File].WasHealthy // an interrupted apply may have stopped it
+func (f *facts) notRunningBefore(v follow.PodView, p PodPlan) string {
+	began := f.rec.Approved[v.File].WasHealthy // an interrupted apply may have stopped it
 	for _, i := range p.Images {
 		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-		unknown := i.Flaps && !rp.runsGood(i, rp.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
+		unknown := i.Flaps && !f.runsGood(i, f.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
 		if is && (!i.Well && !began || unknown) && v.Was.Name == v.Pod.Name {
 			return i.Want.Image.Container
 		}
@@ -30,8 +30,8 @@ func (rp restartPlanner) notRunningBefore(v follow.PodView, p PodPlan) string {
 }
 
 // rollbackTarget sets the override to apply if the pod does not come up.
-func (rp restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
-	o, err := rp.overrideTo(v, func(_ string, g record.Good) release.Pin {
+func (f *facts) rollbackTarget(v follow.PodView, s *Step) {
+	o, err := f.overrideTo(v, func(_ string, g record.Good) release.Pin {
 		return release.Pin{Repository: g.Repository, Digest: g.Running}
 	})
 	switch {
@@ -45,7 +45,7 @@ func (rp restartPlanner) rollbackTarget(v follow.PodView, s *Step) {
 }
 
 // overrideTo returns an override that pins each container to the digest that target chooses.
-func (rp restartPlanner) overrideTo(
+func (f *facts) overrideTo(
 	v follow.PodView, target func(container string, g record.Good) release.Pin,
 ) (record.Override, error) {
 	if !v.Managed {
@@ -55,15 +55,15 @@ func (rp restartPlanner) overrideTo(
 	if err != nil {
 		return record.Override{}, err
 	}
-	return record.Pin(was.Data, "", rp.now, func(img manifests.Image) record.PinnedImage {
+	return record.Pin(was.Data, "", f.now, func(img manifests.Image) record.PinnedImage {
 		if _, isBound := v.Bound[node.PlaceOf(img)]; !isBound && manifests.SplitReference(img.Reference).Digest != "" {
 			return record.PinnedImage{} // a person wrote it
 		}
-		p := target(img.Container, rp.rec.Good[record.GoodKey(v.File, img.Container)])
+		p := target(img.Container, f.rec.Good[record.GoodKey(v.File, img.Container)])
 		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
 			return at
 		}
-		rel := rp.rec.Releases[release.Key(p.Repository, p.Digest)]
+		rel := f.rec.Releases[release.Key(p.Repository, p.Digest)]
 		return record.PinnedImage{Pin: p, Config: rel.Config, Tag: rel.Name()}
 	})
 }
@@ -97,11 +97,11 @@ func (s Step) Proved() []record.Proved {
 
 // rollBack returns the step that applies a pending override. Holds do not delay it: the pod
 // does not run well.
-func (rp restartPlanner) rollBack(v follow.PodView) (Step, bool) {
-	if !v.Override.Pending || v.Err != nil || rp.inv.Busy != "" {
+func (f *facts) rollBack(v follow.PodView) (Step, bool) {
+	if !v.Override.Pending || v.Err != nil || v.ReadOnly != nil || f.inv.Busy != "" {
 		return Step{}, false
 	}
-	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, rp.inv, rp.names)
+	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, f.inv, f.names)
 	return s, err == nil
 }
 
@@ -132,49 +132,49 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 // needsRestore reports whether another pod manifest replaced the one of a rollback, as a
 // rollback of the system does, so that kubelet would start a denied release. It needs no
 // approval while the container does not run. Other differences are edits by a person.
-func (rp restartPlanner) needsRestore(v *follow.PodView) bool {
+func (f *facts) needsRestore(v *follow.PodView) bool {
 	o := v.Override
 	if v.Err != nil || v.Template == nil || v.Disk == nil || o.Data == "" || o.Data == string(v.Disk.Data) {
 		return false
 	}
-	containers := rp.inv.PodContainers(v.Was.Namespace, v.Was.Name, rp.names)
+	containers := f.inv.PodContainers(v.Was.Namespace, v.Was.Name, f.names)
 	return slices.ContainsFunc(v.Was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[node.PlaceOf(i)]
 		c := node.FindContainer(containers, i.Container)
 		ref, _ := release.ParseReference(i.Reference)
-		_, denied := rp.rec.Denies(rp.lastSeen(ref))
+		_, denied := f.rec.Denies(f.lastSeen(ref))
 		return ours && denied && node.Pulled(i) && i.Kind == manifests.KindContainer && (c == nil || !c.Running)
 	})
 }
 
 // prove returns the step that proves releases that run without a proof: kubelet started them,
 // or an apply was interrupted.
-func (rp restartPlanner) prove(v follow.PodView, p PodPlan) (Step, bool) {
+func (f *facts) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
 	}
 	var expect []Expectation
-	containers := rp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, rp.names)
+	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
 	unproved := false
 	for _, i := range p.Images {
 		img := i.Want.Image
 		if !node.IsContainer(img) || i.Want.Ask.Repository == "" || i.Running.Digest == "" {
 			continue
 		}
-		g := rp.rec.Good[record.GoodKey(v.File, img.Container)]
-		unproved = unproved || g.Running != "" && !rp.runsGood(i, g)
+		g := f.rec.Good[record.GoodKey(v.File, img.Container)]
+		unproved = unproved || g.Running != "" && !f.runsGood(i, g)
 		expect = append(expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
-	f := rp.rec.Failed[v.File]
-	if !unproved || isFailureOf(f, Apply{Expect: expect}) && !rp.ranLongEnough(p, containers) {
+	failure := f.rec.Failed[v.File]
+	if !unproved || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
 		return Step{}, false
 	}
-	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, rp.inv, rp.names)}
+	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.inv, f.names)}
 	s.Apply.Offer, s.Apply.Expect = p.ID, expect
 	if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
 	}
-	rp.rollbackTarget(v, &s)
+	f.rollbackTarget(v, &s)
 	return s, true
 }
 
@@ -184,11 +184,11 @@ func (f *facts) runsGood(i ImagePlan, g record.Good) bool {
 }
 
 // ranLongEnough reports whether a failed pod has meanwhile run as long as a proof takes.
-func (rp restartPlanner) ranLongEnough(p PodPlan, containers []node.Container) bool {
+func (f *facts) ranLongEnough(p PodPlan, containers []node.Container) bool {
 	for _, i := range p.Images {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		if node.IsContainer(i.Want.Image) && i.Want.Ask.Repository != "" &&
-			(!i.Well || c == nil || rp.isYoung(*c)) {
+			(!i.Well || c == nil || f.isYoung(*c)) {
 			return false
 		}
 	}

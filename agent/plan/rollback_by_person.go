@@ -4,7 +4,11 @@ package plan
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -22,13 +26,13 @@ type Rollback struct {
 	Pod   PodPlan
 	To    *record.Override // the rollback target; nil: none is known
 	Edits []status.Edit
-	Err   error // why the target is unknown
+	Err   error // why the target is unknown, or the pod held
 }
 
-// Rollbacks plans a person's rollback of pods: the named images (no names: all) return to the
+// Rollbacks plans a person's rollback of pods: the selected images return to the
 // releases that ran well before. It skips pods whose files are gone. It is pure.
 func Rollbacks(
-	inv node.Inventory, rec record.Record, p policy.Policy, now time.Time, pods []PodPlan, names []string,
+	inv node.Inventory, rec record.Record, p policy.Policy, now time.Time, pods []PodPlan, which Which,
 ) []Rollback {
 	f, views := observed(inv, nil, rec, p, now)
 	var out []Rollback
@@ -38,38 +42,49 @@ func Rollbacks(
 			continue
 		}
 		r := Rollback{Pod: pod, Err: pod.Err}
+		if twice := views[at].Duplicate; twice.Is() && r.Err == nil {
+			r.Err = &release.HoldError{Hold: status.HoldDuplicate, Err: errors.New(twice.String())}
+		}
+		if set := rec.SetOf(pod.File); set != "" && r.Err == nil { // what its pods ran before is not of one set
+			r.Err = &release.HoldError{Hold: status.HoldSet, Err: fmt.Errorf(
+				"%s is being applied, and ends first; a hold on an image that it has not reached takes it back", set,
+			)}
+		}
 		if r.Err == nil {
-			r.To, r.Err = restartPlanner{f}.byPerson(views[at], pod, names)
+			r.To, r.Err = f.byPerson(views[at], pod, which)
+		}
+		if rest := f.runsWith(pod, pods, which); r.Err == nil && r.To != nil && rest != "" {
+			r.Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(rest)}
 		}
 		if r.To != nil {
 			r.Edits = rollbackEdits(*r.To, pod)
 		}
 		out = append(out, r)
 	}
+	f.holdHalfRollbacks(out, which)
 	return out
 }
 
 // byPerson returns an override that returns the named images to what ran well before and keeps
 // the others; nil: no target is known. Images that CRI does not show are kept.
-func (rp restartPlanner) byPerson(v follow.PodView, p PodPlan, names []string) (*record.Override, error) {
+func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Override, error) {
 	if v.Disk == nil {
 		return nil, nil
 	}
 	running := map[string]digest.Digest{}
 	for _, i := range p.Images {
-		named := len(names) == 0 || slices.Contains(names, p.File) ||
-			slices.ContainsFunc(names, func(n string) bool { return IsNamed(i, n) })
+		named := which.has(p.File, i)
 		if node.IsContainer(i.Want.Image) && named {
 			running[i.Want.Image.Container] = i.Running.Digest
 		}
 	}
 	another := false
-	o, err := rp.overrideTo(v, func(container string, g record.Good) release.Pin {
+	o, err := f.overrideTo(v, func(container string, g record.Good) release.Pin {
 		if running[container] == "" {
 			return release.Pin{Repository: g.Repository, Digest: g.Running}
 		}
 		for _, pin := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {
-			_, denied := rp.rec.Denied[release.Key(pin.Repository, pin.Digest)]
+			_, denied := f.rec.Denied[release.Key(pin.Repository, pin.Digest)]
 			if pin.Digest != running[container] && !denied {
 				another = another || pin.Digest != ""
 				return pin
@@ -97,4 +112,91 @@ func rollbackEdits(o record.Override, p PodPlan) []status.Edit {
 		}
 	}
 	return out
+}
+
+// runsWith returns which other pods run the same set as the named images of a pod, if they are not to be rolled back
+// with it; "": none.
+func (f *facts) runsWith(p PodPlan, selected []PodPlan, which Which) string {
+	if which.All {
+		return ""
+	}
+	sets := f.setsThatRun(p, which)
+	for _, set := range slices.Sorted(maps.Keys(sets)) {
+		for _, other := range sets[set] {
+			if !isAmong(selected, other) {
+				return fmt.Sprintf("%s is rolled back as a whole: name %s, too", set, other)
+			}
+		}
+	}
+	return ""
+}
+
+// setsThatRun returns the sets that the named images of a pod run, each with the pod manifests that run releases of it.
+func (f *facts) setsThatRun(p PodPlan, which Which) map[string][]string {
+	out := map[string][]string{}
+	for _, i := range p.Images {
+		is, _ := f.inv.Catalog.Find(i.Want.Ask.Repository, i.Running.Digest)
+		if which.has(p.File, i) && is.Set != "" {
+			out[is.Set] = append(out[is.Set], f.runsAny(f.inv.Catalog.MembersOf(i.Want.Ask.Repository, is))...)
+		}
+	}
+	return out
+}
+
+// holdHalfRollbacks holds the rollback of a pod where another pod that runs the same set stays.
+func (f *facts) holdHalfRollbacks(all []Rollback, which Which) {
+	for changed := true; changed; {
+		changed = false
+		for n := range all {
+			if why := f.staysOf(all[n], all, which); why != "" {
+				all[n].Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(why)}
+				changed = true
+			}
+		}
+	}
+}
+
+// staysOf returns why another pod of the set that a pod runs stays as it is; "": all return, or the pod itself stays.
+func (f *facts) staysOf(r Rollback, all []Rollback, which Which) string {
+	if r.Err != nil || r.To == nil {
+		return ""
+	}
+	sets := f.setsThatRun(r.Pod, which)
+	for _, set := range slices.Sorted(maps.Keys(sets)) {
+		for _, other := range all {
+			switch {
+			case !slices.Contains(sets[set], other.Pod.File):
+			case other.Err != nil:
+				return fmt.Sprintf("%s is rolled back as a whole: %s: %s", set, other.Pod.File, other.Err)
+			case other.To == nil:
+				return fmt.Sprintf("%s is rolled back as a whole, and %s has nothing to return to", set, other.Pod.File)
+			}
+		}
+	}
+	return ""
+}
+
+// runsAny returns the pod manifests of which a container runs one of these releases: what ran well last, or what a
+// rollback has pinned, which is not known to run well yet.
+func (f *facts) runsAny(refs []release.Reference) []string {
+	isOne := func(repository string, d digest.Digest) bool {
+		is, _ := f.inv.Catalog.Find(repository, d)
+		return slices.Contains(refs, release.Reference{Repository: repository, Tag: is.Tag})
+	}
+	var out []string
+	for key, g := range f.rec.Good {
+		if file, _, _ := strings.Cut(key, "/"); isOne(g.Repository, g.Running) {
+			out = append(out, file)
+		}
+	}
+	for file, o := range f.rec.Overrides {
+		for _, at := range o.Images {
+			if isOne(at.Repository, at.Digest) {
+				out = append(out, file)
+			}
+		}
+	}
+	out = slices.DeleteFunc(out, func(file string) bool { return node.Find(f.inv.PodManifests, file) == nil })
+	slices.Sort(out)
+	return slices.Compact(out)
 }

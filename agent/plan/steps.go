@@ -18,29 +18,28 @@ import (
 
 // steps turns the plans of all pods into steps. Each step may rely on earlier ones: images,
 // files, pins, and at last restarts.
-func (sp stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
-	sp.urgent = sp.urgentReleases(plan)
-	steps := sp.stage(plan)
+func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
+	f.urgent = f.urgentReleases(plan)
+	steps := f.stage(plan)
 	var applies []Step
-	restarts := restartPlanner(sp)
 	for n, v := range views {
 		p := plan.Pods[n]
-		steps = append(steps, sp.files(v, p)...)
-		if s, ok := restarts.restart(v, p); ok {
+		steps = append(steps, f.files(v, p)...)
+		if s, ok := f.restart(v, p); ok {
 			applies = append(applies, s)
 		}
 	}
-	inOrder(sp.policy, applies)
-	for _, w := range sp.inv.Waiting {
-		if !slices.Contains(follow.FileNames(sp.inv), w.Name) {
+	inOrder(f.policy, applies)
+	for _, w := range f.inv.Waiting {
+		if !slices.Contains(follow.FileNames(f.inv), w.Name) {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
 		}
 	}
-	pins, differ := sp.pins(plan)
+	pins, differ := f.pins(plan)
 	if differ {
 		steps = append(steps, Step{Do: StepPin, Pins: pins})
 	}
-	if gone := sp.prune(plan, pins); len(gone) > 0 {
+	if gone := f.prune(plan, pins); len(gone) > 0 {
 		steps = append(steps, Step{Do: StepPrune, Gone: gone})
 	}
 	return append(steps, applies...)
@@ -48,28 +47,28 @@ func (sp stepPlanner) steps(views []follow.PodView, plan Plan) []Step {
 
 // stage lists the pulls: for offers, for pod manifests to be written and for configured
 // images.
-func (sp stepPlanner) stage(plan Plan) []Step {
+func (f *facts) stage(plan Plan) []Step {
 	seen := map[string]bool{}
 	var steps []Step
 	add := func(i ImagePlan) {
 		key := release.Key(i.Target.Repository, i.Target.Digest)
-		if i.Target.Digest == "" || i.Staged || seen[key] || sp.lacksSpace(i) {
+		if i.Target.Digest == "" || i.Staged || seen[key] || f.lacksSpace(i) {
 			return
 		}
 		seen[key] = true
 		steps = append(steps, Step{Do: StepStage, Release: i.Target})
 	}
 	for _, p := range plan.Pods {
-		if sp.wantsStaged(p) && !sp.stagesLater(p) {
+		if f.wantsStaged(p) && !f.stagesLater(p) {
 			for _, i := range p.Images {
-				if !sp.isRunning(i) {
+				if !f.isRunning(i) {
 					add(i)
 				}
 			}
 		}
 	}
 	for _, i := range plan.Tracked {
-		if !sp.isDelayed(i) {
+		if !f.isDelayed(i) {
 			add(i)
 		}
 	}
@@ -77,8 +76,8 @@ func (sp stepPlanner) stage(plan Plan) []Step {
 }
 
 // isRunning reports whether an image runs its target, so that it needs a pin but no pull.
-func (sp stepPlanner) isRunning(i ImagePlan) bool {
-	return i.Change == "" && i.Running.Digest == i.Target.Digest && sp.inv.Has(i.Target.Digest)
+func (f *facts) isRunning(i ImagePlan) bool {
+	return i.Change == "" && i.Running.Digest == i.Target.Digest && f.inv.Has(i.Target.Digest)
 }
 
 // stagesLater reports whether the pulls of a pod are delayed to spread the load. A new pod is
@@ -100,17 +99,17 @@ func (f *facts) isDelayed(i ImagePlan) bool {
 
 // urgentReleases returns the releases that are pulled without delay: for a new pod, or because
 // another question needs them now.
-func (sp stepPlanner) urgentReleases(plan Plan) map[string]bool {
+func (f *facts) urgentReleases(plan Plan) map[string]bool {
 	out := map[string]bool{}
 	add := func(i ImagePlan, isNew bool) {
-		if isNew || !sp.isDelayed(i) {
+		if isNew || !f.isDelayed(i) {
 			out[release.Key(i.Target.Repository, i.Target.Digest)] = true
 		}
 	}
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
-			if sp.wantsStaged(p) {
-				add(i, node.Find(sp.inv.PodManifests, p.File) == nil)
+			if f.wantsStaged(p) {
+				add(i, node.Find(f.inv.PodManifests, p.File) == nil)
 			}
 		}
 	}
@@ -137,8 +136,8 @@ func isAboutToStart(i ImagePlan) bool {
 
 // files returns the steps on the pod's files: writes that restart nothing happen now, others
 // are stored until they are approved.
-func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
-	if v.Override.Pending {
+func (f *facts) files(v follow.PodView, p PodPlan) []Step {
+	if v.Override.Pending || v.Duplicate.Is() {
 		return nil
 	}
 	if p.Err != nil || p.Withheld() {
@@ -147,7 +146,7 @@ func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 		}
 		return nil
 	}
-	busy := sp.inv.Busy != ""
+	busy := f.inv.Busy != ""
 	if p.isHeld(status.HoldDisk) && v.Disk == nil {
 		return nil // kubelet would pull at once
 	}
@@ -155,7 +154,7 @@ func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	if v.Disk != nil {
 		was = *v.Disk
 	}
-	hasContainers := len(sp.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, sp.names)) > 0
+	hasContainers := len(f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)) > 0
 	var needs []string // a rewrite restarts nothing, and needs no images
 	if v.Disk == nil {
 		needs = p.Needs()
@@ -164,7 +163,7 @@ func (sp stepPlanner) files(v follow.PodView, p PodPlan) []Step {
 	switch {
 	case p.Change == policy.ChangeRemove && !hasContainers && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
-	case p.Waiting && (sp.stagesLater(p) || p.isHeld(status.HoldDisk)):
+	case p.Waiting && (f.stagesLater(p) || p.isHeld(status.HoldDisk)):
 		// Store it for approval when its images are being staged.
 	case p.Waiting && (v.Waiting == nil || !bytes.Equal(v.Waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
@@ -195,8 +194,8 @@ func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.
 
 // pins returns the releases to protect from garbage collection: what runs, is staged, ran well
 // or ran well before that. differ: the node has other pins.
-func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
-	held, have := sp.inv.Digests()
+func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
+	held, have := f.inv.Digests()
 	need := map[release.Pin]bool{}
 	add := func(repository string, dg digest.Digest, isStaging bool) {
 		if repository != "" && dg != "" && (held[dg] || isStaging) {
@@ -205,20 +204,23 @@ func (sp stepPlanner) pins(plan Plan) (want []release.Pin, differ bool) {
 	}
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
-			add(i.Want.Ask.Repository, i.Target.Digest, sp.wantsStaged(p) && !sp.stagesLater(p) && !sp.lacksSpace(i))
+			add(i.Want.Ask.Repository, i.Target.Digest, f.wantsStaged(p) && !f.stagesLater(p) && !f.lacksSpace(i))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
 			// Kubelet may start what the pod manifest on disk follows at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
 	for _, i := range plan.Tracked {
-		add(i.Target.Repository, i.Target.Digest, !sp.isDelayed(i) && !sp.lacksSpace(i))
+		add(i.Target.Repository, i.Target.Digest, !f.isDelayed(i) && !f.lacksSpace(i))
 	}
-	for _, g := range sp.rec.Good {
+	for _, g := range f.rec.Good {
 		add(g.Repository, g.Running, false)
 		for _, p := range g.Before {
 			add(p.Repository, p.Digest, false)
 		}
+	}
+	for _, p := range f.rec.BeforeSets() {
+		add(p.Repository, p.Digest, false)
 	}
 	for p := range have {
 		if plan.mustKeep(p) {

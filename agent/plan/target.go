@@ -18,16 +18,22 @@ import (
 
 // target chooses the newest release that no rule refuses, or what runs. The current rules and
 // the running release decide, not those at the time of the poll.
-func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
+func (f *facts) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
-	against := func(rel release.Release) (policy.Refusal, bool) { return ip.refuses(rel, rule) }
+	against := func(rel release.Release) (policy.Refusal, bool) { return f.refuses(rel, rule) }
 	if running != "" && w.OnDisk.Repository == o.Repository && !release.IsPlaceholder(w.OnDisk.Tag) {
-		is = ip.rec.Releases[release.Key(o.Repository, running)]
+		is = f.rec.Releases[release.Key(o.Repository, running)]
 		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
-		against = func(rel release.Release) (policy.Refusal, bool) { return ip.refusal(w, i, is, rel, rule) }
+		if is.Origin == "" {
+			is.Origin = f.inv.OriginOf(running)
+		}
+		against = func(rel release.Release) (policy.Refusal, bool) { return f.refusal(w, i, is, rel, rule) }
 	}
-	c := o.Choose(rule, ip.now, against)
+	if running == "" && w.OnDisk.Repository == o.Repository {
+		against = func(rel release.Release) (policy.Refusal, bool) { return f.refusesDown(w, rel, rule) }
+	}
+	c := o.Choose(rule, f.now, against)
 	if i.Target = c.Newest; c.Newest.Tag == o.Follow.Tag {
 		if no, refused := against(o.Follow); refused {
 			c.Refused, i.Target = append(c.Refused, no), is
@@ -36,7 +42,8 @@ func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, run
 			}
 		}
 	}
-	ip.explainChoice(i, c, rule)
+	f.explainChoice(i, c, rule)
+	f.noteContradiction(i, is, rule)
 	if i.Target.Digest == "" {
 		// No release is known to run, and the offered one is refused: withhold the pod.
 		no := c.Refused[len(c.Refused)-1]
@@ -45,8 +52,41 @@ func (ip imagePlanner) target(w follow.Want, i *ImagePlan, rule policy.Rule, run
 	}
 }
 
+// refusesDown refuses a release for a container of which it is not known what it ran. The image that has the pod
+// manifest's tag on the node tells its origin.
+func (f *facts) refusesDown(w follow.Want, rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
+	if no, refused := f.refuses(rel, rule); refused {
+		return no, true
+	}
+	for _, h := range f.inv.Held {
+		if h.Name == w.OnDisk.String() && h.Origin != "" {
+			return policy.ForeignOrigin(release.Release{Tag: w.OnDisk.Tag, Build: release.Build{Origin: h.Origin}}, rel)
+		}
+	}
+	return policy.Refusal{}, false
+}
+
+// noteContradiction notes that the name and the time of the target contradict those of what runs, or of the release
+// that is followed. Whoever publishes a catalog, or allows older builds, has decided which one is newer.
+func (f *facts) noteContradiction(i *ImagePlan, is release.Release, rule policy.Rule) {
+	if i.Target.Digest == is.Digest {
+		return
+	}
+	text := policy.Contradiction(is, i.Target, rule.Dialect, f.now)
+	if text == "" && i.Target.Digest != i.Offer.Follow.Digest {
+		text = policy.Contradiction(i.Offer.Follow, i.Target, rule.Dialect, f.now)
+	}
+	if text == "" {
+		return
+	}
+	i.note(text)
+	if !rule.Older && !f.inv.Catalog.IsListed(i.Target.Repository) {
+		i.Contradiction = text
+	}
+}
+
 // explainChoice stores why the choice passed over releases.
-func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
+func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
 	i.RebuildsOnly = status.RebuildsOnlyOf(i.Offer.Follow.Tag, rule.Dialect)
 	facts := i.Offer.Refused
@@ -60,7 +100,7 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 		if no != c.RunningRefused {
 			newer = append(newer, no)
 		}
-		no.Holds = no.IsAwaited(ip.now)
+		no.Holds = no.IsAwaited(f.now)
 		if len(i.Offer.Refused) < source.MaxRefused && !slices.Contains(i.Offer.Refused, no) {
 			i.Offer.Refused = append(i.Offer.Refused, no)
 		}
@@ -75,14 +115,14 @@ func (ip imagePlanner) explainChoice(i *ImagePlan, c source.Choice, rule policy.
 }
 
 // refusal returns why rel must not replace what runs. A weaker doubt becomes a note.
-func (ip imagePlanner) refusal(
+func (f *facts) refusal(
 	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
 ) (policy.Refusal, bool) {
 	same := rel.Digest == was.Digest || rel.Config != "" && rel.Config == was.Config
 	if same && rel.Tag == w.OnDisk.Tag {
 		return policy.Refusal{}, false
 	}
-	if no, refused := ip.refuses(rel, rule); refused || same {
+	if no, refused := f.refuses(rel, rule); refused || same {
 		return no, refused
 	}
 	if no, refused := policy.ForeignOrigin(was, rel); refused {
@@ -99,7 +139,7 @@ func (ip imagePlanner) refusal(
 	switch {
 	case rel.Tag == w.OnDisk.Tag, policy.AreEquivalent(was.Long, rel.Tag, rule),
 		rel.Tag == i.Offer.Follow.Tag && policy.AreEquivalent(w.OnDisk.Tag, rel.Tag, rule):
-		older, warning := policy.IsOlder(was, rel, rule.Dialect, ip.now)
+		older, warning := policy.IsOlder(was, rel, rule.Dialect, f.now)
 		if warning != "" {
 			i.note(warning)
 		}
@@ -111,7 +151,7 @@ func (ip imagePlanner) refusal(
 	}
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
-	}, reason != "" && !rule.Older && !ip.policy.Catalog.AllowsLower(ip.inv.Catalog, was)
+	}, reason != "" && !rule.Older && !f.policy.Catalog.AllowsLower(f.inv.Catalog, was)
 }
 
 // bySource reports whether only the source changed: the pod manifest already has the wanted

@@ -46,12 +46,6 @@ func RetryTime(now, retryAfter time.Time, failures int, jitter float64) time.Tim
 	return at
 }
 
-// NextPoll returns the node's next slot, or an earlier retry. It is zero if polling is off
-// (interval 0).
-func NextPoll(now time.Time, interval time.Duration, machineID string, retries []time.Time) time.Time {
-	return Earliest(NextSlot(now, interval, machineID), retries)
-}
-
 // Earliest returns the slot or the earliest retry before it; without a slot, zero.
 func Earliest(slot time.Time, retries []time.Time) time.Time {
 	for _, r := range retries {

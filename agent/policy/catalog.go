@@ -71,12 +71,17 @@ func withdrawnReason(w release.Withdrawal) string {
 	return text
 }
 
-// RolloutTime returns when this node applies a release automatically: a time of the rollout
-// that follows from the machine id and the digest, so that another node is first each time.
+// RolloutTime returns when this node applies a release automatically: a time of the rollout that follows from the
+// machine id and the digest, so that another node is first each time. The releases of a set have one time: their set
+// stands for the digest.
 func (c Catalog) RolloutTime(r release.Listed) time.Time {
 	if r.Rollout.Spread <= 0 {
 		return r.Rollout.From
 	}
-	sum := sha256.Sum256([]byte("image-update-agent rollout " + c.MachineID + " " + r.Digest.String()))
+	what := r.Digest.String()
+	if r.Set != "" {
+		what = "set " + r.Set
+	}
+	sum := sha256.Sum256([]byte("image-update-agent rollout " + c.MachineID + " " + what))
 	return r.Rollout.From.Add(time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(r.Rollout.Spread)))
 }

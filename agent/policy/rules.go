@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -75,16 +74,20 @@ func matching(patterns []string, name string) string {
 }
 
 // ForeignOrigin refuses an image that was tagged into a repository by mistake: its label
-// names another repository than this one, and than the label of the known release.
+// names another repository than this one, and than the label of the known release. Where
+// that has none, or none is known, nothing speaks for the label: it is refused, too.
 // Authors write labels by hand, so one name may be the beginning of the other
 // (ingress-nginx, ingress-nginx-controller).
 func ForeignOrigin(known, rel release.Release) (Refusal, bool) {
-	if known.Origin == "" || rel.Origin == "" || known.Origin == rel.Origin || similarName(rel.Origin, rel.Repository) {
+	if rel.Origin == "" || known.Origin == rel.Origin || similarName(rel.Origin, rel.Repository) {
 		return Refusal{}, false
 	}
+	other := fmt.Sprintf("that of %s says %s", known.Name(), known.Origin)
+	if known.Origin == "" {
+		other = "the repository is " + rel.Repository
+	}
 	return Refusal{
-		Tag: rel.Name(), Rule: RuleOrigin,
-		Reason: fmt.Sprintf("its label says %s, that of %s says %s", rel.Origin, known.Name(), known.Origin),
+		Tag: rel.Name(), Rule: RuleOrigin, Reason: fmt.Sprintf("its label says %s, %s", rel.Origin, other),
 	}, true
 }
 
@@ -93,49 +96,12 @@ func similarName(a, b string) bool {
 	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
 }
 
-// IsOlder reports whether a release is older than what runs under the same tag, by its long
-// tag. If the times of creation contradict, it is not older, with a warning: OBS' build
-// counter restarts when an image moves to another project.
-func IsOlder(running, rel release.Release, d tags.Dialect, now time.Time) (older bool, warning string) {
-	was, errWas := d.Parse(running.Long)
-	is, errIs := d.Parse(rel.Long)
-	if errWas != nil || errIs != nil || was == is {
-		return IsEarlier(rel, running, now), ""
-	}
-	higher := tags.Compare(is, was) > 0
-	switch {
-	case higher && IsEarlier(rel, running, now):
-		return false, EarlierWarning(rel, running)
-	case !higher && IsEarlier(running, rel, now):
-		return false, fmt.Sprintf("%s is older by name than %s, but was created later (%s, %s)",
-			rel.Long, running.Long, day(rel.Created), day(running.Created))
-	}
-	return !higher, ""
-}
-
 // IsLower reports whether a tag is lower than another one.
 func IsLower(tag, than string, d tags.Dialect) bool {
 	is, errIs := d.Parse(tag)
 	was, errWas := d.Parse(than)
 	return errIs == nil && errWas == nil && tags.ChangeBetween(was, is) == tags.Lower
 }
-
-// IsEarlier reports whether a was created before b. It is false if a time is not known.
-func IsEarlier(a, b release.Release, now time.Time) bool {
-	return IsPlausibleCreation(a.Created, now) && IsPlausibleCreation(b.Created, now) && a.Created.Before(b.Created)
-}
-
-// IsPlausibleCreation reports whether an image can have been created at a time. A time in the future
-// is not believed: the image would be newer than any later build.
-func IsPlausibleCreation(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
-
-// EarlierWarning warns that a release with a higher tag was created earlier.
-func EarlierWarning(rel, than release.Release) string {
-	return fmt.Sprintf("%s is newer by name than %s, but was created earlier (%s, %s)",
-		rel.Name(), than.Name(), day(rel.Created), day(than.Created))
-}
-
-func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // ReleaseChange returns the change between the names of two releases, at least a rebuild.
 func ReleaseChange(was, rel release.Release, rule Rule) tags.Change {

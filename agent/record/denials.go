@@ -90,3 +90,35 @@ func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal,
 		Reason: u.Reason + "; looked for again at " + again.Format(time.RFC3339),
 	}, true
 }
+
+// Denied is what Allow removes.
+type Denied struct {
+	denied    Entries[Denial]
+	failed    Entries[Failure]
+	overrides Entries[Override]
+}
+
+// Denials returns what Allow may remove now.
+func (r *Record) Denials() Denied {
+	return Denied{maps.Clone(r.Denied), maps.Clone(r.Failed), maps.Clone(r.Overrides)}
+}
+
+// Deny restores what Allow has removed for a pod manifest since d was taken; "": for all.
+func (r *Record) Deny(d Denied, file string) {
+	isOf := func(other string) bool { return file == "" || file == other }
+	for key, v := range d.denied {
+		if _, is := r.Denied[key]; !is && isOf(v.PodManifest) {
+			r.Denied.Set(key, v)
+		}
+	}
+	for key, v := range d.failed {
+		if _, is := r.Failed[key]; !is && isOf(key) {
+			r.Failed.Set(key, v)
+		}
+	}
+	for key, v := range d.overrides {
+		if _, is := r.Overrides[key]; !is && v.Pending && isOf(key) {
+			r.Overrides.Set(key, v)
+		}
+	}
+}

@@ -25,11 +25,15 @@ type Lock struct {
 	// Server and Group are where it was asked for.
 	Server string `json:"server,omitempty"`
 	Group  string `json:"group,omitempty"`
+	// Given: the server said that it gave it.
+	Given bool `json:"given,omitempty"`
 	// Failures counts requests without an answer in a row.
 	Failures int                  `json:"failures,omitempty"`
 	RetryAt  time.Time            `json:"retryAt,omitzero"`
 	Error    string               `json:"error,omitempty"`
 	Kind     string               `json:"kind,omitempty"` // of Error, as the server names it
+	Host     string               `json:"host,omitempty"` // of the server, with Error
+	Status   int                  `json:"status,omitempty"`
 	Holders  []release.LockHolder `json:"holders,omitempty"`
 	// Others have the lock although this node was given it.
 	Others []release.LockHolder `json:"others,omitempty"`
@@ -52,7 +56,9 @@ func (l *Lock) Take(others []release.LockHolder, now time.Time) {
 	if l.State != status.LockHeld {
 		l.Since = now.UTC()
 	}
-	*l = Lock{State: status.LockHeld, Since: l.Since, Pods: l.Pods, Server: l.Server, Group: l.Group, Others: others}
+	*l = Lock{
+		State: status.LockHeld, Since: l.Since, Pods: l.Pods, Server: l.Server, Group: l.Group, Given: true, Others: others,
+	}
 }
 
 // Fail notes that the server did not give the lock, or did not take it back.
@@ -61,18 +67,46 @@ func (l *Lock) Fail(err error, now time.Time, jitter float64) {
 	if e, is := errors.AsType[*release.LockError](err); is {
 		said = e
 	}
+	if l.State == status.LockHeld && said.IsTaken() { // another node was given it behind this node's back
+		l.State, l.Since, l.Given = status.LockWaiting, now.UTC(), false
+	}
 	if l.Failures++; said.Status != 0 && said.Err == nil {
 		l.Failures = 0
 	}
 	l.Error, l.Kind, l.Holders = outside.Text(err.Error()), said.Kind, said.Answer.Holders
+	l.Host, l.Status = said.Server, said.Status
 	l.RetryAt = policy.LockRetry(now, said.RetryAt, l.Failures, jitter).UTC()
 }
 
 // Release notes that the lock is about to be given back.
 func (l *Lock) Release(now time.Time) {
 	if l.State != status.LockReleasing {
-		*l = Lock{State: status.LockReleasing, Since: now.UTC(), Server: l.Server, Group: l.Group}
+		*l = Lock{State: status.LockReleasing, Since: now.UTC(), Server: l.Server, Group: l.Group, Given: l.Given}
 	}
+}
+
+// Try notes that the lock is about to be asked for and given back at once. After a crash it is given back.
+func (l *Lock) Try(at policy.Lock, now time.Time) {
+	*l = Lock{State: status.LockReleasing, Since: now.UTC(), Server: at.Server, Group: at.Group}
+}
+
+// IsStuck reports whether the server did not take the lock back.
+func (l *Lock) IsStuck() bool { return l.State == status.LockReleasing && l.Error != "" }
+
+// LockWorked is the lock that was last given and given back.
+type LockWorked struct {
+	At     time.Time `json:"at"`
+	Server string    `json:"server"`
+	Group  string    `json:"group"`
+	ID     string    `json:"id"`
+}
+
+// Since is when the configured lock worked last; zero: never.
+func (w LockWorked) Since(at policy.Lock) time.Time {
+	if w.Server != at.Server || w.Group != at.Group || w.ID != at.ID {
+		return time.Time{}
+	}
+	return w.At
 }
 
 // IsElsewhere reports whether the lock was asked for at another server, or in another group, than the configured one.
@@ -101,7 +135,7 @@ func (r *Record) IsLockDue(use InUse, now time.Time) bool {
 			return use.Pods[file].AwaitsLock || r.Overrides[file].Pending
 		})
 	case status.LockHeld:
-		return !retention{Record: r, use: use}.keepsLock()
+		return !retention{Record: r, use: use}.keepsLock() && !r.isInSet(l.Pods)
 	case status.LockReleasing:
 		return !isPaused
 	default:
@@ -130,15 +164,16 @@ func (l *Lock) FailedPods(r *Record) []string {
 	return slices.DeleteFunc(slices.Clone(l.Pods), func(file string) bool { return !hasFailed(r, file) })
 }
 
-// Status returns the status of the lock; nil: none is configured. kept: a pod failed under it.
-func (l Lock) Status(at policy.Lock, kept bool) *status.LockStatus {
+// LockStatus returns the status of the lock; nil: none is configured.
+func (r *Record) LockStatus(at policy.Lock) *status.LockStatus {
+	l := r.Lock
 	if at.Pods == "" {
 		return nil
 	}
 	s := &status.LockStatus{
 		Server: at.Server, Group: at.Group, ID: at.ID, Pods: at.Pods, State: cmp.Or(l.State, status.LockFree), Since: l.Since,
-		PodManifests: append([]string{}, l.Pods...), Kept: kept, Error: l.Error, Kind: l.Kind,
-		Holders: append([]release.LockHolder{}, l.Holders...), RetryAt: l.RetryAt,
+		PodManifests: append([]string{}, l.Pods...), Kept: len(l.FailedPods(r)) > 0, Error: l.Error, Kind: l.Kind,
+		Holders: append([]release.LockHolder{}, l.Holders...), RetryAt: l.RetryAt, WorkedAt: r.LockWorked.Since(at),
 	}
 	if len(l.Others) > 0 {
 		s.Warning = "the lock server gave the lock to another node, too" + release.HolderText(l.Others)

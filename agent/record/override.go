@@ -26,6 +26,8 @@ type Override struct {
 	Reason string       `json:"reason"`
 	ByHand bool         `json:"byHand,omitempty"` // a person rolled the pod back
 	By     status.Actor `json:"by,omitzero"`      // that person
+	// Set is the set with which the pod is rolled back although it came up; empty: none.
+	Set string `json:"set,omitempty"`
 	// From is the digest of the pod manifest that it replaces. If the one on disk differs,
 	// it was edited by hand, and the override is dropped.
 	From digest.Digest `json:"from,omitempty"`

@@ -16,6 +16,8 @@ type Pacer interface {
 	Pace() Pace
 	// Resume restores a recorded state. Waits that are there already and later stay.
 	Resume(p Pace)
+	// TryAgain lets each host be asked once that is left alone because it did not answer. What hosts asked for stays.
+	TryAgain()
 }
 
 // Pace is the state of the limits for requests to registries.

@@ -47,6 +47,8 @@ type Record struct {
 	Good Entries[Good] `json:"good,omitempty"`
 	// Approved are the approvals that are not applied yet, by pod manifest.
 	Approved Entries[Approval] `json:"approved,omitempty"`
+	// HeldBack are the approved applies that a hold ended, by pod manifest.
+	HeldBack Entries[HeldApply] `json:"heldBack,omitempty"`
 	// Holds are the holds of persons, by repository; "*": all repositories.
 	Holds Entries[PersonHold] `json:"holds,omitempty"`
 	// Signed are the keys that signed releases, by "repository@digest".
@@ -66,8 +68,12 @@ type Record struct {
 	// name.
 	Overrides Entries[Override] `json:"overrides,omitempty"`
 	History   History           `json:"history,omitempty"`
+	// Sets are the sets of which some pods were restarted, by name.
+	Sets Entries[BegunSet] `json:"sets,omitempty"`
 	// Lock is the node's lock of the fleet.
 	Lock Lock `json:"lock,omitzero"`
+	// LockWorked is when that was last given and given back.
+	LockWorked LockWorked `json:"lockWorked,omitzero"`
 }
 
 // Entries are the elements of one kind in the record.
@@ -83,6 +89,17 @@ func (e *Entries[V]) Set(key string, value V) {
 
 // Delete removes a value.
 func (e Entries[V]) Delete(key string) { delete(e, key) }
+
+// Undo returns a function that makes the value of a key what it is now.
+func (e *Entries[V]) Undo(key string) func() {
+	value, is := (*e)[key]
+	return func() {
+		e.Delete(key)
+		if is {
+			e.Set(key, value)
+		}
+	}
+}
 
 // Retain removes all values but those whose key is in keep.
 func (e Entries[V]) Retain(keep map[string]bool) {
@@ -100,8 +117,11 @@ type TagList struct {
 	// Foreign and Malformed count what was left out.
 	Foreign   int `json:"foreign,omitempty"`
 	Malformed int `json:"malformed,omitempty"`
-	// Error is the answer of a host that serves no lists.
-	Error string `json:"refused,omitempty"`
+	// Unread are tags of other schemes in which a person may read a version, the highest first.
+	Unread []string `json:"unread,omitempty"`
+	// Error is the answer of a host that serves no lists, and NoList its parts.
+	Error  string  `json:"refused,omitempty"`
+	NoList *NoList `json:"noList,omitempty"`
 }
 
 // Answer is an Offer as the record keeps it.
@@ -124,6 +144,8 @@ type Answer struct {
 	// not there. Follow and Newest are empty then.
 	Error string `json:"refused,omitempty"`
 	Gone  bool   `json:"gone,omitempty"`
+	// NoList: newer tags are not known.
+	NoList *NoList `json:"noList,omitempty"`
 	// Unlisted: the catalog offers no release of the tag.
 	Unlisted bool `json:"unlisted,omitempty"`
 }
@@ -160,6 +182,17 @@ type SourceRecord struct {
 	Cause        release.Cause `json:"cause,omitempty"`
 	HTTPStatus   int           `json:"httpStatus,omitempty"`
 	RetryAt      time.Time     `json:"retryAt,omitzero"`
+	// List: the followed tags were answered, and the tag list was not.
+	List bool `json:"list,omitempty"`
+}
+
+// NoList is why a host serves no tag list: 401 to 405. Which newer tags there are is not known.
+type NoList struct {
+	Host       string        `json:"host,omitempty"`
+	Cause      release.Cause `json:"cause,omitempty"`
+	HTTPStatus int           `json:"httpStatus,omitempty"`
+	Error      string        `json:"error"`
+	Since      time.Time     `json:"since"`
 }
 
 // Good is a digest that ran well, and its rollback targets. All stay pinned.
@@ -179,6 +212,14 @@ type Approval struct {
 	// WasHealthy: the pod ran well before the apply.
 	WasHealthy bool         `json:"well,omitempty"`
 	By         status.Actor `json:"by,omitzero"`
+}
+
+// HeldApply is an approved apply that was held. It has used the approval up.
+type HeldApply struct {
+	At     time.Time        `json:"at"`
+	Offer  string           `json:"offer"` // PodPlan.Offer
+	Kind   status.ErrorKind `json:"kind"`
+	Reason string           `json:"reason"`
 }
 
 // PersonHold is a hold that a person set on a repository.

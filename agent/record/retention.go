@@ -57,6 +57,7 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	t.goods()
 	maps.DeleteFunc(r.Failed, t.isOutdated)
 	maps.DeleteFunc(r.Approved, t.isVoid)
+	maps.DeleteFunc(r.HeldBack, t.isPast)
 	r.Wrote.Retain(use.Wrote)
 	r.Bound.Retain(use.Wrote)
 	releases := maps.Clone(use.Releases)
@@ -112,6 +113,14 @@ func (t retention) isVoid(file string, a Approval) bool {
 	p, known := t.use.Pods[file]
 	isOpen := p.Offer == a.Offer || p.ID == a.Offer && t.runsUnproved(file, p)
 	return !known || p.Held || !a.IsValid(t.now) || !isOpen
+}
+
+// isPast reports whether a held apply says nothing of now: something else is offered, or a source has answered since.
+func (t retention) isPast(file string, h HeldApply) bool {
+	p, known := t.use.Pods[file]
+	return !known || p.Offer != h.Offer || slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
+		return t.Sources[i.Repository].LastSuccess.After(h.At)
+	})
 }
 
 // runsUnproved reports whether a pod runs what is not known to run well.

@@ -38,9 +38,13 @@ func StaleSources(sources Entries[SourceRecord]) []status.Reason {
 	var out []status.Reason
 	for name, s := range sources {
 		if s.Failures > 0 && !s.Refused {
-			since := "never answered"
+			never, last := "never answered", "last answered "
+			if s.List {
+				never, last = "newer tags were never known", "newer tags known until "
+			}
+			since := never
 			if !s.LastSuccess.IsZero() {
-				since = "last answered " + s.LastSuccess.UTC().Format(time.RFC3339)
+				since = last + s.LastSuccess.UTC().Format(time.RFC3339)
 			}
 			out = append(out, status.Reason{
 				Kind: status.KindSource, Image: name, Host: s.Host, Cause: s.Cause, HTTPStatus: s.HTTPStatus,

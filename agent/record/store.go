@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Store owns the record of a running agent: it loads the record once, and saves it.
@@ -83,6 +84,7 @@ func (s *Store) Commit(ctx context.Context) error {
 // dropped, and the status names them.
 func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 	last := context.WithoutCancel(ctx)
+	outside.Hide(st)
 	st.ReportDropped(s.dropped)
 	err := s.Recorder.Publish(last, *st)
 	if err == nil {

@@ -52,6 +52,9 @@ var ErrPlatform = errors.New("not for this platform")
 // ErrCatalog: the source answered with a catalog that must not be used. A person has to act.
 var ErrCatalog = errors.New("catalog refused")
 
+// ErrTornList: a later page of a tag list did not come. It says nothing about the repository.
+var ErrTornList = errors.New("the list is not whole")
+
 // ErrUnlisted: the catalog offers no release of a followed tag.
 var ErrUnlisted = errors.New("not in the catalog")
 

@@ -31,7 +31,10 @@ type Listed struct {
 	Tag     string // long tag
 	Digest  digest.Digest
 	Created time.Time
-	Set     string  // releases that are applied together; empty: none
+	Set     string // releases that are applied together; empty: none
+	// Members are all releases of the set, this one among them; empty: the publisher did not say, and what is listed
+	// with the same Set belongs to it.
+	Members []Reference
 	Rollout Rollout // zero: at once
 	// Withdrawn is why nobody is to run it; nil: it is offered.
 	Withdrawn *Withdrawal
@@ -59,14 +62,17 @@ func (l Listing) IsListed(repository string) bool {
 	return is
 }
 
-// Find returns the entry of a release; false: it is not listed.
+// Find returns the entry of a release; false: it is not listed. A digest that is listed under several tags is withdrawn
+// if one of them is.
 func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
+	var out Listed
+	found := false
 	for _, r := range l.Images[repository] {
-		if r.Digest == d && d != "" {
-			return r, true
+		if r.Digest == d && d != "" && (!found || out.Withdrawn == nil && r.Withdrawn != nil) {
+			out, found = r, true
 		}
 	}
-	return Listed{}, false
+	return out, found
 }
 
 // IsOffered reports whether the release may be offered to nodes.

@@ -18,6 +18,8 @@ type LockHolder struct {
 type LockAnswer struct {
 	Holders []LockHolder
 	Slots   int // how many nodes may have it; 0: the server does not say
+	// Retained: the server says that the node had the lock already.
+	Retained bool
 }
 
 // Others returns the holders that must not be there while the node id has the lock: all but id,
@@ -44,6 +46,7 @@ type LockError struct {
 	Answer  LockAnswer
 	RetryAt time.Time // from Retry-After; zero: none
 	Err     error     // why there is no answer that counts; nil: the server refused
+	Unsent  bool      // there was no connection, so that the server got no request
 }
 
 // Error is as in "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)".
@@ -63,6 +66,13 @@ func (e *LockError) Error() string {
 		text += "refused"
 	}
 	return text + HolderText(e.Answer.Holders)
+}
+
+// IsTaken reports whether the server refused the lock because others have it.
+func (e *LockError) IsTaken() bool {
+	// airlock answers 500 to all that does not work.
+	full := strings.Contains(e.Value, "currently locked") || strings.Contains(e.Value, "currently full")
+	return e.Err == nil && (e.Status == 409 || e.Status == 423 || full)
 }
 
 // HolderText names holders behind a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".

@@ -11,11 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// catalogReport makes the parts of a report that a catalog causes.
-type catalogReport struct{ *Report }
-
-// status is the status of the node's catalog; nil: it has none.
-func (r catalogReport) status() *status.CatalogStatus {
+// catalogStatus is the status of the node's catalog; nil: it has none.
+func (r *Report) catalogStatus() *status.CatalogStatus {
 	l := r.Catalog
 	if l.Catalog == "" {
 		return nil
@@ -28,8 +25,8 @@ func (r catalogReport) status() *status.CatalogStatus {
 	}
 }
 
-// refused is the reason of the state failed where a newer catalog must not be used.
-func (r catalogReport) refused() []status.Reason {
+// refusedCatalog is the reason of the state failed where a newer catalog must not be used.
+func (r *Report) refusedCatalog() []status.Reason {
 	s := r.Record.Sources[r.Catalog.Catalog]
 	if r.Catalog.Catalog == "" || !s.Refused || s.Failures == 0 {
 		return nil
@@ -40,8 +37,8 @@ func (r catalogReport) refused() []status.Reason {
 	}}
 }
 
-// expired is the reason of the state stale where the catalog should have been published again.
-func (r catalogReport) expired() []status.Reason {
+// expiredCatalog is the reason of the state stale where the catalog should have been published again.
+func (r *Report) expiredCatalog() []status.Reason {
 	l := r.Catalog
 	if !policy.IsExpired(l, r.Now()) || r.Policy.Catalog.IgnoreExpiry {
 		return nil
@@ -53,7 +50,7 @@ func (r catalogReport) expired() []status.Reason {
 }
 
 // withdrawn are the releases that run although the catalog has withdrawn them.
-func (r catalogReport) withdrawn(pl plan.Plan) []status.Reason {
+func (r *Report) withdrawn(pl plan.Plan) []status.Reason {
 	var out []status.Reason
 	pl.Images(func(file string, i plan.ImagePlan) {
 		is, listed := r.Catalog.Find(i.Offer.Repository, i.Running.Digest)
@@ -72,8 +69,8 @@ func (r catalogReport) withdrawn(pl plan.Plan) []status.Reason {
 	return status.Sorted(out)
 }
 
-// add adds what the catalog says about an image's release.
-func (r catalogReport) add(s *status.ImageStatus, i plan.ImagePlan) {
+// addListed adds what the catalog says about an image's release.
+func (r *Report) addListed(s *status.ImageStatus, i plan.ImagePlan) {
 	if is, listed := r.Catalog.Find(s.Image, i.Running.Digest); listed {
 		s.Withdrawn = is.Withdrawn
 	}

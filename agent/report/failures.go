@@ -35,16 +35,17 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 		for _, i := range p.Images {
 			// Without its followed tag the pod could not start again.
 			if ask := i.Want.Ask; i.Offer.IsUnresolved() && ask.Tag != "" && errors.Is(i.Offer.Err, release.ErrNotFound) {
+				kind, text := r.missingTag(ask, i.WasThere)
 				all = append(all, status.Reason{
-					Kind: status.KindTagGone, PodManifest: p.File, Image: ask.Repository, Tag: ask.Tag,
-					ErrorKind: status.ErrorNotFound,
-					Text:      fmt.Sprintf("%s: %s: %v", p.File, r.missingTag(ask), i.Offer.Err),
+					Kind: kind, PodManifest: p.File, Image: ask.Repository, Tag: ask.Tag, ErrorKind: status.ErrorNotFound,
+					Text: fmt.Sprintf("%s: %s: %v", p.File, text, i.Offer.Err),
 				})
 			}
 		}
 	}
-	all = append(all, catalogReport{r}.refused()...)
-	all = append(all, lockReport{r}.kept()...)
+	all = append(all, r.refusedCatalog()...)
+	all = append(all, r.lockFailures()...)
+	all = append(all, ownHostLost(r.OwnHost)...)
 	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
 }
 
@@ -55,6 +56,9 @@ func (r *Report) failuresOf(state status.State, reasons []status.Reason) []statu
 		return out
 	}
 	for _, reason := range reasons {
+		if reason.Kind == status.KindApproval {
+			continue
+		}
 		f := reason.AsFailure()
 		switch reason.Kind {
 		case status.KindRolledBack, status.KindNotUp, status.KindStep:
@@ -69,6 +73,25 @@ func (r *Report) failuresOf(state status.State, reasons []status.Reason) []statu
 		out = append(out, f)
 	}
 	return out
+}
+
+// denied are the releases that run although this node has denied them: nothing could be put in their place.
+func (r *Report) denied(pl plan.Plan) []status.Reason {
+	var out []status.Reason
+	for _, p := range pl.Pods {
+		for _, i := range p.Images {
+			d, is := r.Record.Denied[release.Key(i.Want.Ask.Repository, i.Running.Digest)]
+			if !is || i.Running.Digest == "" || i.Down != nil {
+				continue
+			}
+			out = append(out, status.Reason{
+				Kind: status.KindDenied, PodManifest: p.File, Container: i.Want.Image.Container, Image: i.Want.Ask.Repository,
+				Tag: d.Name, Digest: i.Running.Digest, Since: d.At,
+				Text: fmt.Sprintf("%s: %s runs and is denied on this node: %s", p.File, d.Name, d.Reason),
+			})
+		}
+	}
+	return status.Sorted(out)
 }
 
 // stepReason is the reason of a step that failed or waits. key is its pod manifest or release.
@@ -121,9 +144,34 @@ func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason 
 	return all
 }
 
-func (r *Report) missingTag(q release.Question) string {
+// missingTag says what is missing. Only a tag that was there can be gone.
+func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, string) {
 	if q.Convert && r.Policy.RuleFor(q.Repository).Follow == q.Tag {
-		return "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
+		return status.KindTagNotFound, "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
 	}
-	return "the followed tag is gone"
+	if !wasThere {
+		return status.KindTagNotFound, "the followed tag is not found, and as far as is known it never was there"
+	}
+	return status.KindTagGone, "the followed tag is gone"
+}
+
+// ownHostLost are the reasons of a node whose own host is wanted and not asked: its pods need the registry, or start
+// what nobody approved.
+func ownHostLost(own *status.OwnHostStatus) []status.Reason {
+	if own == nil {
+		return nil
+	}
+	var out []status.Reason
+	for _, l := range own.Lost {
+		out = append(out, status.Reason{
+			Kind: status.KindOwnHost, Host: l.Registry,
+			Text: fmt.Sprintf("own host: it was enabled for %s as %s: %s", l.Registry, l.Wanted, l.Reason),
+		})
+	}
+	if own.WantedError != "" {
+		out = append(out, status.Reason{
+			Kind: status.KindOwnHost, Text: "own host: for which registries it was enabled is not known: " + own.WantedError,
+		})
+	}
+	return out
 }

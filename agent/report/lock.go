@@ -9,23 +9,26 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// lockReport makes the parts of a report that a lock of the fleet causes.
-type lockReport struct{ *Report }
-
-// status is the status of the lock; nil: none is configured, or the record is not known.
-func (r lockReport) status() *status.LockStatus {
+// lockStatus is the status of the lock; nil: none is configured, or the record is not known.
+func (r *Report) lockStatus() *status.LockStatus {
 	if !r.Loaded {
 		return nil
 	}
-	return r.Record.Lock.Status(r.Policy.Lock, len(r.Record.Lock.FailedPods(r.Record)) > 0)
+	return r.Record.LockStatus(r.Policy.Lock)
 }
 
-// kept is the reason of the state failed where the fleet waits for this node.
-func (r lockReport) kept() []status.Reason {
+// lockFailures are the reasons of the state failed where the fleet waits for this node.
+func (r *Report) lockFailures() []status.Reason {
 	if r.Policy.Lock.Pods == "" {
 		return nil
 	}
 	var out []status.Reason
+	if l := r.Record.Lock; l.IsStuck() {
+		out = append(out, status.Reason{
+			Kind: status.KindUnlock, Host: l.Host, HTTPStatus: l.Status, Since: l.Since, RetryAt: l.RetryAt,
+			Text: "the lock of the fleet is not given back, so that no other node follows: " + l.Error,
+		})
+	}
 	for _, file := range r.Record.Lock.FailedPods(r.Record) {
 		out = append(out, status.Reason{
 			Kind: status.KindLock, PodManifest: file, Since: r.Record.Lock.Since,

@@ -47,7 +47,7 @@ const GrainKey = "grain"
 func (r *Report) Announcement(p plan.Plan, updates []status.AnnouncedUpdate) status.Announcement {
 	state, _ := r.NodeState(p)
 	return status.Announcement{
-		State: string(state), Reason: status.SentenceOf(append(r.notUp(p, nil), catalogReport{r}.withdrawn(p)...)),
+		State: string(state), Reason: status.SentenceOf(append(r.mustNotRun(p), r.notUp(p, nil)...)),
 		Updates: updates, NotAllowed: p.NotAllowed(),
 	}
 }

@@ -48,6 +48,9 @@ func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
 			})
 		}
 	}
+	for n := range out {
+		out[n] = out[n].Explained()
+	}
 	slices.SortStableFunc(out, func(x, y status.StandingHold) int { return strings.Compare(x.Repository, y.Repository) })
 	return out
 }

@@ -5,6 +5,7 @@ package report
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -12,26 +13,68 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// NodeState is the node's state by precedence, and its reasons. The loop reports the state
-// applying during an apply.
+// NodeState is the node's state by precedence, and its reasons. The headline is what runs and must not run any more;
+// what waits for approval is the last, whatever the state is. The loop reports the state applying during an apply.
 func (r *Report) NodeState(p plan.Plan) (status.State, []status.Reason) {
+	state, reasons := r.nodeState(p)
+	if state == status.StateStaged {
+		return state, append(r.mustNotRun(p), reasons...)
+	}
+	if state != status.StateFailed || len(reasons) == 0 || !reasons[0].Kind.MustNotRun() {
+		reasons = append(r.mustNotRun(p), reasons...)
+	}
+	return state, append(reasons, r.waiting(p, state)...)
+}
+
+// mustNotRun are the releases that run although the catalog has withdrawn them, or this node has denied them.
+func (r *Report) mustNotRun(p plan.Plan) []status.Reason {
+	return append(r.withdrawn(p), r.denied(p)...)
+}
+
+// waiting are the offers for which a person's approval is all that is missing. The state held names what mode auto
+// leaves to a person by its hold.
+func (r *Report) waiting(pl plan.Plan, state status.State) []status.Reason {
+	isPersons := func(h status.Hold) bool {
+		persons := []string{status.HoldControlPlane, status.HoldContradiction, status.HoldFailed}
+		return state != status.StateHeld && slices.Contains(persons, h.Name)
+	}
+	var out []status.Reason
+	for _, p := range pl.Pods {
+		if p.Standing().Result == "" && (len(p.Waits) == 0 || slices.ContainsFunc(p.Waits, isPersons)) {
+			out = append(out, r.approval(p))
+		}
+	}
+	return out
+}
+
+// approval is what a pod lacks, and why the last approved apply of its offer was held, unless a reason of this cycle
+// says so.
+func (r *Report) approval(p plan.PodPlan) status.Reason {
+	out := status.Reason{Kind: status.KindApproval, PodManifest: p.File, Change: p.Change}
+	if h, is := r.Record.HeldBack[p.File]; is && r.Errs[p.File] == nil {
+		out.Held, out.ErrorKind, out.Since = h.Reason, h.Kind, h.At
+	}
+	return status.WithText(out)
+}
+
+func (r *Report) nodeState(p plan.Plan) (status.State, []status.Reason) {
 	if failed := r.failures(p); len(failed) > 0 {
 		return status.StateFailed, failed
 	}
 	by := r.reasons(p)
-	stale := append(record.StaleSources(r.Record.Sources), catalogReport{r}.expired()...)
-	withdrawn, unasked := catalogReport{r}.withdrawn(p), Unasked(p)
+	stale := append(record.StaleSources(r.Record.Sources), r.expiredCatalog()...)
+	unasked, mustNotRun := Unasked(p), r.mustNotRun(p)
 	switch {
 	case len(by.held) > 0:
-		return status.StateHeld, append(by.held, withdrawn...)
+		return status.StateHeld, by.held
 	case len(stale) > 0:
-		return status.StateStale, append(stale, withdrawn...)
+		return status.StateStale, stale
 	case len(unasked) > 0:
-		return status.StateUnchecked, append(unasked, withdrawn...)
+		return status.StateUnchecked, unasked
 	case len(by.staged) > 0:
-		return status.StateStaged, append(by.staged, withdrawn...)
-	case len(withdrawn) > 0: // and nothing is offered instead
-		return status.StateFailed, withdrawn
+		return status.StateStaged, by.staged
+	case len(mustNotRun) > 0: // and nothing is offered instead
+		return status.StateFailed, mustNotRun
 	case len(by.starting) > 0:
 		return status.StateApplying, by.starting
 	case len(by.foreign) > 0:
@@ -66,9 +109,7 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 		by.starting = append(by.starting, p.Downs(true)...)
 		switch at := p.Standing(); {
 		case at.Result == "", at.Ours && p.Ready:
-			by.staged = append(
-				by.staged, status.WithText(status.Reason{Kind: status.KindApproval, PodManifest: p.File, Change: p.Change}),
-			)
+			by.staged = append(by.staged, r.approval(p))
 		case at.Result == status.ResultHeld && !at.Ours && p.Change != "":
 			by.foreign = append(by.foreign, p.Holds[0].AsReason(p.File, ""))
 		}
@@ -135,7 +176,7 @@ func awaited(p plan.Plan) []status.Reason {
 
 // nothingToDo is why a node in the state current is offered nothing.
 func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
-	var why, rebuildsOnly []status.Reason
+	var why, rebuildsOnly, unknown []status.Reason
 	for _, pod := range p.Pods {
 		if b := rec.RolledBack(pod.File); b != nil {
 			why = append(why, status.Reason{
@@ -148,13 +189,19 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 		why = append(why, status.WithText(r))
 	}
 	p.Images(func(_ string, i plan.ImagePlan) {
+		if no := i.Offer.NoList; no != nil {
+			unknown = append(unknown, status.Reason{
+				Kind: status.KindNoTagList, Image: i.Offer.Repository, Host: no.Host, Cause: no.Cause, HTTPStatus: no.HTTPStatus,
+				Since: no.Since, Text: "newer tags are not known: " + no.Error + " (since " + no.Since.Format(time.RFC3339) + ")",
+			})
+		}
 		if i.RebuildsOnly != nil {
 			rebuildsOnly = append(rebuildsOnly, status.WithText(
 				status.Reason{Kind: status.KindRebuildsOnly, Image: i.Offer.Repository, Tag: i.RebuildsOnly.Tag},
 			))
 		}
 	})
-	why = append(why, status.Sorted(rebuildsOnly)...)
+	why = append(append(why, status.Sorted(unknown)...), status.Sorted(rebuildsOnly)...)
 	if len(why) == 0 {
 		return []status.Reason{{Kind: status.KindNone, Text: "every followed image is the newest that policy allows"}}
 	}

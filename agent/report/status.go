@@ -33,8 +33,8 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		SchemaVersion: status.StatusSchemaVersion, Version: r.Version,
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(r.Record.LastCheck),
-		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: catalogReport{r}.status(), OwnHost: r.OwnHost,
-		Lock:    lockReport{r}.status(),
+		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: r.catalogStatus(), OwnHost: r.OwnHost,
+		Lock:    r.lockStatus(),
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
 		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 		Failures: r.failuresOf(state, reasons), StandingHolds: []status.StandingHold{},
@@ -67,7 +67,7 @@ func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 	s := status.PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
 		Edits: append([]status.Edit{}, p.Edits...), RolledBack: r.Record.RolledBack(p.File),
-		Left: p.Left, Holds: append(orEmpty(p.Holds), p.Waits...),
+		Left: p.Left, Holds: status.Explained(p.Holds, p.Waits),
 	}
 	_, s.CanRollBack = r.Rollbacks[p.File]
 	if s.Left == nil {
@@ -127,7 +127,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	}
 	s := status.ImageStatus{
 		Image: repository, Container: i.Want.Image.Container, PodManifest: p.File,
-		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: orEmpty(slices.Concat(p.Holds, p.Waits, i.Holds)),
+		Follow: i.Offer.Follow.Tag, Change: i.Change, Holds: status.Explained(p.Holds, p.Waits, i.Holds),
 		Staged: i.Staged, StageFrom: i.StageFrom, Created: when(i.Target.Created),
 		Running: named(i.Running.Tag, i.Running.Digest),
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
@@ -141,7 +141,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	if s.Follow == "" {
 		s.Follow = i.Want.Ask.Tag
 	}
-	catalogReport{r}.add(&s, i)
+	r.addListed(&s, i)
 	key := release.Key(i.Target.Repository, i.Target.Digest)
 	s.SignedBy = r.Record.Signed[key]
 	if u, known := r.Record.Unsigned[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
@@ -194,11 +194,4 @@ func when(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-func orEmpty(h []status.Hold) []status.Hold {
-	if h == nil {
-		return []status.Hold{}
-	}
-	return h
 }

@@ -25,11 +25,14 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 		return nil //nolint:nilerr // nothing is newer than a foreign tag
 	}
 	list, err := l.list(ctx, l.rulesChanged[o.Repository])
+	if l.rule.Updates > tags.Rebuild && !l.listing.IsListed(o.Repository) {
+		l.noteList(o, err)
+	}
 	if err != nil {
-		if l.rule.Updates > tags.Rebuild {
-			o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
-		}
-		return nil
+		return nil //nolint:nilerr // noteList has kept it, and the source says it
+	}
+	if !l.listing.IsListed(o.Repository) {
+		l.noteNotUnderstood(o, list, from)
 	}
 	o.Newer = candidates(list, from, l.rule)
 	now := l.asker.Now()
@@ -46,6 +49,34 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 	return nil
 }
 
+// maxNotUnderstood bounds the tags that an offer names although they are not understood.
+const maxNotUnderstood = 3
+
+// noteNotUnderstood names tags that look newer, and that nothing can offer.
+func (l *lookup) noteNotUnderstood(o *Offer, list []tags.Tag, from tags.Tag) {
+	names := slices.Clone(l.lists.unread(o.Repository))
+	for _, t := range list {
+		names = append(names, t.Wire())
+	}
+	for _, n := range tags.FindNotUnderstood(names, from, l.rule.Dialect, maxNotUnderstood) {
+		o.Notes = append(o.Notes, fmt.Sprintf("looks newer, not understood: %s (%s)", n.Tag, n.Reason))
+	}
+}
+
+// noteList notes that newer tags are not known. A list that failed is the source's failure; one
+// that a host does not serve is no failure, and no answer, either.
+func (l *lookup) noteList(o *Offer, err error) {
+	if o.NoList = l.lists.noList(l.question.Repository); o.NoList != nil {
+		err = errors.New(o.NoList.Error)
+	}
+	if err == nil {
+		err = l.lists.failed[l.question.Repository]
+	}
+	if err != nil {
+		o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
+	}
+}
+
 // refuses returns why a release is not offered, whatever runs.
 func (l *lookup) refuses(rel release.Release) (policy.Refusal, bool) {
 	if no, refused := l.asker.Policy.Catalog.RefusesListed(l.listing, rel); refused {
@@ -60,7 +91,7 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	var rel release.Release
 	d, err := l.resolve(ctx, tag)
 	if err == nil {
-		rel, err = listedLookup{l}.existing(ctx, tag, d)
+		rel, err = l.existing(ctx, tag, d)
 	}
 	switch {
 	case errors.Is(err, release.ErrPlatform):

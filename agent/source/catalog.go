@@ -35,7 +35,7 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if a.Catalog == nil {
 		return
 	}
-	r.listing = a.Catalog.Last(ctx)
+	r.listing = a.Catalog.Last(ctx).WithWithdrawnSets()
 	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
 		return
 	}
@@ -48,7 +48,7 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	r.catalogAsked, r.listing = true, listing
+	r.catalogAsked, r.listing = true, listing.WithWithdrawnSets()
 	a.recordCatalog(listing, err)
 }
 
@@ -114,12 +114,9 @@ func (r *Round) source(repository string) Source {
 	return listedSource{listing: r.listing, dialect: dialect, missing: r.missing, Source: r.asker.Source}
 }
 
-// listedLookup answers what is particular to a repository that a catalog lists.
-type listedLookup struct{ *lookup }
-
 // unlistedTag returns what is followed where the catalog lists no release of the followed tag:
 // what runs, or for a new pod the newest listed release that the rules allow.
-func (l listedLookup) unlistedTag(ctx context.Context, cause error) (string, digest.Digest, error) {
+func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.Digest, error) {
 	q := l.question
 	for _, running := range l.running[q] {
 		if running != "" {
@@ -151,7 +148,7 @@ func (l listedLookup) unlistedTag(ctx context.Context, cause error) (string, dig
 
 // existing returns the release behind a digest. Where the registry lacks a listed one, as a
 // mirror may, it is the next lower one that the catalog lists under the tag.
-func (l listedLookup) existing(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
+func (l *lookup) existing(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
 	repository := l.question.Repository
 	for {
 		rel, err := l.release(ctx, tag, d)
@@ -173,7 +170,7 @@ func (l listedLookup) existing(ctx context.Context, tag string, d digest.Digest)
 }
 
 // refuseMissing adds a refusal for each listed release that the registry lacks.
-func (l listedLookup) refuseMissing(o *Offer) {
+func (l *lookup) refuseMissing(o *Offer) {
 	for _, is := range l.listing.Images[o.Repository] {
 		if err := l.missing[release.Key(o.Repository, is.Digest)]; err != nil {
 			o.refuse(is.Tag, policy.RuleMissing, "in the catalog, but: %v", err)

@@ -51,8 +51,8 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 			}
 		default:
 			c.Newest = candidate.Release
-			if policy.IsEarlier(c.Newest, o.Follow, now) {
-				c.Notes = append(c.Notes, policy.EarlierWarning(c.Newest, o.Follow))
+			if text := policy.Contradiction(o.Follow, c.Newest, rule.Dialect, now); text != "" {
+				c.Notes = append(c.Notes, text)
 			}
 			return c
 		}

@@ -46,6 +46,7 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 			recordFailure(a.Record, q.Repository, r.err, a.Now(), jitter)
 		}
 	}
+	a.recordLists(ctx, round, count, failed, jitter)
 	for q, r := range round.results {
 		if r.failed() || failed[q.Repository] {
 			continue
@@ -62,6 +63,27 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 			Kind: kind, Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, HostsIgnored: r.by.HostsIgnored,
 			LastSuccess: a.Now(),
 		})
+	}
+}
+
+// recordLists records the tag lists that did not come, where the followed tags were answered: what is
+// newer is not known, so the source failed.
+func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, failed map[string]bool, jitter float64) {
+	for _, q := range sortedKeys(round.results) {
+		err := round.lists.failed[q.Repository]
+		if err == nil || failed[q.Repository] || ctx.Err() != nil {
+			continue
+		}
+		failed[q.Repository] = true
+		if count && a.Meter != nil {
+			se := sourceError(err)
+			a.Meter.Failed(se.Host, se.Cause)
+		}
+		a.Log.Warn("tag list does not come", "repository", q.Repository, "err", err)
+		recordFailure(a.Record, q.Repository, err, a.Now(), jitter)
+		s := a.Record.Sources[q.Repository]
+		s.List = true
+		a.Record.Sources.Set(q.Repository, s)
 	}
 }
 
@@ -84,6 +106,7 @@ func recordFailure(r *record.Record, repository string, err error, now time.Time
 	if !se.Unasked || s.Failures == 0 {
 		s.Failures++
 	}
+	s.List = false
 	s.Error, s.Reason, s.Cause, s.HTTPStatus = err.Error(), se.Answer(), se.Cause, se.Status
 	if se.Host != "" {
 		s.Host, s.Mirror = se.Host, se.Mirror

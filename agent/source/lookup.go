@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -32,14 +33,14 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	offer := Offer{Question: q}
 	follow, d, err := l.followedTag(ctx)
 	if errors.Is(err, release.ErrUnlisted) {
-		follow, d, err = listedLookup{l}.unlistedTag(ctx, err)
+		follow, d, err = l.unlistedTag(ctx, err)
 	}
 	if err != nil {
 		return offer, err
 	}
 	by := l.resolved[release.Reference{Repository: q.Repository, Tag: follow}].Resolved
 	offer.Host, offer.Mirror = by.Host, by.Mirror
-	offer.Follow, err = listedLookup{l}.existing(ctx, follow, d)
+	offer.Follow, err = l.existing(ctx, follow, d)
 	if errors.Is(err, release.ErrNotFound) {
 		// OBS deletes a tag by moving it to a digest that it deletes next. The tag is
 		// still there, so this must not be ErrNotFound, which is an alarm.
@@ -60,7 +61,7 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 		return offer, err
 	}
 	err = l.addNewer(ctx, &offer)
-	listedLookup{l}.refuseMissing(&offer)
+	l.refuseMissing(&offer)
 	return offer, err
 }
 
@@ -106,7 +107,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 		return "", "", err
 	}
 	var refused release.Release
-	floating := append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...)
+	floating := withoutStamps(append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...))
 	for _, t := range floating[:min(len(floating), maxCandidates)] {
 		d, err := l.resolve(ctx, t.Wire())
 		if errors.Is(err, release.ErrNotFound) {
@@ -124,6 +125,14 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 		return refused.Tag, refused.Digest, nil
 	}
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", l.question.Repository, len(list), release.ErrNotFound)
+}
+
+// withoutStamps leaves out dates, hashes and numbers of builds where there are versions.
+func withoutStamps(list []tags.Tag) []tags.Tag {
+	if !slices.ContainsFunc(list, func(t tags.Tag) bool { return !t.IsStamp() }) {
+		return list
+	}
+	return slices.DeleteFunc(list, tags.Tag.IsStamp)
 }
 
 // intermediateTag returns the intermediate tag with the digest of the short tag; without
@@ -189,7 +198,15 @@ func (l *lookup) findTag(
 
 // list returns the tags of the repository, newest first.
 func (l *lookup) list(ctx context.Context, force bool) ([]tags.Tag, error) {
-	list, err := l.lists.list(ctx, l.question.Repository, l.source(l.question.Repository), force)
+	repository := l.question.Repository
+	var known []string
+	for ref, is := range l.resolved {
+		if ref.Repository == repository && is.err == nil {
+			known = append(known, ref.Tag)
+		}
+	}
+	slices.Sort(known)
+	list, err := l.lists.list(ctx, repository, l.source(repository), known, force)
 	if err != nil {
 		l.asker.Log.Debug("no tag list", "repository", l.question.Repository, "err", err)
 	}

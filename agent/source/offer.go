@@ -30,6 +30,8 @@ type Offer struct {
 	// MaxRefused. Decide adds those that the configuration refuses.
 	Refused []policy.Refusal
 	Notes   []string
+	// NoList is why newer tags are not known; nil: they are, or the rules want none.
+	NoList *record.NoList
 	// StageFrom is when staging may begin on this node.
 	StageFrom time.Time
 	// Err without Follow: the image is unresolved, and its pod withheld. Err with Follow:
@@ -77,7 +79,7 @@ func (o Offer) Known() []release.Release {
 func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	return record.Answer{
 		At: now, Rules: rule.Fingerprint(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host,
-		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, StageFrom: o.StageFrom,
+		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, NoList: o.NoList, StageFrom: o.StageFrom,
 	}
 }
 
@@ -109,7 +111,7 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 	}
 	return Offer{
 		Question: q, Follow: last.Follow, Newest: last.Newest, Newer: last.Newer, Host: last.Host, Mirror: last.Mirror,
-		Refused: last.RefusedTags, Notes: last.Notes, StageFrom: last.StageFrom, Err: err,
+		Refused: last.RefusedTags, Notes: last.Notes, NoList: last.NoList, StageFrom: last.StageFrom, Err: err,
 	}
 }
 

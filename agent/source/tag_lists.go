@@ -3,10 +3,12 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -25,30 +27,40 @@ type tagLists struct {
 	asked map[string]bool           // at most one request a round
 	tags  map[string][]tags.Tag     // newest first
 	kept  map[string]record.TagList // for the record, without tags
+	// failed is why the list of a repository did not come. An older one may serve.
+	failed map[string]error
 }
 
 func newTagLists(a *Asker, poll Poll) *tagLists {
 	return &tagLists{
 		asker: a, all: poll == PollAll,
 		asked: map[string]bool{}, tags: map[string][]tags.Tag{}, kept: map[string]record.TagList{},
+		failed: map[string]error{},
 	}
 }
 
 // list returns the SUSE tags of a repository, newest first. It lists them if the recorded
 // list is too old, a person asks, or force is set.
-func (l *tagLists) list(ctx context.Context, repository string, from Source, force bool) ([]tags.Tag, error) {
+//
+// known are tags that the source has: a list without one of them is not whole.
+func (l *tagLists) list(
+	ctx context.Context, repository string, from Source, known []string, force bool,
+) ([]tags.Tag, error) {
 	a := l.asker
 	kept, ok := a.Record.Lists[repository]
 	age := a.Now().Sub(kept.At) // negative: the clock was wrong then
 	_, isListed := from.(listedSource)
-	due := !ok || force || l.all || isListed || age < 0 || age >= a.Policy.ListEvery
+	due := !ok || force || l.all || isListed || age < 0 || age >= a.Policy.ListEvery || a.Record.Sources[repository].List
 	if due && !l.asked[repository] {
-		if err := l.fetch(ctx, repository, from); err != nil {
+		if err := l.fetch(ctx, repository, from, known); err != nil {
 			return nil, err
 		}
 	}
 	if list, ok := l.tags[repository]; ok {
 		return list, nil
+	}
+	if err := l.failed[repository]; err != nil && (!ok || kept.Error != "") {
+		return nil, err
 	}
 	if !ok || kept.Error != "" {
 		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
@@ -57,11 +69,25 @@ func (l *tagLists) list(ctx context.Context, repository string, from Source, for
 	return list, nil
 }
 
-// fetch lists the tags of a repository. If the source fails, an older list serves.
-func (l *tagLists) fetch(ctx context.Context, repository string, from Source) error {
+// haver is a Source that knows a list that is not whole by the tags that it lacks: see
+// registry.TagsHaving. Beside an error it may return tags that are there.
+type haver interface {
+	TagsHaving(ctx context.Context, repository string, known []string) ([]string, error)
+}
+
+func listTags(ctx context.Context, from Source, repository string, known []string) ([]string, error) {
+	if h, ok := from.(haver); ok {
+		return h.TagsHaving(ctx, repository, known)
+	}
+	return from.Tags(ctx, repository)
+}
+
+// fetch lists the tags of a repository. If the source fails, an older list serves, and what else
+// is known to be there.
+func (l *tagLists) fetch(ctx context.Context, repository string, from Source, known []string) error {
 	a := l.asker
 	end := a.Progress.Heartbeat()
-	names, err := from.Tags(ctx, repository)
+	names, err := listTags(ctx, from, repository, known)
 	end()
 	if err != nil && ctx.Err() != nil {
 		return err
@@ -70,27 +96,90 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source) er
 	kept, ok := a.Record.Lists[repository]
 	switch {
 	case err == nil:
-		list, foreign, malformed := parseAll(names, a.Policy.RuleFor(repository).Dialect)
+		d := a.Policy.RuleFor(repository).Dialect
+		list, foreign, malformed := parseAll(names, d)
 		if malformed > 0 {
 			a.Log.Info("malformed tags in the list", "repository", repository, "count", malformed)
 		}
 		l.tags[repository] = list
 		if _, isListed := from.(listedSource); !isListed {
-			l.kept[repository] = record.TagList{At: a.Now(), Foreign: foreign, Malformed: malformed}
+			l.kept[repository] = record.TagList{
+				At: a.Now(), Foreign: foreign, Malformed: malformed, Unread: tags.Unread(names, d, keptTags),
+			}
 		}
-	case ok && kept.Error == "":
-		a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
-		return nil
 	case servesNoLists(err):
-		a.Record.Lists.Set(repository, record.TagList{At: a.Now(), Error: err.Error()})
+		l.recordNoList(repository, err)
+	default:
+		l.failed[repository] = listError(repository, err)
+	}
+	if ok && kept.Error == "" {
+		a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
+		names = append(names, kept.Tags...)
+	}
+	if err != nil && len(names) > 0 {
+		l.tags[repository], _, _ = parseAll(unique(names), a.Policy.RuleFor(repository).Dialect)
+		return nil
 	}
 	return err
+}
+
+// recordNoList records that a host serves no lists. What an older list had stays known.
+func (l *tagLists) recordNoList(repository string, err error) {
+	a, se := l.asker, sourceError(err)
+	kept := a.Record.Lists[repository]
+	no := &record.NoList{Host: se.Host, Cause: se.Cause, HTTPStatus: se.Status, Error: err.Error(), Since: a.Now().UTC()}
+	if kept.NoList != nil && !kept.NoList.Since.After(no.Since) {
+		no.Since = kept.NoList.Since
+	}
+	if len(kept.Tags) == 0 || kept.Error != "" {
+		kept = record.TagList{At: a.Now(), Error: err.Error()}
+	}
+	kept.NoList = no
+	a.Record.Lists.Set(repository, kept)
+}
+
+// noList is why a repository has no tag list; nil: it has one, or it failed.
+func (l *tagLists) noList(repository string) *record.NoList {
+	if l.kept[repository].At.IsZero() { // else there is a new one
+		return l.asker.Record.Lists[repository].NoList
+	}
+	return nil
+}
+
+// unread returns tags that were not parsed, of the newest list.
+func (l *tagLists) unread(repository string) []string {
+	if kept, is := l.kept[repository]; is {
+		return kept.Unread
+	}
+	return l.asker.Record.Lists[repository].Unread
+}
+
+// listError is a failure of a source that is about its tag list.
+func listError(repository string, err error) error {
+	f := sourceError(err)
+	f.Repository = cmp.Or(f.Repository, repository)
+	if !strings.HasPrefix(f.Err.Error(), "tag list") {
+		f.Err = fmt.Errorf("tag list: %w", f.Err)
+	}
+	return &f
+}
+
+func unique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // servesNoLists reports whether a host has no tag lists, or none for us.
 func servesNoLists(err error) bool {
 	se, ok := errors.AsType[*release.SourceError](err)
-	return errors.Is(err, release.ErrNotFound) || ok && (se.Status == 401 || se.Status == 403 || se.Status == 405)
+	switch {
+	case errors.Is(err, release.ErrTornList):
+		return false
+	case errors.Is(err, release.ErrNotFound):
+		return true
+	default:
+		return ok && !se.Unasked && se.Status >= 401 && se.Status <= 405
+	}
 }
 
 // trim drops what the rest of the round does not need: the lists of all repositories may

@@ -18,7 +18,7 @@ var activities = map[string]Activity{
 	PhaseAsking: ActivityChecking, PhaseConfirming: ActivityChecking,
 	PhaseResolving: ActivityStaging, PhaseDownloading: ActivityStaging, PhaseUnpacking: ActivityStaging,
 	PhaseChanging: ActivityApplying, PhaseReturning: ActivityApplying, PhaseWaiting: ActivityApplying,
-	PhaseProving: ActivityApplying,
+	PhaseLocking: ActivityApplying, PhaseProving: ActivityApplying,
 }
 
 // Activity is what the daemon does; false: the progress does not say.

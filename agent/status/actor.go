@@ -18,10 +18,10 @@ const (
 
 // Actor is who approved or did something.
 type Actor struct {
-	Kind string  `json:"kind"`           // ByPerson ...
-	Via  string  `json:"via,omitempty"`  // of a person: ViaSocket or ViaBus; empty: not known
-	UID  *uint32 `json:"uid,omitempty"`  // of a person; nil: not known
-	User string  `json:"user,omitempty"` // the name of UID; empty: not known
+	Kind string  `json:"kind" dbus:"by"`             // ByPerson ...
+	Via  string  `json:"via,omitempty" dbus:"via"`   // of a person: ViaSocket or ViaBus; empty: not known
+	UID  *uint32 `json:"uid,omitempty" dbus:"uid"`   // of a person; nil: not known
+	User string  `json:"user,omitempty" dbus:"user"` // the name of UID; empty: not known
 }
 
 // How a person's request reaches the daemon.

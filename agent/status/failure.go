@@ -6,18 +6,18 @@ import "time"
 
 // Failure is one reason of the state failed, with what failed. What a kind does not have is empty.
 type Failure struct {
-	PodManifest string `json:"podManifest"`
-	Container   string `json:"container"`
-	Image       string `json:"image"` // repository
-	Kind        Kind   `json:"kind"`
+	PodManifest string `json:"podManifest" dbus:"podManifest"`
+	Container   string `json:"container" dbus:"container"`
+	Image       string `json:"image" dbus:"image"` // repository
+	Kind        Kind   `json:"kind" dbus:"kind"`
 	// From is the release that ran before, To the one that failed.
-	From string `json:"from"`
-	To   string `json:"to"`
+	From string `json:"from" dbus:"from"`
+	To   string `json:"to" dbus:"to"`
 	// RolledBackTo is what runs instead of To; empty: it was not rolled back.
-	RolledBackTo string     `json:"rolledBackTo"`
-	At           *time.Time `json:"at"` // null: not known
-	Cause        ErrorKind  `json:"cause"`
-	Reason       string     `json:"reason"` // for people
+	RolledBackTo string     `json:"rolledBackTo" dbus:"rolledBackTo"`
+	At           *time.Time `json:"at" dbus:"at"` // null: not known
+	Cause        ErrorKind  `json:"cause" dbus:"cause"`
+	Reason       string     `json:"reason" dbus:"reason"` // for people
 }
 
 // AsFailure returns a reason of the state failed as a failure.

@@ -26,17 +26,20 @@ type LockStatus struct {
 	ID     string    `json:"id"`   // of this node
 	Pods   string    `json:"pods"` // "control-plane" or "all"
 	State  LockState `json:"state"`
-	Since  time.Time `json:"since,omitzero"` // of State; absent while it is free
+	// Since: of State; absent while it is free.
+	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when it has the lock, waits for it or gives it back; not there otherwise."`
 	// PodManifests are those that it is wanted for.
 	PodManifests []string `json:"podManifests"`
 	// Kept: it is held because one of them did not come up, so that the fleet stops.
-	Kept bool `json:"kept"`
+	Kept bool `json:"kept" metric:"lock_kept" help:"1 where the lock is kept because a pod did not come up, so that the fleet stops."`
 	// Error is why it was not given, or not given back; Kind is the server's word for it.
 	Error string `json:"error"`
 	Kind  string `json:"kind"`
 	// Holders are the nodes that have it, where the server says so.
 	Holders []release.LockHolder `json:"holders"`
 	RetryAt time.Time            `json:"retryAt,omitzero"`
+	// WorkedAt is when the server last gave it to this node and took it back; absent: never, as it is configured now.
+	WorkedAt time.Time `json:"workedAt,omitzero"`
 	// Warning: the server gave it to this node and another one.
 	Warning string `json:"warning"`
 }

@@ -12,10 +12,10 @@ import (
 
 // NotAllowed is a newer tag that the configuration refuses.
 type NotAllowed struct {
-	Image string `json:"image"` // repository
-	Tag   string `json:"tag"`
-	Rule  string `json:"rule"` // updates, max, allow, deny or kubeadm
-	Key   string `json:"key"`  // the setting that would allow it, as in "updates: minor"
+	Image string `json:"image" dbus:"image"` // repository
+	Tag   string `json:"tag" dbus:"tag"`
+	Rule  string `json:"rule" dbus:"rule"` // updates, max, allow, deny or kubeadm
+	Key   string `json:"key" dbus:"key"`   // the setting that would allow it, as in "updates: minor"
 }
 
 // maxNamed bounds the items in a sentence.
@@ -41,11 +41,11 @@ type Announcement struct {
 
 // AnnouncedUpdate is one staged image that waits for approval.
 type AnnouncedUpdate struct {
-	Image  string        `json:"image"` // repository
-	Change string        `json:"change"`
-	From   string        `json:"from"` // what runs, by its best name; "": not known
-	To     string        `json:"to"`
-	Digest digest.Digest `json:"digest"` // of To
+	Image  string        `json:"image" dbus:"image"` // repository
+	Change string        `json:"change" dbus:"change"`
+	From   string        `json:"from" dbus:"from"` // what runs, by its best name; "": not known
+	To     string        `json:"to" dbus:"to"`
+	Digest digest.Digest `json:"digest" dbus:"digest"` // of To
 }
 
 // Sentence explains why the pod is not updated, and what ends that.

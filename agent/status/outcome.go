@@ -18,7 +18,9 @@ const (
 	ResultHeld       Result = "held"    // there is a hold
 	ResultFailed     Result = "failed"  // the pod did not come up
 	ResultRolledBack Result = "rolled back"
-	ResultAdopted    Result = "adopted" // in the history: kubelet started it, and it was proved
+	ResultCanceled   Result = "canceled"  // the caller left before it began, and its approval with it
+	ResultContinues  Result = "continues" // the caller left; it had begun, and goes on
+	ResultAdopted    Result = "adopted"   // in the history: kubelet started it, and it was proved
 )
 
 // ChangeRollback is the change of a rollback.

@@ -28,17 +28,17 @@ const (
 
 // Progress is the progress of long work.
 type Progress struct {
-	Reference string `json:"reference"`
+	Reference string `json:"reference" dbus:"reference"`
 	// Phase is, of a poll, asking or confirming; of an apply changing and of a rollback
 	// returning, with Edits, then locking, waiting or proving; of a pull resolving, downloading or
 	// unpacking. The last report of a reference is done, failed or interrupted.
-	Phase string `json:"phase"`
+	Phase string `json:"phase" dbus:"phase"`
 	// Ended is the phase that has ended so; empty for a pull.
-	Ended       string `json:"ended,omitempty"`
-	PodManifest string `json:"podManifest,omitempty"` // of an apply or a rollback
-	Done        int64  `json:"done,omitempty"`        // bytes
-	Total       int64  `json:"total,omitempty"`       // bytes; 0: not known
-	Edits       []Edit `json:"edits,omitempty"`       // of the pod manifest
+	Ended       string `json:"ended,omitempty" dbus:"ended"`
+	PodManifest string `json:"podManifest,omitempty" dbus:"podManifest"` // of an apply or a rollback
+	Done        int64  `json:"done,omitempty" dbus:"done"`               // bytes
+	Total       int64  `json:"total,omitempty" dbus:"total"`             // bytes; 0: not known
+	Edits       []Edit `json:"edits,omitempty"`                          // of the pod manifest
 	// Lock is the lock of the fleet from now on; nil: as before.
 	Lock *LockStatus `json:"-"`
 }

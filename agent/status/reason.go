@@ -25,18 +25,24 @@ const (
 	// Of applying, or failed.
 	KindDown Kind = "down" // a container does not run: podManifest, container, since
 	// Of failed.
-	KindNode       Kind = "node"         // the node could not be observed
-	KindRecord     Kind = "record"       // the record could not be written
-	KindDropped    Kind = "dropped"      // entries of the record or the status were left out
-	KindManifest   Kind = "pod-manifest" // it could not be read or rendered: podManifest
-	KindTagGone    Kind = "tag-gone"     // the registry does not have a followed tag: podManifest, image, tag
-	KindRolledBack Kind = "rolled-back"  // a pod did not come up, or a person rolled it back: podManifest
-	KindNotUp      Kind = "not-up"       // a pod did not come up and was not rolled back: podManifest
-	KindCatalog    Kind = "catalog"      // the catalog was refused (failed), or has expired (stale): image is its name
-	KindWithdrawn  Kind = "withdrawn"    // what runs was withdrawn, and nothing is offered: podManifest, image, tag
-	KindLock       Kind = "lock"         // the lock of the fleet is kept for a pod that failed: podManifest, since
+	KindNode     Kind = "node"         // the node could not be observed
+	KindRecord   Kind = "record"       // the record could not be written
+	KindDropped  Kind = "dropped"      // entries of the record or the status were left out
+	KindManifest Kind = "pod-manifest" // it could not be read or rendered: podManifest
+	KindTagGone  Kind = "tag-gone"     // the registry does not have a followed tag any more: podManifest, image, tag
+	// KindTagNotFound: the registry does not have a followed tag, and was never seen to have it: the same.
+	KindTagNotFound Kind = "tag-not-found"
+	KindRolledBack  Kind = "rolled-back" // a pod did not come up, or a person rolled it back: podManifest
+	KindNotUp       Kind = "not-up"      // a pod did not come up and was not rolled back: podManifest
+	KindCatalog     Kind = "catalog"     // the catalog was refused (failed), or has expired (stale): image is its name
+	KindWithdrawn   Kind = "withdrawn"   // what runs was withdrawn, and nothing is offered: podManifest, image, tag
+	KindLock        Kind = "lock"        // the lock of the fleet is kept for a pod that failed: podManifest, since
+	KindOwnHost     Kind = "own-host"    // containerd does not ask the own host, which was enabled: host is the registry
+	KindUnlock      Kind = "unlock"      // the lock server does not take the lock back: host, httpStatus, since, retryAt
 	// Of failed, or of held where it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
+	// Of any state.
+	KindDenied Kind = "denied" // what runs is denied on this node: podManifest, container, image, tag, digest, since
 	// Of held.
 	KindHold    Kind = "hold"  // see holds: hold, until; podManifest or image
 	KindAwaited Kind = "await" // something newer is expected: rule, image, tag
@@ -45,13 +51,18 @@ const (
 	// Of unchecked.
 	KindStarting Kind = "starting"  // the daemon has not observed the node yet
 	KindUnasked  Kind = "not-asked" // no source was asked yet: podManifest or image
-	// Of staged.
-	KindApproval Kind = "approval" // an offer waits for approval: podManifest, change
+	// Of staged, and behind the reasons of other states.
+	// KindApproval: an offer waits for approval: podManifest, change; if its last apply was held: held, errorKind, since.
+	KindApproval Kind = "approval"
 	// Of current.
 	KindNone         Kind = "none"          // there is nothing to do
+	KindNoTagList    Kind = "no-tag-list"   // no tag list is served (401 to 405): image, host, cause, httpStatus, since
 	KindNotAllowed   Kind = "not-allowed"   // something newer that the configuration refuses: image, tag, rule
 	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag cannot be parsed: image, tag
 )
+
+// MustNotRun reports whether a reason is about what runs and must not run any more.
+func (k Kind) MustNotRun() bool { return k == KindWithdrawn || k == KindDenied }
 
 // Reason is one reason for the node's state. Programs read the kind and its fields; Text is
 // for people.
@@ -65,6 +76,7 @@ type Reason struct {
 	Digest      digest.Digest `json:"digest,omitempty"`
 	Change      string        `json:"change,omitempty"`
 	Hold        string        `json:"hold,omitempty"` // its name
+	Held        string        `json:"held,omitempty"` // why the last approved apply was held
 	Rule        string        `json:"rule,omitempty"`
 	ErrorKind   ErrorKind     `json:"errorKind,omitempty"`
 	Host        string        `json:"host,omitempty"`
@@ -137,7 +149,11 @@ func (r Reason) item() (lead, item string) {
 	case KindUnasked:
 		return "no registry was asked yet for ", cmp.Or(r.PodManifest, r.Image)
 	case KindApproval:
-		return "waiting for approval: ", r.PodManifest + " (" + r.Change + ")"
+		held := ""
+		if r.Held != "" {
+			held = "; the apply of " + r.Since.Format(time.RFC3339) + " was held: " + r.Held
+		}
+		return "waiting for approval: ", r.PodManifest + " (" + r.Change + held + ")"
 	case KindNotAllowed:
 		return "newer, not allowed: ", LastPart(r.Image) + " " + r.Tag + " (" + r.Rule + ")"
 	case KindRebuildsOnly:
@@ -179,10 +195,27 @@ func Sorted(reasons []Reason) []Reason {
 	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
 }
 
-// SetFailed sets the state to failed, and the reason before the others.
+// OfAnyState are the reasons that are said whatever the state is: what runs and must not run, and what waits for
+// approval.
+func OfAnyState(reasons []Reason) []Reason {
+	return slices.DeleteFunc(slices.Clone(reasons), func(r Reason) bool {
+		return r.Kind != KindApproval && !r.Kind.MustNotRun()
+	})
+}
+
+// AddReason adds a reason behind what runs and must not run, and before all others.
+func AddReason(reasons []Reason, r Reason) []Reason {
+	at := 0
+	for at < len(reasons) && reasons[at].Kind.MustNotRun() {
+		at++
+	}
+	return slices.Insert(slices.Clone(reasons), at, r)
+}
+
+// SetFailed sets the state to failed. The reason is the first but for what runs and must not run.
 func (s *Status) SetFailed(r Reason) {
 	s.State = StateFailed
-	s.Reasons = append([]Reason{r}, s.Reasons...)
+	s.Reasons = AddReason(s.Reasons, r)
 	s.Failures = append([]Failure{r.AsFailure()}, s.Failures...)
 	s.Reason = SentenceOf(s.Reasons)
 }

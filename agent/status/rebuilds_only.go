@@ -4,6 +4,7 @@ package status
 
 import (
 	"strings"
+	"unicode"
 
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -14,7 +15,8 @@ type RebuildsOnly struct {
 	Tag string `json:"tag"`
 	// Dialect is the `dialect` that can parse the tag; empty: none can.
 	Dialect string `json:"dialect,omitempty"`
-	// Follow is the part of the tag that can be parsed, for `follow`; empty: none.
+	// Follow is the part of the tag that can be parsed, for `follow`; empty: none. A word after the version names another
+	// image, as the alpine of 3.0-alpine does: such a tag has no part.
 	Follow string `json:"follow,omitempty"`
 }
 
@@ -43,7 +45,8 @@ func RebuildsOnlyOf(tag string, d tags.Dialect) *RebuildsOnly {
 func versionOf(tag string) string {
 	rest := strings.TrimLeft(strings.TrimPrefix(tag, "v"), "0123456789.")
 	version := strings.TrimRight(strings.TrimSuffix(tag, rest), ".")
-	if !strings.Contains(version, ".") {
+	isLetter := func(c rune) bool { return unicode.IsLetter(c) }
+	if !strings.Contains(version, ".") || strings.ContainsFunc(rest, isLetter) {
 		return ""
 	}
 	return version

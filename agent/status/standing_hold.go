@@ -6,19 +6,21 @@ import "time"
 
 // StandingHold is a hold of a person or the configuration that has not ended, whether or not something is offered.
 type StandingHold struct {
-	Repository string     `json:"repository"` // "*": all
-	Name       string     `json:"name"`       // HoldRequested or HoldFreeze
-	Reason     string     `json:"reason"`
-	Since      *time.Time `json:"since"` // null: not known
-	Until      *time.Time `json:"until"` // null: until somebody removes it
-	By         Actor      `json:"by"`
+	Repository string     `json:"repository" dbus:"repository"` // "*": all
+	Name       string     `json:"name" dbus:"name"`             // HoldRequested or HoldFreeze
+	Reason     string     `json:"reason" dbus:"reason"`
+	Since      *time.Time `json:"since" dbus:"since"` // null: not known
+	Until      *time.Time `json:"until" dbus:"until"` // null: until somebody removes it
+	By         Actor      `json:"by" dbus:",inline"`
+	Remedy     string     `json:"remedy"` // what ends it, for people
 }
 
-// AsHold returns the hold as a pod manifest has it.
-func (h StandingHold) AsHold() Hold {
-	out := Hold{Name: h.Name, Reason: h.Reason, Image: h.Repository, By: h.By.Kind}
+// Explained returns the hold with its remedy.
+func (h StandingHold) Explained() StandingHold {
+	as := Hold{Name: h.Name, Image: h.Repository, By: h.By.Kind, Remedy: h.Remedy}
 	if h.Until != nil {
-		out.Until = *h.Until
+		as.Until = *h.Until
 	}
-	return out
+	h.Remedy = as.Explained().Remedy
+	return h
 }

@@ -32,22 +32,25 @@ const (
 
 // Status is the status document, on the status socket and in the status file.
 type Status struct {
-	SchemaVersion int        `json:"schemaVersion"`
-	Version       string     `json:"version"` // of the agent
-	State         State      `json:"state"`
-	Reason        string     `json:"reason"` // one sentence for people, made from Reasons
-	Reasons       []Reason   `json:"reasons"`
-	Since         time.Time  `json:"since"` // of State
-	Written       time.Time  `json:"written"`
-	LastCheck     *time.Time `json:"lastCheck"`
-	NextCheck     *time.Time `json:"nextCheck"`          // null: polling is off
-	Activity      Activity   `json:"activity"`           // what the daemon does now
-	Progress      *Progress  `json:"progress,omitempty"` // the last report
-	Pulls         []Progress `json:"pulls,omitempty"`    // running now
+	SchemaVersion int      `json:"schemaVersion"`
+	Version       string   `json:"version" dbus:"Version"` // of the agent
+	State         State    `json:"state" dbus:"State"`
+	Reason        string   `json:"reason" dbus:"Reason,long"` // one sentence for people, made from Reasons
+	Reasons       []Reason `json:"reasons"`
+	// Since: of State.
+	Since     time.Time  `json:"since" metric:"state_since_timestamp_seconds" help:"Since when the node is in its state."`
+	Written   time.Time  `json:"written"`
+	LastCheck *time.Time `json:"lastCheck" dbus:"LastCheck" metric:"last_check_timestamp_seconds" help:"When the sources were last asked."`
+	// NextCheck: null: polling is off.
+	NextCheck *time.Time `json:"nextCheck" dbus:"NextCheck" metric:"next_check_timestamp_seconds" help:"When they are asked next; not there while polling is off."`
+	// Activity: what the daemon does now.
+	Activity Activity   `json:"activity" dbus:"Activity"`
+	Progress *Progress  `json:"progress,omitempty"` // the last report
+	Pulls    []Progress `json:"pulls,omitempty"`    // running now
 	// Interrupted is work that continues after a person's request.
 	Interrupted *Interruption  `json:"interrupted,omitempty"`
 	Budget      *BudgetStatus  `json:"budget"` // null: it is full, or there is none
-	Sources     []SourceStatus `json:"sources"`
+	Sources     []SourceStatus `json:"sources" dbus:"Sources"`
 	// Catalog is what the node knows of its catalog; absent: none is configured.
 	Catalog *CatalogStatus `json:"catalog,omitempty"`
 	// OwnHost is the node's own host; absent: no hosts.toml names it.
@@ -57,16 +60,16 @@ type Status struct {
 	Images       []ImageStatus `json:"images"`
 	PodManifests []PodStatus   `json:"podManifests"`
 	// Updates are staged and wait for approval.
-	Updates []AnnouncedUpdate `json:"updates"`
+	Updates []AnnouncedUpdate `json:"updates" dbus:"Updates"`
 	// Dropped are entries that could not be written.
 	Dropped    []Dropped    `json:"dropped,omitempty"`
-	NotAllowed []NotAllowed `json:"notAllowed"`
+	NotAllowed []NotAllowed `json:"notAllowed" dbus:"NotAllowed"`
 	// Failures are the reasons of the state failed, one for each.
-	Failures []Failure `json:"failures"`
+	Failures []Failure `json:"failures" dbus:"Failures"`
 	// StandingHolds are there also while nothing is offered.
-	StandingHolds []StandingHold `json:"standingHolds"`
+	StandingHolds []StandingHold `json:"standingHolds" dbus:"StandingHolds"`
 	// History is what became of the last applies, adoptions and rollbacks, the newest first.
-	History []HistoryEntry `json:"history"`
+	History []HistoryEntry `json:"history" dbus:"History"`
 }
 
 // HasReason reports whether the state has a reason of the kind.
@@ -96,20 +99,20 @@ type BudgetStatus struct {
 
 // SourceStatus is one repository's source.
 type SourceStatus struct {
-	Repository string `json:"repository"`
+	Repository string `json:"repository" dbus:"repository" label:"repository"`
 	Kind       string `json:"kind,omitempty"` // "catalog": its releases are those of the catalog
-	Host       string `json:"host"`
-	Mirror     bool   `json:"mirror"`
+	Host       string `json:"host" dbus:"host"`
+	Mirror     bool   `json:"mirror" dbus:"mirror"`
 	Insecure   bool   `json:"insecure"`
 	// HostsIgnored is the directory of hosts.toml that containerd ignores, and why; absent: none.
 	HostsIgnored string        `json:"hostsIgnored,omitempty"`
-	LastSuccess  *time.Time    `json:"lastSuccess"`
-	Failures     int           `json:"failures"`
-	Error        string        `json:"error"`
-	Reason       string        `json:"reason"`     // Error without the repository
-	Cause        release.Cause `json:"cause"`      // of Error; "": there is none
-	HTTPStatus   int           `json:"httpStatus"` // 0: the host gave none
-	RetryAt      *time.Time    `json:"retryAt"`
+	LastSuccess  *time.Time    `json:"lastSuccess" dbus:"lastSuccess" metric:"source_last_success_timestamp_seconds" help:"When a repository was last answered for; not there before the first time."`
+	Failures     int           `json:"failures" dbus:"failures" metric:"source_failures" help:"Polls of a repository that failed in a row."`
+	Error        string        `json:"error" dbus:"error"`
+	Reason       string        `json:"reason"`             // Error without the repository
+	Cause        release.Cause `json:"cause" dbus:"cause"` // of Error; "": there is none
+	HTTPStatus   int           `json:"httpStatus"`         // 0: the host gave none
+	RetryAt      *time.Time    `json:"retryAt" dbus:"retryAt"`
 }
 
 // Named is a digest with its best name.
@@ -120,27 +123,28 @@ type Named struct {
 
 // ImageStatus is one image of one container.
 type ImageStatus struct {
-	Image       string     `json:"image"` // repository
-	Container   string     `json:"container"`
-	PodManifest string     `json:"podManifest"`
-	Follow      string     `json:"follow"` // floating tag
-	Host        string     `json:"host"`   // that answered
-	Mirror      bool       `json:"mirror"`
-	Running     *Named     `json:"running"`
-	Down        *Down      `json:"down"` // null: it runs, or has completed
-	LastGood    *Named     `json:"lastGood"`
-	Previous    *Named     `json:"previous"` // to which a rollback returns; null: it leaves the image as it is
-	Offered     *Named     `json:"offered"`
-	Change      string     `json:"change"` // "": nothing is offered
-	Created     *time.Time `json:"created"`
+	Image       string `json:"image" dbus:"image"` // repository
+	Container   string `json:"container" dbus:"container" label:"container"`
+	PodManifest string `json:"podManifest" dbus:"podManifest" label:"pod_manifest"`
+	Follow      string `json:"follow" dbus:"follow"` // floating tag
+	Host        string `json:"host"`                 // that answered
+	Mirror      bool   `json:"mirror"`
+	Running     *Named `json:"running" dbus:"running"`
+	Down        *Down  `json:"down"` // null: it runs, or has completed
+	LastGood    *Named `json:"lastGood"`
+	// Previous: to which a rollback returns; null: it leaves the image as it is.
+	Previous *Named     `json:"previous" dbus:"previous"`
+	Offered  *Named     `json:"offered" dbus:"offered"`
+	Change   string     `json:"change" dbus:"change"` // "": nothing is offered
+	Created  *time.Time `json:"created"`
 	// Size is the compressed size of the offer in bytes; 0: not known.
 	Size      int64     `json:"size"`
-	Staged    bool      `json:"staged"`
+	Staged    bool      `json:"staged" dbus:"staged"`
 	StageFrom time.Time `json:"stageFrom,omitzero"` // if it is later
 	// RetryAt is when a failed staging is tried again.
 	RetryAt  *time.Time       `json:"retryAt"`
 	SignedBy string           `json:"signedBy"` // the key's fingerprint; "": not verified, or not signed
-	Adopted  bool             `json:"adopted"`
+	Adopted  bool             `json:"adopted" dbus:"adopted"`
 	Holds    []Hold           `json:"holds"`
 	Refused  []policy.Refusal `json:"refused"` // newer tags that are not offered
 	// NotAllowed are newer tags that the configuration refuses, the highest for each
@@ -158,13 +162,13 @@ type ImageStatus struct {
 	// Bound: the pod manifest names the digest that the catalog lists.
 	Bound     bool      `json:"bound,omitempty"`
 	Notes     []string  `json:"notes"`
-	Error     string    `json:"error"`
-	ErrorKind ErrorKind `json:"errorKind"`
+	Error     string    `json:"error" dbus:"error"`
+	ErrorKind ErrorKind `json:"errorKind" dbus:"errorKind"`
 }
 
 // PodStatus is one pod manifest.
 type PodStatus struct {
-	PodManifest string    `json:"podManifest"` // file name
+	PodManifest string    `json:"podManifest" label:"pod_manifest"` // file name
 	Pod         string    `json:"pod"`
 	Change      string    `json:"change"`  // the largest of its images
 	Waiting     bool      `json:"waiting"` // a rendered file waits for approval

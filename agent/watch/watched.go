@@ -229,14 +229,23 @@ func (w *Watched) Correct(s status.Status) status.Status {
 		}
 		i.Down, i.Running = d, nil
 		if s.State != status.StateFailed {
-			s.State, s.Since, s.Reasons = status.StateFailed, d.Since.UTC(), nil
+			s.State, s.Since, s.Reasons = status.StateFailed, d.Since.UTC(), status.OfAnyState(s.Reasons)
 		}
 		why := d.AsReason(i.PodManifest, i.Container, i.Image)
-		s.Reasons = append(slices.Clone(s.Reasons), why)
+		s.Reasons = withFailure(s.Reasons, why)
 		s.Failures = append(slices.Clone(s.Failures), why.AsFailure())
 		s.Reason = status.SentenceOf(s.Reasons)
 	}
 	return s
+}
+
+// withFailure adds a failure before what waits for approval.
+func withFailure(reasons []status.Reason, why status.Reason) []status.Reason {
+	at := slices.IndexFunc(reasons, func(r status.Reason) bool { return r.Kind == status.KindApproval })
+	if at < 0 {
+		at = len(reasons)
+	}
+	return slices.Insert(slices.Clone(reasons), at, why)
 }
 
 // running names what a container runs.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 )
 
 func (a *app) addCommand() *cobra.Command {
@@ -21,9 +22,12 @@ func (a *app) addCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add CHANNEL [IMAGE...]",
 		Short: "List new builds of images",
-		Long: `add lists builds, each by its long tag: REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, which
-also demands that the tag names this digest. Each image must be in its registry, and for
-all platforms. What is listed already stays as it is.
+		Long: `add lists builds, each by a tag that stays: REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, which
+also demands that the tag names this digest. A tag that moves is refused: a name as latest,
+one that a longer tag of the same image extends, as 1.25 beside 1.25.3, and one that moves
+while it is read. Each image must be in its registry, and for all platforms. What is listed
+already stays as it is, but for its set: with --set it belongs to that one from then on, and
+stays a part of an earlier one, which wants it.
 
 A batch has an image in each line, and behind it the name of a set, if it is in one. One
 bad line, and nothing is added; all bad lines are named.
@@ -62,32 +66,16 @@ Exit status: 0 published, 3 all of it is listed already.`,
 
 // wanted are the images of the arguments and of a batch.
 func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error) {
-	var all []publish.Wanted
-	if batch != "" {
-		from := a.in
-		if batch != "-" {
-			f, err := os.Open(batch)
-			if err != nil {
-				return nil, fmt.Errorf("--batch: %w", err)
-			}
-			defer f.Close()
-			from = f
-		}
-		list, err := publish.ParseBatch(from)
-		if err != nil {
-			return nil, err
-		}
-		all = list
+	all, err := a.batch(batch)
+	if err != nil {
+		return nil, err
 	}
 	for _, text := range args {
 		image, err := publish.ParseImage(text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, publish.Wanted{Text: text, Image: image})
+		all = append(all, publish.Wanted{Text: text, Image: image, Err: err})
 	}
 	if len(all) == 0 {
-		return nil, usageError{errors.New("want an IMAGE, or --batch FILE with some")}
+		return nil, cli.Usage(errors.New("want an IMAGE, or --batch FILE with some"))
 	}
 	for n := range all {
 		if all[n].Set == "" {
@@ -97,12 +85,38 @@ func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error)
 	return all, nil
 }
 
+// batch are the images of a batch, also those that cannot be read: so all that are wrong are named.
+func (a *app) batch(file string) ([]publish.Wanted, error) {
+	from := a.in
+	switch file {
+	case "":
+		return nil, nil
+	case "-":
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("--batch: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	all, err := publish.ParseBatch(from)
+	bad, isBad := errors.AsType[*publish.BatchError](err)
+	if !isBad {
+		return all, err
+	}
+	for _, line := range bad.Lines {
+		all = append(all, publish.Wanted{Line: line.Number, Text: line.Text, Err: line.Err})
+	}
+	return all, nil
+}
+
 func platformsOf(texts []string) ([]ocispec.Platform, error) {
 	var out []ocispec.Platform
 	for _, text := range texts {
 		p, err := platforms.Parse(text)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--platform: %w", err)}
+			return nil, cli.Usage(fmt.Errorf("--platform: %w", err))
 		}
 		out = append(out, p)
 	}

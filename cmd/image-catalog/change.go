@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -27,7 +28,7 @@ func (a *app) printResult(r publish.Result) error {
 		return err
 	}
 	if !r.Changed {
-		return exitError{exitNothing}
+		return cli.Exit(exitNothing)
 	}
 	return nil
 }
@@ -52,6 +53,9 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 			r.Channel, r.Version, a.flags.out, publish.PayloadFile))
 	default:
 		page.Line(fmt.Sprintf("Published %s, version %d, %s.", r.Channel, r.Version, r.Digest))
+		if a.flags.key == "" && len(a.flags.trust) == 0 {
+			page.Line("It is not signed: nodes that want signatures refuse it.")
+		}
 	}
 	if r.Expires != nil {
 		page.Line("It expires at " + page.Next(*r.Expires) + ".")

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,7 @@ func (s *shop) run(args ...string) (out, errs string, code int) {
 		all = append(all, strings.ReplaceAll(arg, "HOST", s.host))
 	}
 	out, errs, code = run(s.t, all...)
+	out = strings.ReplaceAll(out, strings.ReplaceAll(s.host, ":", "_"), "BELOW")
 	return strings.ReplaceAll(out, s.host, "HOST"), strings.ReplaceAll(errs, s.host, "HOST"), code
 }
 
@@ -93,7 +95,7 @@ func TestFromBuildToWithdrawal(t *testing.T) {
 	s := newShop(t)
 	s.push("caasp/velum", "4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2")
 	s.push("caasp/etcd", "3.4-rev1-build1.1")
-	s.does("init", "stage", "prod", "--expires", "30d")
+	s.does("init", "stage", "prod", "--expires", "30d", "--unsigned")
 	batch := filepath.Join(t.TempDir(), "builds.txt")
 	require.NoError(t, os.WriteFile(batch, []byte(
 		s.host+"/caasp/velum:4.0.0-rev1-build1.2\n"+s.host+"/caasp/etcd:3.4-rev1-build1.1\n"), 0o600))
@@ -129,10 +131,53 @@ $`, out)
 	assert.Len(t, shown.History, 3)
 	assert.Len(t, shown.Images, 2)
 	assert.Contains(t, s.does("inspect", "prod", "--history"), "VERSION")
-	assert.Contains(t, s.does("verify", "--images"), "2 channels checked, all is well.")
-	out = s.does("prune", "prod", "--keep", "1", "--dry-run")
-	assert.Contains(t, out, "prod-v00000001\n")
-	assert.Contains(t, s.does("prune", "prod", "--keep", "1"), "Deleted 5 tags.")
+	assert.Contains(t, s.does("verify", "--images", "--unsigned"), "2 channels checked but for signatures, all is well.")
+	out, _, code = s.run("prune", "prod", "--keep", "1")
+	assert.Equal(t, exitNothing, code, "all of it is of today")
+	assert.Contains(t, out, "Deleted 0 tags.")
+}
+
+// What prod has withdrawn comes back by its tag and --withdrawn only.
+func TestPromoteSkipsAndNamesWhatWasWithdrawn(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.push("velum", "4.0.0-rev1-build1.1")
+	s.push("etcd", "3.4-rev1-build1.1")
+	s.does("init", "stage", "prod", "--unsigned")
+	s.does("add", "stage", "HOST/velum:4.0.0-rev1-build1.1")
+	s.does("promote", "stage", "prod", "--all")
+	s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.1", "--reason", "bsc#1: bad")
+	s.does("add", "stage", "HOST/etcd:3.4-rev1-build1.1")
+	const named = "  HOST/velum:4.0.0-rev1-build1.1  skipped: withdrawn from prod: bsc#1: bad\n"
+	assert.Contains(t, s.does("diff", "stage", "prod"), "withdrawn from prod: bsc#1: bad\n")
+	out := s.does("promote", "stage", "prod", "--all")
+	assert.Regexp(t, `HOST/velum:4.0.0-rev1-build1.1 +skipped: withdrawn from prod: bsc#1: bad\n`, out)
+	assert.Contains(t, out, "Published prod, version 4")
+	out, _, code := s.run("promote", "stage", "prod", "velum")
+	assert.Equal(t, exitNothing, code)
+	assert.Contains(t, out, named)
+	var got publish.Result
+	out, _, code = s.run("promote", "stage", "prod", "--all", "--output", "json")
+	assert.Equal(t, exitNothing, code)
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Len(t, got.Outcomes, 2)
+	assert.True(t, got.Outcomes[1].Skipped)
+	_, errs, code := s.run("promote", "stage", "prod", "velum:4.0.0-rev1-build1.1")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "withdrawn from prod: bsc#1: bad")
+	assert.Contains(t, errs, "hint: `image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again")
+	_, errs, code = s.run("promote", "stage", "prod", "velum", "--withdrawn")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "the tag is missing")
+	s.does("promote", "stage", "prod", "velum:4.0.0-rev1-build1.1", "--withdrawn")
+	_, _, code = s.run("diff", "stage", "prod")
+	assert.Equal(t, exitNothing, code)
+
+	s.does("add", "prod", "HOST/velum:4.0.0-rev1-build1.1", "HOST/etcd:3.4-rev1-build1.1", "--set", "caasp-1")
+	_, errs, code = s.run("promote", "prod", "stage", "etcd")
+	assert.Zero(t, code, errs)
+	s.does("withdraw", "prod", "--set", "caasp-1", "--reason", "bsc#2")
+	assert.Contains(t, s.does("inspect", "prod", "etcd"), "withdrawn: bsc#2; set caasp-1")
 }
 
 func TestSignedElsewhereByFiles(t *testing.T) {
@@ -159,6 +204,31 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 	_, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, errs, "hint: make the directory anew")
+	_, errs, code = run(t, "publish", out, "--signature", sig)
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "--trust FILE is missing")
+	assert.Contains(t, s.does("verify", "--trust", pub), "1 channel checked, all is well.")
+}
+
+// Nothing is said to be well that was not checked.
+func TestVerifySaysWhatItDidNotVerify(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, errs, code := s.run("verify", "--unsigned")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "HOST/catalog: there is no channel")
+	text := s.does("init", "stage", "--unsigned")
+	assert.Contains(t, text, "It is not signed: nodes that want signatures refuse it.")
+	text, _, code = s.run("verify")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, text, " its signature was not checked: --trust FILE is missing")
+	assert.NotContains(t, text, "well")
+	text, _, code = s.run("verify", "--output", "json")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, text, "its signature was not checked")
+	_, errs, code = s.run("verify", "prod", "--unsigned")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "has no such channel")
 }
 
 // A password is asked for on a terminal only.
@@ -181,31 +251,38 @@ func TestEncryptedKeys(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.does("init", "stage", "prod")
+	s.does("init", "stage", "prod", "--unsigned")
 	for line, want := range map[string]string{
-		"inspect":                                          "CHANNEL is missing",
-		"inspect Stage":                                    "not a name of one",
-		"promote stage prod":                               "want either IMAGE..., --set NAME or --all",
-		"promote stage prod velum --all":                   "want either IMAGE..., --set NAME or --all",
-		"promote stage prod velum --start x":               "there is no --rollout",
-		"promote stage prod velum --rollout 48":            "want a duration as 48h or 30d",
-		"promote stage prod velum --rollout 48h --start x": "want a time as",
-		"promote stage prod velum --rollout 9999d":         "at most",
-		"withdraw stage velum:1":                           "--reason TEXT is missing",
-		"withdraw stage a:1 b:1 --reason x --instead 2":    "--instead takes one image",
-		"add stage": "want an IMAGE",
+		"inspect":                                           "CHANNEL is missing",
+		"inspect Stage":                                     "not a name of one",
+		"promote stage prod":                                "want either IMAGE..., --set NAME or --all",
+		"promote stage prod velum --all":                    "want either IMAGE..., --set NAME or --all",
+		"promote stage prod velum --start x":                "there is no --rollout",
+		"promote stage prod velum --rollout 48":             "want a duration as 48h or 30d",
+		"promote stage prod velum --rollout 48h --start x":  "want a time as",
+		"promote stage prod velum --rollout 9999d":          "at most",
+		"withdraw stage velum:1":                            "--reason TEXT is missing",
+		"withdraw stage --reason x":                         "want either IMAGE:TAG... or --set NAME",
+		"withdraw stage velum:1 --set a --reason x":         "want either IMAGE:TAG... or --set NAME",
+		"promote stage prod --all --withdrawn":              "want the releases by REPOSITORY:TAG",
+		"add stage":                                         "want an IMAGE",
 		"add stage velum:1-rev1-build1.1 --platform x/y/z/": "--platform",
-		"add stage velum":                              "the tag is missing",
-		"images stage --format yaml":                   "list, skopeo-sync or regsync",
-		"images stage --format regsync":                "--to MIRROR is missing",
-		"images stage --format skopeo-sync --floating": "floating tags may be ahead",
-		"inspect stage --output yaml":                  "text or json",
-		"publish dir":                                  "--signature FILE is missing",
-		"prune stage --keep 0":                         "want at least 1",
-		"refresh stage --key a --out b":                "either the version is signed here, or elsewhere",
-		"init a b --out c":                             "--out takes one channel",
-		"diff stage":                                   "TO is missing",
-		"diff stage prod more":                         "takes no argument",
+		"add stage velum":                                   "the tag is missing",
+		"images stage --format yaml":                        "list, skopeo-sync or regsync",
+		"images stage --format regsync":                     "--to MIRROR is missing",
+		"images stage --format skopeo-sync --floating":      "floating tags may be ahead",
+		"inspect stage --output yaml":                       "text or json",
+		"publish dir":                                       "--signature FILE is missing",
+		"prune stage --keep 0":                              "want at least 1",
+		"refresh stage --key a --out b":                     "either the version is signed here, or elsewhere",
+		"init a b --out c":                                  "--out takes one channel",
+		"diff stage":                                        "TO is missing",
+		"diff stage prod more":                              "takes no argument",
+		"images stage --to https://mirror.example.com":      "want a mirror as HOST or HOST/PATH",
+		"promote stage prod velum --rollout 48h --now":      "there is --rollout",
+		"init more":                                         "--key FILE is missing",
+		"init more --unsigned --out x":                      "there is --key or --out",
+		"verify --unsigned --trust x":                       "there is --trust",
 	} {
 		_, errs, code := s.run(strings.Fields(line)...)
 		assert.Equal(t, exitUsage, code, line)
@@ -227,15 +304,15 @@ func TestFormatsOfImages(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.push("caasp/velum", "4.0.0-rev1-build1.1")
-	s.does("init", "prod")
+	s.does("init", "prod", "--unsigned")
 	s.does("add", "prod", "HOST/caasp/velum:4.0.0-rev1-build1.1")
 	assert.Regexp(t, `^HOST/caasp/velum:4.0.0-rev1-build1.1@sha256:\w{64}\nHOST/catalog:prod-v00000002@sha256:\w{64}\nHOST/catalog:prod@sha256:\w{64}\n$`,
 		s.does("images", "prod"))
-	assert.Regexp(t, `(?m)^HOST/caasp/velum@sha256:\w{64} mirror/HOST/caasp/velum:4.0.0-rev1-build1.1$`, s.does("images", "prod", "--to", "mirror"))
-	assert.Contains(t, s.does("images", "prod", "--to", "mirror", "--floating"), " mirror/HOST/caasp/velum:4.0.0-rev1\n")
+	assert.Regexp(t, `(?m)^HOST/caasp/velum@sha256:\w{64} mirror/BELOW/caasp/velum:4.0.0-rev1-build1.1$`, s.does("images", "prod", "--to", "mirror"))
+	assert.Contains(t, s.does("images", "prod", "--to", "mirror", "--floating"), " mirror/BELOW/caasp/velum:4.0.0-rev1\n")
 	assert.Equal(t, "\"HOST\":\n  images:\n    \"caasp/velum\":\n    - \"4.0.0-rev1-build1.1\"\n    \"catalog\":\n    - \"prod-v00000002\"\n    - \"prod\"\n",
 		s.does("images", "prod", "--format", "skopeo-sync"))
-	assert.Regexp(t, `(?m)^- source: "HOST/catalog@sha256:\w{64}"\n  target: "mirror/HOST/catalog:prod"\n  type: image$`,
+	assert.Regexp(t, `(?m)^- source: "HOST/catalog@sha256:\w{64}"\n  target: "mirror/BELOW/catalog:prod"\n  type: image$`,
 		s.does("images", "prod", "--format", "regsync", "--to", "mirror"))
 	assert.Contains(t, s.does("images", "prod", "--output", "json"), `"kind": "catalog"`)
 }
@@ -244,7 +321,7 @@ func TestFormatsOfImages(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.does("init", "prod")
+	s.does("init", "prod", "--unsigned")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
@@ -273,5 +350,66 @@ func TestVersionAndHelp(t *testing.T) {
 	for text, want := range map[string]time.Duration{"48h": 48 * time.Hour, "30d": 30 * day, "0": 0, "-1h": 0, "d": 0, "99999d": 0} {
 		got, _ := parseSpan("rollout", text)
 		assert.Equal(t, want, got, text)
+	}
+}
+
+// A rollout that is under way is neither ended nor begun anew by the way.
+func TestPromotionKeepsARollout(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.push("caasp/velum", "4.0.0-rev1-build1.1")
+	s.push("caasp/etcd", "3.4-rev1-build1.1")
+	s.does("init", "stage", "prod", "--unsigned")
+	s.does("add", "stage", "HOST/caasp/velum:4.0.0-rev1-build1.1", "HOST/caasp/etcd:3.4-rev1-build1.1", "--set", "a")
+	promote := func(want int, args ...string) {
+		t.Helper()
+		_, errs, code := s.run(append([]string{"promote", "stage", "prod", "--set", "a"}, args...)...)
+		assert.Equal(t, want, code, errs)
+	}
+	rollouts := func() (out []string) {
+		t.Helper()
+		var shown inspected
+		require.NoError(t, json.Unmarshal([]byte(s.does("inspect", "prod", "--output", "json")), &shown))
+		for _, image := range shown.Images {
+			text := "none"
+			if o := image.Releases[0].Rollout; o != nil {
+				text = o.From.Format("2006-01-02") + " " + strconv.Itoa(o.Hours)
+			}
+			out = append(out, text)
+		}
+		return out
+	}
+	promote(exitDone, "--rollout", "48h", "--start", "2026-01-02T10:00:00Z")
+	both := func(text string) []string { return []string{text, text} }
+	assert.Equal(t, both("2026-01-02 48"), rollouts())
+	promote(exitNothing)
+	promote(exitNothing, "--rollout", "48h")
+	promote(exitNothing, "--rollout", "2d")
+	assert.Equal(t, both("2026-01-02 48"), rollouts())
+	promote(exitDone, "--rollout", "48h", "--start", "2026-01-03T10:00:00Z")
+	assert.Equal(t, both("2026-01-03 48"), rollouts())
+	promote(exitDone, "--rollout", "96h")
+	assert.Equal(t, both(time.Now().UTC().Format("2006-01-02")+" 96"), rollouts())
+	promote(exitDone, "--now")
+	assert.Equal(t, both("none"), rollouts())
+	promote(exitNothing)
+}
+
+// All that is wrong is named at once: what cannot be read, and what is not there.
+func TestAllWrongImagesAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.push("velum", "4.0.0-rev1-build1.1")
+	s.does("init", "stage", "--unsigned")
+	batch := filepath.Join(t.TempDir(), "builds.txt")
+	require.NoError(t, os.WriteFile(batch, []byte(
+		s.host+"/velum\n"+s.host+"/velum:4.0.0-rev1-build1.1\n"+s.host+"/velum:9.9\n"+strings.Repeat("x", 5000)+"\n"), 0o600))
+	_, errs, code := s.run("add", "stage", "--batch", batch, "HOST/velum:8.8", "HOST/velum")
+	assert.Equal(t, exitFailed, code)
+	for _, want := range []string{
+		"5 lines are wrong", "\n  HOST/velum:8.8: the registry has no such tag", "\n  HOST/velum: the tag is missing",
+		"line 1: HOST/velum: the tag is missing", "line 3: HOST/velum:9.9: the registry has no such tag", "line 4: xxx",
+	} {
+		assert.Contains(t, errs, want)
 	}
 }

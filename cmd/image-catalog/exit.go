@@ -13,6 +13,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -24,26 +26,16 @@ const (
 	exitNothing = 3 // there was nothing to do
 )
 
-// usageError is a mistake in the arguments.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// exitError is an end whose reason was printed already.
-type exitError struct{ code int }
-
-func (e exitError) Error() string { return fmt.Sprintf("exit %d", e.code) }
-
 // explain prints an error with the advice that only this edge can give, and returns the exit
 // code.
 func (a *app) explain(verb *cobra.Command, err error) int {
 	if err == nil {
 		return exitDone
 	}
-	if e, ok := errors.AsType[exitError](err); ok {
-		return e.code
+	if e, ok := errors.AsType[cli.ExitError](err); ok {
+		return e.Code
 	}
-	fmt.Fprintf(a.err, "%s: error: %s\n", program, terminal.InZone(err.Error(), a.zone))
+	fmt.Fprintf(a.err, "%s: error: %s\n", program, terminal.InZone(outside.Mask(err.Error()), a.zone))
 	if h := hint(verb, err); h != "" {
 		fmt.Fprintf(a.err, "%s: hint: %s\n", program, h)
 	}
@@ -54,11 +46,8 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 }
 
 func isUsage(err error) bool {
-	if _, ok := errors.AsType[usageError](err); ok {
-		return true
-	}
 	e, ok := errors.AsType[*publish.Error](err)
-	return ok && e.Kind == publish.KindInput
+	return cli.IsUsage(err) || ok && e.Kind == publish.KindInput
 }
 
 // hints say what to do about a kind of error.
@@ -68,7 +57,12 @@ var hints = map[publish.Kind]string{
 	publish.KindSigned:    "give --key FILE, or write the version out with --out DIR and sign it elsewhere",
 	publish.KindUnsigned:  "--trust FILE names more keys; --accept-unsigned builds upon a version without signature",
 	publish.KindWithdrawn: "`image-catalog inspect CHANNEL IMAGE` shows all its releases",
-	publish.KindTimeout:   "repeat the command: what is stored is not lost",
+	publish.KindAgain:     "`image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again",
+	publish.KindSet: "--set NAME takes all of a set; or name all of its images, " +
+		"with REPOSITORY:TAG@DIGEST what no version lists",
+	publish.KindTimeout: "repeat the command: what is stored is not lost",
+	publish.KindOlder: "ask the admin of the registry why; if a publisher was stopped, repeat what it did, and " +
+		"where the later version is right, have the channel's tag name it again",
 }
 
 // hint says what to do next.
@@ -86,6 +80,8 @@ func hint(verb *cobra.Command, err error) string {
 		return "`" + verb.CommandPath() + " --help` shows what it takes, with examples"
 	case errors.Is(err, store.ErrNoDelete):
 		return "set storage.delete.enabled in the registry's configuration"
+	case store.Status(err) == http.StatusPreconditionFailed:
+		return "a channel's tag moves: exclude it from the registry's rules for immutable tags"
 	case slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, store.Status(err)):
 		return "log in with `docker login` or `podman login`; credential helpers are used, too"
 	case errors.Is(err, context.Canceled) && slices.Contains(writing, verb.Name()):

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -36,7 +37,9 @@ type flags struct {
 
 	key            string
 	trust          []string
+	state          string
 	acceptUnsigned bool
+	unsigned       bool
 	dryRun         bool
 	out            string
 }
@@ -48,20 +51,15 @@ func (f *flags) define(cmd *cobra.Command) {
 	global.StringVar(&f.name, "name", "", "the repository that nodes know the catalog as (default: the same)")
 	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http where a registry does not answer with https")
 	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key has signed (a PEM file; repeatable)")
+	global.StringVar(&f.state, "state", "",
+		"remember the highest version of each channel in this file, and refuse a lower one")
 	_ = cmd.MarkPersistentFlagFilename("trust", "pem", "pub") // just defined
+	_ = cmd.MarkPersistentFlagFilename("state")               // just defined
 }
 
 // withOutput adds --output to a verb.
 func (a *app) withOutput(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVarP(&a.flags.output, "output", "o", "text", "text for people, json for programs")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if a.flags.output != "text" && a.flags.output != "json" {
-			return usageError{fmt.Errorf("--output %q: text or json", a.flags.output)}
-		}
-		return nil
-	}
-	values(cmd, "output", "text", "json")
-	return cmd
+	return cli.WithOutput(cmd, &a.flags.output)
 }
 
 // withKey adds the flags of verbs that publish.
@@ -82,15 +80,10 @@ func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	return a.withKey(cmd)
 }
 
-// values completes the values of a flag.
-func values(cmd *cobra.Command, flag string, all ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // publisher makes what acts on the catalog.
 func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	o := publish.Options{
-		Repository: a.flags.catalog, Name: a.flags.name, AcceptUnsigned: a.flags.acceptUnsigned,
+		Repository: a.flags.catalog, Name: a.flags.name, AcceptUnsigned: a.flags.acceptUnsigned, State: a.flags.state,
 		Now: a.now, Progress: a.progress.show,
 		Store: store.Options{PlainHTTP: a.flags.plainHTTP, UserAgent: program + "/" + version},
 	}
@@ -98,10 +91,10 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		o.Repository = os.Getenv(catalogVariable)
 	}
 	if o.Repository == "" {
-		return nil, usageError{errors.New("--catalog REPOSITORY or the variable " + catalogVariable + " is missing")}
+		return nil, cli.Usage(errors.New("--catalog REPOSITORY or the variable " + catalogVariable + " is missing"))
 	}
 	if a.flags.out != "" && a.flags.key != "" {
-		return nil, usageError{errors.New("--out, --key: either the version is signed here, or elsewhere")}
+		return nil, cli.Usage(errors.New("--out, --key: either the version is signed here, or elsewhere"))
 	}
 	for _, file := range a.flags.trust {
 		data, err := readFile(file, maxKeyFile)
@@ -121,7 +114,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	}
 	p, err := publish.New(o)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	return p, nil
 }
@@ -160,7 +153,7 @@ func parseSpan(flag, text string) (time.Duration, error) {
 		d = time.Duration(days) * day
 	}
 	if err != nil || d <= 0 || d > 10*366*day {
-		return 0, usageError{fmt.Errorf("--%s %q: want a duration as 48h or 30d, of at most ten years", flag, text)}
+		return 0, cli.Usage(fmt.Errorf("--%s %q: want a duration as 48h or 30d, of at most ten years", flag, text))
 	}
 	return d, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 )
 
 func (a *app) initCommand() *cobra.Command {
@@ -16,12 +17,17 @@ func (a *app) initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init CHANNEL...",
 		Short: "Make channels without releases",
+		Long: `init makes channels. Nodes that want signatures refuse what no key has signed: --key signs
+a channel here, --out has it signed elsewhere, and --unsigned leaves it unsigned.`,
 		Example: `  image-catalog init stage --key ci.key
   image-catalog init prod --expires 30d --out to-sign`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.flags.out != "" && len(args) > 1 {
-				return usageError{errors.New("--out takes one channel: each has a version to sign")}
+				return cli.Usage(errors.New("--out takes one channel: each has a version to sign"))
+			}
+			if err := a.checkSigned(); err != nil {
+				return err
 			}
 			end, err := a.expiry(expires)
 			if err != nil {
@@ -43,7 +49,21 @@ func (a *app) initCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&expires, "expires", expires, "when nodes stop to trust it without a refresh: 30d, 720h, never")
+	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "make channels without a signature")
 	return a.withOut(cmd)
+}
+
+// checkSigned refuses to make a channel unless a flag says how it is signed.
+func (a *app) checkSigned() error {
+	isSigned := a.flags.key != "" || a.flags.out != ""
+	switch {
+	case !isSigned && !a.flags.unsigned:
+		return cli.Usage(errors.New("--key FILE is missing: nodes that want signatures refuse what is not signed; " +
+			"--out has it signed elsewhere, --unsigned leaves it unsigned"))
+	case isSigned && a.flags.unsigned:
+		return cli.Usage(errors.New("--unsigned: there is --key or --out"))
+	}
+	return nil
 }
 
 func (a *app) refreshCommand() *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 
@@ -70,7 +71,7 @@ func TestThePageHasEveryVerbFlagAndExitCode(t *testing.T) {
 // views are what each verb prints for programs.
 var views = map[string]any{
 	"init, add, promote, publish, withdraw, refresh": publish.Result{}, "diff": publish.Difference{}, "inspect": inspected{},
-	"verify": publish.Finding{}, "images": publish.Copy{}, "prune": pruned{}, "version": versionInfo{},
+	"verify": publish.Finding{}, "images": publish.Copy{}, "prune": pruned{}, "version": cli.Version{},
 }
 
 func TestThePageHasEveryFieldForPrograms(t *testing.T) {

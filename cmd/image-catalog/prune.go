@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -24,7 +25,9 @@ func (a *app) pruneCommand() *cobra.Command {
 		Use:   "prune CHANNEL",
 		Short: "Delete old versions, and ops that are in the channel",
 		Long: `prune deletes versions of a channel but the newest ones, their signatures, and the ops that
-the channel has. The registry frees the space when it collects garbage.
+the channel has. What the channel got or replaced within the last 24 hours stays, so
+that nothing is lost to those who publish at the same time. The registry frees the
+space when it collects garbage.
 
 Exit status: 0 deleted, 3 there was nothing to delete.`,
 		Example: `  image-catalog prune stage --keep 50 --key ci.key
@@ -32,7 +35,7 @@ Exit status: 0 deleted, 3 there was nothing to delete.`,
 		Args: wantArgs(false, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if keep < 1 {
-				return usageError{errors.New("--keep: want at least 1")}
+				return cli.Usage(errors.New("--keep: want at least 1"))
 			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
@@ -45,7 +48,7 @@ Exit status: 0 deleted, 3 there was nothing to delete.`,
 			err = a.print(pruned{Channel: args[0], DryRun: a.flags.dryRun, Deleted: gone},
 				func(page *terminal.Page) { a.writePruned(page, gone) })
 			if err == nil && len(gone) == 0 {
-				return exitError{exitNothing}
+				return cli.Exit(exitNothing)
 			}
 			return err
 		},

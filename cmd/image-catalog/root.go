@@ -4,13 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -89,10 +89,10 @@ next one completes what it asked for.`,
   image-catalog diff stage prod
   image-catalog promote stage prod velum --rollout 48h --out to-sign`,
 		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if showVersion {
-				return a.printVersion()
+				return cli.PrintVersion(a.out, program, version)
 			}
 			return cmd.Help()
 		},
@@ -100,54 +100,16 @@ next one completes what it asked for.`,
 	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
 	cmd.SetOut(a.out) // before the verb completion, which keeps it
 	a.flags.define(cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	cmd.AddCommand(
 		a.initCommand(), a.addCommand(), a.promoteCommand(), a.publishCommand(), a.withdrawCommand(),
 		a.refreshCommand(), a.diffCommand(), a.inspectCommand(), a.verifyCommand(), a.imagesCommand(),
-		a.pruneCommand(), a.versionCommand(),
+		a.pruneCommand(),
+		cli.VersionCommand(a.out, program, version, func(v any) error { return cli.PrintJSON(a.out, v) }),
 	)
-	strict(cmd)
+	cli.Strict(cmd)
 	return cmd
-}
-
-// strict makes cobra's own verbs refuse unknown arguments: help and completion would print
-// something else and exit with 0.
-func strict(cmd *cobra.Command) {
-	cmd.InitDefaultHelpCmd()
-	cmd.InitDefaultCompletionCmd()
-	for _, verb := range cmd.Commands() {
-		switch verb.Name() {
-		case "help":
-			verb.Args = func(_ *cobra.Command, args []string) error {
-				found, rest, err := cmd.Find(args)
-				if err != nil {
-					return usageError{err}
-				}
-				return noArgs(found, rest)
-			}
-		case "completion":
-			verb.Args = noArgs
-			verb.RunE = func(verb *cobra.Command, _ []string) error { return verb.Help() }
-			for _, shell := range verb.Commands() {
-				shell.Args = noArgs
-			}
-		}
-	}
-}
-
-// noArgs refuses arguments as a usage error, and names the nearest verb.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); cmd.HasSubCommands() && len(near) > 0 {
-		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near[0])
-	} else if cmd.HasSubCommands() {
-		err = fmt.Errorf("unknown command %q", args[0])
-	}
-	return usageError{err}
 }
 
 // wantArgs demands n arguments, and says what is missing; with more, there may be more of the last.
@@ -155,9 +117,9 @@ func wantArgs(more bool, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usageError{fmt.Errorf("%s: %s is missing", cmd.CommandPath(), names[len(args)])}
+			return cli.Usage(fmt.Errorf("%s: %s is missing", cmd.CommandPath(), names[len(args)]))
 		case len(args) > len(names) && !more:
-			return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[len(names)])}
+			return cli.Usage(fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[len(names)]))
 		}
 		return nil
 	}
@@ -167,16 +129,9 @@ func wantArgs(more bool, names ...string) cobra.PositionalArgs {
 func (a *app) print(v any, text func(page *terminal.Page)) error {
 	a.progress.end()
 	if a.flags.output == "json" {
-		return a.printJSON(v)
+		return cli.PrintJSON(a.out, v)
 	}
 	page := terminal.NewPage(a.files.out, a.now().In(a.zone))
 	text(page)
 	return page.Flush()
-}
-
-// printJSON writes one indented JSON value.
-func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(outside.JSON(a.out))
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

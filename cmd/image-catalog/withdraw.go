@@ -9,27 +9,36 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 )
 
 func (a *app) withdrawCommand() *cobra.Command {
-	var reason, instead string
+	var w publish.Withdrawal
 	cmd := &cobra.Command{
-		Use:   "withdraw CHANNEL IMAGE:TAG... --reason TEXT",
+		Use:   "withdraw CHANNEL [IMAGE:TAG...] --reason TEXT",
 		Short: "Say that nobody is to run a release, and why",
 		Long: `withdraw marks releases: nodes offer them no more, and those that run one say so with the
-reason. Withdrawn releases stay listed. promote offers them again.
+reason. Withdrawn releases stay listed, and promote skips them: it offers one again
+with --withdrawn only. --set withdraws all releases of a set.
+
+A release that fell off its page is withdrawn as well: it is found in earlier versions. One
+that no version lists is named with its digest, IMAGE:TAG@DIGEST. All tags that the
+channel lists for its digest are withdrawn.
 
 Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 		Example: `  image-catalog withdraw prod velum:4.0.0-rev1-build1.4 \
     --reason "bsc#1199876: loses its session secret" \
-    --instead 4.0.0-rev1-build1.5 --key prod.key`,
-		Args: wantArgs(true, "CHANNEL", "IMAGE:TAG"),
+    --instead 4.0.0-rev1-build1.5 --key prod.key
+  image-catalog withdraw prod --set caasp-4.5.2 --reason "bsc#1199876" \
+    --instead velum:4.0.0-rev1-build1.5 --instead etcd:3.4-rev1-build1.3 --key prod.key`,
+		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if reason == "" {
-				return usageError{errors.New("--reason TEXT is missing: nodes show it")}
-			}
-			if instead != "" && len(args) > 2 {
-				return usageError{errors.New("--instead takes one image")}
+			w.Images = args[1:]
+			switch {
+			case (len(w.Images) > 0) == (w.Set != ""):
+				return cli.Usage(errors.New("want either IMAGE:TAG... or --set NAME"))
+			case w.Reason == "":
+				return cli.Usage(errors.New("--reason TEXT is missing: nodes show it"))
 			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
@@ -39,7 +48,7 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 			if err != nil {
 				return err
 			}
-			changes, err := p.Withdrawn(cmd.Context(), v, args[1:], reason, instead)
+			changes, err := p.Withdrawn(cmd.Context(), v, w)
 			if err != nil {
 				return err
 			}
@@ -48,7 +57,9 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the people of the nodes: at most 512 bytes")
-	cmd.Flags().StringVar(&instead, "instead", "", "the tag to run in its place")
+	cmd.Flags().StringVar(&w.Set, "set", "", "all releases of this set")
+	cmd.Flags().StringVar(&w.Reason, "reason", "", "why, for the people of the nodes: at most 512 bytes")
+	cmd.Flags().StringArrayVar(&w.Instead, "instead", nil,
+		"the tag to run in its place; of several images, IMAGE:TAG (repeatable)")
 	return a.withOut(cmd)
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -35,16 +37,17 @@ Exit status: 0 shown, 1 it cannot be read, 2 no catalog is configured, 3 no
 version was verified yet.`,
 		Example: `  image-update-agent catalog show
   image-update-agent catalog show --output json | jq '.images[].releases[] | select(.withdrawn)'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.settings()
 			if err != nil {
 				return err
 			}
 			if s.Catalog.Repository == "" {
-				return usageError{fmt.Errorf("catalog.repository: %w", agent.ErrNoCatalog)}
+				return cli.Usage(fmt.Errorf("catalog.repository: %w", agent.ErrNoCatalog))
 			}
-			known, err := catalogOf(s, nil, slog.New(slog.NewTextHandler(a.err, nil)))
+			log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{ReplaceAttr: outside.HideAttr}))
+			known, err := catalogOf(s, nil, log)
 			if err != nil {
 				return err
 			}
@@ -57,7 +60,7 @@ version was verified yet.`,
 				return err
 			}
 			if listing.Version == 0 {
-				return exitError{exitNothing}
+				return cli.Exit(exitNothing)
 			}
 			return nil
 		},
@@ -79,7 +82,7 @@ What runs stays as it is; nothing lower is offered unless catalog.allowLower is 
 Exit status: as for check.`,
 		Example: `  image-update-agent catalog show
   image-update-agent catalog forget`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.poll(cmd.Context(), (*api.Client).ForgetCatalog) },
 	})
 }

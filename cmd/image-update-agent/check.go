@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -24,7 +25,7 @@ or unchecked, 4 held. What it found is shown all the same.`,
 		Example: `  image-update-agent check
   image-update-agent check && image-update-agent apply     only where nothing stands in the way
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.poll(cmd.Context(), (*api.Client).Check) },
 	})
 }

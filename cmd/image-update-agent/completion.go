@@ -22,12 +22,6 @@ func completeFiles(cmd *cobra.Command) {
 	_ = cmd.MarkPersistentFlagDirname("root")
 }
 
-// values completes the values of a flag.
-func values(cmd *cobra.Command, flag string, all ...string) {
-	// The flag was just defined, so registering cannot go wrong.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // completeImages offers what a person may call an image: the end of its
 // repository, the repository, the pod manifest. It asks no daemon: the last status
 // is in a file.

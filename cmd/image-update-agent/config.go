@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 )
 
@@ -19,9 +20,12 @@ func (a *app) configShowCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "show",
 		Short: "Show every setting in force, and where it comes from",
+		Long: `config show prints every setting in force, and where it comes from. Comments before
+them name the platform, which is the distribution of Kubernetes that the node has,
+and those of its paths that have no setting.`,
 		Example: `  image-update-agent config show
   image-update-agent config show --output json | jq -r '.[] | select(.key == "interval").value'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -31,6 +35,10 @@ func (a *app) configShowCommand() *cobra.Command {
 				out, err := c.YAML()
 				if err != nil {
 					return err
+				}
+				fmt.Fprintf(a.out, "# platform: %s\n", c.Platform.Name)
+				for _, path := range c.Platform.Paths() { // they have no setting
+					fmt.Fprintf(a.out, "# platform.%s: %s\n", path.Name, path.Value)
 				}
 				_, err = a.out.Write(out)
 				return err
@@ -52,7 +60,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Example: `  image-update-agent config check
   image-update-agent config check --config new.yaml
   image-update-agent config check --output json | jq '.problems[]'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, wrong := a.load()
 			if a.output == "json" {
@@ -60,7 +68,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 				if wrong == nil {
 					checked.Files = append(checked.Files, c.Files...)
 				}
-				return errors.Join(wrong, a.printJSON(checked))
+				return errors.Join(wrong, cli.PrintJSON(a.out, checked))
 			}
 			if wrong != nil {
 				return wrong

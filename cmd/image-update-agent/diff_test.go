@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
@@ -81,7 +82,7 @@ func (w writer) Status() status.Status {
 	}}
 }
 
-func (w writer) Apply(context.Context, []string, bool, func(status.Progress)) ([]status.Outcome, error) {
+func (w writer) Apply(context.Context, agent.ApplyRequest, func(status.Progress)) ([]status.Outcome, error) {
 	err := os.WriteFile(w.disk, []byte(offeredImage), 0o600)
 	return []status.Outcome{
 		{PodManifest: "etcd.yaml", Result: status.ResultNothing},
@@ -89,7 +90,7 @@ func (w writer) Apply(context.Context, []string, bool, func(status.Progress)) ([
 	}, err
 }
 
-func (w writer) Rollback(context.Context, []string, func(status.Progress)) ([]status.Outcome, error) {
+func (w writer) Rollback(context.Context, plan.Which, func(status.Progress)) ([]status.Outcome, error) {
 	return []status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultRolledBack}}, nil
 }
 

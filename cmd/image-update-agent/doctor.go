@@ -5,13 +5,13 @@ package main
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 )
 
@@ -22,18 +22,19 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
 grains file, the service with its limits and its place on D-Bus, hooks, the metrics port,
 kubelet, signature keys, containerd and CRI and how they are set up, hosts.toml files,
-every followed tag at its registry, and the clock. It changes nothing. Exit status 1 if a
-check failed; warnings and advice do not count.`,
+every followed tag at its registry, and the clock. It changes nothing; only a lock of the
+fleet that has never worked is taken by the daemon and given back at once. Exit status 1
+if a check failed; warnings and advice do not count.`,
 		Example: `  image-update-agent doctor
   image-update-agent doctor --output json | jq '.[] | select(.verdict != "ok")'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
 			if err := a.printFindings(findings); err != nil {
 				return err
 			}
 			if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Verdict == doctor.Fail }) {
-				return exitError{exitFailed}
+				return cli.Exit(exitFailed)
 			}
 			return nil
 		},
@@ -45,9 +46,11 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	if err != nil {
 		return doctor.Configuration(err)
 	}
-	s := settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD}
+	s := a.settingsOf(c)
+	lockID, _ := s.lockID()
 	return doctor.Examine(ctx, doctor.Node{
-		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Root: s.root, Bus: s.systemBus(), Version: version,
+		LockID:   lockID,
+		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,
 		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap

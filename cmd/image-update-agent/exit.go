@@ -16,8 +16,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/localhost"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -31,32 +33,22 @@ const (
 	exitHeld    = 4 // a named reason speaks against it now
 )
 
-// usageError is a mistake in the arguments.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 // configError is a mistake in the configuration.
 type configError struct{ error }
 
 func (e configError) Unwrap() error { return e.error }
 
-// exitError is an end whose reason was printed already.
-type exitError struct{ code int }
-
 // endOf is how `check` and `run --once` end: as the node is afterwards.
 func endOf(s status.State) error {
 	switch s {
 	case status.StateFailed, status.StateStale, status.StateUnchecked:
-		return exitError{exitFailed}
+		return cli.Exit(exitFailed)
 	case status.StateHeld:
-		return exitError{exitHeld}
+		return cli.Exit(exitHeld)
 	default:
 		return nil
 	}
 }
-
-func (e exitError) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
 // explain prints an error with the advice that only this edge can give, and
 // returns the exit code.
@@ -64,10 +56,10 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	if err == nil {
 		return exitDone
 	}
-	if e, ok := errors.AsType[exitError](err); ok {
-		return e.code
+	if e, ok := errors.AsType[cli.ExitError](err); ok {
+		return e.Code
 	}
-	text := err.Error()
+	text := outside.Mask(err.Error())
 	if !isUsage(err) { // what a person has written is shown as it was
 		text = terminal.InZone(text, a.zone)
 	}
@@ -86,8 +78,23 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 }
 
 func isUsage(err error) bool {
-	_, ok := errors.AsType[usageError](err)
-	return ok || isConfig(err) || errors.Is(err, plan.ErrUnknownImage) || errors.Is(err, localhost.ErrNoRegistry)
+	return cli.IsUsage(err) || isConfig(err) || isInvalid(err) || errors.Is(err, plan.ErrUnknownImage) ||
+		errors.Is(err, localhost.ErrNoRegistry)
+}
+
+func isMoved(err error) bool {
+	e, is := errors.AsType[*api.Error](err)
+	return is && e.Kind == api.KindMoved
+}
+
+func isCanceled(err error) bool {
+	e, is := errors.AsType[*api.Error](err)
+	return is && e.Kind == api.KindCanceled
+}
+
+func isInvalid(err error) bool {
+	e, is := errors.AsType[*api.Error](err)
+	return is && e.Kind == api.KindInvalidArgs
 }
 
 func isConfig(err error) bool {
@@ -103,6 +110,10 @@ func hint(verb *cobra.Command, err error) string {
 		return "give the tags with --set " + strings.Join(missing.Repositories, "=TAG --set ") + "=TAG"
 	case errors.Is(err, plan.ErrUnknownImage):
 		return "`image-update-agent status` lists the images that are followed"
+	case isMoved(err):
+		return "`image-update-agent plan` shows what is offered now; approve that, or leave it"
+	case isCanceled(err):
+		return ""
 	case errors.Is(err, state.ErrLocked):
 		return "a daemon runs already: use `image-update-agent check`, or stop it first"
 	case errors.Is(err, errApproved):

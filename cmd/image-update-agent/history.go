@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -21,7 +22,7 @@ it shows what the last status has.
 Exit status: 0 shown, 1 it cannot be read.`,
 		Example: `  image-update-agent history
   image-update-agent history --output json | jq '.[] | select(.result == "failed")'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.currentStatus(cmd.Context())
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
@@ -35,10 +36,10 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.Images = args
 			if req.Until, err = config.ParseEnd(end, time.Now()); err != nil {
-				return usageError{fmt.Errorf("--until %w", err)}
+				return cli.Usage(fmt.Errorf("--until %w", err))
 			}
 			if err := config.CheckReason(req.Reason); req.Reason != "" && err != nil {
-				return usageError{fmt.Errorf("--reason: %w", err)}
+				return cli.Usage(fmt.Errorf("--reason: %w", err))
 			}
 			daemon, err := a.daemonClient()
 			if err != nil {
@@ -87,7 +88,7 @@ was held.`,
 			if err := a.show(view, func() error { return view.Write(a.out) }); err != nil || len(held) > 0 {
 				return err
 			}
-			return exitError{exitNothing}
+			return cli.Exit(exitNothing)
 		},
 	}
 	allFlag(cmd, &req.All, "take back every hold")
@@ -104,9 +105,9 @@ func namesOrAll(what string, all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *all && len(args) > 0:
-			return usageError{fmt.Errorf("%s: %s and --all exclude each other", cmd.CommandPath(), what)}
+			return cli.Usage(fmt.Errorf("%s: %s and --all exclude each other", cmd.CommandPath(), what))
 		case !*all && len(args) == 0:
-			return usageError{fmt.Errorf("%s: %s or --all is missing", cmd.CommandPath(), what)}
+			return cli.Usage(fmt.Errorf("%s: %s or --all is missing", cmd.CommandPath(), what))
 		}
 		return nil
 	}

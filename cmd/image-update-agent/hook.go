@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 )
 
@@ -31,7 +32,7 @@ The service image-update-agent-hook.service runs it, as root and beside the daem
 whenever image-update-agent-hook.path sees a change. The daemon does not wait for it.`,
 		Example: `  systemctl start image-update-agent-hook.service`,
 		Hidden:  true,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.acts.Store(true)
 			s, err := a.settings()

@@ -21,7 +21,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -184,7 +186,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	}
 	_, _, err := a.Hold(t.Context(), []string{"bad.yaml"}, false, record.PersonHold{})
 	require.NoError(t, err)
-	out, s, err := a.Apply(t.Context(), []string{"velum"}, false)
+	out, s, err := a.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum")})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
 	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -195,7 +197,7 @@ func besideHost(t *testing.T, certs string, host *hostileHost) {
 	require.NoError(t, err)
 	_, err = state.ReadStatus(dir, dir)
 	require.NoError(t, err)
-	out, _, err = a.Rollback(t.Context(), []string{"velum"})
+	out, _, err = a.Rollback(t.Context(), plan.Named("velum"))
 	require.NoError(t, err)
 	require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 	runsVelum(t, world, first)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
@@ -35,7 +36,7 @@ asked.
 Exit status: 0 shown, 1 it cannot be read, 2 no lock is configured.`,
 		Example: `  image-update-agent lock show
   image-update-agent lock show --output json | jq -r '.holders[].id'`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.needsLock(); err != nil {
 				return err
@@ -64,7 +65,7 @@ release the lock of another node; that is the lock server's to do.
 Exit status: 0 released, 1 the server did not confirm it (it is tried again), 2 no
 lock is configured, 4 an apply is running.`,
 		Example: `  image-update-agent lock release`,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.needsLock(); err != nil {
 				return err
@@ -86,7 +87,7 @@ lock is configured, 4 an apply is running.`,
 func (a *app) needsLock() error {
 	s, err := a.settings()
 	if err == nil && s.Apply.Lock.URL == "" {
-		err = usageError{agent.ErrNoLock}
+		err = cli.Usage(agent.ErrNoLock)
 	}
 	return err
 }
@@ -97,20 +98,31 @@ func (s settings) lock() policy.Lock {
 	if l.URL == "" {
 		return policy.Lock{}
 	}
-	return policy.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: fleetlock.ID(s.machineID())}
+	id, _ := s.lockID()
+	return policy.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+}
+
+// lockID is this node's id in the lock server's list, and the one that it may have had before.
+func (s settings) lockID() (id, former string) {
+	own := fleetlock.ID(s.machineID())
+	if s.Apply.Lock.ID == config.LockIDZincati {
+		return fleetlock.ZincatiID(s.machineID()), own
+	}
+	return own, "" // Zincati's id may be Zincati's
 }
 
 // joinFleet has an agent ask the control plane and take the lock of the fleet, where it is to.
 func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	if s.Apply.Quorum == config.QuorumRequire {
-		a.Quorum = quorum.Control{Root: s.root}
+		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
 	}
 	l := s.Apply.Lock
 	if l.URL == "" {
 		return nil
 	}
+	id, former := s.lockID()
 	lock, err := fleetlock.New(fleetlock.Options{
-		URL: l.URL, Group: l.Group, ID: fleetlock.ID(s.machineID()), CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
+		URL: l.URL, Group: l.Group, ID: id, Former: former, CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
 		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots, Proxy: hosts.NewProxies(s.root, os.Getenv).For,
 	})
 	if err != nil {

@@ -22,12 +22,12 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
-	"github.com/kubic-project/image-update-agent/internal/taglist"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 
@@ -114,7 +114,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 	}
 	for section, words := range map[string][]string{
 		"STATUS":      constants(t, "State", agentDir),
-		"HOLDS":       holdsOfTheCode(t),
+		"HOLDS":       status.HoldNames(),
 		"REFUSALS":    constants(t, "Rule", agentDir),
 		"REASONS":     constants(t, "Kind", agentDir),
 		"ERRORS":      constants(t, "Error", agentDir),
@@ -185,14 +185,14 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	}
 }
 
-// An admin who is held finds every hold in one table, with what ends it.
+// An admin who is held finds every hold in one table, with what ends it: that of agent/status.
 func TestOperationsHaveEveryHold(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(operations)
 	require.NoError(t, err)
-	for _, hold := range holdsOfTheCode(t) {
-		assert.Regexp(t, "(?m)^\\| `"+hold+"` \\| .{10,} \\| .{10,} \\|$", string(text))
-	}
+	want, err := manpage.WithHolds(string(text))
+	require.NoError(t, err)
+	assert.Equal(t, want, string(text), "the table of holds has changed: make holds")
 	for _, state := range constants(t, "State", agentDir) {
 		assert.Regexp(t, "(?m)^\\| `"+state+"` \\| .{10,} \\| .{4,} \\|$", string(text))
 	}
@@ -218,24 +218,8 @@ func TestTheSettingsOfOperationsAreValid(t *testing.T) {
 	assert.Greater(t, checked, 5)
 }
 
-// Each hold has its remedy on the page.
-func TestEveryHoldHasARemedy(t *testing.T) {
-	t.Parallel()
-	holds := holdsOfTheCode(t)
-	assert.ElementsMatch(t, holds, statuspage.Holds())
-	for _, hold := range holds {
-		assert.Greater(t, len(statuspage.Remedy(status.Hold{Name: hold})), 10, hold)
-	}
-}
-
 // agentDir has the words of the interface.
 const agentDir = "../../agent"
-
-// holdsOfTheCode are those of all packages that hold anything.
-func holdsOfTheCode(t *testing.T) []string {
-	t.Helper()
-	return constants(t, "Hold", agentDir, "../../internal/reboot", "../../systemd")
-}
 
 // constants are the values of the exported string constants of a directory, and of those in it, whose names begin
 // with a word, as in HoldBusy: read from its source, so that none is left out.
@@ -275,12 +259,12 @@ var views = map[string][]any{
 	"localhost show":                      {localhost.View{}},
 	"put-back":                            {putBackView{}},
 	"render":                              {statuspage.BootStep{}},
-	"version":                             {versionInfo{}},
+	"version":                             {cli.Version{}},
 	"catalog show":                        {statuspage.CatalogView{}},
 	"catalog forget":                      {},
 	"lock show, lock release":             {status.LockStatus{}},
-	"tags parse, tags sort":               {taglist.Parsed{}},
-	"tags newest":                         {taglist.Newest{}},
+	"tags parse, tags sort":               {parsedTag{}},
+	"tags newest":                         {newestTag{}},
 	"manifests images":                    {imageLine{}},
 	"manifests render":                    {filerender.File{}},
 }

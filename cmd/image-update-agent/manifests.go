@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -121,11 +121,11 @@ func (a *app) readFile(path string) ([]byte, error) {
 	if path != filerender.StandardInput {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, atomicfile.Plain(err)
+			return nil, nodefile.Plain(err)
 		}
 		defer f.Close()
 		in = f
 	}
 	data, err := outside.ReadAll(in, maxPodManifest)
-	return data, atomicfile.Plain(err)
+	return data, nodefile.Plain(err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -26,14 +27,16 @@ changed. - is standard input.
 A REPOSITORY is as it is written, or as it is after --rewrite, or the end of one
 where that fits one repository only: kube-apiserver for
 registry.k8s.io/kube-apiserver. A --set or --rewrite that fits nothing in any of
-the files is an error, and nothing is rendered then.`,
+the files is an error, and nothing is rendered then. It is also an error, and the
+file is not rendered, where an image cannot have its tag: it names a digest, say,
+which kubelet starts whatever the tag is.`,
 		Example: `  image-update-agent manifests render --set kube-apiserver=v1.34.2 --diff /etc/kubernetes/manifests
   image-update-agent manifests render --rewrite sles12=registry.suse.com/caasp/v4 \
     --set mariadb=10.2.15-rev1 --set velum=4.0.0-rev1 --pull-policy Always --to out private.yaml`,
 		Args: someArgs(1, "a file or directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Diff && o.To != "" {
-				return usageError{fmt.Errorf("%s: --diff and --to exclude each other", cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("%s: --diff and --to exclude each other", cmd.CommandPath()))
 			}
 			return a.render(cmd.Context(), o, args)
 		},
@@ -44,7 +47,7 @@ the files is an error, and nothing is rendered then.`,
 	f.StringVar(&o.PullPolicy, "pull-policy", "", "write this pull policy: Always or IfNotPresent; empty leaves it alone")
 	f.BoolVar(&o.Diff, "diff", false, "show the difference to the input")
 	f.StringVar(&o.To, "to", "", "write the results into this directory, which is made where it is not there")
-	values(cmd, "pull-policy", "Always", "IfNotPresent")
+	cli.Values(cmd, "pull-policy", "Always", "IfNotPresent")
 	_ = cmd.MarkFlagDirname("to") // it was just defined
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
 	return a.withOutput(cmd)
@@ -56,7 +59,7 @@ func (a *app) render(ctx context.Context, o filerender.Options, args []string) e
 		return await(ctx, func() ([]byte, error) { return a.readFile(path) })
 	}, unfound)
 	if usage, is := errors.AsType[filerender.UsageError](err); is {
-		return usageError{usage}
+		return cli.Usage(usage)
 	}
 	return errors.Join(err, a.printRendered(files))
 }

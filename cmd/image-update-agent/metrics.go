@@ -10,10 +10,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/metrics"
 	"github.com/kubic-project/image-update-agent/internal/registry"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // metricsOf serves the numbers of the wiring that is in force, which a reload
@@ -26,7 +26,7 @@ func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metric
 		Pace:     func() record.Pace { return current.Load().registry.Pace() },
 		PerHour:  func() int { return current.Load().perHour },
 		Status:   loop.Status,
-		Holds:    statuspage.Holds(),
+		Holds:    status.HoldNames(),
 		Now:      time.Now,
 	}, counts)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -23,7 +25,7 @@ offered, with the rule that refuses it. It changes nothing.`,
   image-update-agent plan --offline          with the last answers, asking nobody
   image-update-agent plan --offline --diff   and what becomes of each pod manifest
   image-update-agent plan --source oci:/media/stick/images`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := a.settings()
 			if err != nil {
@@ -43,6 +45,7 @@ offered, with the rule that refuses it. It changes nothing.`,
 				return err
 			}
 			v := statuspage.ViewOf(plan)
+			outside.Hide(&v)
 			if diff {
 				if err := a.addDiffs(settings, plan, v); err != nil {
 					return err

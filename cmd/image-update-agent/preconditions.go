@@ -22,7 +22,9 @@ type preconditions struct {
 
 func (s settings) preconditions() preconditions {
 	address := s.systemBus()
-	return preconditions{reboot.Node{Root: s.root, Bus: address}, systemd.Kubelet{Bus: address}}
+	return preconditions{
+		reboot: reboot.Node{Root: s.root, Bus: address}, kubelet: systemd.Kubelet{Bus: address, Unit: s.platform.KubeletUnit},
+	}
 }
 
 // systemBus is the D-Bus address of the system bus, as the D-Bus specification

@@ -13,13 +13,14 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // Both packages are asked, below the root, on the bus that D-Bus's own variable
 // names, or else on the root's.
 func TestPreconditionsOfTheNode(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
-	s := settings{root: t.TempDir()}
+	s := settings{root: t.TempDir(), platform: platform.Detect("")}
 	assert.Empty(t, s.preconditions().Holds(t.Context()), "nothing there")
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, "run"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(s.root, "run/reboot-required"), nil, 0o644))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 )
@@ -35,7 +36,7 @@ With a configuration that cannot be read it takes the directory that kubelet's
 configuration names, else /etc/kubernetes/manifests, and ends with 2.`,
 		Example: `  image-update-agent put-back`,
 		Hidden:  true,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, wrong := a.podManifests()
 			if dir == "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -29,7 +30,7 @@ changes nothing; the mistake is printed, and the exit status is not 0.
 It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
 		Example: `  image-update-agent reload`,
 		Hidden:  true,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			daemon, err := a.daemonClient()
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -47,7 +48,7 @@ with 4. Where systemd has not booted the system, in an image that is built or wi
 another init, it ends with 4 once a static pod runs.`,
 		Example: `  systemctl status image-update-agent-render.service`,
 		Hidden:  true,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.renderAtBoot(cmd.Context()) },
 	})
 }
@@ -92,7 +93,7 @@ const runtimeTimeout = 10 * time.Second
 // runs.
 func beforeKubelet(ctx context.Context, s settings) error {
 	if systemd.IsBooted(s.root) {
-		return systemd.Kubelet{Bus: s.systemBus()}.Unstarted(ctx)
+		return systemd.Kubelet{Bus: s.systemBus(), Unit: s.platform.KubeletUnit}.Unstarted(ctx)
 	}
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {

@@ -27,14 +27,16 @@ spec:
     image: registry.suse.com/caasp/v4/velum:4.0.1-rev1
 `
 
+var dbTemplate = strings.Replace(bootTemplate, "{name: velum}", "{name: db}", 1)
+
 func bootRoot(t *testing.T, kubeletLeft uint64) string {
 	t.Helper()
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
 	root := t.TempDir()
 	for path, text := range map[string]string{
 		"usr/share/caasp-container-manifests/manifests/velum.yaml": bootTemplate,
-		"etc/kubernetes/manifests/db.yaml":                         bootTemplate,
-		"usr/share/caasp-container-manifests/manifests/db.yaml":    bootTemplate + "  hostNetwork: true\n",
+		"etc/kubernetes/manifests/db.yaml":                         dbTemplate,
+		"usr/share/caasp-container-manifests/manifests/db.yaml":    dbTemplate + "  hostNetwork: true\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o600))

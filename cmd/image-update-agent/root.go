@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -33,6 +34,7 @@ type app struct {
 	root   string      // --root
 	output string      // --output
 	acts   atomic.Bool // something is under way that the verb itself has to end, interrupted or not
+	leaves atomic.Bool // an interrupted verb still hears from the daemon what goes on without it
 	away   bool        // no daemon answers: what is shown is the last that one has written
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
@@ -67,15 +69,19 @@ func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
 	if a.acts.Load() {
 		return <-ended
 	}
+	patience := grace
+	if a.leaves.Load() {
+		patience = leaveGrace
+	}
 	select {
 	case code := <-ended:
 		return code
-	case <-time.After(grace):
+	case <-time.After(patience):
 	}
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		fmt.Fprintf(a.err, "image-update-agent: error: %v\n", context.Cause(ctx))
+		fmt.Fprintf(a.err, "image-update-agent: error: %s\n", outside.Mask(context.Cause(ctx).Error()))
 	}()
 	select {
 	case <-said:
@@ -88,6 +94,9 @@ func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
 // milliseconds. One that takes longer waits for a terminal, a pipe or a disk, and
 // cannot be woken.
 const grace = time.Second
+
+// leaveGrace is grace for a verb that leaves the daemon: a little longer than its client waits for the answer.
+const leaveGrace = 12 * time.Second
 
 // await does what cannot be interrupted, such as reading a terminal or opening a
 // FIFO, and leaves it behind when ctx ends.
@@ -140,31 +149,32 @@ restarted without approval.`,
   image-update-agent doctor                 find out what is wrong with the node`,
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2, // cobra sets its default only on its own way to an error
-		Args:                       noArgs,
+		Args:                       cli.NoArgs,
 		PersistentPreRunE:          checkPaths,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if showVersion {
-				return a.printVersion()
+				return cli.PrintVersion(a.out, "image-update-agent", version)
 			}
 			return cmd.Help()
 		},
 	}
-	// Of our own, as cobra's brings its templates (decision 75).
+	// Of our own, as cobra's brings its templates (see GO_TAGS in the Makefile).
 	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
 	cmd.PersistentFlags().StringVar(&a.config, "config", "",
 		"read this file instead of /etc/image-update-agent/config.yaml and its drop-ins")
 	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
 		"take the host's /etc, /usr, /var and /run below this directory (absolute)")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
 		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(), a.historyCommand(),
 		a.lockCommand(), a.catalogCommand(), a.localhostCommand(), a.tagsCommand(), a.manifestsCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(),
+		a.doctorCommand(),
+		cli.VersionCommand(a.out, "image-update-agent", version, func(v any) error { return a.encoder().Encode(v) }),
 		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
 	)
 	completeFiles(cmd)
-	strict(cmd)
+	cli.Strict(cmd)
 	return cmd
 }
 
@@ -173,44 +183,19 @@ restarted without approval.`,
 func checkPaths(cmd *cobra.Command, _ []string) error {
 	for _, flag := range []string{"root", "config", "source", "to"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
-			return usageError{fmt.Errorf("--%s: empty", flag)}
+			return cli.Usage(fmt.Errorf("--%s: empty", flag))
 		}
 	}
 	if root := cmd.Flag("root").Value.String(); !filepath.IsAbs(root) {
-		return usageError{fmt.Errorf("--root %q: want an absolute path", root)}
+		return cli.Usage(fmt.Errorf("--root %q: want an absolute path", root))
 	}
 	return nil
-}
-
-// strict makes cobra's own verbs refuse unknown arguments: help and completion would
-// print something else and exit with 0.
-func strict(cmd *cobra.Command) {
-	cmd.InitDefaultHelpCmd()
-	cmd.InitDefaultCompletionCmd()
-	for _, verb := range cmd.Commands() {
-		switch verb.Name() {
-		case "help":
-			verb.Args = func(_ *cobra.Command, args []string) error {
-				found, rest, err := cmd.Find(args)
-				if err != nil {
-					return usageError{err}
-				}
-				return noArgs(found, rest)
-			}
-		case "completion":
-			verb.Args = noArgs
-			verb.RunE = func(verb *cobra.Command, _ []string) error { return verb.Help() }
-			for _, shell := range verb.Commands() {
-				shell.Args = noArgs
-			}
-		}
-	}
 }
 
 // group is a verb that only has subcommands.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: noArgs,
+		Use: use, Short: short, Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(verbs...)
@@ -218,37 +203,13 @@ func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 }
 
 // withOutput adds --output to a verb.
-func (a *app) withOutput(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "text for people, json for programs")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if a.output != "text" && a.output != "json" {
-			return usageError{fmt.Errorf("--output %q: text or json", a.output)}
-		}
-		return nil
-	}
-	values(cmd, "output", "text", "json")
-	return cmd
-}
-
-// noArgs refuses arguments as a usage error, and names the nearest verb.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); cmd.HasSubCommands() && len(near) > 0 {
-		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near[0])
-	} else if cmd.HasSubCommands() {
-		err = fmt.Errorf("unknown command %q", args[0])
-	}
-	return usageError{err}
-}
+func (a *app) withOutput(cmd *cobra.Command) *cobra.Command { return cli.WithOutput(cmd, &a.output) }
 
 // someArgs demands at least n arguments.
 func someArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < n {
-			return usageError{fmt.Errorf("%s: %s is missing", cmd.CommandPath(), what)}
+			return cli.Usage(fmt.Errorf("%s: %s is missing", cmd.CommandPath(), what))
 		}
 		return nil
 	}

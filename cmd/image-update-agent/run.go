@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/footprint"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -51,10 +51,10 @@ tag is pulled once, before the pod is touched. See docs/air-gap.md.`,
 		Example: `  image-update-agent run
   image-update-agent run --once
   image-update-agent run --once --source oci:/media/stick/images`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if source != "" && !once {
-				return usageError{errors.New("--source needs --once")}
+				return cli.Usage(errors.New("--source needs --once"))
 			}
 			s, err := a.settings()
 			if err != nil {
@@ -66,7 +66,7 @@ tag is pulled once, before the pod is touched. See docs/air-gap.md.`,
 			}
 			defer unlock()
 			a.acts.Store(true)
-			footprint.EarlyCollection()
+			earlyCollection()
 			if once {
 				return a.once(cmd.Context(), s, source)
 			}
@@ -106,7 +106,7 @@ func (a *app) once(ctx context.Context, s settings, src string) error {
 
 // daemon runs until ctx ends.
 func (a *app) daemon(ctx context.Context, s settings) error {
-	footprint.OneProcessor()
+	oneProcessor()
 	log := logger(a.err, s.Log)
 	notify, err := systemd.NewNotifier(log)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err := s.sweep(ctx, w.files, log); err != nil {
 		return err
 	}
-	loop := agent.NewLoop(w.agent, footprint.New(notify), s.Interval, notify.Every(), s.machineID())
+	loop := agent.NewLoop(w.agent, newFrugalNotifier(notify), s.Interval, notify.Every(), s.machineID())
 	acting, reading, err := sockets(ctx, s, loop, log)
 	if err != nil {
 		return err

@@ -12,25 +12,32 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/state"
 )
 
 // settings are the configuration as the verbs use it.
 type settings struct {
 	config.Settings
-	root   string
-	certsD config.CertsD
+	root     string
+	certsD   config.CertsD
+	platform platform.Platform
 }
 
 // load reads the configuration.
 func (a *app) load() (*config.Config, error) {
-	c, err := config.Load(config.Sources{Root: a.below(), File: a.config, Interval: os.Getenv(config.IntervalVariable)})
+	c, err := config.Load(a.sources())
 	if err != nil {
 		return nil, configError{err}
 	}
 	return c, nil
+}
+
+func (a *app) sources() config.Sources {
+	return config.Sources{Root: a.below(), File: a.config, Interval: os.Getenv(config.IntervalVariable)}
 }
 
 // below is --root as a prefix of absolute paths: empty for the host's own.
@@ -41,7 +48,11 @@ func (a *app) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	return settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD}, nil
+	return a.settingsOf(c), nil
+}
+
+func (a *app) settingsOf(c *config.Config) settings {
+	return settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD, platform: c.Platform}
 }
 
 // daemonClient asks the daemon to act.
@@ -78,7 +89,7 @@ func (s settings) lastStatus() (status.Status, error) {
 // logger writes where a daemon's log belongs: to standard error, which the
 // journal reads.
 func logger(w io.Writer, l config.Log) *slog.Logger {
-	o := &slog.HandlerOptions{Level: l.Level}
+	o := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: outside.HideAttr}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
@@ -91,17 +102,10 @@ func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // encoder writes JSON values.
 func (a *app) encoder() *json.Encoder { return json.NewEncoder(outside.JSON(a.out)) }
 
-// printJSON writes one indented JSON value.
-func (a *app) printJSON(v any) error {
-	enc := a.encoder()
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
 // show writes a value for programs, or as text for people.
 func (a *app) show(v any, text func() error) error {
 	if a.output == "json" {
-		return a.printJSON(v)
+		return cli.PrintJSON(a.out, v)
 	}
 	return text()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
@@ -33,7 +34,7 @@ func openSource(source string, log *slog.Logger) (*layout.Layout, error) {
 	}
 	path, ok := strings.CutPrefix(source, "oci:")
 	if !ok || path == "" {
-		return nil, usageError{fmt.Errorf("--source %q: neither oci:DIR nor oci:FILE.tar", source)}
+		return nil, cli.Usage(fmt.Errorf("--source %q: neither oci:DIR nor oci:FILE.tar", source))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

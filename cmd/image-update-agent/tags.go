@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/taglist"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -20,7 +21,7 @@ func (a *app) tagsCommand() *cobra.Command {
 		a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
 	dialects := []string{"core", "hyphen", "hyphen-dash", "short-b", "plus"}
 	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(dialects, ", "))
-	values(cmd, "dialect", dialects...)
+	cli.Values(cmd, "dialect", dialects...)
 	return cmd
 }
 
@@ -41,11 +42,11 @@ func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
 	})
 }
 
-func (a *app) printParsed(parsed []taglist.Parsed) error {
+func (a *app) printParsed(parsed []parsedTag) error {
 	if a.output == "json" {
 		return printLines(a.encoder(), parsed)
 	}
-	return taglist.Print(a.out, parsed)
+	return printTags(a.out, parsed)
 }
 
 func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
@@ -58,7 +59,7 @@ func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			taglist.Sort(list)
+			sortTags(list)
 			if a.output == "json" {
 				return printLines(a.encoder(), list)
 			}
@@ -77,42 +78,48 @@ func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
 		Use:   "newest --follow TAG [--updates CHANGE] [TAG...]",
 		Short: "Show the newest tag that a policy allows for the one followed",
 		Long: `newest shows the newest of the tags that a policy allows for the one followed.
+Tags that look newer and are not understood are named on standard error, each
+with its reason.
 
 Exit status: 0 it is newer, 3 nothing is newer, and nothing is printed.`,
 		Example: `  image-update-agent tags newest --follow 4.0.0-rev1 --updates revision \
     4.0.0-rev1 4.0.0-rev2 4.1.0-rev1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow == "" {
-				return usageError{fmt.Errorf("%s: --follow TAG is missing", cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("%s: --follow TAG is missing", cmd.CommandPath()))
 			}
 			change, err := tags.ParseChange(updates)
 			if err != nil {
-				return usageError{fmt.Errorf("--updates: %w", err)}
+				return cli.Usage(fmt.Errorf("--updates: %w", err))
 			}
 			d, err := tags.ParseDialect(*dialect)
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			from, err := d.Parse(follow)
 			if err != nil {
-				return usageError{fmt.Errorf("--follow: %w", err)}
+				return cli.Usage(fmt.Errorf("--follow: %w", err))
 			}
-			list, err := a.suseTags(cmd.Context(), args, *dialect)
+			all, err := a.parseTags(cmd.Context(), args, *dialect)
 			if err != nil {
 				return err
 			}
-			return a.printNewest(list, from, change)
+			newest := newestOf(all, from, change, d)
+			onlySUSE(all, a.err)
+			return a.printNewest(newest, from, change)
 		},
 	}
 	cmd.Flags().StringVar(&follow, "follow", "", "the tag that is followed")
 	changes := []string{"none", "rebuild", "revision", "patch", "minor", "major"}
 	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: "+strings.Join(changes, ", "))
-	values(cmd, "updates", changes...)
+	cli.Values(cmd, "updates", changes...)
 	return a.withOutput(cmd)
 }
 
-func (a *app) printNewest(list []taglist.Parsed, from tags.Tag, largest tags.Change) error {
-	newest := taglist.NewestOf(list, from, largest)
+func (a *app) printNewest(newest newestTag, from tags.Tag, largest tags.Change) error {
+	for _, n := range newest.NotUnderstood {
+		fmt.Fprintf(a.err, "looks newer, not understood: %s (%s)\n", terminal.Quoted(n.Tag), n.Reason)
+	}
 	if newest.Newest != "" {
 		return a.show(newest, func() error {
 			_, err := fmt.Fprintln(a.out, newest.Newest)
@@ -123,26 +130,26 @@ func (a *app) printNewest(list []taglist.Parsed, from tags.Tag, largest tags.Cha
 	if err := a.show(newest, func() error { return nil }); err != nil {
 		return err
 	}
-	return exitError{exitNothing}
+	return cli.Exit(exitNothing)
 }
 
 // parseTags reads tags from the arguments, or from standard input where there are none.
-func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]taglist.Parsed, error) {
+func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
 	d, err := tags.ParseDialect(dialect)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	names := args
 	if len(names) == 0 {
-		if names, err = await(ctx, func() ([]string, error) { return taglist.Read(a.in) }); err != nil {
+		if names, err = await(ctx, func() ([]string, error) { return readTags(a.in) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}
-	return taglist.Parse(names, d), nil
+	return parseNames(names, d), nil
 }
 
 // suseTags reads the SUSE tags, and counts the others.
-func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]taglist.Parsed, error) {
+func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
 	all, err := a.parseTags(ctx, args, dialect)
-	return taglist.SUSE(all, a.err), err
+	return onlySUSE(all, a.err), err
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -81,6 +83,10 @@ func (d hostileDaemon) ReleaseLock(ctx context.Context, hear func(status.Progres
 	return d.Check(ctx, hear)
 }
 
+func (d hostileDaemon) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.Check(ctx, hear)
+}
+
 func (d hostileDaemon) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return d.Check(ctx, hear)
 }
@@ -90,11 +96,11 @@ func (hostileDaemon) Check(_ context.Context, hear func(status.Progress)) (statu
 	return hostileStatus(), errors.New(hostile)
 }
 
-func (hostileDaemon) Apply(context.Context, []string, bool, func(status.Progress)) ([]status.Outcome, error) {
+func (hostileDaemon) Apply(context.Context, agent.ApplyRequest, func(status.Progress)) ([]status.Outcome, error) {
 	return []status.Outcome{{PodManifest: "velum.yaml", Change: "revision", Result: status.ResultHeld, Reason: hostile}}, nil
 }
 
-func (hostileDaemon) Rollback(context.Context, []string, func(status.Progress)) ([]status.Outcome, error) {
+func (hostileDaemon) Rollback(context.Context, plan.Which, func(status.Progress)) ([]status.Outcome, error) {
 	return nil, errors.New(hostile)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
@@ -67,8 +68,8 @@ func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		errors.New(until):             shown,
-		usageError{errors.New(until)}: until, // as it was written
+		errors.New(until):            shown,
+		cli.Usage(errors.New(until)): until, // as it was written
 	} {
 		var out bytes.Buffer
 		a := newApp(streams{out: &out, err: &out})

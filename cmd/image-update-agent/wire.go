@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/images"
@@ -115,6 +116,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
 		OwnHost: localhost.NewKeeper(s.root, s.StateDir, reg),
 	}
+	w.agent.OwnHost.Memory = s.memory()
 	return w, s.joinFleet(w.agent, log)
 }
 
@@ -131,7 +133,7 @@ func recorderOf(s settings, log *slog.Logger) record.Recorder {
 
 func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 	logins := hosts.NewCredentials(hosts.CredentialOptions{
-		Root: s.root, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
+		Root: s.root, Kubelet: s.platform.Logins, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
 	})
 	return registry.New(registry.Options{
 		Options: transport.Options{
@@ -157,9 +159,12 @@ func hostsIgnored(s settings) func() (string, error) {
 	return func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		defer cancel()
-		server, err := images.AskServer(ctx, s.Containerd.Socket, s.Containerd.Namespace)
+		server, err := doctor.AskContainerd(ctx, s.Settings)
 		if err != nil && !s.certsD.IsKnown() {
 			return "", nil // as if there were no containerd
+		}
+		if unread := s.certsD.Err(server.ConfigPath); unread != nil {
+			return "", unread
 		}
 		return s.certsD.Ignored(server.Version, server.ConfigPath), err
 	}

@@ -33,6 +33,14 @@ const cases = () => [
     ["nor one whose polling is off and whose check is old", head({ nextCheck: null, lastCheck: "2026-11-18T11:00:00Z" }), "unknown"],
     ["without polling, a check of today counts", head({ nextCheck: null }), "ok"],
     ["an unknown state is shown as it is", model.headline(status({ state: "new" }), { up: true, busy: false, now }).title, "new"],
+    ["what must not run is the headline of every state", ["staged", "held", "stale", "failed", "current"]
+        .map(state => head({ state, reasons: [{ kind: "withdrawn" }] })), ["danger", "danger", "danger", "danger", "danger"]],
+    ["so is what is denied", head({ state: "held", reasons: [{ kind: "denied" }] }), "danger"],
+    ["what only waits is not", head({ state: "stale", reasons: [{ kind: "source" }, { kind: "approval" }] }), "warning"],
+    ["its reason is shown", model.hasReason(status({ state: "staged", reason: "r", reasons: [{ kind: "denied" }] })), true],
+    ["a denied release that runs is named at its container", ["dashboard", "other"].map(container => first({
+        reasons: [{ kind: "denied", podManifest: "velum.yaml", container, digest: "sha256:aaaa", text: "t" }],
+    }).images[0].denied ?? ""), ["t", ""]],
     ["no other state is green", ["staged", "applying", "held", "stale", "failed"].map(state => head({ state })), ["info", "busy", "warning", "warning", "danger"]],
 
     ["a failure has a reason, and a registry that is listed below none", [{ state: "failed" }, { state: "staged" }, { state: "stale" }, { state: "stale", sources: [{ failures: 1 }] }]
@@ -41,6 +49,9 @@ const cases = () => [
     ["a daemon that is away is marked", model.mark({ read: true, up: false, status: status() }).type, "error"],
     ["so is a failure, with its reason", model.mark({ read: true, up: true, status: status({ state: "failed", reason: "r" }) }), { type: "error", title: "r" }],
     ["and a registry that is away", model.mark({ read: true, up: true, status: status({ state: "stale" }) }).type, "warning"],
+    ["what waits is said beside it", model.mark({ read: true, up: true, status: status({ state: "stale", updates: [{}] }) }).title,
+        "A registry does not answer; 1 update waits for approval"],
+    ["what must not run is marked, too", model.mark({ read: true, up: true, status: status({ state: "held", reason: "r", reasons: [{ kind: "withdrawn" }] }) }), { type: "error", title: "r" }],
     ["and updates that wait", model.mark({ read: true, up: true, status: status({ updates: [{}, {}] }) }), { type: "info", title: "2 updates wait for approval" }],
     ["a current node has no mark", model.mark({ read: true, up: true, status: status() }).type, null],
 
@@ -51,20 +62,28 @@ const cases = () => [
     ["what was rolled back can be tried again", can({ podManifests: [pod({ rolledBack: { at: "", byHand: false, runs: [], left: [] } })] }), "retry rollback hold"],
     ["so can what did not come up", can({ reasons: [{ kind: "not-up", podManifest: "velum.yaml" }] }), "retry rollback hold"],
     ["another pod cannot", can({ reasons: [{ kind: "not-up", podManifest: "etcd.yaml" }] }), "rollback hold"],
-    ["a person's hold can be ended", can({ podManifests: [pod({ holds: [{ name: "hold", image: "x", reason: "" }] })] }), "rollback hold unhold"],
+    ["a person's hold can be ended", can({ podManifests: [pod({ holds: [{ name: "hold", by: "person", image: "x", reason: "" }] })] }), "rollback hold unhold"],
     ["a hold of the configuration cannot", can({ podManifests: [pod({ holds: [{ name: "hold", by: "configuration", image: "x", reason: "" }] })] }), "rollback hold"],
-    ["a hold on everything is ended for everything", can({ podManifests: [pod({ holds: [{ name: "hold", image: "*", reason: "" }] })] }), "rollback hold"],
+    ["a hold on everything is ended for everything", can({ podManifests: [pod({ holds: [{ name: "hold", by: "person", image: "*", reason: "" }] })] }), "rollback hold"],
     ["a standing hold can be ended, too", can({ standingHolds: [{ repository: "registry.suse.com/caasp/v4/velum", name: "hold", by: { kind: "person" } }] }), "rollback hold unhold"],
     ["images of the configuration can only be seen", can({ podManifests: [], images: [image({ podManifest: "" })] }), ""],
 
     ["Apply shows what changes", first({ images: [image(offer)] }).moves, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.5", change: "rebuild" }]],
+    ["Apply sends the digests that it shows", model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }).expect,
+        [{ image: "registry.suse.com/caasp/v4/velum", digest: "sha256:bbbb" }]],
+    ["those of other pods are not shown", model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["etcd.yaml"] }).expect, []],
+    ["a retry offers what is not shown yet", model.opened(status({ images: [image(offer)] }), { kind: "apply", retry: true, files: ["velum.yaml"] }).expect, []],
+    ["an open dialog keeps its files and digests while a status comes", (() => {
+        const dialog = model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] });
+        const later = model.opened(status({ images: [], podManifests: [] }), dialog);
+        return [later.files, later.expect.length, later.pods.length];
+    })(), [["velum.yaml"], 1, 1]],
     ["Roll back names its target", first({ images: [image({ previous: { tag: "4.0.0-rev1-build1.1", digest: "sha256:cccc" } })] }).returns, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.1" }]],
     ["a hold keeps a pod out of Apply all", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "disk", reason: "" }] })] })).length, 0],
-    ["a closed window does not", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "window", reason: "" }] })] })).length, 1],
+    ["a closed window does not", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "window", reason: "", onlyAuto: true }] })] })).length, 1],
     ["images stand with their pod, those of the configuration last",
         model.pods(status({ images: [image({ podManifest: "" }), image()] })).map(p => [p.podManifest, p.images.length]), [["velum.yaml", 1], ["", 1]]],
 
-    ["holds of pods stand in for standing ones", model.standingHolds(status({ podManifests: [pod({ holds: [{ name: "hold", image: "*", reason: "r" }, { name: "disk", reason: "" }] })] })).map(h => h.repository), ["*"]],
     ["a person's hold on everything", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "hold", by: { kind: "person" } }] })), true],
     ["is not the configuration's", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "hold", by: { kind: "configuration" } }] })), false],
     ["nor is a freeze", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "freeze", by: { kind: "configuration" } }] })), false],
@@ -77,8 +96,10 @@ const cases = () => [
     ["a release without a tag is its digest", model.name({ tag: "", digest: "sha256:0123456789abcdef" }), "0123456789ab"],
     ["nothing is a dash", model.name(null), "–"],
     ["the control plane is known by its files", ["etcd.yaml", "kube-apiserver.yaml", "velum.yaml"].map(model.isControlPlane), [true, true, false]],
-    ["every hold has what ends it", ["withheld", "busy", "hold", "freeze", "refused", "set", "disk", "unmanaged", "edited", "reboot", "snapshot",
-        "kubelet", "window", "control-plane", "failed", "catalog", "rollout", "lock", "quorum"].filter(hold => !model.cure({ name: hold })), []],
+    ["what ends a hold is the daemon's text", ["", "look there; else here", "wait; or delete it: rm a: b"]
+        .map(text => model.remedy({ name: "new", remedy: text })), ["", "look there; else here", "wait; or delete it: rm a: b"]],
+    ["a person's hold ends by the page's button", model.remedy({ name: "hold", by: "person", remedy: "unhold" }) !== "unhold", true],
+    ["an older daemon does not say it", model.remedy({ name: "disk" }), ""],
 
     ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done"), { kind: "warning", title: "A registry does not answer", text: "" }],
     ["nor is one of a node that failed", model.outcome("check", ["failed", "r"], "done"), { kind: "warning", title: "Something failed", text: "r" }],
@@ -86,6 +107,7 @@ const cases = () => [
     ["a refusal says what to do", model.problem({ name: "org.freedesktop.DBus.Error.AccessDenied", message: "m" }).title, "Not allowed"],
     ["so does a password that nobody can ask for", model.problem({ name: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" }).title, "Not allowed"],
     ["a hold is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.Held", message: "m" }), { kind: "warning", title: "Updates are held", text: "m" }],
+    ["an offer that has changed is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.OfferMoved", message: "m" }), { kind: "warning", title: "The offer has changed, and nothing was applied", text: "m" }],
     ["nothing to do is none", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.NothingToDo" }).kind, "info"],
     ["a daemon that ended in a call is named", model.problem({ name: "org.freedesktop.DBus.Error.NoReply" }).title, "The daemon ended before it answered"],
     ["so is one whose connection was closed", model.problem({ problem: "disconnected" }).title, "The daemon ended before it answered"],

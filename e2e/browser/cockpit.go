@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Patience is how long a page may take to show what has happened, on a machine that is full.
-const Patience = time.Minute
+// Patience is how long a page may take to show what has happened.
+const Patience = node.Patience
 
 // Page is the page's address below Cockpit's.
 const Page = "cockpit/@localhost/image-updates/index.html"

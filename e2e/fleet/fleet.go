@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleet simulates many nodes that poll one registry, with the agent's
-// own functions for when a node asks (policy.NextPoll, policy.RetryTime), and with
+// own functions for when a node asks (policy.NextSlot, policy.RetryTime), and with
 // those of comparable programs.
 //
 // A poll is one node's cycle: Heads HEAD requests within a second. A bin is a

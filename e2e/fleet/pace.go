@@ -30,7 +30,7 @@ func Slots(n *Node, now time.Time) time.Time {
 	if n.Failures > 0 {
 		retries = append(retries, policy.RetryTime(now, n.Wish, n.Failures, n.Jitter()))
 	}
-	return policy.NextPoll(now, Interval, n.ID, retries)
+	return policy.Earliest(policy.NextSlot(now, Interval, n.ID), retries)
 }
 
 // AtStart polls when it starts, and then at the interval: cron-like watchers.

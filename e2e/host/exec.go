@@ -11,11 +11,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-)
 
-// execPatience is how long a program may take: an apply is the longest, some seconds on an idle machine.
-const execPatience = 5 * time.Minute
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
 
 // Command is a program to be run in a booted host.
 type Command struct {
@@ -39,12 +37,15 @@ func (h *Host) Exec(argv ...string) Result {
 // Run runs a program to its end.
 func (h *Host) Run(c Command) Result {
 	h.tb.Helper()
-	r, err := h.run(h.tb.Context(), execPatience, c)
+	r, err := h.run(h.tb.Context(), c)
 	if err != nil {
 		h.tb.Fatalf("host: %q: %v", c.Argv, err)
 	}
 	return r
 }
+
+// Try runs a program to its end, from any goroutine.
+func (h *Host) Try(c Command) (Result, error) { return h.run(h.tb.Context(), c) }
 
 // Begin begins to run a program as root, while the test goes on. end waits for its end; it is for the test's goroutine,
 // and may be called more than once.
@@ -55,7 +56,7 @@ func (h *Host) Begin(argv ...string) (end func() Result) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r, err = h.run(h.tb.Context(), execPatience, Command{Argv: argv})
+		r, err = h.run(h.tb.Context(), Command{Argv: argv})
 	}()
 	return func() Result {
 		h.tb.Helper()
@@ -77,11 +78,11 @@ func (h *Host) Must(argv ...string) string {
 }
 
 // run enters all namespaces of the host. Its error is not about how the program ended, unless that took too long.
-func (h *Host) run(ctx context.Context, patience time.Duration, c Command) (Result, error) {
+func (h *Host) run(ctx context.Context, c Command) (Result, error) {
 	if h.leader == 0 {
 		return Result{}, errors.New("the host is off")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("still running after %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, node.Patience, fmt.Errorf("still running after %s", node.Patience))
 	defer cancel()
 	argv := []string{
 		"--target", strconv.Itoa(h.leader), "--all", "--wdns=/", "--",

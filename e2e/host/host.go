@@ -10,18 +10,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-const (
-	// bootPatience is how long a boot may take: 1 to 2 s on an idle machine.
-	bootPatience = 2 * time.Minute
-	// endPatience is how long a shutdown may take: 2 s, and what its services are granted (TimeoutStopSec=90s).
-	endPatience = 2 * time.Minute
-	journalTail = "120" // lines, when a test fails
-)
+const journalTail = "120" // lines, when a test fails
 
 // Root is the part of tools/setup that a host boots.
 type Root string
@@ -66,7 +59,7 @@ func (h *Host) show() {
 	h.tb.Helper()
 	if h.tb.Failed() && h.leader != 0 {
 		// The test's own context has ended.
-		r, err := h.run(context.Background(), unitPatience, Command{
+		r, err := h.run(context.Background(), Command{
 			Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail},
 		})
 		h.tb.Logf("host: journal: %v\n%s%s", err, r.Stdout, r.Stderr)
@@ -76,6 +69,15 @@ func (h *Host) show() {
 // OwnNetwork gives a host that is off a network of its own, which has nothing but 127.0.0.1: what listens there does
 // not meet what listens on the machine, and nobody reaches a registry.
 func (h *Host) OwnNetwork() { h.network = "--private-network" }
+
+// SharedNetwork gives a host that is off such a network, which other programs of the node may enter by a file.
+func (h *Host) SharedNetwork() (file string) {
+	h.tb.Helper()
+	file = filepath.Join(h.node.Dir, "host/net")
+	h.node.Shell(fmt.Sprintf("touch %[1]s; unshare --net=%[1]s ip link set lo up", file))
+	h.network = "--network-namespace-path=" + file
+	return file
+}
 
 // boot gives the host cgroups of its own, for systemd takes those it finds itself in as all that there are, and
 // starts it. %[1]s is the node's directory, %[2]s its name, %[3]s an option about its network.
@@ -100,7 +102,7 @@ func (h *Host) Boot() string {
 	line := fmt.Sprintf(boot, h.node.Dir, filepath.Base(h.node.Dir), h.network)
 	h.process = h.node.Program("host", "/bin/sh", "-euc", line)
 	state := ""
-	node.Eventually(h.tb, "host: boot", bootPatience, func() error {
+	node.Eventually(h.tb, "host: boot", node.Patience, func() error {
 		select {
 		case <-h.process.Done():
 			h.tb.Fatalf("host: ended: see its log")
@@ -111,7 +113,7 @@ func (h *Host) Boot() string {
 			return err
 		}
 		h.leader = leader
-		r, err := h.run(h.tb.Context(), bootPatience, Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
+		r, err := h.run(h.tb.Context(), Command{Argv: []string{"systemctl", "is-system-running", "--wait"}})
 		state = strings.TrimSpace(r.Stdout)
 		if err == nil && state != "running" && state != "degraded" {
 			err = fmt.Errorf("%s%s", r.Stdout, r.Stderr)
@@ -168,7 +170,7 @@ func (h *Host) PowerOff() {
 // Ended waits for the end of a host that shuts down.
 func (h *Host) Ended() {
 	h.tb.Helper()
-	h.process.Wait(endPatience)
+	h.process.Wait(node.Patience)
 	h.leader = 0
 }
 

@@ -7,16 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // Service is the agent's.
 const Service = "image-update-agent.service"
-
-// unitPatience is how long a unit may take to become what it is waited for.
-const unitPatience = time.Minute
 
 // Enable enables units as a product's preset does, in a host that is off or on.
 func (h *Host) Enable(units ...string) {
@@ -69,7 +65,7 @@ func (h *Host) PID(unit string) string {
 // Await waits until a property of a unit has a value.
 func (h *Host) Await(unit, property, value string) {
 	h.tb.Helper()
-	node.Eventually(h.tb, "host: "+unit, unitPatience, func() error {
+	node.Eventually(h.tb, "host: "+unit, node.Patience, func() error {
 		if got := h.Show(unit, property)[property]; got != value {
 			return fmt.Errorf("%s=%s, want %s", property, got, value)
 		}

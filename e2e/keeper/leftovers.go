@@ -20,7 +20,7 @@ const (
 	cgroupRoot = "/sys/fs/cgroup"
 	// A cgroup whose last process was just killed stays busy until the kernel has let go of it.
 	// cgroup v1 tells nobody when that is, so it is tried again.
-	cgroupPatience = 10 * time.Second
+	cgroupPatience = 5 * time.Minute
 	cgroupInterval = 10 * time.Millisecond
 	// The lock is taken right after the directory is made; one without it for this long has no owner.
 	lockPatience = time.Minute

@@ -5,13 +5,9 @@ package node
 import (
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
-
-// agentPatience is how long one call of the agent may take; the longest waits for kubelet (answerPatience).
-const agentPatience = 3 * time.Minute
 
 // Result is what a finished call of the agent left.
 type Result struct {
@@ -23,7 +19,7 @@ type Result struct {
 func (n *Node) Agent(args ...string) Result {
 	n.tb.Helper()
 	p := n.StartAgent(args...)
-	exit := p.Wait(agentPatience)
+	exit := p.Wait(Patience)
 	return Result{Stdout: n.text(p.Stdout), Stderr: n.text(p.Stderr), Exit: exit}
 }
 
@@ -55,25 +51,12 @@ func (n *Node) startAgent(program string, env, args []string) *Process {
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
 
-// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends the test that asked
+// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends each test that asks
 // for it, and no other.
-func (n *Node) AgentProgram() string {
-	n.tb.Helper()
-	n.building.Lock()
-	defer n.building.Unlock()
-	if n.program == "" {
-		n.program = n.buildAgent("image-update-agent")
-	}
-	return n.program
-}
+func (n *Node) AgentProgram() string { n.tb.Helper(); return n.buildAgent("image-update-agent") }
 
 // KillableProgram is the path of the agent that StartKillable starts, built at its first use.
 func (n *Node) KillableProgram() string {
 	n.tb.Helper()
-	n.building.Lock()
-	defer n.building.Unlock()
-	if n.killable == "" {
-		n.killable = n.buildAgent("image-update-agent-killpoints", "killpoints")
-	}
-	return n.killable
+	return n.buildAgent("image-update-agent-killpoints", "killpoints")
 }

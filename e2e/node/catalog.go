@@ -5,10 +5,5 @@ package node
 // CatalogProgram is the path of image-catalog, which it builds.
 func (n *Node) CatalogProgram() string {
 	n.tb.Helper()
-	n.building.Lock()
-	defer n.building.Unlock()
-	if n.catalog == "" {
-		n.catalog = n.build(n.checkout(), "image-catalog", "image-catalog")
-	}
-	return n.catalog
+	return n.build(n.checkout(), "image-catalog", "image-catalog")
 }

@@ -8,13 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 )
-
-// containerdPatience is how long a containerd may take to serve CRI: 0.1 to 0.3 s on an idle machine.
-const containerdPatience = 30 * time.Second
 
 // The settings that differ from containerd's defaults, but for paths:
 //   - restrict_oom_score_adj: a machine may lack CAP_SYS_RESOURCE, and runc then fails on CRI's -998
@@ -148,11 +144,20 @@ func (n *Node) configPath(options Options) string {
 
 // Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers go on running meanwhile, as
 // they do on a real node.
-func (c *Containerd) Start() {
+func (c *Containerd) Start() { c.node.tb.Helper(); c.start() }
+
+// StartIn starts it in a network namespace (a file), as Start otherwise.
+func (c *Containerd) StartIn(network string) {
 	c.node.tb.Helper()
-	c.Process = c.node.run("containerd", []string{searchPath(c.bin)}, filepath.Join(c.bin, "containerd"), "-c", c.file)
+	c.start(c.node.installed("nsenter"), "--net="+network)
+}
+
+func (c *Containerd) start(in ...string) {
+	c.node.tb.Helper()
+	argv := append(in, filepath.Join(c.bin, "containerd"), "-c", c.file)
+	c.Process = c.node.run("containerd", []string{searchPath(c.bin)}, argv...)
 	cri := c.node.CRI()
-	c.waitReady(containerdPatience, func() error { return cri.ready(c.node.tb.Context()) })
+	c.waitReady(func() error { return cri.ready(c.node.tb.Context()) })
 }
 
 // Restart stops and starts it.
@@ -172,4 +177,17 @@ func (c *Containerd) Client() *containerd.Client {
 	}
 	c.node.tb.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// ContainerdProgram returns the path of a containerd.
+func (n *Node) ContainerdProgram(version Version) string {
+	n.tb.Helper()
+	switch version {
+	case Containerd16:
+		return n.installed("containerd")
+	case Containerd17:
+		return filepath.Join(n.built("containerd17"), "containerd")
+	default:
+		return filepath.Join(n.built("containerd"), "containerd")
+	}
 }

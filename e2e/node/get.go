@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// getPatience is for one answer of a program on this machine.
-const getPatience = 5 * time.Second
+// getPatience is for one answer of a program on this machine, which may have much else to do.
+const getPatience = time.Minute
 
 // get returns the body of a response 200; any other is an error.
 func get(ctx context.Context, transport http.RoundTripper, url string) ([]byte, error) {

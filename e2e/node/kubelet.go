@@ -8,11 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"time"
 )
-
-// kubeletPatience is how long a kubelet may take to answer its health check: about 1 s on an idle machine.
-const kubeletPatience = 60 * time.Second
 
 // Kubelet is a kubelet without an API server.
 type Kubelet struct {
@@ -109,7 +105,7 @@ func (k *Kubelet) config(dir string) map[string]any {
 func (k *Kubelet) Start() {
 	k.node.tb.Helper()
 	k.Process = k.node.run("kubelet", []string{searchPath()}, k.argv...)
-	k.waitReady(kubeletPatience, func() error {
+	k.waitReady(func() error {
 		_, err := getAlone(k.node.tb.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", k.Port))
 		return err
 	})

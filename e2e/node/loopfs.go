@@ -23,7 +23,7 @@ func (n *Node) mountImageSpace(size int64) {
 	n.output(n.installed("mkfs.ext4"), "-q", "-m", "0", image)
 	mount := n.run("mount", []string{searchPath()}, n.installed("mount"), "-o", "loop", image,
 		filepath.Join(n.Dir, "containerd/root"))
-	if exit := mount.Wait(stopPatience); exit.Code != 0 {
+	if exit := mount.Wait(Patience); exit.Code != 0 {
 		n.tb.Fatalf("node: mount %s: %s", image, n.text(mount.Stdout))
 	}
 }

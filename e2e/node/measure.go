@@ -41,7 +41,7 @@ func (n *Node) FreshContainerd(s Server) *Containerd {
 	} else {
 		c.bin = n.built("containerd")
 	}
-	text := fmt.Sprintf(config, n.Dir, n.Root, n.Registry.Ref("pause:1")) + s.Config
+	text := fmt.Sprintf(config, n.Dir, n.Root, n.Registry.Ref("pause:1"), n.Path(certsD), "") + s.Config
 	if err := errors.Join(os.MkdirAll(filepath.Join(n.Dir, "containerd/root"), 0o711),
 		os.WriteFile(c.file, []byte(text), 0o644)); err != nil {
 		n.tb.Fatalf("node: containerd: %v", err)
@@ -49,7 +49,7 @@ func (n *Node) FreshContainerd(s Server) *Containerd {
 	unix.Sync() // what an earlier one wrote is not written in this one's time
 	c.Process = n.run("containerd", n.gunzip(s.Gunzip, c.bin), filepath.Join(c.bin, "containerd"), "-c", c.file)
 	cri := n.CRI()
-	c.waitReady(containerdPatience, func() error { return cri.ready(n.tb.Context()) })
+	c.waitReady(func() error { return cri.ready(n.tb.Context()) })
 	n.Containerd = c
 	return c
 }

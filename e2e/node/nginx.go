@@ -11,11 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
-
-// nginxPatience is how long nginx may take to listen; it needs some milliseconds on an idle machine.
-const nginxPatience = 30 * time.Second
 
 // nginxConfig is what surrounds a virtual host, in place of Debian's /etc/nginx/nginx.conf. Its log tells connections
 // apart, which nginx's own form does not.
@@ -77,7 +73,7 @@ func (r *Registry) startNginx(text string) {
 	}
 	process := r.node.run(r.name+"-nginx", []string{searchPath()}, r.node.installed("nginx"),
 		"-e", filepath.Join(dir, "error.log"), "-c", filepath.Join(dir, "nginx.conf"))
-	process.waitReady(nginxPatience, func() error {
+	process.waitReady(func() error {
 		conn, err := new(net.Dialer).DialContext(r.node.tb.Context(), "tcp", r.Host)
 		if err == nil {
 			err = conn.Close()

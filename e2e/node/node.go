@@ -62,11 +62,6 @@ type Node struct {
 	keeper *keeper.Keeper
 	answer *program // of the images
 
-	building sync.Mutex
-	program  string // the agent, once it is built
-	killable string // the agent that can be killed at a point, likewise
-	catalog  string // image-catalog, likewise
-
 	lock       sync.Mutex
 	registries int
 	processes  []*Process

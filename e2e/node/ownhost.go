@@ -4,8 +4,8 @@ package node
 
 import (
 	"errors"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,18 +20,22 @@ const (
 	runtimeDir = "run/image-update-agent-localhost"
 )
 
-// OwnHost is, for a node without systemd, what systemd is to the own host: it accepts connections at its address, and
-// starts a process for each of them, which it kills when it runs too long.
+// OwnHost is, for a node without systemd, what systemd is to the own host: clients wait in its socket, for which it
+// starts a process. One that runs too long is killed, and one that has failed closes the port for a while.
 type OwnHost struct {
-	node           *Node
-	runtimeMax     time.Duration
-	maxConnections int
+	node       *Node
+	runtimeMax time.Duration
+	again      time.Duration
 
 	lock     sync.Mutex
+	changed  *sync.Cond
 	argv     []string
 	requests Requests
-	running  int
 	killed   int
+	socket   *net.TCPListener // nil: the port is closed
+	process  *os.Process      // nil: none runs
+	stopped  bool             // the process was
+	isOver   bool
 }
 
 // Serving is what a process of the own host does.
@@ -49,10 +53,21 @@ const (
 func (n *Node) OwnHost(names ...string) *OwnHost {
 	n.tb.Helper()
 	o := &OwnHost{
-		node: n, maxConnections: n.unitNumber("image-update-agent-localhost.socket", "MaxConnections"),
-		runtimeMax: time.Duration(n.unitNumber("image-update-agent-localhost@.service", "RuntimeMaxSec")) * time.Second,
+		node:       n,
+		runtimeMax: time.Duration(n.unitNumber("image-update-agent-localhost.service", "RuntimeMaxSec")) * time.Second,
+		again:      time.Second, // OnActiveSec=
 	}
+	o.changed = sync.NewCond(&o.lock)
 	o.Serve(Serves)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		o.supervise()
+	}()
+	n.tb.Cleanup(func() {
+		o.over()
+		<-ended
+	})
 	shared.join(n.tb, append(names, n.Registry.Host), o)
 	return o
 }
@@ -70,7 +85,7 @@ func (n *Node) unitNumber(unit, key string) int {
 	return number
 }
 
-// Serve sets what the processes of later connections do.
+// Serve sets what the processes of later connections do, and returns when none of before is left and the port is open.
 func (o *OwnHost) Serve(what Serving) {
 	o.node.tb.Helper()
 	argv := []string{o.node.AgentProgram(), "localhost", "serve", "--table", o.node.Path(ownTable)}
@@ -79,7 +94,12 @@ func (o *OwnHost) Serve(what Serving) {
 	}
 	o.lock.Lock()
 	defer o.lock.Unlock()
+	isFirst := o.argv == nil
 	o.argv = argv
+	for !isFirst && !o.isOver && (o.process != nil || o.socket == nil) {
+		o.stop()
+		o.changed.Wait()
+	}
 }
 
 // Requests are those that the own host got since the start, or since Forget, but for the agent's own. Their status
@@ -102,52 +122,4 @@ func (o *OwnHost) Killed() int {
 	o.lock.Lock()
 	defer o.lock.Unlock()
 	return o.killed
-}
-
-// spawn runs a process for a connection, to its end.
-func (o *OwnHost) spawn(conn *os.File, r Request) {
-	o.lock.Lock()
-	if r.UserAgent != "image-update-agent" {
-		o.requests = append(o.requests, r)
-	}
-	argv, isFull := o.argv, o.running == o.maxConnections
-	if !isFull {
-		o.running++
-	}
-	o.lock.Unlock()
-	if isFull {
-		_ = conn.Close()
-		return
-	}
-	// A power cut takes what is below run.
-	if err := os.MkdirAll(o.node.Path(runtimeDir), 0o755); err != nil {
-		o.node.tb.Errorf("node: own host: %v", err)
-	}
-	name := filepath.Join(o.node.Dir, "log", "agent-localhost.log")
-	log, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		o.node.tb.Errorf("node: own host: %v", err)
-		return
-	}
-	defer func() { _ = log.Close() }()
-	process := exec.CommandContext(o.node.tb.Context(), argv[0], argv[1:]...)
-	process.Stdin, process.Stdout, process.Stderr = conn, log, log
-	process.Env = []string{searchPath(), "RUNTIME_DIRECTORY=" + o.node.Path(runtimeDir)}
-	err = process.Start()
-	_ = conn.Close()
-	if err != nil {
-		o.node.tb.Errorf("node: own host: %v", err)
-		return
-	}
-	kill := time.AfterFunc(o.runtimeMax, func() {
-		o.lock.Lock()
-		defer o.lock.Unlock()
-		o.killed++
-		_ = process.Process.Kill()
-	})
-	_ = process.Wait()
-	kill.Stop()
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	o.running--
 }

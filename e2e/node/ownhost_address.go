@@ -21,7 +21,7 @@ import (
 )
 
 // addressPatience is how long another program of tests on this machine may keep the own host's address.
-const addressPatience = 10 * time.Minute
+const addressPatience = 2 * time.Hour
 
 // maxHead is more than the line and the headers of any request of these tests.
 const maxHead = 16 << 10
@@ -97,13 +97,8 @@ func (a *ownAddress) serve(l net.Listener) {
 			if err != nil {
 				return
 			}
-			o := a.of(conn, request)
-			if o == nil {
-				return
-			}
-			if file, err := conn.(*net.TCPConn).File(); err == nil {
-				_ = conn.Close() // the file is a second end
-				o.spawn(file, parse(request))
+			if o := a.of(conn, request); o != nil {
+				o.pass(conn, parse(request))
 			}
 		}()
 	}

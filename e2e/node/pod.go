@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"time"
 )
 
 // Pod is a static pod with one container, named like the pod, that runs an Image.
@@ -54,13 +53,10 @@ func Answer(port int) (string, error) {
 	return string(body), err
 }
 
-// answerPatience covers kubelet's slowest way, the change of a pod manifest: 11 to 16 s, twice as much under load.
-const answerPatience = 60 * time.Second
-
 // WaitAnswer waits until the pod at a port gives that answer.
 func (n *Node) WaitAnswer(port int, want string) {
 	n.tb.Helper()
-	Eventually(n.tb, fmt.Sprintf("pod at port %d", port), answerPatience, func() error {
+	Eventually(n.tb, fmt.Sprintf("pod at port %d", port), Patience, func() error {
 		got, err := Answer(port)
 		if err == nil && got != want {
 			err = fmt.Errorf("answers %q, want %q", got, want)

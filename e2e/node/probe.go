@@ -15,7 +15,7 @@ const (
 	// probeInterval is how often a Prober asks, and so how exactly it measures.
 	probeInterval = 10 * time.Millisecond
 	// probePatience is how long it waits for one answer. A port without a server refuses at once.
-	probePatience = 5 * time.Second
+	probePatience = time.Minute
 )
 
 // Outage is the time between two answers of a pod, in which it gave none or changed its answer.

@@ -90,7 +90,7 @@ func TestProber(t *testing.T) {
 		<-answer
 		answer <- text
 	}
-	o := p.Await("new", time.Minute)
+	o := p.Await("new", Patience)
 	assert.Equal(t, "old", o.Before)
 	p.Stop()
 	p.Stop() // the end of the test does it once more

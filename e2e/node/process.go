@@ -13,12 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
 
-const (
-	// stopPatience is how long a program may take to end after a signal. containerd takes the longest, with its
-	// shims on a loaded machine.
-	stopPatience = 30 * time.Second
-	tailLines    = 30 // of each log, when a test fails
-)
+const tailLines = 30 // of each log, when a test fails
 
 // Process is a program of the node.
 type Process struct {
@@ -70,7 +65,7 @@ func (p *Process) Kill() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.
 func (p *Process) end(s syscall.Signal) keeper.Exit {
 	p.node.tb.Helper()
 	p.Signal(s)
-	return p.Wait(stopPatience)
+	return p.Wait(Patience)
 }
 
 // Wait waits for the end of the process, and fails the test when that does not come in time.
@@ -99,9 +94,9 @@ func (p *Process) alive() error {
 }
 
 // waitReady waits until check succeeds, or fails the test at once when the process ends.
-func (p *Process) waitReady(patience time.Duration, check func() error) {
+func (p *Process) waitReady(check func() error) {
 	p.node.tb.Helper()
-	Eventually(p.node.tb, p.Name+": ready", patience, func() error {
+	Eventually(p.node.tb, p.Name+": ready", Patience, func() error {
 		if err := p.alive(); err != nil {
 			p.node.tb.Fatalf("node: %v", err)
 		}

@@ -3,12 +3,14 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // checkout is the directory of the main module; the tests and the demo run somewhere inside the e2e module.
@@ -37,11 +39,22 @@ func (n *Node) buildAgent(as string, tags ...string) string {
 	return n.build(n.checkout(), "image-update-agent", as, "-tags", strings.Join(tags, ","))
 }
 
+// builds are the programs that this process has built, by their path: each is built once, since go build takes more
+// than a second to find one up to date.
+var builds sync.Map
+
 func (n *Node) build(module, name, as string, flags ...string) string {
 	n.tb.Helper()
 	program := filepath.Join(n.checkout(), "e2e", ".build", as)
 	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program}, flags...)
-	n.output(append(argv, "./cmd/"+name)...)
+	argv = append(argv, "./cmd/"+name)
+	once, _ := builds.LoadOrStore(program, sync.OnceValue(func() error {
+		_, err := output(context.Background(), argv) // the other nodes' too, so it outlives this test
+		return err
+	}))
+	if err := once.(func() error)(); err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
 	return program
 }
 
@@ -67,15 +80,22 @@ func (n *Node) installed(name string) string {
 // output runs a program outside the node and returns the trimmed text it prints.
 func (n *Node) output(argv ...string) string {
 	n.tb.Helper()
-	command := exec.CommandContext(n.tb.Context(), argv[0], argv[1:]...)
-	text, err := command.Output()
+	text, err := output(n.tb.Context(), argv)
+	if err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
+	return text
+}
+
+func output(ctx context.Context, argv []string) (string, error) {
+	text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	if err != nil {
-		n.tb.Fatalf("node: %s: %v", strings.Join(argv, " "), err)
+		return "", fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
-	return strings.TrimSpace(string(text))
+	return strings.TrimSpace(string(text)), nil
 }
 
 // searchPath is PATH in the node: the directories in first, then Debian's.

@@ -16,9 +16,6 @@ import (
 	"time"
 )
 
-// registryPatience is how long a docker-registry may take to answer; it needs 0.1 s on an idle machine.
-const registryPatience = 60 * time.Second
-
 // RegistryOptions say which registry it is and what stands before it.
 type RegistryOptions struct {
 	Program RegistryProgram
@@ -89,7 +86,7 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 	process := n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config)
 	r.Up()
 	n.tb.Cleanup(r.close)
-	process.waitReady(registryPatience, r.ping)
+	process.waitReady(r.ping)
 	if r.nginx {
 		r.startNginx(o.VirtualHost)
 	}
@@ -113,7 +110,7 @@ func (r *Registry) Up() {
 	}
 	address := r.front
 	if address == "" {
-		address = "127.0.0.1:0"
+		address = r.node.localAddress() // not one that another connection may have while the front is down
 	}
 	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
 	if err != nil {

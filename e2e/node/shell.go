@@ -16,7 +16,7 @@ func (n *Node) Shell(line string) string {
 	n.lock.Unlock()
 	p := n.runWith(&Process{Name: "sh", Stdout: out, Stderr: out}, []string{searchPath()},
 		[]string{n.installed("sh"), "-euc", line})
-	if exit := p.Wait(stopPatience); exit.Code != 0 {
+	if exit := p.Wait(Patience); exit.Code != 0 {
 		n.tb.Fatalf("node: sh: %s: exit %d: %s", line, exit.Code, n.text(out))
 	}
 	return n.text(out)

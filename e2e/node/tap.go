@@ -89,7 +89,7 @@ func (t *Tap) down() {
 
 // up listens as soon as containerd does.
 func (t *Tap) up() {
-	ctx, cancel := context.WithTimeout(t.node.tb.Context(), containerdPatience)
+	ctx, cancel := context.WithTimeout(t.node.tb.Context(), Patience)
 	defer cancel()
 	for !t.answers(ctx) {
 		select {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/stretchr/testify/assert"
@@ -67,5 +66,5 @@ func TestTap(t *testing.T) {
 	_, err = net.Dial("unix", n.Path(tap.Socket))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	n.Containerd.Start()
-	node.Eventually(t, "containerd", time.Minute, func() error { _, err := client.Version(t.Context()); return err })
+	node.Eventually(t, "containerd", node.Patience, func() error { _, err := client.Version(t.Context()); return err })
 }

@@ -18,6 +18,10 @@ type TB interface {
 	Context() context.Context
 }
 
+// Patience is how long a test waits for what has to come. It asserts no speed: it only ends a test that hangs, also on
+// a machine that has 30 times more to do than it can.
+const Patience = 10 * time.Minute
+
 // pollInterval is how often Eventually looks. The programs of the node are outside this process and tell nobody
 // when they are done.
 const pollInterval = 20 * time.Millisecond

@@ -11,9 +11,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -52,6 +54,10 @@ func (d *daemon) ReleaseLock(_ context.Context, hear func(status.Progress)) (sta
 	return d.ForgetCatalog(context.Background(), hear)
 }
 
+func (d *daemon) TryLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.ForgetCatalog(context.Background(), hear)
+}
+
 func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (status.Status, error) {
 	s, err := d.check(hear)
 	s.Reason = "forgotten"
@@ -59,18 +65,36 @@ func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (s
 }
 
 func (d *daemon) Apply(
-	_ context.Context, names []string, retry bool, hear func(status.Progress),
+	ctx context.Context, req agent.ApplyRequest, hear func(status.Progress),
 ) ([]status.Outcome, error) {
-	if retry {
+	if d.context != nil {
+		d.context(ctx)
+	}
+	names := namesOf(req.Which)
+	if req.Retry {
 		names = append(names, "again")
+	}
+	for _, e := range req.Expect {
+		names = append(names, e.Image+"="+e.Digest.String())
 	}
 	return d.apply(names, hear)
 }
 
 func (d *daemon) Rollback(
-	_ context.Context, names []string, hear func(status.Progress),
+	ctx context.Context, which plan.Which, hear func(status.Progress),
 ) ([]status.Outcome, error) {
-	return d.apply(append(names, "back"), hear)
+	if d.context != nil {
+		d.context(ctx)
+	}
+	return d.apply(append(namesOf(which), "back"), hear)
+}
+
+// namesOf has "*" for all.
+func namesOf(w plan.Which) []string {
+	if w.All {
+		return []string{"*"}
+	}
+	return slices.Clone(w.Images)
 }
 
 func (d *daemon) Hold(
@@ -134,13 +158,13 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	c := patient(serve(t, true, &daemon{})) // a call of check or apply would panic
 	_, err := c.Check(t.Context(), nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Apply(t.Context(), nil, false, nil)
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Rollback(t.Context(), Which{All: true}, nil)
+	_, err = c.Rollback(t.Context(), plan.All(), nil)
 	require.ErrorContains(t, err, "404")
-	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
+	_, err = c.Hold(t.Context(), HoldRequest{Which: plan.All()})
 	require.ErrorContains(t, err, "404")
-	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
+	_, err = c.Unhold(t.Context(), UnholdRequest{plan.All()})
 	require.ErrorContains(t, err, "404")
 }
 
@@ -182,24 +206,49 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 		names = n
 		return want, nil
 	}}))
-	got, err := c.Apply(t.Context(), []string{"velum"}, false, nil)
+	got, err := c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum")}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	assert.Equal(t, []string{"velum"}, names)
-	_, err = c.Apply(t.Context(), []string{"velum"}, true, nil)
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("velum"), Retry: true}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"velum", "again"}, names)
-	got, err = c.Rollback(t.Context(), Which{Images: []string{"velum"}}, nil)
+	got, err = c.Rollback(t.Context(), plan.Named("velum"), nil)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	assert.Equal(t, []string{"velum", "back"}, names)
-	_, err = c.Rollback(t.Context(), Which{All: true}, nil)
+	_, err = c.Rollback(t.Context(), plan.All(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", "back"}, names)
 	names = nil
-	_, err = c.Rollback(t.Context(), Which{}, nil)
+	_, err = c.Rollback(t.Context(), plan.Which{}, nil)
+	require.ErrorContains(t, err, "want images, or all of them")
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{}, nil)
+	require.ErrorContains(t, err, "want images, or all of them")
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Which{All: true, Images: []string{"velum"}}}, nil)
 	require.ErrorContains(t, err, "want images, or all of them")
 	assert.Nil(t, names, "nothing named is not everything")
+	shown := []plan.Shown{{Image: "velum", Digest: digest.FromString("1")}}
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), Expect: shown}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"*", "velum=" + digest.FromString("1").String()}, names)
+	shown[0].Digest = "sha256:12"
+	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), Expect: shown}, nil)
+	require.ErrorContains(t, err, `expect velum: "sha256:12": invalid checksum digest length`)
+}
+
+func TestAMovedOfferHasItsFieldsOnTheOtherSide(t *testing.T) {
+	t.Parallel()
+	want := []plan.Moved{{PodManifest: "velum.yaml", Image: "velum", Expected: digest.FromString("1"), Tag: "4.0"}}
+	c := patient(serve(t, false, &daemon{apply: func([]string, func(status.Progress)) ([]status.Outcome, error) {
+		return nil, fmt.Errorf("apply: %w", &plan.MovedError{Moved: want})
+	}}))
+	_, err := c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
+	answer, ok := errors.AsType[*Error](err)
+	require.True(t, ok)
+	assert.Equal(t, KindMoved, answer.Kind)
+	assert.Equal(t, want, answer.Moved)
+	require.ErrorIs(t, err, release.ErrHeld)
 }
 
 // A client reacts to the kind of an error, whatever its text.
@@ -213,7 +262,7 @@ func TestErrorsHaveTheirKindOnTheOtherSide(t *testing.T) {
 		c := patient(serve(t, false, &daemon{apply: func([]string, func(status.Progress)) ([]status.Outcome, error) {
 			return nil, want
 		}}))
-		_, err := c.Apply(t.Context(), []string{"frob"}, false, nil)
+		_, err := c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("frob")}, nil)
 		require.EqualError(t, err, want.Error())
 		answer, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
@@ -255,6 +304,55 @@ func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {
 	require.Error(t, err)
 	<-gone
 	<-done
+}
+
+// Ctrl-C in an apply: the daemon hears of it, and the client what has become of it.
+func TestALeavingClientHearsWhatGoesOn(t *testing.T) {
+	t.Parallel()
+	want := []status.Outcome{
+		{PodManifest: "etcd.yaml", Result: status.ResultContinues}, {PodManifest: "velum.yaml", Result: status.ResultCanceled},
+	}
+	for name, ask := range map[string]func(context.Context, *Client) ([]status.Outcome, error){
+		"apply": func(ctx context.Context, c *Client) ([]status.Outcome, error) {
+			return c.Apply(ctx, agent.ApplyRequest{Which: plan.All()}, nil)
+		},
+		"rollback": func(ctx context.Context, c *Client) ([]status.Outcome, error) {
+			return c.Rollback(ctx, plan.All(), nil)
+		},
+	} {
+		begun := make(chan struct{})
+		path := serve(t, false, &daemon{
+			context: func(ctx context.Context) { close(begun); <-ctx.Done() },
+			apply:   func([]string, func(status.Progress)) ([]status.Outcome, error) { return want, nil },
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { <-begun; leave() }()
+		got, err := ask(ctx, patient(path))
+		require.NoError(t, err, name)
+		assert.Equal(t, want, got, name)
+	}
+}
+
+// What waits in the queue is not begun.
+func TestALeavingClientHearsThatNothingBegan(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	path := serve(t, false, &daemon{
+		context: func(ctx context.Context) { close(begun); <-ctx.Done() },
+		apply: func([]string, func(status.Progress)) ([]status.Outcome, error) {
+			return nil, fmt.Errorf("%w: %w", agent.ErrCanceled, context.Canceled)
+		},
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-begun; leave() }()
+	_, err := patient(path).Apply(ctx, agent.ApplyRequest{Which: plan.All()}, nil)
+	answer, ok := errors.AsType[*Error](err)
+	require.True(t, ok, err)
+	assert.Equal(t, KindCanceled, answer.Kind)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = patient(path).Apply(ended, agent.ApplyRequest{Which: plan.All()}, nil)
+	require.ErrorIs(t, err, context.Canceled, "it never asked")
 }
 
 func TestNobodyThere(t *testing.T) {

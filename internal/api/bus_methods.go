@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -31,10 +33,12 @@ type action struct {
 // actions by method.
 var actions = map[string]action{
 	"Check": {BusName + ".check", "", func(*busRequest) []any { return nil }, false, doCheck},
-	"Apply": {BusName + ".apply", "asb", func(r *busRequest) []any {
-		return []any{&r.Images, &r.retry}
-	}, false, doApply},
-	"Rollback": {BusName + ".rollback", "as", func(r *busRequest) []any { return []any{&r.Images} }, false, doRollback},
+	"Apply": {BusName + ".apply", "asbba(ss)", func(r *busRequest) []any {
+		return []any{&r.Images, &r.All, &r.retry, &r.expect}
+	}, true, doApply},
+	"Rollback": {BusName + ".rollback", "asb", func(r *busRequest) []any {
+		return []any{&r.Images, &r.All}
+	}, true, doRollback},
 	"Hold": {BusName + ".hold", "asbts", func(r *busRequest) []any {
 		return []any{&r.Images, &r.All, &r.until, &r.reason}
 	}, true, doHold},
@@ -43,15 +47,20 @@ var actions = map[string]action{
 
 // busRequest is what a method was called with.
 type busRequest struct {
-	Which
+	plan.Which
 
 	retry  bool
-	until  uint64 // microseconds since 1970; 0: no end
+	expect []plan.Shown // (ss)
+	until  uint64       // microseconds since 1970; 0: no end
 	reason string
 }
 
-// begin starts a call for which the caller has to be known. It continues when its caller
-// or the bus ends. Calls of unknown callers wait for each other, so that callers without
+func (r busRequest) apply() agent.ApplyRequest {
+	return agent.ApplyRequest{Which: r.Which, Retry: r.retry, Expect: r.expect}
+}
+
+// begin starts a call for which the caller has to be known. It continues when the bus ends; when its caller ends, see
+// untilVanished. Calls of unknown callers wait for each other, so that callers without
 // permission take none of the slots.
 func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, do func(known func()) ([]any, error)) {
 	select {
@@ -90,7 +99,38 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 	by := personOf(status.ViaBus, uid)
 	b.Log.Info("asked on the bus",
 		"method", c.Member, "uid", uid, "images", request.Images, "all", request.All, "user", by.User)
+	ctx, stop := b.untilVanished(ctx, c)
+	defer stop()
 	return act.do(status.WithActor(ctx, by), b.Daemon, request)
+}
+
+// vanishedEvery is how often a call asks whether its caller is still on the bus.
+const vanishedEvery = time.Second
+
+// untilVanished returns a context that ends when the caller leaves the bus: what has not begun by then is not done. Who
+// wants no answer is expected to leave. A question that the bus does not answer says nothing.
+func (b *Bus) untilVanished(ctx context.Context, c bus.Call) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if c.NoReply {
+		return ctx, cancel
+	}
+	go func() {
+		tick := time.NewTicker(vanishedEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			isThere := true
+			err := b.authority.ask(ctx, c, askTimeout, bus.Driver("NameHasOwner", c.Sender), &isThere)
+			if err == nil && !isThere {
+				cancel()
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 // allowed returns the methods that the caller may call.
@@ -108,15 +148,12 @@ func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {
 }
 
 func doApply(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	out, err := d.Apply(ctx, r.Images, r.retry, nil)
+	out, err := d.Apply(ctx, r.apply(), nil)
 	return answerWith(out, err)
 }
 
 func doRollback(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	if len(r.Images) == 0 {
-		return nil, agent.ErrWhich
-	}
-	out, err := d.Rollback(ctx, r.Images, nil)
+	out, err := d.Rollback(ctx, r.Which, nil)
 	return answerWith(out, err)
 }
 
@@ -163,6 +200,8 @@ func answerWith(outcomes []status.Outcome, err error) ([]any, error) {
 	switch {
 	case seen[status.ResultFailed]:
 		return nil, refuse(BusErrorFailed, "%s", text)
+	case seen[status.ResultCanceled], seen[status.ResultContinues]: // the caller hears it if it is still there
+		return nil, refuse(BusErrorFailed, "%s", text)
 	case seen[status.ResultHeld]:
 		return nil, refuse(BusErrorHeld, "%s", text)
 	case seen[status.ResultApplied], seen[status.ResultRolledBack]:
@@ -185,10 +224,14 @@ func (a action) read(args []any) (busRequest, error) {
 	if err := dbus.Store(args, a.into(&r)...); err != nil {
 		return r, err
 	}
-	if len(r.Images) > maxNames {
+	if len(r.Images) > maxNames || len(r.expect) > maxNames {
 		return r, fmt.Errorf("more than %d images", maxNames)
 	}
-	for _, name := range r.Images {
+	names := slices.Clone(r.Images)
+	for _, e := range r.expect {
+		names = append(names, e.Image)
+	}
+	for _, name := range names {
 		unprintable := func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }
 		if name == "" || len(name) > maxWord || strings.ContainsFunc(name, unprintable) {
 			return r, fmt.Errorf("image %q: not a name", outside.Line(name, maxWord))
@@ -198,7 +241,7 @@ func (a action) read(args []any) (busRequest, error) {
 		return r, errors.New("until: want microseconds since 1970, or 0")
 	}
 	if a.which {
-		if err := r.check(); err != nil {
+		if err := checkApply(r.apply()); err != nil {
 			return r, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/godbus/dbus/v5"
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,12 +51,12 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 	})
 	var outcomes []outcome
 	want := []outcome{{"etcd.yaml", "", "nothing", ""}, {"velum.yaml", "rebuild", "applied", "readiness not checked: web"}}
-	require.NoError(t, call(t, conn, "Apply", []string{"velum"}, false).Store(&outcomes))
+	require.NoError(t, call(t, conn, "Apply", []string{"velum"}, false, false, noneShown).Store(&outcomes))
 	assert.Equal(t, want, outcomes)
 	assert.Equal(t, []string{"velum"}, <-named)
-	require.NoError(t, call(t, conn, "Apply", []string{}, true).Store(&outcomes))
-	assert.Equal(t, []string{"again"}, <-named)
-	require.NoError(t, call(t, conn, "Rollback", []string{"velum"}).Store(&outcomes))
+	require.NoError(t, call(t, conn, "Apply", []string{}, true, true, []plan.Shown{{Image: "velum", Digest: digest.FromString("1")}}).Store(&outcomes))
+	assert.Equal(t, []string{"*", "again", "velum=" + digest.FromString("1").String()}, <-named)
+	require.NoError(t, call(t, conn, "Rollback", []string{"velum"}, false).Store(&outcomes))
 	assert.Equal(t, want, outcomes)
 	assert.Equal(t, []string{"velum", "back"}, <-named)
 
@@ -113,6 +114,30 @@ func endings() map[string]struct {
 	}
 }
 
+// A caller that leaves the bus, as `busctl` does after 25 seconds, takes back what has not begun.
+func TestACallerWhoLeavesTheBusIsNoticed(t *testing.T) {
+	t.Parallel()
+	began, gone := make(chan context.Context, 2), make(chan struct{})
+	d := newWatched(&daemon{
+		context: func(ctx context.Context) { began <- ctx },
+		apply: func(names []string, _ func(status.Progress)) ([]status.Outcome, error) {
+			<-gone
+			return nil, errors.New("ended")
+		},
+	})
+	system := onBus(t, d)
+	waits, silent := system.Connect(t), system.Connect(t)
+	waits.Object(BusName, busPath).Go(BusName+".Apply", 0, nil, []string{"velum"}, false, false, noneShown)
+	first := <-began
+	silent.Object(BusName, busPath).Go(BusName+".Apply", dbus.FlagNoReplyExpected, nil, []string{"velum"}, false, false, noneShown)
+	second := <-began
+	require.NoError(t, silent.Close())
+	require.NoError(t, waits.Close())
+	<-first.Done()
+	require.NoError(t, second.Err(), "who wants no reply need not stay")
+	close(gone)
+}
+
 func TestEndingsHaveNames(t *testing.T) {
 	t.Parallel()
 	d := newWatched(&daemon{})
@@ -123,7 +148,7 @@ func TestEndingsHaveNames(t *testing.T) {
 			d.apply = func([]string, func(status.Progress)) ([]status.Outcome, error) { return c.outcomes, c.err }
 		})
 		for _, err := range []error{
-			call(t, conn, "Apply", []string{}, false).Err, call(t, conn, "Rollback", []string{"*"}).Err,
+			call(t, conn, "Apply", []string{}, true, false, noneShown).Err, call(t, conn, "Rollback", []string{}, true).Err,
 		} {
 			require.Error(t, err, name)
 			assert.Equal(t, c.name, errorName(t, err), name)
@@ -134,7 +159,6 @@ func TestEndingsHaveNames(t *testing.T) {
 		d.unhold = func([]string, bool) ([]string, error) { return nil, nil }
 	})
 	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Unhold", []string{}, true).Err))
-	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Rollback", []string{}).Err), "nothing named is not everything")
 	d.answer(func(d *daemon) {
 		d.check = func(func(status.Progress)) (status.Status, error) {
 			return status.Status{}, errors.New("the registry is away")
@@ -151,16 +175,27 @@ func TestEndingsHaveNames(t *testing.T) {
 	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Hold", []string{}, true, uint64(1), "").Err))
 }
 
+// noneShown is an apply of whatever is offered.
+var noneShown = []plan.Shown{}
+
 // badCalls are refused before anybody is asked, or anything is done.
 var badCalls = map[string]struct {
 	method string
 	args   []any
 	want   string
 }{
-	"no name":                {"Apply", []any{[]string{""}, false}, `image "": not a name`},
-	"a line end":             {"Rollback", []any{[]string{"velum\nroot logged in"}}, `image "velum root logged in": not a name`},
-	"a long name":            {"Apply", []any{[]string{strings.Repeat("x", 513)}, false}, "not a name"},
-	"many names":             {"Rollback", []any{make([]string, 257)}, "more than 256 images"},
+	"no name":     {"Apply", []any{[]string{""}, false, false, noneShown}, `image "": not a name`},
+	"a line end":  {"Rollback", []any{[]string{"velum\nroot logged in"}, false}, `image "velum root logged in": not a name`},
+	"a long name": {"Apply", []any{[]string{strings.Repeat("x", 513)}, false, false, noneShown}, "not a name"},
+	"many names":  {"Rollback", []any{make([]string, 257), false}, "more than 256 images"},
+	// The dialog of a page whose pod manifest has gone sends an empty list: it must not mean all of the node.
+	"nothing to apply":       {"Apply", []any{[]string{}, false, false, noneShown}, "want images, or all of them"},
+	"nothing to retry":       {"Apply", []any{[]string{}, false, true, noneShown}, "want images, or all of them"},
+	"an image and all":       {"Apply", []any{[]string{"velum"}, true, false, noneShown}, "want images, or all of them"},
+	"nothing to roll back":   {"Rollback", []any{[]string{}, false}, "want images, or all of them"},
+	"no digest":              {"Apply", []any{[]string{"velum"}, false, false, []plan.Shown{{Image: "velum"}}}, `expect velum: ""`},
+	"an unnamed digest":      {"Apply", []any{[]string{"velum"}, false, false, []plan.Shown{{}}}, `image "": not a name`},
+	"many digests":           {"Apply", []any{[]string{}, true, false, make([]plan.Shown, 257)}, "more than 256 images"},
 	"neither images nor all": {"Hold", []any{[]string{}, false, uint64(0), ""}, "want images, or all of them"},
 	"images and all":         {"Hold", []any{[]string{"velum"}, true, uint64(0), ""}, "want images, or all of them"},
 	"none to unhold":         {"Unhold", []any{[]string{}, false}, "want images, or all of them"},
@@ -223,7 +258,7 @@ func FuzzBusRequests(f *testing.F) {
 			images = strings.Split(names, "\x00")
 		}
 		for member, args := range map[string][]any{
-			"Check": {}, "Apply": {images, all}, "Rollback": {images}, "Unhold": {images, all}, "Hold": {images, all, until, reason},
+			"Check": {}, "Apply": {images, all, !all, []plan.Shown{{Image: reason}}}, "Rollback": {images, all}, "Unhold": {images, all}, "Hold": {images, all, until, reason},
 		} {
 			act := actions[member]
 			require.Equal(t, act.signature, dbus.SignatureOf(args...).String())

@@ -48,6 +48,7 @@ const (
 	BusErrorInvalidArgs  = busErrors + KindInvalidArgs
 	BusErrorNothingToDo  = busErrors + KindNothingToDo
 	BusErrorHeld         = busErrors + KindHeld
+	BusErrorMoved        = busErrors + KindMoved
 )
 
 // busError is an error with a name on the bus.
@@ -82,7 +83,7 @@ func (b *Bus) reply(s *bus.Service, c bus.Call, values []any, err error) {
 		if !ok {
 			e = busError{busErrors + kindOf(err), err.Error()}
 		}
-		err = s.Fail(c, e.name, outside.Line(e.text, maxText))
+		err = s.Fail(c, e.name, outside.Line(outside.Mask(e.text), maxText))
 	}
 	if err != nil {
 		b.Log.Debug("answer not sent", "method", c.Member, "err", err)

@@ -173,9 +173,9 @@ func TestCallsThatAreNone(t *testing.T) {
 		"of properties":        {busPath, propertiesFace + ".Frob", nil, errNoMethod},
 		"of introspection":     {busPath, introspectFace + ".Frob", nil, errNoMethod},
 		"of a peer":            {busPath, peerFace + ".Frob", nil, errNoMethod},
-		"too large":            {busPath, BusName + ".Rollback", []any{[]string{strings.Repeat("x", 64<<10)}}, errTooMuch},
+		"too large":            {busPath, BusName + ".Rollback", []any{[]string{strings.Repeat("x", 64<<10)}, false}, errTooMuch},
 		"no list":              {busPath, BusName + ".Apply", []any{"velum", true}, errBadArgs},
-		"without retry":        {busPath, BusName + ".Apply", []any{[]string{"velum"}}, errBadArgs},
+		"as before 0.1.0":      {busPath, BusName + ".Apply", []any{[]string{"velum"}, false}, errBadArgs},
 		"a time as a word":     {busPath, BusName + ".Hold", []any{[]string{"velum"}, false, "tomorrow", ""}, errBadArgs},
 	} {
 		err := conn.Object(BusName, dbus.ObjectPath(c.path)).CallWithContext(t.Context(), c.method, 0, c.args...).Err

@@ -126,9 +126,7 @@ func emitProgress(to emitter, reports []status.Progress) error {
 			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
 			return err
 		}
-		if err := to.Emit(busPath, BusName, "ProgressDetails", with(texts(
-			"reference", p.Reference, "phase", p.Phase, "ended", p.Ended, "podManifest", p.PodManifest,
-		), map[string]any{"done": uint64(max(p.Done, 0)), "total": uint64(max(p.Total, 0))})); err != nil {
+		if err := to.Emit(busPath, BusName, "ProgressDetails", encode(p)); err != nil {
 			return err
 		}
 	}

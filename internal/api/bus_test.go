@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
@@ -54,16 +56,20 @@ func (w *watched) ReleaseLock(ctx context.Context, hear func(status.Progress)) (
 	return w.daemon().ReleaseLock(ctx, hear)
 }
 
+func (w *watched) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return w.daemon().TryLock(ctx, hear)
+}
+
 func (w *watched) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return w.daemon().ForgetCatalog(ctx, hear)
 }
 
-func (w *watched) Apply(ctx context.Context, names []string, retry bool, hear func(status.Progress)) ([]status.Outcome, error) {
-	return w.daemon().Apply(ctx, names, retry, hear)
+func (w *watched) Apply(ctx context.Context, req agent.ApplyRequest, hear func(status.Progress)) ([]status.Outcome, error) {
+	return w.daemon().Apply(ctx, req, hear)
 }
 
-func (w *watched) Rollback(ctx context.Context, names []string, hear func(status.Progress)) ([]status.Outcome, error) {
-	return w.daemon().Rollback(ctx, names, hear)
+func (w *watched) Rollback(ctx context.Context, which plan.Which, hear func(status.Progress)) ([]status.Outcome, error) {
+	return w.daemon().Rollback(ctx, which, hear)
 }
 
 func (w *watched) Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error) {

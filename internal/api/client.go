@@ -13,10 +13,14 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -51,7 +55,24 @@ func NewClient(path string) *Client {
 
 // Status asks for the daemon's status. Where the socket is the service manager's
 // and the daemon is not back yet, that is ErrNoDaemon, after statusPatience.
+//
+// A daemon that is killed breaks the connections that it has: the question is asked once more, as it changes nothing.
+// The service manager keeps the socket meanwhile.
 func (c *Client) Status(ctx context.Context) (status.Status, error) {
+	s, err := c.status(ctx)
+	if isBroken(err) && ctx.Err() == nil {
+		return c.status(ctx)
+	}
+	return s, err
+}
+
+// isBroken reports that a connection ended before its answer.
+func isBroken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
+}
+
+func (c *Client) status(ctx context.Context) (status.Status, error) {
 	var s status.Status
 	waiting, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -99,6 +120,11 @@ func (c *Client) ReleaseLock(ctx context.Context, onProgress func(status.Progres
 	return c.poll(ctx, "/v1/lock/release", onProgress)
 }
 
+// TryLock has the daemon take the lock of the fleet and give it back at once. It returns what Check does.
+func (c *Client) TryLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
+	return c.poll(ctx, "/v1/lock/try", onProgress)
+}
+
 func (c *Client) poll(ctx context.Context, path string, onProgress func(status.Progress)) (*status.Status, error) {
 	res, err := c.stream(ctx, path, struct{}{}, onProgress)
 	if err == nil && res.Status == nil {
@@ -107,21 +133,21 @@ func (c *Client) poll(ctx context.Context, path string, onProgress func(status.P
 	return res.Status, err
 }
 
-// Apply has the daemon approve and apply what is staged for the named images.
-// retry: also what did not come up before. onProgress may be nil.
+// Apply has the daemon approve and apply what is staged for the selected images.
+// onProgress may be nil. When ctx ends, the outcomes say what has become of it.
 func (c *Client) Apply(
-	ctx context.Context, names []string, retry bool, onProgress func(status.Progress),
+	ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/apply", ApplyRequest{Images: names, Retry: retry}, onProgress)
+	res, err := c.leavable(ctx, "/v1/apply", ApplyRequest{req}, onProgress)
 	return res.Outcomes, err
 }
 
-// Rollback has the daemon return the named images' pods, or all, to what ran well
+// Rollback has the daemon return the selected images' pods to what ran well
 // before. onProgress may be nil.
 func (c *Client) Rollback(
-	ctx context.Context, which Which, onProgress func(status.Progress),
+	ctx context.Context, which plan.Which, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
-	res, err := c.stream(ctx, "/v1/rollback", RollbackRequest{which}, onProgress)
+	res, err := c.leavable(ctx, "/v1/rollback", RollbackRequest{which}, onProgress)
 	return res.Outcomes, err
 }
 
@@ -130,6 +156,38 @@ func (c *Client) Rollback(
 func (c *Client) Reload(ctx context.Context) error {
 	_, err := c.stream(ctx, "/v1/reload", struct{}{}, nil)
 	return err
+}
+
+// leavePatience is how long a client that leaves waits to hear what goes on without it.
+const leavePatience = 10 * time.Second
+
+// leavable is stream for a request that its caller may leave. When ctx ends, the client only ends its side of the
+// connection: the daemon takes back what has not begun, and still answers.
+func (c *Client) leavable(
+	ctx context.Context, path string, req any, onProgress func(status.Progress),
+) (ResultEvent, error) {
+	asking, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	var to atomic.Pointer[net.UnixConn]
+	asking = httptrace.WithClientTrace(asking, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		if conn, is := i.Conn.(*net.UnixConn); is {
+			to.Store(conn)
+		}
+	}})
+	defer context.AfterFunc(ctx, func() {
+		conn := to.Load()
+		if conn == nil || conn.CloseWrite() != nil {
+			abandon()
+			return
+		}
+		timer := time.AfterFunc(leavePatience, abandon)
+		context.AfterFunc(asking, func() { timer.Stop() })
+	})()
+	res, err := c.stream(asking, path, req, onProgress)
+	if _, answered := errors.AsType[*Error](err); err != nil && !answered && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, ctx.Err())
+	}
+	return res, err
 }
 
 // stream sends a request and follows its events to the result.
@@ -172,7 +230,7 @@ func resultError(r ResultEvent) error {
 	case r.Kind == "" && r.Unknown: // by a daemon that does not know kinds yet
 		r.Kind = KindUnknownImage
 	}
-	return &Error{Kind: r.Kind, Text: r.Error}
+	return &Error{Kind: r.Kind, Text: r.Error, Moved: r.Moved}
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {

@@ -5,9 +5,10 @@
 // everything; the status one (status.sock) is for everybody and can only read.
 //
 // Requests that take long answer with a stream of events, one JSON object a
-// line: any number of progress events, then one result. A client that hangs up
-// does not stop the work it asked for once that has begun; what still waits for
-// the cycle before is not begun.
+// line: any number of progress events, then one result. A client that hangs up, or
+// ends its side of the connection, does not stop the work it asked for once that has
+// begun. What still waits for the cycle before is not begun, and of an apply or a
+// rollback no pod whose restart has not begun: the result says which.
 //
 //	GET  /metrics     numbers for Prometheus, where the daemon has them
 //	GET  /v1/status   status.Status
@@ -19,7 +20,11 @@
 //	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
-import "github.com/kubic-project/image-update-agent/agent/status"
+import (
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
 
 // Event is one line of a stream.
 type Event struct {
@@ -34,20 +39,19 @@ type ResultEvent struct {
 	Unknown  bool             `json:"unknown,omitempty"` // the kind is KindUnknownImage
 	Status   *status.Status   `json:"status,omitempty"`  // missing where the daemon ended before it had one
 	Outcomes []status.Outcome `json:"outcomes,omitempty"`
-	Held     []string         `json:"held,omitempty"` // repositories, or "*"
+	Moved    []plan.Moved     `json:"moved,omitempty"` // of the kind KindMoved
+	Held     []string         `json:"held,omitempty"`  // repositories, or "*"
 }
 
-// ApplyRequest names what is approved; nothing named means all that is staged.
-type ApplyRequest struct {
-	Images []string `json:"images"`
-	Retry  bool     `json:"retry,omitempty"` // also what did not come up before
-}
+// ApplyRequest selects what is approved.
+type ApplyRequest struct{ agent.ApplyRequest }
 
-func (ApplyRequest) check() error { return nil }
+func (r ApplyRequest) check() error { return checkApply(r.ApplyRequest) }
 
-// RollbackRequest names what returns to the release before. Nothing named is refused:
-// all of a node would be too easily meant by an empty list.
-type RollbackRequest struct{ Which }
+// RollbackRequest selects what returns to the release before.
+type RollbackRequest struct{ plan.Which }
+
+func (r RollbackRequest) check() error { return r.Check() }
 
 // maxRequest bounds a request's body, in bytes: names of a few hundred images.
 const maxRequest = 64 << 10
@@ -56,5 +60,8 @@ const maxRequest = 64 << 10
 // with a thousand images is about a quarter of it.
 const maxLine = 4 << 20
 
-// maxClients bounds the connections to one socket.
+// maxClients bounds the connections to the acting socket, and the acting calls on the bus.
 const maxClients = 16
+
+// maxReaders bounds the connections to the status socket, which is everybody's.
+const maxReaders = 64

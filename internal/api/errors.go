@@ -17,15 +17,22 @@ const (
 	KindInvalidArgs  = "InvalidArgs"
 	KindNothingToDo  = "NothingToDo"
 	KindHeld         = "Held"
+	KindCanceled     = "Canceled"   // the caller left before it began
+	KindMoved        = "OfferMoved" // an offer is not what the caller expects
 )
 
 // kindOf is the kind of an error of the daemon.
 func kindOf(err error) string {
+	_, isMoved := errors.AsType[*plan.MovedError](err)
 	switch {
+	case isMoved:
+		return KindMoved
+	case errors.Is(err, agent.ErrCanceled):
+		return KindCanceled
 	case errors.Is(err, plan.ErrUnknownImage):
 		return KindUnknownImage
-	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, agent.ErrWhich),
-		errors.Is(err, agent.ErrNoLock):
+	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, plan.ErrWhich),
+		errors.Is(err, plan.ErrNotSelected), errors.Is(err, agent.ErrNoLock):
 		return KindInvalidArgs
 	case errors.Is(err, release.ErrHeld):
 		return KindHeld
@@ -35,10 +42,11 @@ func kindOf(err error) string {
 }
 
 // Error is an error that the daemon has answered with. It is plan.ErrUnknownImage and
-// release.ErrHeld by its kind.
+// release.ErrHeld (also of KindMoved) by its kind.
 type Error struct {
-	Kind string // a newer daemon may have others
-	Text string // for people
+	Kind  string // a newer daemon may have others
+	Text  string // for people
+	Moved []plan.Moved
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -49,7 +57,7 @@ func (e *Error) Is(target error) bool {
 	case plan.ErrUnknownImage:
 		return e.Kind == KindUnknownImage
 	case release.ErrHeld:
-		return e.Kind == KindHeld
+		return e.Kind == KindHeld || e.Kind == KindMoved
 	default:
 		return false
 	}

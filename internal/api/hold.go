@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -24,12 +24,13 @@ type Holder interface {
 
 // HoldRequest names what is held, and why.
 type HoldRequest struct {
-	Which
+	plan.Which
+
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back
 }
 
-func (r HoldRequest) check() error { return errors.Join(r.Which.check(), oneLine(r.Reason)) }
+func (r HoldRequest) check() error { return errors.Join(r.Check(), oneLine(r.Reason)) }
 
 // oneLine: a reason stands in logs and in lines of the status.
 func oneLine(reason string) error {
@@ -40,28 +41,9 @@ func oneLine(reason string) error {
 }
 
 // UnholdRequest names what is held no more.
-type UnholdRequest struct{ Which }
+type UnholdRequest struct{ plan.Which }
 
-// Which are images, or all of them: one of the two.
-type Which struct {
-	Images []string `json:"images,omitempty"`
-	All    bool     `json:"all,omitempty"`
-}
-
-func (w Which) check() error {
-	if w.All == (len(w.Images) > 0) {
-		return errors.New("want images, or all of them")
-	}
-	return nil
-}
-
-// names are those that the daemon takes.
-func (w Which) names() []string {
-	if w.All {
-		return []string{agent.All}
-	}
-	return w.Images
-}
+func (r UnholdRequest) check() error { return r.Check() }
 
 // Hold has the daemon hold images. It waits for the cycle that runs.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {

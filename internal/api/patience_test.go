@@ -85,7 +85,7 @@ func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
 // Who does not read what was asked for makes room for others.
 func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 	inBubble(t, true, &daemon{}, func(t *testing.T, p *piped) {
-		for range maxClients {
+		for range maxReaders {
 			conn, err := p.dial(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = conn.Close() }()
@@ -103,6 +103,36 @@ func TestWhoDoesNotReadMakesRoom(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, line, "200 OK")
 	})
+}
+
+// Who does not read its answer is cut off, also where nobody else wants the place.
+func TestWhoDoesNotReadIsCutOff(t *testing.T) {
+	inBubble(t, true, &daemon{}, func(t *testing.T, p *piped) {
+		conn, err := p.dial(t.Context())
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: daemon\r\n\r\n")
+		require.NoError(t, err)
+		<-time.After(writeTimeout + time.Second)
+		text, _ := io.ReadAll(conn)
+		assert.Empty(t, text)
+	})
+}
+
+// A client of the status socket has less time for its line.
+func TestWhoIsSilentOnTheStatusSocketIsCutOff(t *testing.T) {
+	for _, sent := range []string{"", "GET /v1/sta"} {
+		t.Run(sent, func(t *testing.T) {
+			inBubble(t, true, &daemon{}, func(t *testing.T, p *piped) {
+				conn, err := p.dial(t.Context())
+				require.NoError(t, err)
+				began := time.Now()
+				_, err = io.WriteString(conn, sent)
+				require.NoError(t, err)
+				_, _ = io.ReadAll(conn)
+				assert.Equal(t, readerTimeout, time.Since(began))
+			})
+		})
+	}
 }
 
 // A client that sends the head or the body of its request slowly is cut off; the head has the shorter time.

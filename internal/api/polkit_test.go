@@ -45,7 +45,7 @@ func acts() (*watched, *atomic.Int32) {
 
 // everyAction are calls of all methods that act.
 var everyAction = map[string][]any{
-	"Check": {}, "Apply": {[]string{}, false}, "Rollback": {[]string{"*"}},
+	"Check": {}, "Apply": {[]string{}, true, false, noneShown}, "Rollback": {[]string{}, true},
 	"Hold": {[]string{}, true, uint64(0), ""}, "Unhold": {[]string{}, true},
 }
 
@@ -137,7 +137,7 @@ func TestPolkitDecides(t *testing.T) {
 		require.NoError(t, interactively(user, method, args...).Err)
 		assert.Equal(t, question{who, actions[method].id, 1}, <-asked)
 	}
-	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, user, "Apply", []string{"\x01"}, false).Err))
+	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, user, "Apply", []string{"\x01"}, false, false, noneShown).Err))
 	assert.Empty(t, asked, "nobody is asked about what cannot be done")
 }
 

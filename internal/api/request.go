@@ -5,9 +5,13 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"path"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // request is the body of a request.
@@ -30,6 +34,19 @@ func handler[R request](s *Server, do func(R) work) http.HandlerFunc {
 		}
 		s.stream(w, r, do(req))
 	}
+}
+
+// checkApply checks what an apply selects, and the digests that it expects.
+func checkApply(req agent.ApplyRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	for _, e := range req.Expect {
+		if err := e.Digest.Validate(); err != nil {
+			return fmt.Errorf("expect %s: %q: %w", outside.Line(e.Image, maxWord), outside.Line(e.Digest.String(), maxWord), err)
+		}
+	}
+	return nil
 }
 
 // decode reads a body. It refuses unknown fields: a newer client may have meant

@@ -72,7 +72,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 		return []string{"a/velum", "a/etcd"}, nil
 	}
 	held, err := c.Hold(t.Context(), HoldRequest{
-		Which: Which{Images: []string{"velum", "etcd"}}, Reason: "because", Until: end,
+		Which: plan.Which{Images: []string{"velum", "etcd"}}, Reason: "because", Until: end,
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/velum", "a/etcd"}, held)
@@ -83,7 +83,7 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 		assert.Zero(t, until, "no end is no end on the other side")
 		return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage)
 	}
-	_, err = c.Hold(t.Context(), HoldRequest{Which: Which{All: true}})
+	_, err = c.Hold(t.Context(), HoldRequest{Which: plan.Which{All: true}})
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
@@ -96,7 +96,7 @@ func TestUnholdBringsWhatWasHeld(t *testing.T) {
 		assert.False(t, all)
 		return nil, nil
 	}
-	held, err := c.Unhold(t.Context(), UnholdRequest{Which{Images: []string{"velum"}}})
+	held, err := c.Unhold(t.Context(), UnholdRequest{plan.Which{Images: []string{"velum"}}})
 	require.NoError(t, err)
 	assert.Empty(t, held)
 	d.unhold = func(names []string, all bool) ([]string, error) {
@@ -104,10 +104,10 @@ func TestUnholdBringsWhatWasHeld(t *testing.T) {
 		assert.True(t, all)
 		return []string{"*", "a/velum"}, nil
 	}
-	held, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
+	held, err = c.Unhold(t.Context(), UnholdRequest{plan.Which{All: true}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", "a/velum"}, held)
 	d.unhold = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage) }
-	_, err = c.Unhold(t.Context(), UnholdRequest{Which{All: true}})
+	_, err = c.Unhold(t.Context(), UnholdRequest{plan.Which{All: true}})
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }

@@ -18,7 +18,10 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Daemon is what the sockets give access to.
@@ -31,10 +34,12 @@ type Daemon interface {
 	ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// ReleaseLock gives the lock of the fleet back.
 	ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
+	// TryLock takes the lock of the fleet and gives it back at once.
+	TryLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
-	Apply(ctx context.Context, names []string, retry bool, onProgress func(status.Progress)) ([]status.Outcome, error)
-	// Rollback returns to what ran well before; agent.All names all.
-	Rollback(ctx context.Context, names []string, onProgress func(status.Progress)) ([]status.Outcome, error)
+	Apply(ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress)) ([]status.Outcome, error)
+	// Rollback returns to what ran well before.
+	Rollback(ctx context.Context, which plan.Which, onProgress func(status.Progress)) ([]status.Outcome, error)
 	Holder
 }
 
@@ -74,11 +79,17 @@ func Listen(ctx context.Context, path string, readOnly bool, d Daemon, log *slog
 // answer, which fits into the kernel's buffer but on nodes with hundreds of images.
 const writeTimeout = 30 * time.Second
 
+// readerTimeout is how long a client of the status socket may take to send its request: a line.
+const readerTimeout = 2 * time.Second
+
 // On makes a server of a socket that listens already, which is closed by Close.
 func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	s := &Server{
 		daemon: d, log: log, listener: netutil.LimitListener(peers{l}, maxClients), mux: http.NewServeMux(),
 		ended: make(chan struct{}),
+	}
+	if readOnly {
+		s.listener = &crowd{Listener: peers{l}, room: maxReaders}
 	}
 	s.routes(readOnly)
 	s.http = &http.Server{
@@ -87,6 +98,7 @@ func On(l net.Listener, readOnly bool, d Daemon, log *slog.Logger) *Server {
 	}
 	if readOnly { // work has no time limit; the status is at hand
 		s.http.WriteTimeout = writeTimeout
+		s.http.ReadHeaderTimeout = readerTimeout
 	} else {
 		s.http.ConnContext = withPeer
 	}
@@ -143,6 +155,7 @@ func (s *Server) routes(readOnly bool) {
 	s.mux.HandleFunc("POST /v1/check", s.poll(s.daemon.Check))
 	s.mux.HandleFunc("POST /v1/catalog/forget", s.poll(s.daemon.ForgetCatalog))
 	s.mux.HandleFunc("POST /v1/lock/release", s.poll(s.daemon.ReleaseLock))
+	s.mux.HandleFunc("POST /v1/lock/try", s.poll(s.daemon.TryLock))
 	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
 	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
 	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))
@@ -199,14 +212,14 @@ func (s *Server) poll(
 
 func (s *Server) apply(req ApplyRequest) work {
 	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
-		result.Outcomes, err = s.daemon.Apply(ctx, req.Images, req.Retry, onProgress)
+		result.Outcomes, err = s.daemon.Apply(ctx, req.ApplyRequest, onProgress)
 		return result, err
 	}
 }
 
 func (s *Server) rollback(req RollbackRequest) work {
 	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
-		result.Outcomes, err = s.daemon.Rollback(ctx, req.names(), onProgress)
+		result.Outcomes, err = s.daemon.Rollback(ctx, req.Which, onProgress)
 		return result, err
 	}
 }
@@ -232,7 +245,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 		if err != nil {
 			res.Error, res.Kind = err.Error(), kindOf(err)
 			res.Unknown = res.Kind == KindUnknownImage
+			if moved, is := errors.AsType[*plan.MovedError](err); is {
+				res.Moved = moved.Moved
+			}
 		}
+		outside.Hide(&res)
 		result <- res
 	}()
 	flush := http.NewResponseController(w)

@@ -38,8 +38,9 @@ type Call struct {
 	// Err is the reason why the call could not be read. Then only Sender is set.
 	Err error
 
+	NoReply bool // no answer is wanted
+
 	serial uint32
-	silent bool // no answer is wanted
 }
 
 // knownFlags are the flags that godbus knows; it refuses a message with others, which
@@ -95,7 +96,7 @@ func newCall(m *dbus.Message, refused error) Call {
 	}
 	call := Call{
 		Sender: text(dbus.FieldSender), Err: refused,
-		serial: m.Serial(), silent: m.Flags&dbus.FlagNoReplyExpected != 0,
+		serial: m.Serial(), NoReply: m.Flags&dbus.FlagNoReplyExpected != 0,
 	}
 	if refused != nil {
 		return call
@@ -166,7 +167,7 @@ func (s *Service) Fail(c Call, name, text string) error {
 }
 
 func (s *Service) answer(c Call, kind dbus.Type, headers map[dbus.HeaderField]dbus.Variant, body []any) error {
-	if c.silent {
+	if c.NoReply {
 		return nil
 	}
 	headers[dbus.FieldDestination] = dbus.MakeVariant(c.Sender)

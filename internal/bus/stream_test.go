@@ -92,11 +92,11 @@ func TestFlags(t *testing.T) {
 	frame := message(t, binary.LittleEndian, dbus.FlagNoReplyExpected)
 	call, ok, err := readCall(t, frame)
 	require.NoError(t, err)
-	assert.True(t, ok && call.silent && !call.Interactive)
+	assert.True(t, ok && call.NoReply && !call.Interactive)
 	frame[2] = 0xf4
 	call, ok, err = readCall(t, frame)
 	require.NoError(t, err)
-	assert.True(t, ok && !call.silent && call.Interactive)
+	assert.True(t, ok && !call.NoReply && call.Interactive)
 	assert.NoError(t, call.Err, "flags of the future are passed over")
 }
 
@@ -151,8 +151,8 @@ func TestNoAnswerWhereNoneIsWanted(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	s := &Service{stream: &stream{conn: conn}}
 	defer s.Close()
-	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 1, silent: true}, "x"))
-	require.NoError(t, s.Fail(Call{Sender: ":1.7", serial: 2, silent: true}, "a.b", "x"))
+	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 1, NoReply: true}, "x"))
+	require.NoError(t, s.Fail(Call{Sender: ":1.7", serial: 2, NoReply: true}, "a.b", "x"))
 	require.NoError(t, s.Reply(Call{Sender: ":1.7", serial: 3}, "x"))
 	m, err := dbus.DecodeMessage(other)
 	require.NoError(t, err)

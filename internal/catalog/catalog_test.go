@@ -4,6 +4,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,14 @@ func drawOps(t *rapid.T) []catalog.Op {
 			r.Set = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "set")
 			if op.Do == catalog.ActionWithdraw {
 				r.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
+			}
+			if r.Set != "" && rapid.Bool().Draw(t, "has members") {
+				members := rapid.SliceOfNDistinct(rapid.IntRange(1, 4), 1, 4, rapid.ID[int]).Draw(t, "members")
+				slices.Sort(members)
+				op.Sets = map[string][]string{r.Set: {}}
+				for _, n := range members {
+					op.Sets[r.Set] = append(op.Sets[r.Set], catalog.Member(velum, build(n).Tag))
+				}
 			}
 			op.Changes = append(op.Changes, catalog.Change{
 				Image: velum + rapid.SampledFrom([]string{"", "-db"}).Draw(t, "image"), Release: r,

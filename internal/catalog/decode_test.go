@@ -87,6 +87,9 @@ func TestPagesThatAreRefused(t *testing.T) {
 		"a tag with /":    {page(fmt.Sprintf(`{"tag":"a/b","digest":%q}`, digest.FromString("1"))), catalog.KindFormat},
 		"a control code":  {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"a\u001b[2J"}`, digest.FromString("1"))), catalog.KindFormat},
 		"an endless wait": {page(fmt.Sprintf(`{"tag":"1","digest":%q,"rollout":{"from":"2026-11-22T12:00:00Z","hours":99999}}`, digest.FromString("1"))), catalog.KindFormat},
+		"members, no set": {page(fmt.Sprintf(`{"tag":"1","digest":%q,"members":["r.example/a:1"]}`, digest.FromString("1"))), catalog.KindFormat},
+		"no member":       {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"s","members":["r.example/a"]}`, digest.FromString("1"))), catalog.KindFormat},
+		"unsorted":        {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"s","members":["r.example/b:1","r.example/a:1"]}`, digest.FromString("1"))), catalog.KindFormat},
 		"no reason":       {page(fmt.Sprintf(`{"tag":"1","digest":%q,"withdrawn":{"at":"2026-11-22T12:00:00Z","reason":""}}`, digest.FromString("1"))), catalog.KindFormat},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,6 +103,45 @@ func TestPagesThatAreRefused(t *testing.T) {
 	ref.Digest = digest.FromString("lies")
 	_, err := catalog.DecodePage(data, ref)
 	assert.True(t, isErrorOf(err, catalog.KindPage), "%v", err)
+}
+
+// What a publisher says of a withdrawal is shown on nodes: it is one printable line, or the page and the op are refused.
+func TestTextsOfWithdrawals(t *testing.T) {
+	t.Parallel()
+	for title, w := range map[string]catalog.Withdrawal{
+		"none":                  {At: noon},
+		"an escape sequence":    {At: noon, Reason: "bsc#1\x1b[2J"},
+		"a line break":          {At: noon, Reason: "bsc#1\nall is well"},
+		"a carriage return":     {At: noon, Reason: "bsc#1\rall is well"},
+		"right to left":         {At: noon, Reason: "bsc#1 \u202e"},
+		"too long":              {At: noon, Reason: repeat("x", 513)},
+		"no tag to run instead": {At: noon, Reason: "bsc#1", To: "a b"},
+		"no time":               {At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Reason: "bsc#1"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r := build(1)
+			r.Withdrawn = &w
+			_, err := catalog.Page{Image: velum, Releases: []catalog.Release{r}}.Encode()
+			assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+			text, err := json.Marshal(map[string]any{"image": velum, "releases": []any{r}})
+			require.NoError(t, err)
+			data := packed(t, string(text))
+			_, err = catalog.DecodePage(data, refTo(velum, data))
+			assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+			op, err := json.Marshal(catalog.Op{
+				Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionWithdraw,
+				Changes: []catalog.Change{{Image: velum, Release: r}},
+			})
+			require.NoError(t, err)
+			_, err = catalog.DecodeOp(opTag(1), op)
+			assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+		})
+	}
+	r := build(1)
+	r.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1199876: verliert die Sitzung, größtenteils", To: "4.0.0-rev1-build1.2"}
+	_, err := catalog.Page{Image: velum, Releases: []catalog.Release{r}}.Encode()
+	require.NoError(t, err)
 }
 
 func manifest() catalog.Manifest {
@@ -325,6 +367,14 @@ func TestOpsThatAreRefused(t *testing.T) {
 		"no reason":          func(o *catalog.Op) { o.Do = catalog.ActionWithdraw },
 		"no image":           func(o *catalog.Op) { o.Changes = []catalog.Change{{Release: build(1)}} },
 		"no release":         func(o *catalog.Op) { o.Changes = []catalog.Change{{Image: velum}} },
+		"no member":          func(o *catalog.Op) { o.Sets = map[string][]string{"s": {"x"}} },
+		"no set":             func(o *catalog.Op) { o.Sets = map[string][]string{"": {velum + ":1"}} },
+		"too many members": func(o *catalog.Op) {
+			o.Sets = map[string][]string{"s": nil}
+			for n := range 1000 {
+				o.Sets["s"] = append(o.Sets["s"], fmt.Sprintf("%s:%04d", velum, n))
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,8 @@ func (s State) IsMerged(op string) bool {
 
 // Fold returns the state with ops of a channel folded in. It is pure. The ops may come in any
 // order, in any number of calls, and repeatedly: promote, withdraw and refresh go by the later
-// op; of two adds of a release in different sets, the set that sorts first stays. A digest
+// op; of two adds of a release in different sets, the set that sorts first stays, and any set
+// before none; of adds in one set, the members come together. A digest
 // that is listed under a long tag is never replaced: of two, the one that was folded first
 // stays. What a page has dropped (see Kept) is forgotten with all that was said of it.
 func Fold(s State, ops ...Op) (State, []Outcome) {
@@ -85,11 +86,12 @@ func newDraft(p Page) *draft {
 func (d *draft) fold(op Op, c Change) Outcome {
 	out := Outcome{Op: op.Tag, Image: c.Image, Tag: c.Release.Tag}
 	want := c.Release
+	want.Members = op.Sets[want.Set]
 	if want.Op = op.Tag; op.Do == ActionAdd {
 		want.Op = ""
 	}
 	if want.Withdrawn != nil {
-		want.Rollout = nil
+		want.Rollout, want.Members = nil, nil
 	}
 	at, found := d.at[want.Tag]
 	if !found {
@@ -102,9 +104,35 @@ func (d *draft) fold(op Op, c Change) Outcome {
 	case is.Digest != want.Digest:
 		out.Err = newError(KindConflict, "%s:%s is listed with digest %s, not %s", c.Image, is.Tag, is.Digest, want.Digest)
 		return out
-	case op.Do == ActionAdd && (is.Op != "" || is.Set <= want.Set), op.Do != ActionAdd && is.Op >= want.Op:
+	case op.Do != ActionAdd && is.Op >= want.Op:
 		return out
+	case op.Do == ActionAdd:
+		set, members := is.joined(want)
+		if is.Op != "" || set == is.Set && len(members) == len(is.Members) {
+			return out
+		}
+		if set == is.Set {
+			want = is
+		}
+		want.Members = members
 	}
 	d.releases[at], d.changed, out.Changed = want, true, true
 	return out
+}
+
+// joined returns the set of a release that was added twice, and its members: those of both, as far
+// as there is space.
+func (r Release) joined(other Release) (set string, members []string) {
+	switch {
+	case r.Set == other.Set:
+		members = slices.Concat(r.Members, other.Members)
+		slices.Sort(members)
+		if members = slices.Compact(members); areFew(members) {
+			return r.Set, members
+		}
+		return r.Set, r.Members
+	case other.Set == "" || r.Set != "" && r.Set < other.Set:
+		return r.Set, r.Members
+	}
+	return other.Set, other.Members
 }

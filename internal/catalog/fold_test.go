@@ -61,6 +61,38 @@ func TestPromoteAfterWithdrawOffersTheReleaseAgain(t *testing.T) {
 	assert.Nil(t, s.Pages[velum].Releases[0].Withdrawn)
 }
 
+// A release that was listed without a set gets the one that a later add has, and its members.
+func TestAddRecordsTheSetOfWhatIsListed(t *testing.T) {
+	t.Parallel()
+	add := func(n int, set string, members ...string) catalog.Op {
+		r := build(1)
+		r.Set = set
+		return catalog.Op{
+			Tag: opTag(n), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: r}},
+			Sets: map[string][]string{set: members},
+		}
+	}
+	for title, c := range map[string]struct {
+		ops     []catalog.Op
+		set     string
+		members []string
+	}{
+		"no set, then one":     {[]catalog.Op{add(1, ""), add(2, "b", "x:1")}, "b", []string{"x:1"}},
+		"one, then no set":     {[]catalog.Op{add(1, "b", "x:1"), add(2, "")}, "b", []string{"x:1"}},
+		"two sets":             {[]catalog.Op{add(1, "b", "x:1"), add(2, "a", "y:1")}, "a", []string{"y:1"}},
+		"more of one set":      {[]catalog.Op{add(1, "a", "y:1"), add(2, "a", "x:1")}, "a", []string{"x:1", "y:1"}},
+		"the same of one set":  {[]catalog.Op{add(1, "a", "y:1"), add(2, "a", "y:1")}, "a", []string{"y:1"}},
+		"a set that is larger": {[]catalog.Op{add(1, "c", "y:1"), add(2, "d", "x:1")}, "c", []string{"y:1"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			s, _ := catalog.Fold(catalog.State{}, c.ops...)
+			assert.Equal(t, c.set, s.Pages[velum].Releases[0].Set)
+			assert.Equal(t, c.members, s.Pages[velum].Releases[0].Members)
+		})
+	}
+}
+
 func TestPageKeepsTheNewestAndAllWithdrawnReleases(t *testing.T) {
 	t.Parallel()
 	op := catalog.Op{Tag: opTag(1), Do: catalog.ActionPromote}

@@ -22,8 +22,10 @@ import (
 const (
 	MaxManifest = 4 << 20 // bytes
 	MaxImages   = 16000
-	maxMerged   = 128 // ops in an annotation
-	maxOps      = 8 << 20
+	// MaxVersion is the highest version that every reader of JSON can tell from the one before.
+	MaxVersion = 1<<53 - 1
+	maxMerged  = 128 // ops in an annotation
+	maxOps     = 8 << 20
 )
 
 // The annotations of a manifest.
@@ -119,16 +121,9 @@ func emptyBlob() ocispec.Descriptor {
 
 // DecodeManifest decodes a manifest and checks all of it.
 func DecodeManifest(data []byte) (Manifest, error) {
-	if len(data) > MaxManifest {
-		return Manifest{}, newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
-	}
-	bounds := ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown}
-	if _, err := bounds.Write(data); err != nil {
-		return Manifest{}, wrap(KindTooLarge, err, "manifest")
-	}
-	var doc ocispec.Manifest
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return Manifest{}, wrap(KindFormat, err, "manifest")
+	doc, err := unmarshalOCI(data, &ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown})
+	if err != nil {
+		return Manifest{}, err
 	}
 	if doc.ArtifactType != ArtifactType {
 		return Manifest{}, newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, ArtifactType)
@@ -140,7 +135,6 @@ func DecodeManifest(data []byte) (Manifest, error) {
 	if merged := doc.Annotations[annotationMerged]; merged != "" {
 		m.Merged = strings.Split(merged, ",")
 	}
-	var err error
 	if m.Version, err = strconv.ParseUint(doc.Annotations[annotationVersion], 10, 64); err != nil {
 		return Manifest{}, wrap(KindFormat, err, "annotation %s", annotationVersion)
 	}
@@ -181,8 +175,8 @@ func (m Manifest) check() error {
 		return err
 	}
 	switch {
-	case m.Version == 0:
-		return newError(KindFormat, "annotation %s: want at least 1", annotationVersion)
+	case m.Version == 0 || m.Version > MaxVersion:
+		return newError(KindFormat, "annotation %s: %d: want 1 to %d", annotationVersion, m.Version, uint64(MaxVersion))
 	case m.Previous != "" && m.Previous.Validate() != nil:
 		return newError(KindFormat, "annotation %s: %.40q is no digest", annotationPrevious, string(m.Previous))
 	case m.Refreshed != "" && !IsOpTag(m.Refreshed):

@@ -63,7 +63,7 @@ func ParseVersionTag(tag string) (channel string, version uint64, ok bool) {
 		return "", 0, false
 	}
 	version, err := strconv.ParseUint(tag[at+len(versionSign):], 10, 64)
-	if channel = tag[:at]; err != nil || version == 0 || VersionTag(channel, version) != tag {
+	if channel = tag[:at]; err != nil || version == 0 || version > MaxVersion || VersionTag(channel, version) != tag {
 		return "", 0, false
 	}
 	return channel, version, true

@@ -48,6 +48,8 @@ type Op struct {
 	Do      Action    `json:"do"`
 	Changes []Change  `json:"changes,omitempty"` // of all actions but refresh
 	Expires time.Time `json:"expires,omitzero"`  // of refresh; zero: never
+	// Sets are the members of the sets of its releases; see Release.Members, which changes leave out.
+	Sets map[string][]string `json:"sets,omitempty"`
 }
 
 // Change is what an op asks for one release.
@@ -55,6 +57,9 @@ type Change struct {
 	Image   string  `json:"image"`
 	Release Release `json:"release"`
 }
+
+// Member names the release as Release.Members does.
+func (c Change) Member() string { return Member(c.Image, c.Release.Tag) }
 
 // Encode returns the op as JSON.
 func (o Op) Encode() ([]byte, error) {
@@ -83,15 +88,9 @@ func OpManifest(op []byte, signature string) ([]byte, error) {
 
 // ReadOpManifest returns the encoded op of an OCI manifest, and the signature in base64.
 func ReadOpManifest(data []byte) (op []byte, signature string, err error) {
-	if len(data) > MaxManifest {
-		return nil, "", newError(KindTooLarge, "the manifest has more than %d bytes", MaxManifest)
-	}
-	if _, err := ocimanifest.NewBounds().Write(data); err != nil {
-		return nil, "", wrap(KindTooLarge, err, "manifest")
-	}
-	var doc ocispec.Manifest
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return nil, "", wrap(KindFormat, err, "manifest")
+	doc, err := unmarshalOCI(data, ocimanifest.NewBounds())
+	if err != nil {
+		return nil, "", err
 	}
 	if doc.ArtifactType != OpArtifactType {
 		return nil, "", newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, OpArtifactType)
@@ -108,7 +107,7 @@ func DecodeOp(tag string, data []byte) (Op, error) {
 		return Op{}, wrap(KindTooLarge, err, "%s", tag)
 	}
 	o := Op{}
-	if err := json.Unmarshal(data, &o); err != nil {
+	if err := unmarshal(data, &o); err != nil {
 		return Op{}, wrap(KindFormat, err, "%s", tag)
 	}
 	if o.Tag != tag {
@@ -173,6 +172,19 @@ func (o Op) check() error {
 	}
 	if !o.Expires.IsZero() && !o.Expires.Equal(outside.Time(o.Expires)) {
 		return newError(KindFormat, "expires: not a time of the years 1 to 9998")
+	}
+	return o.checkContent()
+}
+
+// checkContent checks the sets and the changes.
+func (o Op) checkContent() error {
+	for set, members := range o.Sets {
+		if set == "" || outside.Line(set, maxSet) != set {
+			return newError(KindFormat, "set %.20q: want 1 to %d printable bytes", set, maxSet)
+		}
+		if err := checkMembers("set "+set, members); err != nil {
+			return err
+		}
 	}
 	for _, c := range o.Changes {
 		if err := checkImage(c.Image); err != nil {

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -64,11 +65,17 @@ func pack(text []byte) ([]byte, error) {
 
 // unpack returns what pack has compressed, at most limit bytes.
 func unpack(data []byte, limit int64) ([]byte, error) {
-	unpacker, err := gzip.NewReader(bytes.NewReader(data))
+	rest := bytes.NewReader(data)
+	unpacker, err := gzip.NewReader(rest)
 	if err != nil {
 		return nil, err
 	}
-	return outside.ReadAll(unpacker, limit)
+	unpacker.Multistream(false)
+	text, err := outside.ReadAll(unpacker, limit)
+	if err == nil && rest.Len() > 0 {
+		err = fmt.Errorf("%d bytes follow it", rest.Len())
+	}
+	return text, err
 }
 
 // DecodePage decodes a page of an image and checks all of it. digest is the one that the
@@ -86,7 +93,7 @@ func DecodePage(data []byte, ref PageRef) (Page, error) {
 		_, err = (&ocimanifest.Bounds{Entries: MaxReleases, Members: MaxReleases * maxUnknown * 2}).Write(text)
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &p)
+		err = unmarshal(text, &p)
 	}
 	if err != nil {
 		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
@@ -95,6 +102,16 @@ func DecodePage(data []byte, ref PageRef) (Page, error) {
 		return Page{}, newError(KindPage, "%s: the page is of %q", ref.Image, p.Image)
 	}
 	return p, p.check()
+}
+
+// WithoutUnknown returns the page without the fields that this package does not know, for who does
+// not write it again.
+func (p Page) WithoutUnknown() Page {
+	p.Releases = slices.Clone(p.Releases)
+	for n := range p.Releases {
+		p.Releases[n].Unknown = nil
+	}
+	return p
 }
 
 // check checks all fields of the page.
@@ -129,6 +146,9 @@ func (p Page) trimmed() Page {
 		isKept := n < Kept || r.Withdrawn != nil
 		if tag, err := tags.Parse(r.Tag); err == nil && r.Withdrawn == nil && !followed[tag.App()] {
 			followed[tag.App()], isKept = true, true
+		}
+		if n >= Kept {
+			r.Members = nil // so that a page has an end
 		}
 		if isKept && len(p.Releases) < MaxReleases {
 			p.Releases = append(p.Releases, r)

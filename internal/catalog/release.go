@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -16,6 +17,10 @@ import (
 
 const (
 	maxSet     = 128 // bytes
+	maxMembers = 512 // releases of a set
+	// MaxMembers is how many bytes the names of a set's releases may have together: each page
+	// has them up to Kept times.
+	MaxMembers = 24 << 10
 	maxReason  = 512
 	maxHours   = 24 * 366
 	maxUnknown = 16 // fields of a release that are not known, or critical
@@ -23,12 +28,15 @@ const (
 
 // Release is one build of an image.
 type Release struct {
-	Tag       string        `json:"tag"` // long tag
-	Digest    digest.Digest `json:"digest"`
-	Created   time.Time     `json:"created,omitzero"`
-	Set       string        `json:"set,omitempty"`
-	Rollout   *Rollout      `json:"rollout,omitempty"`   // nil: at once
-	Withdrawn *Withdrawal   `json:"withdrawn,omitempty"` // nil: it is offered
+	Tag     string        `json:"tag"` // long tag
+	Digest  digest.Digest `json:"digest"`
+	Created time.Time     `json:"created,omitzero"`
+	Set     string        `json:"set,omitempty"`
+	// Members are all releases of the set, this one among them, as REPOSITORY:TAG, sorted; nil: nobody
+	// has said which. See Member.
+	Members   []string    `json:"members,omitempty"`
+	Rollout   *Rollout    `json:"rollout,omitempty"`   // nil: at once
+	Withdrawn *Withdrawal `json:"withdrawn,omitempty"` // nil: it is offered
 	// Critical are the names of fields that a reader must know to use the release.
 	Critical []string `json:"critical,omitempty"`
 	// Op is the tag of the op that changed the release last.
@@ -43,6 +51,15 @@ type Rollout struct {
 	Hours int       `json:"hours"`
 }
 
+// isValid reports whether each node's time can be told and written.
+func (o Rollout) isValid() bool {
+	if o.Hours < 0 || o.Hours > maxHours || !o.From.Equal(outside.Time(o.From)) {
+		return false
+	}
+	end := o.From.Add(time.Duration(o.Hours) * time.Hour)
+	return end.Equal(outside.Time(end))
+}
+
 // Withdrawal says that nobody is to run a release.
 type Withdrawal struct {
 	At     time.Time `json:"at"`
@@ -51,7 +68,7 @@ type Withdrawal struct {
 }
 
 // fields are the names of the fields of Release.
-var fields = []string{"tag", "digest", "created", "set", "rollout", "withdrawn", "critical", "op"}
+var fields = []string{"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op"}
 
 // plain is a Release without methods.
 type plain Release
@@ -113,6 +130,9 @@ func (r Release) check() error {
 	case r.Op != "" && !IsOpTag(r.Op):
 		return newError(KindFormat, "%s: op %.40q: not the tag of an op", r.Tag, r.Op)
 	}
+	if err := r.checkMembers(); err != nil {
+		return err
+	}
 	for _, name := range r.Critical {
 		if outside.Line(name, maxSet) != name {
 			return newError(KindFormat, "%s: critical: a name is not printable", r.Tag)
@@ -121,10 +141,53 @@ func (r Release) check() error {
 	return r.checkMarks()
 }
 
+// Member is a release as Members names it.
+func Member(image, tag string) string { return image + ":" + tag }
+
+// SplitMember returns the image and the tag of a member.
+func SplitMember(member string) (image, tag string) {
+	at := strings.LastIndexByte(member, ':')
+	if at < 0 {
+		return member, ""
+	}
+	return member[:at], member[at+1:]
+}
+
+// checkMembers checks the members of the set.
+func (r Release) checkMembers() error {
+	if len(r.Members) > 0 && r.Set == "" {
+		return newError(KindFormat, "%s: members: want a set with them", r.Tag)
+	}
+	return checkMembers(r.Tag, r.Members)
+}
+
+func checkMembers(of string, members []string) error {
+	if !areFew(members) {
+		return newError(KindTooLarge, "%s: members: more than %d of them, or %d bytes", of, maxMembers, MaxMembers)
+	}
+	for n, m := range members {
+		image, tag := SplitMember(m)
+		if err := checkImage(image); err != nil || !isTag(tag) || n > 0 && m <= members[n-1] {
+			return newError(KindFormat, "%s: members: %.120q: want REPOSITORY:TAG, sorted", of, m)
+		}
+	}
+	return nil
+}
+
+// areFew reports whether a page has space for members.
+func areFew(members []string) bool {
+	size := 0
+	for _, m := range members {
+		size += len(m)
+	}
+	return size <= MaxMembers && len(members) <= maxMembers
+}
+
 // checkMarks checks the rollout and the withdrawal.
 func (r Release) checkMarks() error {
-	if o := r.Rollout; o != nil && (o.Hours < 0 || o.Hours > maxHours || !o.From.Equal(outside.Time(o.From))) {
-		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours", r.Tag, maxHours)
+	if o := r.Rollout; o != nil && !o.isValid() {
+		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours, within the years 1 to 9998",
+			r.Tag, maxHours)
 	}
 	w := r.Withdrawn
 	switch {

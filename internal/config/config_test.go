@@ -19,8 +19,15 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/window"
 	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// The files of others that say where things are on this node.
+const (
+	kubeletFile    = "/var/lib/kubelet/config.yaml"
+	containerdFile = "/etc/containerd/config.toml"
 )
 
 // tree makes a root directory with these files.
@@ -44,7 +51,7 @@ func load(t *testing.T, from Sources) *Config {
 
 // read gives the defaults, changed by a file of that content.
 func read(place, root, content string) (*Config, error) {
-	w := newWalker(root)
+	w := newWalker(platform.Detect(root))
 	w.read(place, []byte(content))
 	return w.config(nil)
 }
@@ -163,7 +170,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
 			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
 			Lock: Lock{
-				URL: "https://lock.example.com/base", Group: "masters", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",
+				URL: "https://lock.example.com/base", Group: "masters", ID: "zincati", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",
 				Key: "/root/lock/key",
 			},
 			Quorum: "off",

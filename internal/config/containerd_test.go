@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // TestWhyContainerdIgnoresHostsTOML: config_path_story_test.go of e2e shows the same on real ones.
@@ -46,6 +48,10 @@ func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 		"none, 2.2":                      {"version = 3\n", "v2.2.7", "", builtIn},
 		"none, 2.4, that names it":       {"version = 3\n", "v2.4.2", "/etc/containerd/certs.d:/etc/docker/certs.d", builtIn},
 		"mirrors, 2.2":                   {"[plugins.'io.containerd.cri.v1.images'.registry.mirrors.x]\n", "v2.2.7", "", none},
+		"1.7 runs without one":           {"version = 2\n" + v2 + one, "1.7.24", NoPath, "runs without a config_path, and its configuration says"},
+		"2.4 runs without one":           {v3 + one, "v2.4.2", NoPath, "runs without a config_path, and its configuration says"},
+		"1.7 has none":                   {"version = 2\n", "1.7.24", NoPath, "runs without a config_path"},
+		"1.7 runs with another":          {v2 + one, "1.7.24", "/b", `runs with config_path "/b"`},
 		"none, and containerd is away":   {"version = 3\n", "", "", ""},
 		"no configuration":               {"", "v2.2.7", "", ""},
 		"no configuration, 2.4 names it": {"", "v2.4.2", "/a:/b", isList},
@@ -54,15 +60,15 @@ func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 		if c.toml == "" {
 			files = nil
 		}
-		own := readCertsD(tree(t, files), false)
+		own := readCertsD(platform.Detect(tree(t, files)), false)
 		got := own.Ignored(c.version, c.inUse)
 		assert.Equal(t, c.want == "", got == "", "%s: %s", name, got)
 		assert.Contains(t, got, c.want, name)
 		assert.Equal(t, c.toml != "", own.IsKnown(), name)
 	}
-	own := readCertsD(tree(t, map[string]string{
-		containerdFile: v3 + list, "/etc/containerd/conf.d/hosts.toml": v3 + one,
-	}), false)
+	own := readCertsD(platform.Detect(tree(t, map[string]string{
+		containerdFile: "imports = ['/etc/containerd/conf.d/*.toml']\n" + v3 + list, "/etc/containerd/conf.d/hosts.toml": v3 + one,
+	})), false)
 	assert.True(t, own.Counts(), "the last fragment wins")
 }
 
@@ -90,13 +96,14 @@ func TestUnpacks(t *testing.T) {
 		"no files":             {nil, 0},
 		"not said":             {map[string]string{containerdFile: "version = 3\n"}, 0},
 		"said":                 {map[string]string{containerdFile: said + "4\n"}, 4},
-		"a fragment":           {map[string]string{"/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
-		"the last one":         {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
+		"nothing imports it":   {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 4},
+		"no configuration":     {map[string]string{"/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 0},
+		"the last one":         {map[string]string{containerdFile: "imports = ['conf.d/*.toml']\n" + said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
 		"broken beside good":   {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "["}, 4},
 		"a fragment of others": {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "version = 3\n"}, 4},
 		"of another suffix":    {map[string]string{"/etc/containerd/conf.d/x.conf": said + "2\n"}, 0},
 		"of another type":      {map[string]string{containerdFile: said + "'4'\n"}, 0},
 	} {
-		assert.Equal(t, c.want, Unpacks(tree(t, c.files)), name)
+		assert.Equal(t, c.want, Unpacks(platform.Detect(tree(t, c.files))), name)
 	}
 }

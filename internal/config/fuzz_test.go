@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // FuzzConfig: whatever a file says, it is refused with its name in each line,
@@ -28,7 +30,7 @@ func FuzzConfig(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := newWalker("/root")
+		w := newWalker(platform.Detect("/root"))
 		w.read("file", data)
 		if len(w.problems) > 0 {
 			_, err := w.config(nil)

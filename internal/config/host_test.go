@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // configPaths are containerd's configurations, and the config_path in each.
@@ -56,11 +58,11 @@ func TestStaticPodPath(t *testing.T) {
 		root := tree(t, map[string]string{kubeletFile: text})
 		used := load(t, Sources{Root: root}).Settings.PodManifests
 		if want == "" {
-			assert.Empty(t, StaticPodPath(root), text)
+			assert.Empty(t, StaticPodPath(platform.Detect(root)), text)
 			assert.Equal(t, root+"/etc/kubernetes/manifests", used, text)
 			continue
 		}
-		assert.Equal(t, root+want, StaticPodPath(root), text)
+		assert.Equal(t, root+want, StaticPodPath(platform.Detect(root)), text)
 		assert.Equal(t, root+want, used, text)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // field is a key: a field of Settings, of a section or of a record, with what its tags say.
@@ -16,6 +18,7 @@ import (
 //	is       the kind of its scalar, of its list's items or of its table's values; a ? behind it: it may be empty
 //	names    the kind of its table's names
 //	default  its text, or its list's items; of a record's key, what it means where it is not written
+//	platform the field of platform.Platform with its default
 //	key      the key that names each of its records; ",layered": records of one name in several files all count
 //	most     how many records there may be
 type field struct {
@@ -63,15 +66,23 @@ func (f field) shape() yaml.Kind {
 
 func (f field) isSection() bool { return f.kind == "" && f.Type.Kind() == reflect.Struct }
 
+// defaultOn is the default of a key on a platform.
+func (f field) defaultOn(p platform.Platform) string {
+	if name := f.Tag.Get("platform"); name != "" {
+		return reflect.ValueOf(p).FieldByName(name).String()
+	}
+	return f.Tag.Get("default")
+}
+
 // defaults are all keys with their defaults, as a file would say them.
-func defaults(of reflect.Type) *yaml.Node {
+func defaults(of reflect.Type, p platform.Platform) *yaml.Node {
 	all := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range fields(of) {
 		value := child(all, f.name)
-		def := f.Tag.Get("default")
+		def := f.defaultOn(p)
 		switch value.Kind = f.shape(); {
 		case f.isSection():
-			*value = *defaults(f.Type)
+			*value = *defaults(f.Type, p)
 		case value.Kind == yaml.ScalarNode:
 			*value = *textNode(def)
 		default:

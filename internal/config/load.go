@@ -13,8 +13,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 // The places of the configuration, below the root.
@@ -49,19 +49,38 @@ type Config struct {
 	Files []string
 	// CertsD is what containerd says about its registry directories.
 	CertsD CertsD
-	shown  *yaml.Node // every value as written, with its origin
+	// Platform is the node's.
+	Platform platform.Platform
+	shown    *yaml.Node // every value as written, with its origin
 }
 
 // Load reads, merges and validates. Its error has one line for each problem.
 func Load(from Sources) (*Config, error) {
-	w := newWalker(from.Root)
-	node := nodeValues(from.Root)
+	w, read := walk(from)
+	c, err := w.config(read)
+	if err == nil {
+		place := w.written("containerd.certsD").LineComment
+		c.CertsD = readCertsD(c.Platform, place != defaultPlace && place != c.Platform.At(c.Platform.ContainerdConfig))
+	}
+	return c, err
+}
+
+// Directories returns stateDir and runtimeDir as far as they can be read, also of a configuration that is not valid: to
+// show what a daemon has left there.
+func Directories(from Sources) (stateDir, runtimeDir string) {
+	w, _ := walk(from)
+	return w.settings.StateDir, w.settings.RuntimeDir
+}
+
+// walk reads and merges the files. It returns those that it has read.
+func walk(from Sources) (w *walker, read []string) {
+	w = newWalker(platform.Detect(from.Root))
+	node := nodeValues(w.platform)
 	for _, n := range node {
 		w.offer(n)
 	}
-	var read []string
 	for _, path := range w.files(from) {
-		data, err := trustedfile.Read(path, maxFile)
+		data, err := nodefile.Read(path, maxFile)
 		required := path == from.File || filepath.Dir(path) == from.Root+dropIns
 		if !required && errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -78,12 +97,7 @@ func Load(from Sources) (*Config, error) {
 	for _, n := range node {
 		w.resolve(n)
 	}
-	c, err := w.config(read)
-	if err == nil {
-		place := w.written("containerd.certsD").LineComment
-		c.CertsD = readCertsD(from.Root, place != defaultPlace && place != from.Root+containerdFile)
-	}
-	return c, err
+	return w, read
 }
 
 // files lists the configuration's files, the lowest first.
@@ -98,7 +112,7 @@ func (w *walker) files(from Sources) []string {
 		entries, err = nil, fmt.Errorf("more than %d files", maxDropIns)
 	}
 	if w.place = dir; err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.report(0, "", "%w", atomicfile.Plain(err))
+		w.report(0, "", "%w", nodefile.Plain(err))
 	}
 	for _, entry := range entries {
 		w.place = filepath.Join(dir, entry.Name())
@@ -122,7 +136,7 @@ func (w *walker) config(files []string) (*Config, error) {
 		return nil, w.problems
 	}
 	w.settings.Rendered = filepath.Join(w.settings.StateDir, "rendered")
-	return &Config{Settings: w.settings, Files: files, shown: w.shown}, nil
+	return &Config{Settings: w.settings, Files: files, Platform: w.platform, shown: w.shown}, nil
 }
 
 func (w *walker) fitTogether() {

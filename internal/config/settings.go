@@ -27,9 +27,9 @@ type Settings struct {
 	// PullPolicy is what rendering a template writes; ManagedPullPolicy is for the others; empty: they keep their own.
 	PullPolicy        string `yaml:"pullPolicy" is:"oneof Always IfNotPresent" default:"Always"`
 	ManagedPullPolicy string `yaml:"managedPullPolicy" is:"oneof? Always IfNotPresent" default:""`
-	Templates         string `yaml:"templates" is:"path" default:"/usr/share/caasp-container-manifests/manifests"`
+	Templates         string `yaml:"templates" is:"path" platform:"Templates"`
 	// PodManifests is kubelet's directory (staticPodPath); not written: as kubelet says.
-	PodManifests string `yaml:"podManifests" is:"path" default:"/etc/kubernetes/manifests"`
+	PodManifests string `yaml:"podManifests" is:"path" platform:"PodManifests"`
 	// Rendered is where rendered files wait for approval: below StateDir.
 	Rendered string
 	// Manage are files in PodManifests that may be changed although they have no template.
@@ -79,10 +79,10 @@ type Rewrite struct {
 
 // Containerd is where and how images are stored.
 type Containerd struct {
-	Socket    string `yaml:"socket" is:"path" default:"/run/containerd/containerd.sock"`
+	Socket    string `yaml:"socket" is:"path" platform:"ContainerdSocket"`
 	Namespace string `yaml:"namespace" is:"namespace" default:"k8s.io"`
 	// CertsD are directories of hosts.toml files, as containerd's config_path; not written: as containerd says.
-	CertsD []string `yaml:"certsD" is:"searchpath" default:"/etc/containerd/certs.d"`
+	CertsD []string `yaml:"certsD" is:"searchpath" platform:"CertsD"`
 	// Snapshotter is the one to unpack for; empty: the one that CRI uses.
 	Snapshotter string `yaml:"snapshotter" is:"namespace?" default:""`
 }
@@ -138,7 +138,7 @@ type Catalog struct {
 
 // CRI is the container runtime as kubelet uses it.
 type CRI struct {
-	Socket string `yaml:"socket" is:"path" default:"/run/containerd/containerd.sock"`
+	Socket string `yaml:"socket" is:"path" platform:"ContainerdSocket"`
 }
 
 // Grains are what Salt reads.
@@ -182,6 +182,9 @@ type Apply struct {
 	Quorum string `yaml:"quorum" is:"oneof require off" default:"require"`
 }
 
+// LockIDZincati is the Lock.ID of nodes that the server knows by Zincati's id.
+const LockIDZincati = "zincati"
+
 // QuorumRequire is the Quorum in which the control plane is asked.
 const QuorumRequire = "require"
 
@@ -189,8 +192,10 @@ const QuorumRequire = "require"
 type Lock struct {
 	URL   string `yaml:"url" is:"lockserver?" default:""` // of the server; empty: there is no lock
 	Group string `yaml:"group" is:"lockgroup" default:"default"`
-	Pods  string `yaml:"pods" is:"oneof control-plane all" default:"control-plane"`
-	CA    string `yaml:"ca" is:"path?" default:""` // empty: the system's authorities
+	// ID is how the node's id is made: for this program, or as Zincati does.
+	ID   string `yaml:"id" is:"oneof own zincati" default:"own"`
+	Pods string `yaml:"pods" is:"oneof control-plane all" default:"control-plane"`
+	CA   string `yaml:"ca" is:"path?" default:""` // empty: the system's authorities
 	// Cert and Key are of the client; both or none.
 	Cert string `yaml:"cert" is:"path?" default:""`
 	Key  string `yaml:"key" is:"path?" default:""`

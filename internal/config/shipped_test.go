@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 func shipped(t *testing.T) string {
@@ -36,7 +38,7 @@ func TestTheShippedFileIsTheDefaults(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		assert.Equal(t, want, load(t, Sources{Root: root, File: file}).Settings, name)
 	}
-	assert.Nil(t, newWalker("").document([]byte(shipped(t))), "shipped, nothing is in force")
+	assert.Nil(t, newWalker(platform.Detect("")).document([]byte(shipped(t))), "shipped, nothing is in force")
 }
 
 func TestTheShippedFileExplainsEveryKey(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
 const (
@@ -23,16 +26,16 @@ const (
 // report all.
 type walker struct {
 	problems problems
-	root     string // of paths
-	place    string // that is read now
+	platform platform.Platform // its root is before all paths
+	place    string            // that is read now
 	settings Settings
 	shown    *yaml.Node
 }
 
 // newWalker has read the defaults.
-func newWalker(root string) *walker {
-	w := &walker{root: root, place: defaultPlace, shown: &yaml.Node{Kind: yaml.MappingNode}}
-	w.section("", defaults(reflect.TypeFor[Settings]()), reflect.ValueOf(&w.settings).Elem(), w.shown)
+func newWalker(p platform.Platform) *walker {
+	w := &walker{platform: p, place: defaultPlace, shown: &yaml.Node{Kind: yaml.MappingNode}}
+	w.section("", defaults(reflect.TypeFor[Settings](), p), reflect.ValueOf(&w.settings).Elem(), w.shown)
 	return w
 }
 
@@ -75,7 +78,7 @@ func (w *walker) report(line int, path, format string, args ...any) {
 		path += ": "
 	}
 	err := fmt.Errorf("%s"+format, append([]any{path}, args...)...)
-	w.problems = append(w.problems, Problem{Place: w.place, Line: line, Problem: err.Error(), cause: err})
+	w.problems = append(w.problems, Problem{Place: w.place, Line: line, Problem: outside.Mask(err.Error()), cause: err})
 }
 
 // section reads a mapping into a struct. A key that takes more than a text, and has no value, says nothing: all its
@@ -154,11 +157,11 @@ func (w *walker) convert(f field, text string) (any, error) {
 	value, err := kinds[f.kind](text, f.args)
 	switch f.kind {
 	case "path":
-		value = filepath.Join("/", w.root, text)
+		value = filepath.Join("/", w.platform.Root, text)
 	case "searchpath":
 		dirs := filepath.SplitList(text)
 		for i, dir := range dirs {
-			dirs[i] = filepath.Join("/", w.root, dir)
+			dirs[i] = filepath.Join("/", w.platform.Root, dir)
 		}
 		value = dirs
 	}

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
@@ -31,7 +34,7 @@ func (n Node) checkContainerd(ctx context.Context) []Finding {
 
 // checkRuntime is false where a cycle would get no further.
 func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
-	server, serverErr := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace)
+	server, serverErr := AskContainerd(ctx, n.Settings)
 	runtime, err := pods.New(pods.Options{Socket: n.CRI.Socket})
 	if err != nil {
 		return []Finding{fail("cri", err, "correct cri.socket")}, false
@@ -40,22 +43,41 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	containerd := ok("containerd", n.Containerd.Socket+", "+server.Version)
 	cri := ok("cri", n.CRI.Socket)
 	if serverErr != nil {
-		containerd = fail("containerd", serverErr, "start containerd (systemctl start containerd), or set containerd.socket")
+		containerd = fail("containerd", serverErr,
+			n.socketRemedy("containerd.socket", "start containerd (systemctl start containerd)"))
 	}
 	if criErr != nil {
-		cri = fail("cri", criErr, "enable containerd's CRI plugin, or set cri.socket")
+		cri = fail("cri", criErr, n.socketRemedy("cri.socket", "enable containerd's CRI plugin"))
 	}
 	ignored := n.CertsD.Ignored(server.Version, server.ConfigPath)
-	findings := append([]Finding{containerd, cri},
-		checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)...)
+	hostFindings := []Finding{
+		skipped("registry hosts", "containerd does not answer, and which hosts it follows depends on it"),
+	}
+	if serverErr == nil {
+		hostFindings = checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)
+	}
+	findings := append([]Finding{containerd, cri}, hostFindings...)
 	if serverErr != nil || criErr != nil {
 		return findings, false
 	}
 	name, err := runtime.Snapshotter(ctx)
 	used := snapshotters{n.Containerd.Snapshotter, name, err, server}
 	_, loaded := server.Snapshotters[used.inUse()]
-	return append(findings, checkImageSpace(space, n.Disk), used.check(),
-		checkParallel(server, cmp.Or(used.cri, used.inUse()), config.Unpacks(n.prefix()))), loaded
+	unpacks, file := config.Unpacks(n.Platform), n.Platform.ContainerdConfig
+	parallel := checkParallel(server, cmp.Or(used.cri, used.inUse()), unpacks, file)
+	return append(findings, checkImageSpace(space, n.Disk), used.check(), parallel), loaded
+}
+
+// socketRemedy names a socket that is there where the configured one does not answer, and the setting for it.
+func (n Node) socketRemedy(key, start string) string {
+	for _, name := range platform.Sockets() {
+		path := n.at(name)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Type() == fs.ModeSocket && path != n.Containerd.Socket && path != n.CRI.Socket {
+			return "set " + key + " to " + path + ", which is there; or " + start
+		}
+	}
+	return start + ", or set " + key
 }
 
 // checkHosts names the hosts.toml files that containerd does not follow. version
@@ -159,8 +181,9 @@ const rebase = "rebase"
 
 // checkParallel says whether the server can unpack the layers of an image side
 // by side. Staging asks for it with each pull; the server's own pulls, which are
-// CRI's, go by its configuration: unpacks is what that says, 0: nothing.
-func checkParallel(server images.Server, snapshotter string, unpacks int) Finding {
+// CRI's, go by its configuration: unpacks is what that says, 0: nothing, and
+// file is its configuration.
+func checkParallel(server images.Server, snapshotter string, unpacks int, file string) Finding {
 	const check = "parallel unpacking"
 	switch {
 	case !slices.Contains(server.Snapshotters[snapshotter], rebase):
@@ -171,7 +194,7 @@ func checkParallel(server images.Server, snapshotter string, unpacks int) Findin
 	default:
 		return advise(check, "layers are unpacked side by side when staged, but not in kubelet's own pulls: containerd "+
 			server.Version+" is not configured to; it matters for what was not staged, as at a node's first start",
-			"in /etc/containerd/config.toml (version = 3) set max_concurrent_unpacks = 4 below "+
+			"in "+file+" (version = 3) set max_concurrent_unpacks = 4 below "+
 				`[plugins."io.containerd.transfer.v1.local"], then systemctl restart containerd. Containers go on running`)
 	}
 }

@@ -23,7 +23,7 @@ func found(t *testing.T, f Finding, verdict string, texts ...string) {
 	for _, text := range texts {
 		assert.Contains(t, f.Detail+"\n"+f.Remedy, text)
 	}
-	assert.Equal(t, verdict == OK, f.Remedy == "", "%+v", f)
+	assert.Equal(t, verdict == OK || verdict == Skipped, f.Remedy == "", "%+v", f)
 }
 
 // spaces are image file systems of 100 GB, but where a name says otherwise.
@@ -130,9 +130,9 @@ func TestCheckHosts(t *testing.T) {
 func TestCheckParallel(t *testing.T) {
 	t.Parallel()
 	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
-	found(t, checkParallel(able, "overlayfs", 0), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not configured to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
-	found(t, checkParallel(able, "overlayfs", 1), Advice)
-	found(t, checkParallel(able, "overlayfs", 4), OK, "4 layers at once in kubelet's own pulls")
-	found(t, checkParallel(able, "native", 4), OK, "with native unpacks the layers of an image one after another")
-	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0), OK, "containerd 1.6.20 with overlayfs unpacks")
+	found(t, checkParallel(able, "overlayfs", 0, "/etc/containerd/config.toml"), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not configured to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, checkParallel(able, "overlayfs", 1, "/etc/containerd/config.toml"), Advice)
+	found(t, checkParallel(able, "overlayfs", 4, "/etc/containerd/config.toml"), OK, "4 layers at once in kubelet's own pulls")
+	found(t, checkParallel(able, "native", 4, "/etc/containerd/config.toml"), OK, "with native unpacks the layers of an image one after another")
+	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0, "/etc/containerd/config.toml"), OK, "containerd 1.6.20 with overlayfs unpacks")
 }

@@ -6,9 +6,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,15 +20,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/hook"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
 // Verdicts of a check.
 const (
-	OK     = "ok"
-	Advice = "advice"  // all works, and could work better
-	Warn   = "warning" // the agent works, but less well
-	Fail   = "failed"  // the agent cannot do its work
+	OK      = "ok"      // it was checked, and works
+	Skipped = "skipped" // it was not checked: it is turned off, or not there to be asked
+	Advice  = "advice"  // all works, and could work better
+	Warn    = "warning" // the agent works, but less well
+	Fail    = "failed"  // the agent cannot do its work
 )
 
 // Finding is the result of one check.
@@ -33,18 +40,21 @@ type Finding struct {
 	Check   string `json:"check"`
 	Verdict string `json:"verdict"`
 	Detail  string `json:"detail"`
-	Remedy  string `json:"remedy"` // empty where all is well
+	Remedy  string `json:"remedy"` // empty where the verdict is OK or Skipped
 }
 
 // Node is what is checked.
 type Node struct {
 	config.Settings
 
-	Files   []string // of the configuration
-	CertsD  config.CertsD
-	Root    string // of the host's files
-	Bus     string // D-Bus address of the system bus
-	Version string // of this program
+	Files  []string // of the configuration
+	CertsD config.CertsD
+	// Platform is the node's; its Root is that of the host's files.
+	Platform platform.Platform
+	Bus      string // D-Bus address of the system bus
+	Version  string // of this program
+
+	LockID string // of this node in the lock server's list
 
 	SaltCall, HookProgram hook.Program
 
@@ -68,7 +78,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 	if len(n.Files) > 0 {
 		detail = strings.Join(n.Files, ", ")
 	}
-	findings := []Finding{ok("configuration", detail)}
+	findings := []Finding{ok("configuration", detail), n.checkPlatform()}
 	findings = append(findings, n.checkFiles()...)
 	findings = append(findings, checkGrains(ctx, n.Grains))
 	findings = append(findings, n.checkSystem(ctx)...)
@@ -76,7 +86,18 @@ func Examine(ctx context.Context, n Node) []Finding {
 	findings = append(findings, checkKeys(n.Repositories, n.SignatureKeys)...)
 	findings = append(findings, checkCatalogKeys(n.Catalog, n.SignatureKeys)...)
 	findings = append(findings, n.checkOwnHost(ctx)...)
-	return append(findings, n.checkContainerd(ctx)...)
+	findings = append(findings, n.checkContainerd(ctx)...)
+	outside.Hide(&findings)
+	return findings
+}
+
+// checkPlatform names the paths that come with the distribution of Kubernetes, and not from a setting.
+func (n Node) checkPlatform() Finding {
+	details := []string{n.Platform.Name}
+	for _, path := range n.Platform.Paths() {
+		details = append(details, path.Name+" "+path.Value)
+	}
+	return ok("platform", strings.Join(details, ", "))
 }
 
 // checkSystem looks at the daemon and at what the system has to do with it.
@@ -90,22 +111,38 @@ func (n Node) checkSystem(ctx context.Context) []Finding {
 	findings = append(findings, checkVersion(daemon, n.Version)...)
 	findings = append(findings, n.checkBus(ctx, daemon)...)
 	findings = append(findings, checkPort(ctx, n.Metrics.Listen, daemon))
+	findings = append(findings, n.checkLock(ctx, daemon)...)
 	return append(findings, n.checkKubelet(ctx)...)
 }
 
 func checkGrains(ctx context.Context, g config.Grains) Finding {
 	if !g.Enabled {
-		return ok("grains", "turned off")
+		return skipped("grains", "grains.enabled is false")
 	}
 	busy, err := grains.New("/", g.Path, slog.New(slog.DiscardHandler)).Busy(ctx)
 	switch {
 	case err != nil:
-		return fail("grains", err, "repair the file by hand: Salt drops every grain of a file that it cannot read")
+		return fail("grains", err, grainsRemedy(g.Path, err))
 	case busy != "":
 		return warn("grains", "the grain "+busy+" is true",
 			"wait for that operation; nothing is written or applied meanwhile")
 	default:
 		return ok("grains", g.Path)
+	}
+}
+
+// grainsRemedy depends on what the file is, since Salt reads more than the agent edits.
+func grainsRemedy(path string, err error) string {
+	info, errStat := os.Lstat(path)
+	switch {
+	case errStat == nil && info.Mode().Type() == fs.ModeSymlink:
+		return "put the file itself in the place of the link, or set grains.path to where it is: the agent follows no link"
+	case errors.Is(err, yamledit.ErrShape):
+		return "write each grain on a line of its own (key: value): the agent edits no other form of YAML, such as { }"
+	case errors.Is(err, fs.ErrPermission):
+		return "run doctor as root"
+	default:
+		return "repair the file by hand: Salt drops every grain of a file that it cannot read"
 	}
 }
 
@@ -123,7 +160,7 @@ func Write(p *terminal.Page, all []Finding) error {
 		}
 	}
 	var sum []string
-	for _, verdict := range []string{Fail, Warn, Advice, OK} {
+	for _, verdict := range []string{Fail, Warn, Advice, Skipped, OK} {
 		switch n := count[verdict]; {
 		case verdict == Warn && n > 0:
 			sum = append(sum, terminal.Plural(n, verdict))
@@ -139,6 +176,10 @@ func ok(check, detail string) Finding {
 	return Finding{Check: check, Verdict: OK, Detail: detail}
 }
 
+func skipped(check, detail string) Finding {
+	return Finding{Check: check, Verdict: Skipped, Detail: detail}
+}
+
 func advise(check, detail, remedy string) Finding {
 	return Finding{check, Advice, detail, remedy}
 }
@@ -151,8 +192,7 @@ func fail(check string, err error, remedy string) Finding {
 	return Finding{check, Fail, err.Error(), remedy}
 }
 
-// prefix is the root in front of absolute paths.
-func (n Node) prefix() string { return strings.TrimSuffix(filepath.Clean(n.Root), "/") }
-
 // at is a path of the host.
-func (n Node) at(parts ...string) string { return filepath.Join(n.Root, filepath.Join(parts...)) }
+func (n Node) at(parts ...string) string {
+	return filepath.Join("/", n.Platform.Root, filepath.Join(parts...))
+}

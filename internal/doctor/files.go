@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // checkFiles looks at what the agent reads and writes.
@@ -50,7 +50,7 @@ func (n Node) checkTemplates() Finding {
 	_, err := os.Stat(n.Templates)
 	byDefault := n.Templates == n.at(packagedTemplates)
 	if errors.Is(err, fs.ErrNotExist) && byDefault && len(n.Manage) > 0 {
-		return ok("templates", "none; the pod manifests under manage are changed without one")
+		return skipped("templates", "none; the pod manifests under manage are changed without one")
 	}
 	remedy := "correct templates"
 	if byDefault {
@@ -60,10 +60,7 @@ func (n Node) checkTemplates() Finding {
 	return checkDirectory("templates", n.Templates, Warn, remedy)
 }
 
-// aside is the end of the name of a pod manifest that was set aside.
-const aside = ".image-update-agent-aside"
-
-// checkPodManifests names files that kubelet runs as pods by mistake, as it reads every file without a
+// checkPodManifests names files that kubelet reads as pods by mistake, as it reads every file without a
 // leading dot; and pod manifests that an apply has left set aside, whose pods are not there.
 func checkPodManifests(dir string) []Finding {
 	entries, err := os.ReadDir(dir)
@@ -74,11 +71,11 @@ func checkPodManifests(dir string) []Finding {
 	for _, e := range entries {
 		name, path := e.Name(), filepath.Join(dir, e.Name())
 		switch isHidden := strings.HasPrefix(name, "."); {
-		case isHidden && strings.HasSuffix(name, aside):
+		case nodefile.SetAsideName(name) != "":
 			away = append(away, warn("set aside", path+": its pod is away, unless it is applied right now",
 				"image-update-agent put-back"))
-		case !isHidden && !e.IsDir() && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
-			stray = append(stray, warn("pod manifests", fmt.Sprintf("kubelet runs %s as a pod, too", path),
+		case !isHidden && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && isRead(path):
+			stray = append(stray, warn("pod manifests", fmt.Sprintf("kubelet reads %s as a pod manifest, too", path),
 				"move backups out of the directory, or give them a leading dot"))
 		}
 	}
@@ -86,6 +83,12 @@ func checkPodManifests(dir string) []Finding {
 		away = append(away, ok("set aside", "no pod manifest"))
 	}
 	return append(stray, away...)
+}
+
+// isRead reports whether kubelet reads a file: it follows symlinks, and passes over what is no regular file.
+func isRead(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // written are the directories and the files that the daemon writes.
@@ -107,37 +110,49 @@ func (n Node) written() (dirs, files []string) {
 func checkWritable(dirs, files []string) []Finding {
 	const check = "writable"
 	var out []Finding
+	unseen := func(err error) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			out = append(out, warn(check, "not checked: "+err.Error(), "run doctor as root"))
+		}
+	}
 	for _, dir := range dirs {
-		if readOnly, err := isReadOnly(dir); err == nil && readOnly {
+		readOnly, err := isReadOnly(dir)
+		unseen(err)
+		if readOnly {
 			out = append(out, fail(check, fmt.Errorf("%s: its file system is read-only", dir),
 				"mount it writable: /etc and /var are so on a node with a read-only root; after an error of the disk, see dmesg"))
 		}
 	}
 	for _, path := range append(dirs, files...) {
-		out = append(out, checkOwner(path)...)
-		if flags, err := attributes(path); err == nil {
-			out = append(out, checkAttributes(path, flags)...)
-		}
+		owned, err := checkOwner(path)
+		unseen(err)
+		out = append(out, owned...)
+		flags, err := attributes(path)
+		unseen(err)
+		out = append(out, checkAttributes(path, flags)...)
 	}
 	if len(out) > 0 {
 		return out
 	}
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
-	return []Finding{ok(check, cmp.Or(strings.Join(dirs, ", "), "nothing of it is there yet"))}
+	if len(dirs) == 0 {
+		return []Finding{skipped(check, "no directory that the daemon writes exists yet")}
+	}
+	return []Finding{ok(check, strings.Join(dirs, ", "))}
 }
 
 // checkOwner names what another user owns: the daemon neither reads nor replaces it.
-func checkOwner(path string) []Finding {
+func checkOwner(path string) ([]Finding, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	stat, is := info.Sys().(*syscall.Stat_t)
 	if !is || stat.Uid == 0 || int(stat.Uid) == os.Geteuid() {
-		return nil
+		return nil, nil
 	}
 	err = fmt.Errorf("%s: owned by user %d, who could change what runs as root", path, stat.Uid)
-	return []Finding{fail("writable", err, "chown root "+path)}
+	return []Finding{fail("writable", err, "chown root "+path)}, nil
 }
 
 func checkAttributes(path string, attributes uint64) []Finding {

@@ -13,7 +13,7 @@ import (
 // checkHooks checks the hooks and their units, where hooks are configured.
 func (n Node) checkHooks(ctx context.Context) []Finding {
 	if !n.Hooks.Configured() {
-		return []Finding{ok("hooks", "none is configured")}
+		return []Finding{skipped("hooks", "none is configured")}
 	}
 	var out []Finding
 	if n.Hooks.SaltRefresh || n.Hooks.SaltEvent {

@@ -21,7 +21,7 @@ func checkKeys(repositories []config.Repository, dirs []string) []Finding {
 		}
 	}
 	if strictest == "" {
-		return []Finding{ok(check, "no repository wants signatures")}
+		return []Finding{skipped(check, "no repository requires signatures")}
 	}
 	return checkKeyFiles(check, "signatureKeys", strictest, dirs)
 }

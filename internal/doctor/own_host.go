@@ -29,12 +29,15 @@ func (n Node) checkOwnHost(ctx context.Context) []Finding {
 		return []Finding{warn(check, err.Error(), "see the directories of hosts.toml (containerd.certsD)")}
 	}
 	all = slices.DeleteFunc(all, func(r localhost.Registration) bool { return r.Author == "" })
+	out, all := n.remembered(all)
+	if len(all) == 0 && len(out) > 0 {
+		return out
+	}
 	if len(all) == 0 {
 		return []Finding{ok(check, "no hosts.toml names it: under Always no pod starts while its registry is away")}
 	}
 	// That containerd does not answer is another check.
 	server, _ := images.AskServer(ctx, n.Containerd.Socket, n.Containerd.Namespace)
-	var out []Finding
 	for _, r := range all {
 		out = append(out, ownHostFinding(r, server.Version, hasHostTable(hosts.Dirs(ctx, n.Containerd.CertsD), r.File)))
 	}
@@ -47,6 +50,46 @@ func (n Node) checkOwnHost(ctx context.Context) []Finding {
 		out = append(out, ok("own host's table", fmt.Sprintf("%s: %d tags", table, len(t.Entries))))
 	}
 	return append(out, checkOwnPort("/proc", all))
+}
+
+// remembered compares with what was enabled. It returns what has been lost, and the other registries.
+func (n Node) remembered(all []localhost.Registration) (lost []Finding, others []localhost.Registration) {
+	const check = "own host"
+	memory := localhost.Memory{Dir: n.StateDir, Registries: localhost.Registries{Dirs: n.Containerd.CertsD}}
+	wanted, err := memory.Wanted()
+	if err != nil {
+		return []Finding{fail(check, fmt.Errorf("for which registries it was enabled is not known: %w", err),
+			"remove the file, then image-update-agent localhost enable for each registry that wants it")}, all
+	}
+	for _, w := range wanted {
+		at := slices.IndexFunc(all, func(r localhost.Registration) bool { return r.Registry == w.Registry })
+		if at >= 0 && (all[at].Position == w.Position || all[at].Error != "") {
+			continue // it is there, or its file has a finding of its own
+		}
+		now := ownhost.Off
+		if at >= 0 {
+			now = all[at].Position
+			all = slices.Delete(all, at, at+1)
+		}
+		err := fmt.Errorf("%s: it was enabled as %s: %s", w.Registry, w.Position, memory.Why(w, now))
+		lost = append(lost, fail(check, err, localhost.Remedy(w)))
+	}
+	for _, r := range all {
+		isWanted := func(w ownhost.Wanted) bool { return w.Registry == r.Registry }
+		if r.Author == localhost.Agent && r.Error == "" && !slices.ContainsFunc(wanted, isWanted) {
+			lost = append(lost, advise(check,
+				r.Registry+": it is not remembered that it was enabled, so its loss would not be seen",
+				"image-update-agent localhost enable "+r.Registry+flagOf(r.Position)+" --write"))
+		}
+	}
+	return lost, all
+}
+
+func flagOf(p ownhost.Position) string {
+	if p == ownhost.Gate {
+		return " --gate"
+	}
+	return ""
 }
 
 // ownHostFinding is about one registry. version is containerd's; empty: not known.

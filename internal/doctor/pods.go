@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // checkDaemon looks at the answer of the status socket: a daemon that answers may well have bad news.
@@ -46,6 +46,10 @@ func checkPlan(plan plan.Plan, err error) []Finding {
 	for _, p := range plan.Pods {
 		out = append(out, podFindings(p)...)
 	}
+	for _, f := range plan.PassedOver {
+		out = append(out, warn("pod manifests", fmt.Sprintf("kubelet passes over %s: %v", f.File, f.Why),
+			"move what is no pod manifest out of the directory, or give it a leading dot"))
+	}
 	return out
 }
 
@@ -61,7 +65,7 @@ func podFindings(p plan.PodPlan) []Finding {
 	}
 	for _, h := range slices.Concat(p.Holds, p.Waits) {
 		if h.Name != status.HoldUnmanaged && h.Name != status.HoldWithheld {
-			out = append(out, warn(p.File, h.Name+": "+h.Reason, statuspage.Remedy(h)))
+			out = append(out, warn(p.File, h.Name+": "+h.Reason, h.Explained().Remedy))
 		}
 	}
 	if len(out) == 0 {
@@ -77,6 +81,11 @@ func remedyOf(err error) string {
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
 		return "add the authority to the system's (update-ca-certificates), or name it as ca in the hosts.toml of the host"
 	}
+	if foreign, is := errors.AsType[*transport.ForeignRealmError](err); is {
+		return fmt.Sprintf("if %s is the token server of %s, name it in the configuration: "+
+			"credentials: {tokenServers: {%q: %q}}",
+			foreign.Realm, foreign.Registry, foreign.Registry, foreign.Realm)
+	}
 	if errors.Is(err, release.ErrNotFound) {
 		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
 	}
@@ -89,7 +98,10 @@ func remedyOf(err error) string {
 		case 0:
 			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host
 		case 401, 403:
-			return "the registry wants credentials"
+			return "put the login of " + se.Host + " into a file that the agent reads: credentials.file, " +
+				"/root/.docker/config.json or kubelet's (see `platform`). It does not read those in containerd's " +
+				"config.toml (registry.configs), those that a credential helper or kubelet's credential provider gives, " +
+				"and imagePullSecrets"
 		default:
 			return fmt.Sprintf("the registry answers %d: see its log", se.Status)
 		}

@@ -19,9 +19,9 @@ func checkPort(ctx context.Context, address string, daemon *status.Status) Findi
 	const ours = "image_update_agent_build_info"
 	switch {
 	case address == "":
-		return ok(check, "none: the numbers are on the status socket")
+		return skipped(check, "metrics.listen is empty: the metrics are on the status socket only")
 	case daemon == nil:
-		return ok(check, address+", not asked: no daemon runs")
+		return skipped(check, address+" was not asked: no daemon runs")
 	}
 	body, err := fetch(ctx, "http://"+address+"/metrics")
 	switch {

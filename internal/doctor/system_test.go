@@ -26,6 +26,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/bus"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -39,7 +40,7 @@ func newNode(t *testing.T) Node {
 		require.NoError(t, os.MkdirAll(path, 0o755))
 		return path
 	}
-	return Node{Root: root, Bus: bus.At(filepath.Join(root, "run/dbus/system_bus_socket")), Settings: config.Settings{
+	return Node{Platform: platform.Detect(root), Bus: bus.At(filepath.Join(root, "run/dbus/system_bus_socket")), Settings: config.Settings{
 		PodManifests: dir("etc/kubernetes/manifests"), StateDir: dir("var/lib/image-update-agent"),
 		RuntimeDir: dir("run/image-update-agent"), Grains: config.Grains{Enabled: true, Path: filepath.Join(dir("etc/salt"), "grains")},
 	}}
@@ -47,7 +48,7 @@ func newNode(t *testing.T) Node {
 
 func (n Node) put(t *testing.T, name, text string) {
 	t.Helper()
-	path := filepath.Join(n.Root, name)
+	path := filepath.Join(n.Platform.Root, name)
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
@@ -155,8 +156,8 @@ func TestCheckBus(t *testing.T) {
 		require.Len(t, all, 1)
 		return all[0]
 	}
-	found(t, one(), OK, "there is no system bus")
-	b := bustest.Start(t, filepath.Join(s.Root, "run/dbus/system_bus_socket"))
+	found(t, one(), Skipped, "there is no system bus")
+	b := bustest.Start(t, filepath.Join(s.Platform.Root, "run/dbus/system_bus_socket"))
 	found(t, one(), Advice, "is not installed", "systemctl reload dbus")
 	s.put(t, "usr/share/dbus-1/system.d/org.opensuse.ImageUpdateAgent1.conf", "")
 	found(t, one(), Warn, "has not got its name", "journalctl")
@@ -183,15 +184,15 @@ func TestCheckServiceWithoutSystemd(t *testing.T) {
 	s := newNode(t)
 	all := s.checkService(t.Context(), nil)
 	require.Len(t, all, 1)
-	found(t, all[0], OK, "not known")
-	bustest.Start(t, filepath.Join(s.Root, "run/dbus/system_bus_socket"))
-	found(t, s.checkService(t.Context(), nil)[0], OK, "no service manager")
+	found(t, all[0], Skipped, "no service manager")
+	bustest.Start(t, filepath.Join(s.Platform.Root, "run/dbus/system_bus_socket"))
+	found(t, s.checkService(t.Context(), nil)[0], Skipped, "no service manager")
 }
 
 func TestCheckPort(t *testing.T) {
 	t.Parallel()
 	s, daemon := newNode(t), &status.Status{}
-	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), OK, "none")
+	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Skipped, "metrics.listen is empty")
 	answer := "image_update_agent_build_info 1\n"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
 	defer server.Close()
@@ -199,7 +200,7 @@ func TestCheckPort(t *testing.T) {
 	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), OK, s.Metrics.Listen)
 	answer = "node_cpu_seconds_total 1\n"
 	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Warn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
-	found(t, checkPort(t.Context(), s.Metrics.Listen, nil), OK, "no daemon runs")
+	found(t, checkPort(t.Context(), s.Metrics.Listen, nil), Skipped, "no daemon runs")
 	// A user of the node who has taken the port sends root nowhere.
 	away := httptest.NewServer(http.RedirectHandler(server.URL+"/metrics", http.StatusFound))
 	defer away.Close()
@@ -236,7 +237,7 @@ func TestCheckWritable(t *testing.T) {
 	found(t, checkWritable(s.written())[0], OK)
 
 	s = newNode(t)
-	s.StateDir = filepath.Join(s.Root, "none")
+	s.StateDir = filepath.Join(s.Platform.Root, "none")
 	found(t, checkWritable(s.written())[0], OK)
 }
 
@@ -282,7 +283,7 @@ func TestCheckPodManifests(t *testing.T) {
 	require.Len(t, all, 2)
 	found(t, all[0], Warn, "a.yaml~ as a pod", "leading dot")
 	found(t, all[1], Warn, ".b.yaml.image-update-agent-aside", "image-update-agent put-back")
-	assert.Empty(t, checkPodManifests(filepath.Join(n.Root, "none")))
+	assert.Empty(t, checkPodManifests(filepath.Join(n.Platform.Root, "none")))
 }
 
 func TestCheckDiskThatIsFull(t *testing.T) {
@@ -293,6 +294,15 @@ func TestCheckDiskThatIsFull(t *testing.T) {
 	found(t, diskFinding("/var", recordSpace), OK)
 }
 
+func TestCheckPlatformNamesWhatNoSettingHas(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	found(t, n.checkPlatform(), OK, "kubeadm, kubeletUnit kubelet.service, kubeletConfig /var/lib/kubelet/config.yaml, ")
+	n.put(t, "usr/share/caasp-container-manifests/manifests/velum.yaml", "")
+	n.Platform = platform.Detect(n.Platform.Root)
+	found(t, n.checkPlatform(), OK, "caasp, ", "")
+}
+
 func TestCheckKubelet(t *testing.T) {
 	t.Parallel()
 	s := newNode(t)
@@ -300,8 +310,8 @@ func TestCheckKubelet(t *testing.T) {
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\n")
 	found(t, s.checkKubelet(t.Context())[0], OK)
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /srv/pods\n")
-	found(t, s.checkKubelet(t.Context())[0], Fail, "it reads "+s.Root+"/srv/pods", "take podManifests out")
-	b := bustest.Start(t, filepath.Join(s.Root, "run/dbus/system_bus_socket"))
+	found(t, s.checkKubelet(t.Context())[0], Fail, "it reads "+s.Platform.Root+"/srv/pods", "take podManifests out")
+	b := bustest.Start(t, filepath.Join(s.Platform.Root, "run/dbus/system_bus_socket"))
 	b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", "org.freedesktop.DBus.Properties",
 		map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) { return dbus.MakeVariant(uint64(1)), nil }})
 	all := s.checkKubelet(t.Context())

@@ -25,12 +25,16 @@ type repositories []repository
 func (r *repositories) add(images []manifests.Image, rewrites []manifests.Rewrite) {
 	for _, img := range images {
 		name := manifests.SplitReference(img.Reference).Name
-		isText := img.Kind == manifests.KindArgument || img.Kind == manifests.KindEnvironment
 		found := repository{name, manifests.Rewritten(name, rewrites)}
-		if img.Document == 0 && !isText && name != "" && !slices.Contains(*r, found) {
+		if isPulled(img) && name != "" && !slices.Contains(*r, found) {
 			*r = append(*r, found)
 		}
 	}
+}
+
+// isPulled reports whether kubelet would pull an image.
+func isPulled(img manifests.Image) bool {
+	return img.Document == 0 && img.Kind != manifests.KindArgument && img.Kind != manifests.KindEnvironment
 }
 
 // setting is one --set.

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -99,6 +99,45 @@ func Render(o Options, paths []string, read func(path string) ([]byte, error), u
 	return o.render(files, overrides, errs)
 }
 
+// NotSetError is an image that --set names and that cannot have its tag.
+type NotSetError struct {
+	Image manifests.Image // with the Reason
+	Tag   string
+}
+
+func (e *NotSetError) Error() string {
+	text := fmt.Sprintf("line %d: %s: %s: tag %s is not set: %s", e.Image.Line, e.Image.Path, e.Image.Reference, e.Tag,
+		e.Image.Reason)
+	if e.Image.Reason == manifests.ReasonDigest {
+		text += ": kubelet starts the digest, whatever the tag says; replace both, or take the digest out of the file"
+	}
+	return text
+}
+
+// notSet returns an error for each image that kubelet pulls and that has not become what is set for it. It judges
+// the result, whatever the reason is.
+func notSet(
+	template []manifests.Image, out manifests.Rendered, tag func(string, manifests.Image) (string, bool),
+) error {
+	var errs []error
+	for n, img := range template {
+		want, is := tag("", img)
+		if !is || !isPulled(img) {
+			continue
+		}
+		if got := manifests.SplitReference(out.Images[n].Reference); got.Tag == want && got.Digest == "" {
+			continue
+		}
+		for _, left := range out.Left {
+			if img.Reason == "" && left.Path == img.Path && left.Document == 0 {
+				img.Reason = left.Reason
+			}
+		}
+		errs = append(errs, &NotSetError{img, want})
+	}
+	return errors.Join(errs...)
+}
+
 // render renders the files, and writes, compares or keeps the results.
 func (o Options) render(files []File, overrides manifests.Overrides, errs []error) ([]File, error) {
 	var missing []string
@@ -136,6 +175,9 @@ func (o Options) render(files []File, overrides manifests.Overrides, errs []erro
 func (f *File) render(overrides manifests.Overrides) error {
 	out, err := f.template.Render(overrides, nil)
 	if err != nil {
+		return err
+	}
+	if err := notSet(f.template.Images, out, overrides.Tag); err != nil {
 		return err
 	}
 	f.result, f.Changes, f.Left = out.Data, []Change{}, []status.Left{}
@@ -193,11 +235,11 @@ func writeTo(dir, name string, data []byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	d, err := atomicfile.OpenDir(dir)
+	d, err := nodefile.OpenDir(dir)
 	if err != nil {
 		return err
 	}
-	_, err = d.Write(name, data, atomicfile.Options{Mode: 0o644})
+	_, err = d.Write(name, data, nodefile.Options{Mode: 0o644})
 	return errors.Join(err, d.Close())
 }
 

@@ -79,3 +79,45 @@ func TestOneBadFileDoesNotHideTheOthers(t *testing.T) {
 	require.Len(t, files, 1)
 	assert.Equal(t, "velum", files[0].File)
 }
+
+const zeros = "@sha256:0000000000000000000000000000000000000000000000000000000000000001"
+
+// What --set names becomes what it says, or nothing is rendered of the file: never the old image with exit code 0.
+func TestImageThatCannotHaveItsTagIsAnError(t *testing.T) {
+	t.Parallel()
+	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n"
+	for name, c := range map[string]struct{ containers, why string }{
+		"tag and digest":      {"  - {name: a, image: 'r:5000/team/lb:2.7" + zeros + "'}\n", "digest-pinned: kubelet starts the digest"},
+		"same tag and digest": {"  - {name: a, image: 'r:5000/team/lb:2.8" + zeros + "'}\n", "digest-pinned"},
+		"digest alone":        {"  - name: a\n    image: r:5000/team/lb" + zeros + "\n", "digest-pinned"},
+		"quoted":              {"  - \"name\": a\n    \"image\": \"r:5000/team/lb:2.7" + zeros + "\"\n", "digest-pinned"},
+		"one of two":          {"  - {name: a, image: 'r:5000/team/lb:2.7'}\n  - {name: b, image: 'r:5000/team/lb" + zeros + "'}\n", "spec.containers[1].image"},
+		"init container":      {"  - {name: b, image: x}\n  initContainers: [{name: a, image: 'r:5000/team/lb" + zeros + "'}]\n", "spec.initContainers[0].image"},
+		"block scalar":        {"  - name: a\n    image: >-\n      r:5000/team/lb:2.7\n", "block-scalar"},
+		"several lines":       {"  - name: a\n    image: \"r:5000/\\\n      team/lb:2.7\"\n", ""},
+		"shared by an anchor": {"  - name: a\n    image: &i r:5000/team/lb:2.7\n    env: [{name: X, value: *i}]\n", "shared-anchor"},
+		"never pulled":        {"  - {name: a, image: 'r:5000/team/lb:2.7', imagePullPolicy: Never}\n", ""},
+		"flow":                {"  - {name: a, image: 'r:5000/team/lb:2.7'}\n", ""},
+		"an anchor for two":   {"  - {name: a, image: &i 'r:5000/team/lb:2.7'}\n  - {name: b, image: *i}\n", ""},
+		"a merge key":         {"  - &c {name: a, image: 'r:5000/team/lb:2.7'}\n  - {<<: *c, name: b}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one := func(string) ([]byte, error) { return []byte(head + c.containers), nil }
+			o := filerender.Options{Set: []string{"lb=2.8"}, PullPolicy: "Always"}
+			files, err := filerender.Render(o, []string{"a"}, one, nil)
+			if c.why == "" {
+				require.NoError(t, err)
+				assert.Contains(t, files[0].Rendered, "lb:2.8")
+				assert.NotContains(t, files[0].Rendered, "lb:2.7")
+				return
+			}
+			assert.Empty(t, files)
+			require.ErrorContains(t, err, c.why)
+			require.ErrorContains(t, err, "tag 2.8 is not set")
+			set, is := errors.AsType[*filerender.NotSetError](err)
+			require.True(t, is)
+			assert.Equal(t, "2.8", set.Tag)
+		})
+	}
+}

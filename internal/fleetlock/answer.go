@@ -3,12 +3,15 @@
 package fleetlock
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +23,15 @@ import (
 var (
 	errPage     = errors.New("answers with a web page: not a lock server")
 	errRedirect = errors.New("redirects elsewhere, which is not followed")
+	errMissing  = errors.New("names holders of the lock, and this node is none of them")
 )
+
+// strangeError is a 200 with what no lock server is known to say.
+type strangeError struct{ said string }
+
+func (e strangeError) Error() string {
+	return fmt.Sprintf("answers %q, which is not the answer of a lock server", e.said)
+}
 
 // message is the JSON of an answer. The protocol has kind and value, in errors; holders and slots are more than it asks
 // for.
@@ -31,8 +42,21 @@ type message struct {
 	Slots   int                  `json:"slots"`
 }
 
+// What lock servers say with a 200 to Lock and to Unlock. airlock says nothing, poseidon's fleetlock a sentence, those
+// of heathcliff26 and strand a kind.
+var (
+	locked   = regexp.MustCompile(`^(?:obtained reboot lease|` + retained + `)$`)
+	unlocked = regexp.MustCompile(`^(?:steady-state confirmed|reboot lease already unlocked|` +
+		`unlocked reboot lease for \S*)$`)
+	lockedKinds   = []string{"", "ok", "success", "lock_acquired"}
+	unlockedKinds = []string{"", "ok", "success", "lock_released"}
+)
+
+// retained is what poseidon's fleetlock says to a node that has the lock already.
+const retained = "retained reboot lease"
+
 // answer reads the answer of the server.
-func (c *Client) answer(ctx context.Context, resp *http.Response) (release.LockAnswer, error) {
+func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (release.LockAnswer, error) {
 	e := &release.LockError{Server: c.host, Status: resp.StatusCode}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	body, err := outside.ReadAll(resp.Body, maxBody)
@@ -41,25 +65,102 @@ func (c *Client) answer(ctx context.Context, resp *http.Response) (release.LockA
 		e.Err = outside.Error(fmt.Errorf("answer: %w", c.plain(ctx, err)))
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		e.Err = errRedirect
-	case media == "text/html":
+	case isPage(media, body):
 		e.Err = errPage
 	}
 	if e.Err != nil {
 		return release.LockAnswer{}, e
 	}
-	said := parse(body)
+	said, isJSON := parse(body)
 	e.Answer = release.LockAnswer{Holders: said.Holders, Slots: said.Slots}
 	if resp.StatusCode == http.StatusOK {
+		if e.Err = c.accept(said, isJSON, body, lock); e.Err != nil {
+			return e.Answer, e
+		}
+		e.Answer.Retained = !isJSON && said.Value == retained
 		return e.Answer, nil
 	}
 	e.Kind, e.Value, e.RetryAt = said.Kind, said.Value, c.retryAt(resp.Header)
+	if len(e.Answer.Holders) == 0 {
+		e.Answer.Holders = holderIn(said)
+	}
+	if !lock && said.Kind == lockHeld && c.isOthers(e.Answer.Holders) {
+		return release.LockAnswer{}, nil
+	}
 	return e.Answer, e
 }
 
-// parse reads what the body says, as far as it is JSON. Older servers answer with plain text, which is a value.
-func parse(body []byte) message {
-	var m message
-	if err := json.Unmarshal(body, &m); err != nil {
+// accept refuses a 200 that is no success. The protocol does not say what its body is, so a captive portal, a proxy or
+// a server that reports its error in the body looks like one: what is taken is what lock servers are known to send.
+func (c *Client) accept(said message, isJSON bool, body []byte, lock bool) error {
+	words, kinds := unlocked, unlockedKinds
+	if lock {
+		words, kinds = locked, lockedKinds
+	}
+	switch {
+	case len(bytes.TrimSpace(body)) == 0, !isJSON && words.MatchString(said.Value):
+		return nil
+	case !isJSON, !slices.Contains(kinds, said.Kind), said.Kind == "" && said.Value != "", !isPlain(body):
+		return strangeError{outside.Line(outside.Mask(string(body)), maxSaid)}
+	case lock && c.isOthers(said.Holders):
+		return errMissing
+	default:
+		return nil
+	}
+}
+
+// isOthers reports whether holders are named, and this node is none of them.
+func (c *Client) isOthers(holders []release.LockHolder) bool {
+	return len(holders) > 0 && !slices.ContainsFunc(holders, func(h release.LockHolder) bool { return h.ID == c.o.ID })
+}
+
+// isPlain reports whether JSON has what is known of an answer and nothing else, each once.
+func isPlain(body []byte) bool {
+	strict, keys := json.NewDecoder(bytes.NewReader(body)), json.NewDecoder(bytes.NewReader(body))
+	strict.DisallowUnknownFields()
+	if strict.Decode(new(message)) != nil {
+		return false
+	}
+	seen := map[string]bool{}
+	_, _ = keys.Token() // the brace
+	for keys.More() {
+		key, err := keys.Token()
+		name := strings.ToLower(fmt.Sprint(key))
+		if err != nil || seen[name] || keys.Decode(new(json.RawMessage)) != nil {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
+}
+
+// isPage reports whether an answer is for a browser, whatever its type says.
+func isPage(media string, body []byte) bool {
+	return media == "text/html" || media == "application/xhtml+xml" ||
+		strings.HasPrefix(http.DetectContentType(body), "text/html") ||
+		strings.HasPrefix(http.DetectContentType(body), "text/xml")
+}
+
+// lockHeld is the kind with which poseidon's fleetlock refuses to take a lock back that another node has, so that there
+// is nothing to give back.
+const lockHeld = "lock_held"
+
+// heldBy is how poseidon's fleetlock names who has the lock.
+var heldBy = regexp.MustCompile(`\bheld by ([0-9a-f]{32})\b`)
+
+// holderIn is the holder that a refusal names in words; nil: none.
+func holderIn(said message) []release.LockHolder {
+	if m := heldBy.FindStringSubmatch(said.Value); m != nil {
+		return []release.LockHolder{{ID: m[1]}}
+	}
+	return nil
+}
+
+// parse reads what the body says, as far as it is a JSON object. Older servers answer with plain text, which is a
+// value.
+func parse(body []byte) (m message, isJSON bool) {
+	isJSON = bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && json.Unmarshal(body, &m) == nil
+	if !isJSON {
 		m = message{Value: string(body)}
 	}
 	m.Kind, m.Value = outside.Line(m.Kind, maxKind), outside.Text(strings.TrimSpace(m.Value))
@@ -68,7 +169,7 @@ func parse(body []byte) message {
 		m.Holders[n] = release.LockHolder{ID: outside.Line(h.ID, maxID), Since: outside.Time(h.Since)}
 	}
 	m.Slots = max(m.Slots, 0)
-	return m
+	return m, isJSON
 }
 
 // retryAt reads Retry-After; zero: there is none.

@@ -9,7 +9,8 @@
 //
 // # Promises
 //
-//   - Only 200 gives the lock, and not with a web page or more than 16 KiB behind it: that is no lock server.
+//   - Only 200 gives the lock, or takes it back, and only with what lock servers are known to send: nothing, the
+//     sentences of poseidon's fleetlock, or JSON with holders or a kind of success.
 //   - No redirect is followed. Answers are bounded in size and time.
 //   - Nothing is sent but the requests of Lock and Unlock, and no connection stays open between them.
 //   - Files of certificates are read anew for each request.
@@ -23,22 +24,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // Options configure a Client. URL, Group and ID are required.
 type Options struct {
 	URL   string // of the server, without the paths of the protocol
 	Group string
-	ID    string // see ID
-	CA    string // file of authorities for the server; empty: Roots
+	ID    string // see ID and ZincatiID
+	// Former is another id of this node, under which it may still have the lock: Unlock gives that back, too. Empty: none.
+	Former string
+	CA     string // file of authorities for the server; empty: Roots
 	// Cert and Key are files of the client's certificate; empty: none is shown.
 	Cert, Key string
 	// Roots are the system's authorities; nil: those that Go finds.
@@ -55,13 +59,15 @@ type Client struct {
 	o    Options
 	host string
 	body []byte
+	// former is the body for Former; nil: there is none.
+	former []byte
 }
 
 // New returns a client. It sends nothing yet.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("lock server: %q: want a URL", o.URL)
+		return nil, fmt.Errorf("lock server: %q: want a URL", outside.Text(o.URL))
 	}
 	if o.Timeout == 0 {
 		o.Timeout = timeout
@@ -69,48 +75,69 @@ func New(o Options) (*Client, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	c := &Client{o: o, host: u.Host}
+	if c.body, err = requestOf(o.ID, o.Group); err != nil {
+		return nil, fmt.Errorf("lock server: %w", err)
+	}
+	if o.Former != "" {
+		if c.former, err = requestOf(o.Former, o.Group); err != nil {
+			return nil, fmt.Errorf("lock server: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// requestOf is the body of a request.
+func requestOf(id, group string) ([]byte, error) {
 	var params struct {
 		Client struct {
 			ID    string `json:"id"`
 			Group string `json:"group"`
 		} `json:"client_params"`
 	}
-	params.Client.ID, params.Client.Group = o.ID, o.Group
-	body, err := json.Marshal(params)
-	if err != nil {
-		return nil, fmt.Errorf("lock server: %w", err)
-	}
-	return &Client{o: o, host: u.Host, body: body}, nil
+	params.Client.ID, params.Client.Group = id, group
+	return json.Marshal(params)
 }
 
 // Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may have it nevertheless: the
 // answer may have been lost. Its errors are *release.LockError.
 func (c *Client) Lock(ctx context.Context) (release.LockAnswer, error) {
-	return c.post(ctx, "/v1/pre-reboot")
+	return c.post(ctx, preReboot, c.body)
 }
 
-// Unlock gives the lock back, if the node has it (UnlockIfHeld).
+// Unlock gives the lock back, if the node has it (UnlockIfHeld), also under its former id.
 func (c *Client) Unlock(ctx context.Context) error {
-	_, err := c.post(ctx, "/v1/steady-state")
+	_, err := c.post(ctx, steadyState, c.body)
+	if err == nil && c.former != nil {
+		_, err = c.post(ctx, steadyState, c.former)
+	}
 	return err
 }
 
-func (c *Client) post(ctx context.Context, path string) (release.LockAnswer, error) {
+// The paths of the protocol.
+const (
+	preReboot   = "/v1/pre-reboot"
+	steadyState = "/v1/steady-state"
+)
+
+func (c *Client) post(ctx context.Context, path string, body []byte) (release.LockAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	fail := func(err error) (release.LockAnswer, error) {
-		return release.LockAnswer{}, &release.LockError{Server: c.host, Err: outside.Error(c.plain(ctx, err))}
+		return release.LockAnswer{}, &release.LockError{
+			Server: c.host, Err: outside.Error(c.plain(ctx, err)), Unsent: isUnsent(err),
+		}
 	}
 	config, err := c.tlsConfig()
 	if err != nil {
-		return fail(err)
+		return fail(fileError{err})
 	}
 	transport := &http.Transport{
 		Proxy: c.o.Proxy, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	url := strings.TrimSuffix(c.o.URL, "/") + path
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(c.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return fail(err)
 	}
@@ -122,8 +149,22 @@ func (c *Client) post(ctx context.Context, path string) (release.LockAnswer, err
 		return fail(err)
 	}
 	defer resp.Body.Close()
-	return c.answer(ctx, resp)
+	return c.answer(ctx, resp, path == preReboot)
 }
+
+// isUnsent reports whether there was no connection that a request could go through: the name, the address or the
+// server's certificate is wrong, or a file cannot be read.
+func isUnsent(err error) bool {
+	at, isNet := errors.AsType[*net.OpError](err)
+	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, isFile := errors.AsType[fileError](err)
+	return isNet && at.Op == "dial" || isCertificate || isFile
+}
+
+// fileError is a file of certificates that cannot be used.
+type fileError struct{ error }
+
+func (e fileError) Unwrap() error { return e.error }
 
 // plain leaves out what the caller says anyway: a timeout is told by its length.
 func (c *Client) plain(ctx context.Context, err error) error {
@@ -140,7 +181,7 @@ func (c *Client) tlsConfig() (*tls.Config, error) {
 		config.RootCAs = c.o.Roots()
 	}
 	if c.o.CA != "" {
-		pem, err := trustedfile.Read(c.o.CA, maxPEM)
+		pem, err := nodefile.Read(c.o.CA, maxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("ca %s: %w", c.o.CA, err)
 		}
@@ -152,11 +193,11 @@ func (c *Client) tlsConfig() (*tls.Config, error) {
 	if c.o.Cert == "" {
 		return config, nil
 	}
-	cert, err := trustedfile.Read(c.o.Cert, maxPEM)
+	cert, err := nodefile.Read(c.o.Cert, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("cert %s: %w", c.o.Cert, err)
 	}
-	key, err := trustedfile.Read(c.o.Key, maxPEM)
+	key, err := nodefile.Read(c.o.Key, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", c.o.Key, err)
 	}

@@ -19,7 +19,20 @@ const application = "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84"
 //
 // prints it (sd_id128_get_machine_app_specific(3)). The machine's own id cannot be computed from it. A machineID that
 // is not 32 hexadecimal digits, such as a host's name, is hashed the same way.
-func ID(machineID string) string {
+func ID(machineID string) string { return appSpecific(machineID, application) }
+
+// zincati is the application id of Zincati: src/identity/mod.rs of github.com/coreos/zincati. Servers that look up the
+// node by its id know this one (poseidon's fleetlock).
+const zincati = "de35106b6ec24688b63afddaa156679b"
+
+// ZincatiID returns the node's id as Zincati makes it, which is the one that
+//
+//	systemd-id128 machine-id --app-specific=de35106b6ec24688b63afddaa156679b
+//
+// prints.
+func ZincatiID(machineID string) string { return appSpecific(machineID, zincati) }
+
+func appSpecific(machineID, application string) string {
 	machineID = strings.TrimSpace(machineID)
 	key, err := hex.DecodeString(machineID)
 	if err != nil || len(key) != 16 {

@@ -11,6 +11,7 @@ const (
 	maxHolders = 16  // that are named
 	maxID      = 128 // bytes of a holder's id
 	maxKind    = 64  // bytes of an error's kind
+	maxSaid    = 80  // bytes that are quoted of an answer that is none
 
 	// maxRetry bounds a Retry-After.
 	maxRetry = time.Hour

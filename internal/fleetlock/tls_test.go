@@ -3,14 +3,18 @@
 package fleetlock_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -87,4 +91,54 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	_, err = c.Lock(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "http://lock.example.com/v1/pre-reboot", asked)
+}
+
+// A lock server whose certificate does not hold gets no request: neither with authorities of its own nor with the
+// system's.
+func TestTheServersCertificateIsVerified(t *testing.T) {
+	t.Parallel()
+	edit := func(do func(*x509.Certificate)) [3]string {
+		ca, cert, key := registrytest.Certificate(t, do)
+		return [3]string{ca, cert, key}
+	}
+	otherCA, _, _ := registrytest.Certificate(t)
+	for title, c := range map[string]struct {
+		files [3]string
+		ca    string // empty: that of the files
+		want  string
+	}{
+		"another authority": {edit(func(*x509.Certificate) {}), otherCA, "unknown authority"},
+		"another name": {edit(func(c *x509.Certificate) {
+			c.IPAddresses, c.DNSNames = nil, []string{"other.example.com"}
+		}), "", "doesn't contain any IP SANs"},
+		"expired": {edit(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), "", "expired"},
+		"not for servers": {edit(func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		}), "", "incompatible key usage"},
+	} {
+		pair, err := tls.LoadX509KeyPair(c.files[1], c.files[2])
+		require.NoError(t, err)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			assert.Fail(t, "it got the request", title)
+		}))
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		ca := cmp.Or(c.ca, c.files[0])
+		roots := func() *x509.CertPool {
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca)))
+			return pool
+		}
+		for _, o := range []func(*fleetlock.Options){
+			func(o *fleetlock.Options) { o.CA = ca },
+			func(o *fleetlock.Options) { o.Roots = roots },
+			func(o *fleetlock.Options) { o.CA, o.Cert, o.Key = ca, c.files[1], c.files[2] },
+		} {
+			_, err = client(t, s.URL, o).Lock(t.Context())
+			require.ErrorContains(t, err, c.want, title)
+			require.ErrorContains(t, client(t, s.URL, o).Unlock(t.Context()), c.want, title)
+		}
+	}
 }

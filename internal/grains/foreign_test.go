@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // What is promised next to Salt, which truncates and writes in place: the file
@@ -36,7 +36,7 @@ func TestAnnounceNextToSalt(t *testing.T) {
 		both.Go(func() {
 			for i := range 4 {
 				if _, err := n.store.Announce(t.Context(), announced[(round+i)%2]); err != nil {
-					assert.ErrorIs(t, err, atomicfile.ErrConflict)
+					assert.ErrorIs(t, err, nodefile.ErrConflict)
 				}
 			}
 		})
@@ -146,7 +146,7 @@ func TestAnnounceGivesUpOnAWriterThatStays(t *testing.T) {
 		writer := openForWriting(t, n, 0)
 		before := n.state(t)
 		changed, err := n.store.Announce(t.Context(), staged)
-		require.ErrorIs(t, err, atomicfile.ErrConflict)
+		require.ErrorIs(t, err, nodefile.ErrConflict)
 		require.False(t, changed)
 		require.Equal(t, before, n.state(t))
 		require.NoError(t, writer.Close())

@@ -41,13 +41,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
-
-// DefaultPath is where salt-minion reads its static grains
-// (salt/grains/extra.py: the file grains next to the minion's config).
-const DefaultPath = "/etc/salt/grains"
 
 var (
 	// ErrHeld tells that a grain forbids writing now; the text names it.
@@ -76,14 +72,14 @@ type Store struct {
 	seen       atomic.Bool // the file has been there in this process's time
 }
 
-// New returns the store of the file at path (DefaultPath unless configured),
-// taken relative to root, the directory that stands for "/".
+// New returns the store of the file at path, in which salt-minion reads its static grains (salt/grains/extra.py), taken
+// relative to root, the directory that stands for "/".
 func New(root, path string, logger *slog.Logger) *Store {
 	return &Store{root: root, path: filepath.Join(root, path), logger: logger}
 }
 
 // Announce makes our keys say g and tells whether it had to write. Besides
-// ErrHeld, ErrRefused and ErrNoSalt, an atomicfile.ErrConflict means that other
+// ErrHeld, ErrRefused and ErrNoSalt, an nodefile.ErrConflict means that other
 // writers did not let go of the file in time.
 func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error) {
 	if g, err = g.normalized(); err != nil {
@@ -136,7 +132,7 @@ func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) 
 			}
 		}
 		changed, err = s.attempt(ctx, edit)
-		if !errors.Is(err, atomicfile.ErrConflict) {
+		if !errors.Is(err, nodefile.ErrConflict) {
 			break
 		}
 	}
@@ -190,15 +186,15 @@ func (s *Store) attempt(ctx context.Context, edit func(document) ([]byte, error)
 	if data == nil {
 		return false, nil
 	}
-	return dir.Write(filepath.Base(s.path), data, atomicfile.Options{Mode: newFileMode, Expect: &file})
+	return dir.Write(filepath.Base(s.path), data, nodefile.Options{Mode: newFileMode, Expect: &file})
 }
 
-func (s *Store) open() (*atomicfile.Dir, error) {
-	dir, err := atomicfile.OpenDir(filepath.Dir(s.path))
+func (s *Store) open() (*nodefile.Dir, error) {
+	dir, err := nodefile.OpenDir(filepath.Dir(s.path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: %w: its directory does not exist", s.path, ErrNoSalt)
-	case errors.Is(err, atomicfile.ErrUnsafe):
+	case errors.Is(err, nodefile.ErrUnsafe):
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return dir, err
@@ -206,14 +202,14 @@ func (s *Store) open() (*atomicfile.Dir, error) {
 
 // read reads and checks the file. One that is empty or not accepted may be in
 // the middle of being rewritten, so it is read again until it stays the same.
-func (s *Store) read(ctx context.Context, dir *atomicfile.Dir) (atomicfile.File, document, error) {
-	var before atomicfile.File
+func (s *Store) read(ctx context.Context, dir *nodefile.Dir) (nodefile.File, document, error) {
+	var before nodefile.File
 	for attempt := 0; ; attempt++ {
 		file, err := dir.Read(filepath.Base(s.path), yamledit.MaxBytes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return file, document{}, nil
-		case errors.Is(err, atomicfile.ErrUnsafe), errors.Is(err, atomicfile.ErrTooLarge):
+		case errors.Is(err, nodefile.ErrUnsafe), errors.Is(err, nodefile.ErrTooLarge):
 			return file, document{}, fmt.Errorf("%w: %w", ErrRefused, err)
 		case err != nil:
 			return file, document{}, err

@@ -17,6 +17,9 @@ import (
 	"go.uber.org/goleak"
 )
 
+// saltsPath is where salt-minion has the file by default.
+const saltsPath = "/etc/salt/grains"
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -71,7 +74,7 @@ func emptyNode(t *testing.T) node {
 	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "etc/salt"), 0o755))
-	return node{root: root, path: filepath.Join(root, DefaultPath), store: New(root, DefaultPath, slog.New(slog.DiscardHandler))}
+	return node{root: root, path: filepath.Join(root, saltsPath), store: New(root, saltsPath, slog.New(slog.DiscardHandler))}
 }
 
 func (n node) content(t require.TestingT) string {
@@ -315,7 +318,7 @@ func TestABusyClusterHoldsTheGrain(t *testing.T) {
 func TestANodeWithoutSaltGetsNoGrains(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	store := New(root, DefaultPath, slog.New(slog.DiscardHandler))
+	store := New(root, saltsPath, slog.New(slog.DiscardHandler))
 	changed, err := store.Announce(t.Context(), staged)
 	require.ErrorIs(t, err, ErrNoSalt)
 	require.False(t, changed)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // badFiles are contents that are left as they are, with a word of the reason.
@@ -45,6 +45,11 @@ var badFiles = map[string]struct{ content, why string }{
 	"a number of nothing":        {"a: 0_\n", "without a digit"},
 	"zeros of nothing":           {"a: [00__]\n", "without a digit"},
 	"bits of nothing":            {"-0b_: a\n", "without a digit"},
+	"a date that is none":        {"a: 2026-02-30\n", "line 1: not a date: 2026-02-30"},
+	"a month that is none":       {"a: [2026-13-01]\n", "not a date"},
+	"a date of year 0":           {"0000-01-01: a\n", "not a date"},
+	"a time that is none":        {"a: 2026-02-28 24:00:00\n", "not a date"},
+	"a zone that is none":        {"a: 2026-02-28T10:00:00+24:00\n", "not a date"},
 	"a value sign":               {"a: =\n", "tag"},
 	"a merge sign as a value":    {"a: [<<]\n", "tag"},
 	"a closed document":          {"roles: a\n...\n", "document"},
@@ -116,7 +121,7 @@ func TestAnnounceLeavesAnUnsafeFileAsItIs(t *testing.T) {
 			before := n.state(t)
 			_, err := n.store.Announce(t.Context(), staged)
 			require.ErrorIs(t, err, ErrRefused)
-			require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+			require.ErrorIs(t, err, nodefile.ErrUnsafe)
 			_, err = n.store.Busy(t.Context())
 			require.ErrorIs(t, err, ErrRefused)
 			require.Equal(t, before, n.state(t))

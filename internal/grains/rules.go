@@ -62,6 +62,9 @@ func checkSalt(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.Style == 0 && noDigits.MatchString(n.Value) {
 		return fmt.Errorf("line %d: a number without a digit: %s", n.Line, n.Value)
 	}
+	if n.Kind == yaml.ScalarNode && n.Style == 0 && isImpossibleDate(n.Value) {
+		return fmt.Errorf("line %d: not a date: %s; in quotes it is text", n.Line, n.Value)
+	}
 	keys := map[string]int{}
 	for i, child := range n.Content {
 		isKey := n.Kind == yaml.MappingNode && i%2 == 0

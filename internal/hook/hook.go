@@ -31,7 +31,7 @@ import (
 	"sync"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // UnitDir is where image-update-agent-hook.path looks for what is due, below the root.
@@ -125,7 +125,7 @@ func (d *Outbox) due() error {
 		return fmt.Errorf("hook: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
-	if _, err := dir.Write(DueFile, nil, atomicfile.Options{Mode: 0o644}); err != nil {
+	if _, err := dir.Write(DueFile, nil, nodefile.Options{Mode: 0o644}); err != nil {
 		return fmt.Errorf("hook: %w", err)
 	}
 	return nil
@@ -163,7 +163,7 @@ func (d *Outbox) Change() (c Change, delivered func() error, err error) {
 
 // read gives the zero announcement where there is none.
 func read(dir, name string) (Announcement, error) {
-	d, err := atomicfile.OpenDir(dir)
+	d, err := nodefile.OpenDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Announcement{}, nil
 	}
@@ -198,13 +198,13 @@ func write(dir, name string, a Announcement, mode fs.FileMode) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	_, err = d.Write(name, append(data, '\n'), atomicfile.Options{Mode: mode})
+	_, err = d.Write(name, append(data, '\n'), nodefile.Options{Mode: mode})
 	return err
 }
 
-func open(dir string) (*atomicfile.Dir, error) {
+func open(dir string) (*nodefile.Dir, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return atomicfile.OpenDir(dir)
+	return nodefile.OpenDir(dir)
 }

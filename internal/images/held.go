@@ -36,7 +36,7 @@ func (c *session) held(ctx context.Context) ([]node.HeldImage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", record.Name, err)
 		}
-		image.Config, image.NotImage = parts.config, notImage(record.Target)
+		image.Config, image.Origin, image.NotImage = parts.config, parts.origin, notImage(record.Target)
 		if pin, ok := pinOf(record); ok {
 			image.Pin, image.Repository = true, pin.Repository
 			image.MediaType, image.Size = record.Target.MediaType, record.Target.Size

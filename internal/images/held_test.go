@@ -67,7 +67,7 @@ func TestHeldCallsOfThousands(t *testing.T) {
 	t.Parallel()
 	const many = 1200
 	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{})
-	target := heldImage(t, store, c.platform)
+	target := labelledImage(t, store, c.platform, map[string]string{"org.opensuse.reference": "suse.com/caasp/a:1"})
 	records := make([]images.Image, 0, many)
 	for n := range many {
 		r := images.Image{Name: fmt.Sprintf("suse.com/a%d:1", n), Target: target}
@@ -93,6 +93,7 @@ func TestHeldCallsOfThousands(t *testing.T) {
 		held, err := c.held(t.Context())
 		require.NoError(t, err)
 		require.Len(t, held, many)
+		assert.Equal(t, "caasp/a", held[many-1].Origin, "the image tells it, and needs no registry")
 		assert.Equal(t, [3]bool{true, false, false}, [3]bool{held[0].Pin, held[1].Pin, held[2].Pin})
 		assert.Equal(t, [3]bool{false, true, false}, [3]bool{held[0].Staged, held[1].Staged, held[2].Staged})
 		reads := made["read"]

@@ -14,6 +14,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
 // contents is what containerd has stored: two listings, however many images there are.
@@ -27,6 +29,7 @@ type contents struct {
 // same parts, so the Store caches them.
 type parts struct {
 	config   digest.Digest
+	origin   string          // of its label, see ocimanifest.Build
 	blobs    []digest.Digest // of index, manifest, config and layers
 	snapshot string          // of the last layer, which implies those below it; "" for another platform
 }
@@ -140,6 +143,11 @@ func (c *session) readParts(ctx context.Context, target ocispec.Descriptor) (par
 	if err != nil {
 		return p, err
 	}
+	body, err := content.ReadBlob(ctx, store, config)
+	if err != nil {
+		return p, err
+	}
+	p.origin = ocimanifest.Origin(body)
 	p.snapshot = identity.ChainID(layers).String()
 	return p, nil
 }

@@ -42,7 +42,7 @@ type watcher struct {
 func newWatcher(store ingests, reference string, report func(status.Progress)) *watcher {
 	return &watcher{
 		store: store, report: report, complete: map[digest.Digest]bool{},
-		last: status.Progress{Reference: reference, Phase: "resolving"},
+		last: status.Progress{Reference: reference, Phase: status.PhaseResolving},
 	}
 }
 
@@ -93,9 +93,9 @@ func (w *watcher) poll(ctx context.Context) {
 	now.Done, now.Total = sumBlobs(blobs, func(blob ocispec.Descriptor) int64 {
 		return w.bytes(ctx, blob, partial)
 	})
-	now.Phase = "downloading"
+	now.Phase = status.PhaseDownloading
 	if now.Done == now.Total {
-		now.Phase = "unpacking"
+		now.Phase = status.PhaseUnpacking
 	}
 	changed := now.Phase != w.last.Phase || now.Done != w.last.Done || now.Total != w.last.Total
 	if changed && ctx.Err() == nil {

@@ -102,7 +102,7 @@ func (c *session) stage(ctx context.Context, j *job) error {
 	}
 	size, err := c.imageSize(ctx, target)
 	if err == nil {
-		j.report(status.Progress{Reference: j.release.StagedName(), Phase: "done", Done: size, Total: size})
+		j.report(status.Progress{Reference: j.release.StagedName(), Phase: status.PhaseDone, Done: size, Total: size})
 	}
 	return err
 }

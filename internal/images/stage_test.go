@@ -86,6 +86,13 @@ func write(t *testing.T, store content.Store, mediaType string, data []byte) oci
 // heldImage writes an image of one layer and returns its manifest.
 func heldImage(t *testing.T, store content.Store, platform ocispec.Platform) ocispec.Descriptor {
 	t.Helper()
+	return labelledImage(t, store, platform, nil)
+}
+
+func labelledImage(
+	t *testing.T, store content.Store, platform ocispec.Platform, labels map[string]string,
+) ocispec.Descriptor {
+	t.Helper()
 	encode := func(v any) []byte {
 		data, err := json.Marshal(v)
 		require.NoError(t, err)
@@ -94,6 +101,7 @@ func heldImage(t *testing.T, store content.Store, platform ocispec.Platform) oci
 	layer := write(t, store, ocispec.MediaTypeImageLayer, []byte("layer"))
 	config := write(t, store, ocispec.MediaTypeImageConfig, encode(ocispec.Image{
 		Platform: platform, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{layer.Digest}},
+		Config: ocispec.ImageConfig{Labels: labels},
 	}))
 	return write(t, store, ocispec.MediaTypeImageManifest, encode(ocispec.Manifest{
 		MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: []ocispec.Descriptor{layer},

@@ -12,7 +12,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -61,7 +61,7 @@ func (a *archive) add(header *tar.Header) error {
 	}
 	offset, err := a.file.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return atomicfile.Plain(err)
+		return nodefile.Plain(err)
 	}
 	if _, twice := a.members[name]; twice {
 		return errors.New("stands there twice")

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -22,7 +22,7 @@ type directory struct{ root *os.Root }
 func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	file, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, 0, atomicfile.Plain(err)
+		return nil, 0, nodefile.Plain(err)
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -30,7 +30,7 @@ func (d *directory) open(name string) (io.ReadCloser, int64, error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, 0, atomicfile.Plain(err)
+		return nil, 0, nodefile.Plain(err)
 	}
 	return file, info.Size(), nil
 }
@@ -41,7 +41,7 @@ func (d *directory) layouts() ([]string, error) {
 	seen := 0
 	err := fs.WalkDir(d.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fmt.Errorf("%s: %w", shown(name), atomicfile.Plain(err))
+			return fmt.Errorf("%s: %w", shown(name), nodefile.Plain(err))
 		}
 		if seen++; seen > maxEntries {
 			return fmt.Errorf("%w: over %d files", outside.ErrTooLarge, maxEntries)

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -68,7 +68,7 @@ func (l *Layout) document(at home, desc ocispec.Descriptor, limit int64) ([]byte
 	defer file.Close()
 	data, err := outside.ReadAll(file, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", desc.Digest, atomicfile.Plain(err))
+		return nil, fmt.Errorf("%s: %w", desc.Digest, nodefile.Plain(err))
 	}
 	if err := verify(desc.Digest, desc.Digest.Algorithm().FromBytes(data)); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -53,11 +53,11 @@ func openPlace(name string) (place, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, atomicfile.Plain(err)
+		return nil, nodefile.Plain(err)
 	case info.IsDir():
 		root, err := os.OpenRoot(name)
 		if err != nil {
-			return nil, atomicfile.Plain(err)
+			return nil, nodefile.Plain(err)
 		}
 		return &directory{root}, nil
 	case !info.Mode().IsRegular():
@@ -65,7 +65,7 @@ func openPlace(name string) (place, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, atomicfile.Plain(err)
+		return nil, nodefile.Plain(err)
 	}
 	archive, err := openArchive(file)
 	if err != nil {
@@ -99,7 +99,7 @@ func read(p place, name string, limit int64) ([]byte, error) {
 	defer file.Close()
 	data, err := outside.ReadAll(file, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", shown(name), atomicfile.Plain(err))
+		return nil, fmt.Errorf("%s: %w", shown(name), nodefile.Plain(err))
 	}
 	return data, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // Locate describes a digest in a repository, without the annotations of its entry: a
@@ -59,7 +59,7 @@ func (v *verified) Read(p []byte) (int, error) {
 			return n, v.failed(wrong)
 		}
 	case err != nil:
-		return n, v.failed(fmt.Errorf("%s: %w", v.want, atomicfile.Plain(err)))
+		return n, v.failed(fmt.Errorf("%s: %w", v.want, nodefile.Plain(err)))
 	}
 	return n, err
 }

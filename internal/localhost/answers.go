@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // Result is how the own host answered a request.
@@ -26,7 +26,7 @@ const (
 )
 
 // AnswersDir is the runtime directory of the own host, AnswersFile the journal of its answers in it. Its processes only
-// add to it; a boot begins a new one.
+// add to it, one after the other; a boot begins a new one.
 const (
 	AnswersDir  = "/run/image-update-agent-localhost"
 	AnswersFile = "answers"
@@ -56,16 +56,16 @@ func note(dir string, r Result, e ownhost.Entry, at time.Time) {
 	if r == Served {
 		line += " " + imageOf(e)
 	}
-	_ = file.Chmod(0o644)                // the umask of the service keeps it from the daemon
-	_, _ = file.WriteString(line + "\n") // one write, so that lines of two processes do not mix
+	_ = file.Chmod(0o644) // the umask of the service keeps it from the daemon
+	_, _ = file.WriteString(line + "\n")
 }
 
 func imageOf(e ownhost.Entry) string { return e.Registry + "/" + e.Repository + ":" + e.Tag }
 
 // AnswersAt reads the journal at path again when it changes. None is no error. The own host has a user of its own, so
 // what it says is shown, and settles nothing.
-func AnswersAt(path string) *trustedfile.File[Answers] {
-	return &trustedfile.File[Answers]{Path: path, Limit: 2 * maxAnswers, AnyOwner: true, Parse: parseAnswers}
+func AnswersAt(path string) *nodefile.Cached[Answers] {
+	return &nodefile.Cached[Answers]{Path: path, Limit: 2 * maxAnswers, AnyOwner: true, Parse: parseAnswers}
 }
 
 // parseAnswers skips lines that are none.

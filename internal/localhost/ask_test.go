@@ -41,16 +41,19 @@ func listening(t *testing.T, serve func(net.Conn)) (address string) {
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	s, _ := server(t, ownhost.Table{Entries: []ownhost.Entry{velum}})
-	address := listening(t, func(conn net.Conn) { assert.NoError(t, s.Serve(conn)) })
+	address := listening(t, func(conn net.Conn) {
+		s.serve(conn, func() {})
+		_ = conn.Close()
+	})
 	require.NoError(t, ask(t.Context(), address, velum))
-	assert.NoFileExists(t, filepath.Join(s.AnswersDir, AnswersFile))
+	assert.NoFileExists(t, filepath.Join(s.answersDir, AnswersFile))
 
 	other := velum
 	other.Digest = digest.FromString("other")
 	require.ErrorContains(t, ask(t.Context(), address, other), "another program")
 	other.Tag = "5.0.0-rev1"
 	require.ErrorContains(t, ask(t.Context(), address, other), "404 Not Found")
-	require.NoError(t, os.Remove(s.Table))
+	require.NoError(t, os.Remove(s.table.Path))
 	require.ErrorContains(t, ask(t.Context(), address, velum), "404 Not Found")
 }
 

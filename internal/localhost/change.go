@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
@@ -26,8 +28,11 @@ type Change struct {
 
 // IsNone returns whether there is nothing to write.
 func (c Change) IsNone() bool {
-	return (c.Before == nil) == (c.After == nil) && bytes.Equal(c.Before, c.After) && !c.leavesAside()
+	return (c.Before == nil) == (c.After == nil) && bytes.Equal(c.Before, c.After) && !c.leavesAside() && !c.corrects()
 }
+
+// corrects returns whether our file gets another mode or owner, those of what it is made from.
+func (c Change) corrects() bool { return c.Position != ownhost.Off && c.place.isOpen() }
 
 // leavesAside returns whether the admin's file is kept although it is in force: disabling was interrupted.
 func (c Change) leavesAside() bool { return c.Position == ownhost.Off && c.place.aside.Exists() }
@@ -63,6 +68,10 @@ func (r Registries) Enable(ctx context.Context, registry string, position ownhos
 	}
 	c.After = header{position: position, registry: registry, from: p.from, source: sum(p.source)}.withHeader(body)
 	c.Notes = p.notes()
+	if c.corrects() {
+		c.Notes = append(c.Notes, fmt.Sprintf("%s gets mode %04o and owner %d:%d, those of the file that it was made from",
+			c.File, p.like.Mode, p.like.UID, p.like.GID))
+	}
 	return c, nil
 }
 
@@ -125,12 +134,22 @@ func (r Registries) checked(registry string) (place, error) {
 	return p, err
 }
 
+// madeByProgram is what programs write above a file of theirs.
+var madeByProgram = regexp.MustCompile(`(?im)^\s*#.*(?:generated (?:file|by)|do not (?:edit|modify|change))`)
+
+func isGenerated(data []byte) bool { return madeByProgram.Match(data) }
+
 // notes are what changes beside the hosts.
 func (p place) notes() (notes []string) {
 	file, err := parseHostsFile(string(p.source))
 	if err == nil && len(p.source) > 0 && len(file.tables) == 0 {
 		notes = append(notes,
 			"containerd 1.6 and 1.7 ignore a file without a table of hosts; with the own host in it they take it")
+	}
+	if isGenerated(p.source) || strings.Contains(p.dir, "/rancher/") {
+		notes = append(notes, fmt.Sprintf("another program writes %s, k3s and RKE2 at each start: have that one name %s (in "+
+			"registries.yaml, as an endpoint of %s); status says when the own host is lost",
+			filepath.Join(p.dir, hostsTOML), ownhost.URL, p.registry))
 	}
 	if p.from == fromDefault {
 		notes = append(notes, fmt.Sprintf("%s has the hosts of %s now; after a change there, enable %s again",

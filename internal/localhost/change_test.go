@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
@@ -40,7 +40,7 @@ func TestRefusals(t *testing.T) {
 		}, want: "a symlink: name the own host where it leads"},
 		"others may write": {files: map[string]string{file: "# all\n"}, spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.Chmod(filepath.Join(dir, file), 0o666))
-		}, want: "writable by group or others"},
+		}, want: "others may write to it"},
 		"a FIFO": {files: map[string]string{suse + "/README": ""}, spoil: func(t *testing.T, dir string) {
 			require.NoError(t, syscall.Mkfifo(filepath.Join(dir, file), 0o600))
 		}, want: "fifo"},
@@ -162,7 +162,7 @@ func TestAnEditMeanwhileIsAConflict(t *testing.T) {
 	c, err := r.Enable(t.Context(), suse, ownhost.Fallback)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(c.File, []byte("# another\n"), 0o600))
-	require.ErrorIs(t, c.Write(), atomicfile.ErrConflict)
+	require.ErrorIs(t, c.Write(), nodefile.ErrConflict)
 }
 
 // What the admin's file says is edited where it is kept.

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -26,14 +26,16 @@ const (
 type place struct {
 	registry string
 	dir      string
-	was      atomicfile.File // its hosts.toml; may not exist
-	head     header          // of it
+	hadDir   bool          // it is there
+	was      nodefile.File // its hosts.toml; may not exist
+	head     header        // of it
 	ours     bool
-	aside    atomicfile.File // the admin's file that is kept beside ours; may not exist
+	aside    nodefile.File // the admin's file that is kept beside ours; may not exist
 
-	from      string // one of the constants in header.go
-	source    []byte // the bytes there; nil: no file
-	sourceDir string // the directory whose files source names
+	from      string        // one of the constants in header.go
+	source    []byte        // the bytes there; nil: no file
+	sourceDir string        // the directory whose files source names
+	like      nodefile.File // the file of source: who may read that may read ours; may not exist
 }
 
 // place finds where the hosts.toml of a registry is, or would be: in the directory that containerd takes, else in the
@@ -58,12 +60,12 @@ func (r Registries) place(registry string) (place, error) {
 	default:
 		p.dir = filepath.Join(r.Dirs[0], registry)
 	}
-	p.sourceDir = p.dir
+	p.sourceDir, p.hadDir = p.dir, exists(p.dir)
 	switch {
 	case p.ours && p.head.from == fromAside:
-		p.from, p.source = fromAside, p.aside.Data
+		p.from, p.source, p.like = fromAside, p.aside.Data, p.aside
 	case p.was.Exists() && !p.ours:
-		p.from, p.source = fromAside, p.was.Data
+		p.from, p.source, p.like = fromAside, p.was.Data, p.was
 	case own && (!p.ours || p.head.from == fromNothing):
 		p.from = fromNothing
 	default:
@@ -85,10 +87,13 @@ func (r Registries) takeDefault(p *place) error {
 	}
 	p.sourceDir = dir
 	if file.Exists() {
-		p.from, p.source = fromDefault, file.Data
+		p.from, p.source, p.like = fromDefault, file.Data, file
 	}
 	return nil
 }
+
+// isOpen returns whether others may read our file than may read what it was made from.
+func (p place) isOpen() bool { return p.ours && p.like.Exists() && !p.was.SameAccess(p.like) }
 
 // noRegistry has no directory but _default.
 const noRegistry = "namespace.invalid"
@@ -109,22 +114,22 @@ func (p *place) readOwn() (err error) {
 }
 
 // read reads a file; one that is not there is no error.
-func read(dir, name string) (file atomicfile.File, err error) {
-	d, err := atomicfile.OpenDir(dir)
+func read(dir, name string) (file nodefile.File, err error) {
+	d, err := nodefile.OpenDir(dir)
 	if err != nil {
-		return atomicfile.File{}, err
+		return nodefile.File{}, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	file, err = d.Read(name, maxHosts)
 	if errors.Is(err, fs.ErrNotExist) {
-		return atomicfile.File{}, nil
+		return nodefile.File{}, nil
 	}
 	return file, err
 }
 
 // refusal is an error of reading a file as the reason to leave it alone, where it is the file's.
 func refusal(path string, err error) error {
-	if errors.Is(err, atomicfile.ErrUnsafe) || errors.Is(err, atomicfile.ErrTooLarge) {
+	if errors.Is(err, nodefile.ErrUnsafe) || errors.Is(err, nodefile.ErrTooLarge) {
 		return &RefusedError{path, err.Error()}
 	}
 	return err
@@ -219,11 +224,11 @@ func sameBut(before, after []hosts.Host, position ownhost.Position) error {
 // orderOf returns the hosts of a namespace as containerd would read them if a directory had these bytes as its
 // hosts.toml; nil: none.
 func orderOf(ctx context.Context, dir string, data []byte, registry string) (order []hosts.Host, err error) {
-	scratch, err := os.MkdirTemp("", "image-update-agent-")
+	scratch, done, err := scratchDir()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, done()) }()
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

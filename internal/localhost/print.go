@@ -15,10 +15,11 @@ type ChangeView struct {
 	Registry string           `json:"registry"`
 	Position ownhost.Position `json:"position"` // afterwards
 	File     string           `json:"file"`
-	Content  *string          `json:"content"` // of the file afterwards; null: there is none
-	Changed  bool             `json:"changed"` // afterwards it is another one than before
-	Written  bool             `json:"written"`
-	Notes    []string         `json:"notes"` // for people
+	// Content is the file afterwards, without what may be a secret; null: there is none.
+	Content *string  `json:"content"`
+	Changed bool     `json:"changed"` // afterwards it is another one than before
+	Written bool     `json:"written"`
+	Notes   []string `json:"notes"` // for people
 }
 
 // View is a change for programs.
@@ -28,7 +29,7 @@ func (c Change) View(written bool) ChangeView {
 		Notes: append([]string{}, c.Notes...),
 	}
 	if c.After != nil {
-		v.Content = new(string(c.After))
+		v.Content = new(string(masked(c.After)))
 	}
 	return v
 }
@@ -45,7 +46,11 @@ func (c Change) Print(out, said io.Writer, written bool) {
 		fmt.Fprintf(out, "%s: %s: %s\n", c.Registry, c.Position, c.File)
 		fmt.Fprintln(said, "next: systemctl enable --now image-update-agent-localhost.socket; image-update-agent doctor")
 	default:
-		fmt.Fprint(out, manifests.Diff(c.File, c.File+" (afterwards)", c.Before, c.After))
+		shown := manifests.Diff(c.File, c.File+" (afterwards)", masked(c.Before), masked(c.After))
+		if shown == "" {
+			shown = c.File + ": only what is not shown changes\n"
+		}
+		fmt.Fprint(out, shown)
 		fmt.Fprintln(said, "nothing is written without --write")
 	}
 	for _, note := range c.Notes {

@@ -52,7 +52,8 @@ type Registration struct {
 	Position ownhost.Position `json:"position"` // empty: it is not among them
 	File     string           `json:"file"`     // the hosts.toml that containerd reads; empty: none
 	Author   Author           `json:"author,omitempty"`
-	// Outdated: what the file was made from has changed since. Enabling it again makes it anew.
+	// Outdated: what the file was made from has changed since, or has another mode or owner. Enabling it again makes it
+	// anew.
 	Outdated bool `json:"outdated,omitempty"`
 	// Error is why containerd cannot use the file.
 	Error string `json:"error,omitempty"`
@@ -98,7 +99,7 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 	case p.ours && p.head.edited:
 		found.Author = Edited
 	case p.ours:
-		found.Author, found.Outdated = Agent, sum(p.source) != p.head.source
+		found.Author, found.Outdated = Agent, sum(p.source) != p.head.source || p.isOpen()
 	case found.Position != ownhost.Off:
 		found.Author = Person
 	}

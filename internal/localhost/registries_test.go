@@ -325,3 +325,11 @@ func TestDefaultIsCarriedOver(t *testing.T) {
 	disable(t, r, suse)
 	assert.Empty(t, tree(t, dir))
 }
+
+// hostsOf is what containerd makes of the hosts of the registry.
+func hostsOf(t *testing.T, dir string) ([]hosts.Host, error) {
+	t.Helper()
+	found, err := hosts.FindDir([]string{dir}, suse)
+	require.NoError(t, err)
+	return hosts.Order(t.Context(), found, suse)
+}

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
@@ -34,7 +32,7 @@ const (
 )
 
 // asked sends a request to a server on a table, and returns what came back: its status, or "hung up".
-func asked(t *testing.T, s Server, request string) (status string, header http.Header) {
+func asked(t *testing.T, s *Server, request string) (status string, header http.Header) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -43,7 +41,8 @@ func asked(t *testing.T, s Server, request string) (status string, header http.H
 	go func() {
 		conn, err := listener.Accept()
 		if err == nil {
-			err = s.Serve(conn)
+			s.serve(conn, func() {})
+			err = conn.Close()
 		}
 		served <- err
 	}()
@@ -67,10 +66,10 @@ func asked(t *testing.T, s Server, request string) (status string, header http.H
 	return r.Status, r.Header
 }
 
-func server(t *testing.T, table ownhost.Table) (s Server, log *bytes.Buffer) {
+func server(t *testing.T, table ownhost.Table) (s *Server, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
-	return Server{Table: saved(t, table), AnswersDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(log, nil))}, log
+	return NewServer(saved(t, table), t.TempDir(), slog.New(slog.NewTextHandler(log, nil))), log
 }
 
 func request(method, target, agent string) string {
@@ -117,7 +116,7 @@ func TestAnswers(t *testing.T) {
 				assert.Equal(t, velum.MediaType, header.Get("Content-Type"))
 				assert.Equal(t, fmt.Sprint(velum.Size), header.Get("Content-Length"))
 			}
-			counts, _, err := AnswersAt(filepath.Join(s.AnswersDir, AnswersFile)).Get()
+			counts, _, err := AnswersAt(filepath.Join(s.answersDir, AnswersFile)).Get()
 			require.NoError(t, err)
 			assert.Equal(t, 3, map[Result]int{Served: counts.Served, Unknown: counts.Unknown, Refused: counts.Refused}[c.want])
 			assert.Equal(t, c.want == Served, strings.Contains(log.String(), "manifest answered from the node"), log)
@@ -129,10 +128,18 @@ func TestAnswers(t *testing.T) {
 func TestATableThatCannotBeUsedAnswersNothing(t *testing.T) {
 	t.Parallel()
 	s, log := server(t, oneTag())
-	require.NoError(t, os.Truncate(s.Table, 10))
+	require.NoError(t, os.Truncate(s.table.Path, 10))
+	for range 3 {
+		status, _ := asked(t, s, request("HEAD", ofVelum+velum.Tag+nsOfSUSE, oldContainerd))
+		assert.Equal(t, "404 Not Found", status)
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "no JSON of a table"), "said once: %s", log)
+	require.NoError(t, os.Remove(s.table.Path))
 	status, _ := asked(t, s, request("HEAD", ofVelum+velum.Tag+nsOfSUSE, oldContainerd))
 	assert.Equal(t, "404 Not Found", status)
-	assert.Contains(t, log.String(), "no JSON of a table")
+	require.NoError(t, NewStore(filepath.Dir(s.table.Path)).Save(t.Context(), oneTag()))
+	status, _ = asked(t, s, request("HEAD", ofVelum+velum.Tag+nsOfSUSE, oldContainerd))
+	assert.Equal(t, "200 OK", status, "the next request has the next table")
 }
 
 func TestWhatIsNoRequestIsHungUpOn(t *testing.T) {
@@ -149,26 +156,6 @@ func TestWhatIsNoRequestIsHungUpOn(t *testing.T) {
 		status, _ := asked(t, s, text)
 		assert.Equal(t, "hung up", status, name)
 	}
-}
-
-func TestAClientThatSendsNothingIsLeft(t *testing.T) {
-	t.Parallel()
-	s, _ := server(t, oneTag())
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		defer func() { _ = theirs.Close() }()
-		begun := time.Now()
-		require.NoError(t, s.Serve(ours))
-		assert.Equal(t, patience, time.Since(begun))
-	})
-}
-
-func TestWhatIsNoConnectionIsNotServed(t *testing.T) {
-	t.Parallel()
-	null, err := os.Open(os.DevNull)
-	require.NoError(t, err)
-	defer null.Close()
-	require.ErrorContains(t, Server{}.ServeFile(null), "/dev/null is no connection")
 }
 
 func TestHangsUpOn(t *testing.T) {

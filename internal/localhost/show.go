@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -19,7 +20,11 @@ type View struct {
 	Table   string `json:"table"` // the path of the table
 	// TableError is why the own host answers nothing; empty: it answers what the entries say.
 	TableError string         `json:"tableError,omitempty"`
-	Registries []RegistryView `json:"registries"` // those that have the own host, and those of the table
+	Registries []RegistryView `json:"registries"` // those that have the own host, have lost it, or are in the table
+	// Lost are the registries for which it was enabled and does not stand where it was.
+	Lost []status.OwnHostLost `json:"lost"`
+	// WantedError is why it is not known for which registries it was enabled; empty: it is.
+	WantedError string `json:"wantedError,omitempty"`
 }
 
 // RegistryView is one registry.
@@ -28,9 +33,10 @@ type RegistryView struct {
 	Entries []ownhost.Entry `json:"entries"`
 }
 
-// Show returns which registries have the own host, and what it answers for them; with names, of these alone.
-func (r Registries) Show(ctx context.Context, table string, names ...string) (View, error) {
-	v := View{Address: ownhost.Address, Table: table, Registries: []RegistryView{}}
+// Show returns which registries have the own host or have lost it, and what it answers for them; with names, of these
+// alone.
+func (m Memory) Show(ctx context.Context, table string, names ...string) (View, error) {
+	v := View{Address: ownhost.Address, Table: table, Registries: []RegistryView{}, Lost: []status.OwnHostLost{}}
 	t, err := ReadTable(table)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -38,7 +44,14 @@ func (r Registries) Show(ctx context.Context, table string, names ...string) (Vi
 	case err != nil:
 		v.TableError = err.Error()
 	}
-	found, err := r.registrations(ctx, t, names)
+	lost, unknown := ownhost.Lost(m, func(registry string) ownhost.Position { return m.usable(ctx, registry) })
+	v.WantedError = unknown
+	for _, one := range lost {
+		if len(names) == 0 || slices.Contains(names, one.Registry) {
+			v.Lost = append(v.Lost, one)
+		}
+	}
+	found, err := m.registrations(ctx, t, v.Lost, names)
 	if err != nil {
 		return View{}, err
 	}
@@ -50,10 +63,21 @@ func (r Registries) Show(ctx context.Context, table string, names ...string) (Vi
 	return v, nil
 }
 
-func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []string) ([]Registration, error) {
+// usable is where the own host stands among the hosts of a registry; Off where containerd cannot use its hosts.toml.
+func (m Memory) usable(ctx context.Context, registry string) ownhost.Position {
+	found, err := m.Registries.Of(ctx, registry)
+	if err != nil || found.Error != "" {
+		return ownhost.Off
+	}
+	return found.Position
+}
+
+func (m Memory) registrations(
+	ctx context.Context, t ownhost.Table, lost []status.OwnHostLost, names []string,
+) ([]Registration, error) {
 	var found []Registration
 	for _, name := range names {
-		one, err := r.Of(ctx, name)
+		one, err := m.Registries.Of(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -62,14 +86,20 @@ func (r Registries) registrations(ctx context.Context, t ownhost.Table, names []
 	if len(names) > 0 {
 		return found, nil
 	}
-	found, err := r.Enabled(ctx)
+	found, err := m.Registries.Enabled(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range t.Entries {
-		if !slices.ContainsFunc(found, func(one Registration) bool { return one.Registry == e.Registry }) {
-			found = append(found, Registration{Registry: e.Registry})
+	add := func(registry string) {
+		if !slices.ContainsFunc(found, func(one Registration) bool { return one.Registry == registry }) {
+			found = append(found, Registration{Registry: registry})
 		}
+	}
+	for _, e := range t.Entries {
+		add(e.Registry)
+	}
+	for _, l := range lost {
+		add(l.Registry)
 	}
 	slices.SortFunc(found, func(a, b Registration) int { return strings.Compare(a.Registry, b.Registry) })
 	return found, nil
@@ -85,10 +115,19 @@ func (v View) Write(p *terminal.Page) error {
 	if len(v.Registries) == 0 {
 		p.Line("no registry has the own host, and none of its tags is followed")
 	}
+	if v.WantedError != "" {
+		p.Item("for which registries it was enabled is not known: ", v.WantedError)
+	}
 	for _, r := range v.Registries {
 		p.Line(r.Registry + ": " + r.sentence())
 		if r.File != "" {
 			p.Item("  file  ", r.File)
+		}
+		for _, l := range v.Lost {
+			if l.Registry == r.Registry {
+				p.Item("  lost  ", "it was enabled as "+l.Wanted+": "+l.Reason)
+				p.Item("        ", Remedy(ownhost.Wanted{Registry: l.Registry, Position: ownhost.Position(l.Wanted)}))
+			}
 		}
 		var rows [][]string
 		for _, e := range r.Entries {

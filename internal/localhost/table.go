@@ -11,8 +11,7 @@ import (
 	"os"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // TableFile is the name of the table in the state directory.
@@ -59,19 +58,19 @@ func (s *Store) save(ctx context.Context, t ownhost.Table) (err error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	dir, err := atomicfile.OpenDir(s.dir)
+	dir, err := nodefile.OpenDir(s.dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	_, err = dir.Write(TableFile, append(data, '\n'), atomicfile.Options{Mode: 0o644})
+	_, err = dir.Write(TableFile, append(data, '\n'), nodefile.Options{Mode: 0o644})
 	return err
 }
 
 // ReadTable reads the table at path. One that cannot be used (not there, torn, somebody else's, newer, too large) is an
 // error, and answers nothing.
 func ReadTable(path string) (ownhost.Table, error) {
-	data, err := trustedfile.Read(path, maxTable)
+	data, err := nodefile.Read(path, maxTable)
 	if err != nil {
 		return ownhost.Table{}, fmt.Errorf("%s: %w", path, err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +52,7 @@ func TestStoreConforms(t *testing.T) {
 			Written: func(t *testing.T) string {
 				info, err := os.Stat(path)
 				require.NoError(t, err)
-				return trustedfile.Stamp(info)
+				return nodefile.Stamp(info)
 			},
 		}
 	})

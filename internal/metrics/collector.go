@@ -3,7 +3,10 @@
 package metrics
 
 import (
+	"maps"
+	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,42 +15,32 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// descriptions are of the metrics that the collector reads at a scrape.
+// descriptions are of the metrics that are made of several values at a scrape; a field of the status has its own in its
+// tags.
 var descriptions = []struct {
 	name, help string
 	labels     []string
 }{
 	{"build_info", "Always 1, with the agent's version and the Go it was built with.", []string{"version", "goversion"}},
 	{"state", "1 for the state that the node is in, 0 for the others.", []string{"state"}},
-	{"state_since_timestamp_seconds", "Since when the node is in its state.", nil},
-	{"last_check_timestamp_seconds", "When the sources were last asked.", nil},
-	{"next_check_timestamp_seconds", "When they are asked next; not there while polling is off.", nil},
 	{
 		"last_success_timestamp_seconds",
 		"The oldest of the repositories' last answers; not there while one has never answered.", nil,
 	},
 	{"last_success_age_seconds", "How long ago that was: what is known of the repositories is no older.", nil},
-	{"source_failures", "Polls of a repository that failed in a row.", []string{"repository"}},
-	{
-		"source_last_success_timestamp_seconds",
-		"When a repository was last answered for; not there before the first time.",
-		[]string{"repository"},
-	},
 	{"source_last_success_age_seconds", "How long ago that was.", []string{"repository"}},
 	{"offers", "Images of containers that an update is offered for, by what it changes.", []string{"change"}},
+	{"waiting_for_approval", "Pod manifests for which a person's approval is all that is missing, in any state.", nil},
 	{"staged_bytes", "Compressed size of the offers that are on the node and wait to be applied.", nil},
 	{"holds", "Pod manifests and images that something holds back, by its name.", []string{"hold"}},
-	{"catalog_version", "The version of the release catalog that was verified last; 0 before the first.", nil},
-	{"catalog_created_timestamp_seconds", "When that version was published.", nil},
-	{"catalog_expires_timestamp_seconds", "When that version expires; not there without an end.", nil},
 	{"withdrawn", "Containers that run a release which the catalog has withdrawn.", []string{"repository"}},
 	{"own_host_tags", "Tags that the node's own host answers.", []string{"registry", "position"}},
-	{"own_host_tags_left", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
 	{
-		"own_host_last_served_timestamp_seconds",
-		"When kubelet got an image from the node's own host last; not there before.",
-		[]string{"registry"},
+		"own_host_lost", "1 where the node's own host was enabled, and containerd does not ask it there any more.",
+		[]string{"registry", "wanted"},
 	},
+	{"own_host_wanted_known", "1 if it is known for which registries it was enabled, else 0.", nil},
+	{"own_host_tags_left", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
 	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{
@@ -58,11 +51,7 @@ var descriptions = []struct {
 		"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.",
 		[]string{"state"},
 	},
-	{
-		"lock_since_timestamp_seconds",
-		"Since when it has the lock, waits for it or gives it back; not there otherwise.", nil,
-	},
-	{"lock_kept", "1 where the lock is kept because a pod did not come up, so that the fleet stops.", nil},
+	{"lock_refused", "1 where the lock server does not take the lock back, so that the fleet stops.", nil},
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
 	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
@@ -72,13 +61,19 @@ var descriptions = []struct {
 
 // collector reads all numbers at each scrape.
 type collector struct {
-	from  Readings
-	descs map[string]*prometheus.Desc
+	from   Readings
+	descs  map[string]*prometheus.Desc
+	fields []field // of the status
 }
 
 func newCollector(r Readings) *collector {
-	c := &collector{from: r, descs: map[string]*prometheus.Desc{}}
+	c := &collector{
+		from: r, descs: map[string]*prometheus.Desc{}, fields: fieldsOf(reflect.TypeFor[status.Status](), nil),
+	}
 	for _, m := range descriptions {
+		c.descs[m.name] = prometheus.NewDesc(namespace+m.name, m.help, m.labels, nil)
+	}
+	for _, m := range c.fields {
 		c.descs[m.name] = prometheus.NewDesc(namespace+m.name, m.help, m.labels, nil)
 	}
 	return c
@@ -123,11 +118,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("build_info", 1, label(c.from.Version), runtime.Version())
 	c.pace(gauge)
 	s := c.from.Status()
-	c.node(s, gauge)
-	c.sources(s.Sources, gauge)
+	for _, state := range states() {
+		gauge("state", number(s.State == state), string(state))
+	}
+	c.sources(s.Sources, c.tagged(s, gauge), gauge)
 	c.offers(s, gauge)
 	c.holds(s, gauge)
-	c.catalog(s, gauge)
+	c.withdrawn(s, gauge)
 	c.ownHost(s.OwnHost, gauge, counter)
 	c.lock(s.Lock, gauge)
 }
@@ -140,23 +137,13 @@ func (c *collector) lock(l *status.LockStatus, gauge setGauge) {
 	for _, state := range []status.LockState{status.LockFree, status.LockWaiting, status.LockHeld, status.LockReleasing} {
 		gauge("lock_state", number(l.State == state), string(state))
 	}
-	if !l.Since.IsZero() {
-		gauge("lock_since_timestamp_seconds", seconds(l.Since))
-	}
-	gauge("lock_kept", number(l.Kept))
+	gauge("lock_refused", number(l.State == status.LockReleasing && l.Error != ""))
 }
 
-// catalog has no series on a node without a catalog.
-func (c *collector) catalog(s status.Status, gauge setGauge) {
+// withdrawn has no series on a node without a catalog.
+func (c *collector) withdrawn(s status.Status, gauge setGauge) {
 	if s.Catalog == nil {
 		return
-	}
-	gauge("catalog_version", float64(s.Catalog.Version))
-	if s.Catalog.Created != nil {
-		gauge("catalog_created_timestamp_seconds", seconds(*s.Catalog.Created))
-	}
-	if s.Catalog.Expires != nil {
-		gauge("catalog_expires_timestamp_seconds", seconds(*s.Catalog.Expires))
 	}
 	withdrawn := map[string]float64{}
 	for _, i := range s.Images {
@@ -190,51 +177,20 @@ func (c *collector) pace(gauge setGauge) {
 	}
 }
 
-func (c *collector) node(s status.Status, gauge setGauge) {
-	for _, state := range states() {
-		gauge("state", number(s.State == state), string(state))
+// sources are how long ago each was answered, and the oldest of them.
+func (c *collector) sources(sources []status.SourceStatus, all valuesOf, gauge setGauge) {
+	successes, now := all["source_last_success_timestamp_seconds"], seconds(c.from.Now())
+	for repository, at := range successes {
+		gauge("source_last_success_age_seconds", age(now, at), repository)
 	}
-	if !s.Since.IsZero() {
-		gauge("state_since_timestamp_seconds", seconds(s.Since))
-	}
-	if s.LastCheck != nil {
-		gauge("last_check_timestamp_seconds", seconds(*s.LastCheck))
-	}
-	if s.NextCheck != nil {
-		gauge("next_check_timestamp_seconds", seconds(*s.NextCheck))
-	}
-}
-
-func (c *collector) sources(sources []status.SourceStatus, gauge setGauge) {
-	failures, successes := map[string]float64{}, map[string]float64{}
-	now, oldest, all := seconds(c.from.Now()), 0.0, len(sources) > 0
-	for _, source := range sources {
-		repository := label(source.Repository)
-		failures[repository] = float64(source.Failures)
-		if source.LastSuccess == nil {
-			all = false
-			continue
-		}
-		at := seconds(*source.LastSuccess)
-		successes[repository] = at
-		if oldest == 0 || at < oldest {
-			oldest = at
-		}
-	}
-	if all {
+	isSilent := func(s status.SourceStatus) bool { return s.LastSuccess == nil }
+	if len(sources) > 0 && !slices.ContainsFunc(sources, isSilent) {
+		oldest := slices.Min(slices.Collect(maps.Values(successes)))
 		gauge("last_success_timestamp_seconds", oldest)
 		gauge("last_success_age_seconds", age(now, oldest))
 	}
-	for repository, value := range bounded(failures, func(a, b float64) float64 { return a + b }) {
-		gauge("source_failures", value, repository)
-	}
-	for repository, value := range bounded(successes, func(a, b float64) float64 { return min(a, b) }) {
-		gauge("source_last_success_timestamp_seconds", value, repository)
-		gauge("source_last_success_age_seconds", age(now, value), repository)
-	}
 }
 
-// age is never negative: the clock may have been set back.
 func age(now, then float64) float64 { return max(0, now-then) }
 
 // offers counts offers by container, and bytes by image.
@@ -259,6 +215,13 @@ func (c *collector) offers(s status.Status, gauge setGauge) {
 		gauge("offers", offers[change], change)
 	}
 	gauge("staged_bytes", float64(bytes))
+	waiting := 0
+	for _, r := range s.Reasons {
+		if r.Kind == status.KindApproval {
+			waiting++
+		}
+	}
+	gauge("waiting_for_approval", float64(waiting))
 }
 
 func (c *collector) holds(s status.Status, gauge setGauge) {

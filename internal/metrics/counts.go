@@ -137,7 +137,7 @@ func (c *Counts) Staged(err error) {
 }
 
 // Restarted counts an apply or a rollback.
-func (c *Counts) Restarted(r apply.Restart) {
+func (c *Counts) Restarted(r apply.Measured) {
 	of := ofApply
 	if r.Back {
 		of = ofRollback

@@ -64,11 +64,11 @@ func TestCounts(t *testing.T) {
 	c.Staged(nil)
 	c.Staged(fmt.Errorf("%w: no room", release.ErrHeld))
 	c.Staged(errors.New("reset by peer"))
-	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: time.Second})
-	c.Restarted(apply.Restart{Result: status.ResultFailed, Took: 330 * time.Second})
-	c.Restarted(apply.Restart{Result: status.ResultHeld, Took: time.Second})
-	c.Restarted(apply.Restart{Back: true, Result: status.ResultRolledBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
-	c.Restarted(apply.Restart{Back: true, ByHand: true, Result: status.ResultFailed, Took: 32 * time.Second})
+	c.Restarted(apply.Measured{Result: status.ResultApplied, Took: 31 * time.Second, Up: time.Second})
+	c.Restarted(apply.Measured{Result: status.ResultFailed, Took: 330 * time.Second})
+	c.Restarted(apply.Measured{Result: status.ResultHeld, Took: time.Second})
+	c.Restarted(apply.Measured{Back: true, Result: status.ResultRolledBack, Took: 32 * time.Second, Up: 2100 * time.Millisecond})
+	c.Restarted(apply.Measured{Back: true, ByHand: true, Result: status.ResultFailed, Took: 32 * time.Second})
 	text := served(t, c)
 	for series, want := range map[string]string{
 		"loop_turns_total": "3",

@@ -54,6 +54,7 @@ func full() Readings {
 	older := noon.Add(-100 * time.Second)
 	r := readings(func(s *status.Status, p *record.Pace) {
 		s.State, s.Since, s.LastCheck, s.NextCheck = status.StateStale, noon.Add(-time.Minute), &check, &next
+		s.Reasons = []status.Reason{{Kind: status.KindSource}, {Kind: status.KindApproval, PodManifest: "velum.yaml"}}
 		s.Sources = []status.SourceStatus{
 			{Repository: "registry.suse.com/caasp/v4/velum", LastSuccess: &success},
 			{Repository: "registry.suse.com/sles12/mariadb", LastSuccess: &older, Failures: 4},
@@ -78,6 +79,7 @@ func full() Readings {
 				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6),
 				Left: make([]status.OwnHostLeft, 1), LastServed: &older,
 			}},
+			Lost:    []status.OwnHostLost{{Registry: "ghcr.io", Wanted: "gate"}},
 			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
 			Down: "own host at 127.0.0.1:334: connection refused",
 		}
@@ -104,8 +106,8 @@ func busy() *Counts {
 	c.CycleDone()
 	c.Failed("m1:5000", release.CauseTimeout)
 	c.Staged(nil)
-	c.Restarted(apply.Restart{Result: status.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
-	c.Restarted(apply.Restart{Back: true, Result: status.ResultRolledBack, Took: 40 * time.Second, Up: 2 * time.Second})
+	c.Restarted(apply.Measured{Result: status.ResultApplied, Took: 31 * time.Second, Up: 1020 * time.Millisecond})
+	c.Restarted(apply.Measured{Back: true, Result: status.ResultRolledBack, Took: 40 * time.Second, Up: 2 * time.Second})
 	return c
 }
 

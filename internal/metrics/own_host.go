@@ -18,10 +18,14 @@ func (c *collector) ownHost(
 		registry := label(r.Registry)
 		gauge("own_host_tags", float64(len(r.Tags)), registry, r.Position)
 		gauge("own_host_tags_left", float64(len(r.Left)), registry, r.Position)
-		if r.LastServed != nil {
-			gauge("own_host_last_served_timestamp_seconds", seconds(*r.LastServed), registry)
-		}
 	}
+	for n, l := range own.Lost {
+		if n == maxSeries {
+			break
+		}
+		gauge("own_host_lost", 1, label(l.Registry), l.Wanted)
+	}
+	gauge("own_host_wanted_known", number(own.WantedError == ""))
 	if a := own.Answers; a != nil {
 		counter("own_host_answers_total", uint64(a.Served), "served")
 		counter("own_host_answers_total", uint64(a.Unknown), "unknown")

@@ -89,6 +89,15 @@ func (d Document) Build(config []byte) (Build, ocispec.Platform, error) {
 	return b, platforms.Normalize(image.Platform), nil
 }
 
+// Origin is Build.Origin of an image's config, which the node has.
+func Origin(config []byte) string {
+	var image imageConfig
+	if CheckBounds(config) != nil || json.Unmarshal(config, &image) != nil {
+		return ""
+	}
+	return origin(image.Config.Labels[originLabel])
+}
+
 // origin is the repository of a whole reference, without its host: images are
 // looked at in mirrors as well. What is no whole reference is nothing.
 func origin(label string) string {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package outside bounds texts, errors and times from registries, runtimes, signatures and
-// foreign files before they are stored, compared, logged or printed.
+// foreign files before they are stored, compared, logged or printed. Text and Error also hide
+// what could be a secret ([Mask]): a parser quotes the URL or the line that it cannot read.
 //
 // The results can be stored, read again and printed on a terminal: valid UTF-8, printable,
 // of bounded length; times in the years 1 to 9998, which RFC 3339 can write in every time
@@ -26,8 +27,20 @@ const (
 // ellipsis ends what was cut.
 const ellipsis = "…"
 
-// Text makes one printable line of at most MaxText bytes.
-func Text(s string) string { return Line(s, MaxText) }
+// Text makes one printable line of at most MaxText bytes, without secrets.
+func Text(s string) string { return Line(Mask(ends(s)), MaxText) }
+
+// maxMasked is how much of the beginning and of the end of a text is searched for secrets: far
+// more than is left of it.
+const maxMasked = 32 << 10
+
+// ends leaves out the middle of a text that is very long.
+func ends(s string) string {
+	if len(s) <= 2*maxMasked {
+		return s
+	}
+	return cut(s, maxMasked) + ellipsis + tail(s, maxMasked)
+}
 
 // Line makes one printable line of at most limit bytes: every other character
 // becomes a space, and a longer text ends with an ellipsis. A limit below the
@@ -57,7 +70,7 @@ func cut(s string, limit int) string {
 }
 
 // Error returns err with a message that is one printable line of at most MaxError
-// bytes. A longer message loses its middle, because an error names the place
+// bytes, without secrets. A longer message loses its middle, because an error names the place
 // first and the cause last. errors.Is and errors.As still see err. Error of nil is
 // nil, and an err whose message is fine already is returned as it is.
 func Error(err error) error {
@@ -65,7 +78,8 @@ func Error(err error) error {
 		return nil
 	}
 	message := err.Error()
-	text := Line(message, max(len(message), MaxError)) // printable, and no shorter
+	text := Mask(ends(message))
+	text = Line(text, max(len(text), MaxError)) // printable, and no shorter
 	if len(text) > MaxError {
 		text = cut(text, headOfError) + ellipsis + tail(text, MaxError-headOfError-len(ellipsis))
 	}

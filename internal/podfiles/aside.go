@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // SetAside hides a file from kubelet, which ends its pod: it renames the file to
@@ -21,7 +21,7 @@ func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not set aside: it was not read", was.Name)
 	}
-	err := f.change(ctx, was, func(dir *atomicfile.Dir, expect *atomicfile.File) error {
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
 		return dir.SetAside(was.Name, *expect)
 	})
 	return wrap(goneIsConflict(was.Name, err))
@@ -34,7 +34,7 @@ func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := atomicfile.OpenDir(f.dirs.PodManifests)
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

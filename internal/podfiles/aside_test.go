@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 func TestUnsafeThingsAreNotSetAside(t *testing.T) {
@@ -49,7 +49,7 @@ func TestFileOpenForWritingIsNotSetAside(t *testing.T) {
 func TestWhatWasNotReadIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
-	for _, was := range []node.PodFile{{Name: "a.yaml"}, {Name: "a.yaml", Data: []byte("x"), Err: atomicfile.ErrUnsafe}} {
+	for _, was := range []node.PodFile{{Name: "a.yaml"}, {Name: "a.yaml", Data: []byte("x"), Err: nodefile.ErrUnsafe}} {
 		require.EqualError(t, f.SetAside(t.Context(), was), "podfiles: a.yaml: not set aside: it was not read")
 	}
 }
@@ -61,11 +61,11 @@ func TestExistingDotNameIsAnError(t *testing.T) {
 	put(t, f.dirs.PodManifests, "target", "a person's")
 	require.NoError(t, os.Symlink("target", filepath.Join(f.dirs.PodManifests, ".a.yaml.image-update-agent-aside")))
 	err := f.SetAside(t.Context(), data("a.yaml", "read"))
-	require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
 	require.ErrorContains(t, err, "podfiles: set aside ")
 	require.ErrorContains(t, err, ".a.yaml.image-update-agent-aside: unsafe: symlink")
 	_, err = f.PutBack(t.Context())
-	require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
 	require.ErrorContains(t, err, "podfiles: put back ")
 	assert.Equal(t, map[string]string{"a.yaml": "read", "target": "a person's"}, listed(t, f))
 }
@@ -81,7 +81,7 @@ func TestSettingAsideNeedsTheDirectory(t *testing.T) {
 	require.ErrorIs(t, f.SetAside(ctx, data("a.yaml", "read")), context.Canceled)
 	require.NoError(t, os.Chmod(f.dirs.PodManifests, 0o777))
 	back, err := f.PutBack(t.Context())
-	require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
 	assert.Empty(t, back)
 	assert.NoFileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
 	require.NoError(t, os.RemoveAll(f.dirs.PodManifests))

@@ -9,7 +9,8 @@
 //
 // An unsafe file (symlink, directory, FIFO, device, of another owner than root, writable
 // by group or others, larger than 1 MiB, with a control character in its name) is listed
-// with its error and without data, and never replaced. A write replaces exactly what was
+// with its error and without data, and never replaced; of a pod manifest also what kubelet
+// reads of it, or that kubelet passes over it. A write replaces exactly what was
 // read, else it is release.ErrConflict. A new file has mode 0600, as kubeadm's have,
 // because pod manifests have secrets in their environment; an existing one keeps its mode.
 package podfiles
@@ -27,7 +28,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // maxFile bounds one file, in bytes, as etcd bounds an object.
@@ -63,7 +64,7 @@ func (f *Files) Sweep(ctx context.Context) error {
 		return err
 	}
 	for _, path := range []string{f.dirs.PodManifests, f.dirs.Rendered} {
-		dir, err := atomicfile.OpenDir(path)
+		dir, err := nodefile.OpenDir(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -79,16 +80,18 @@ func (f *Files) Sweep(ctx context.Context) error {
 
 // Templates lists the templates, sorted by name.
 func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
-	files, err := list(ctx, f.dirs.Templates, func(name string) bool {
+	dir := reader{path: f.dirs.Templates, accept: func(name string) bool {
 		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
-	})
+	}}
+	files, err := dir.list(ctx)
 	return ifThere(files, err, "templates")
 }
 
 // PodManifests lists kubelet's directory, sorted by name. A missing directory is an error
 // (fs.ErrNotExist): it may be a late mount.
 func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
-	files, err := list(ctx, f.dirs.PodManifests, all)
+	dir := reader{path: f.dirs.PodManifests, accept: all, asKubelet: true}
+	files, err := dir.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("podfiles: %w", err)
 	}
@@ -97,7 +100,8 @@ func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
 
 // Waiting lists the rendered files that wait for approval, sorted by name.
 func (f *Files) Waiting(ctx context.Context) ([]node.PodFile, error) {
-	files, err := list(ctx, f.dirs.Rendered, all)
+	dir := reader{path: f.dirs.Rendered, accept: all}
+	files, err := dir.list(ctx)
 	return ifThere(files, err, "waiting")
 }
 
@@ -114,9 +118,16 @@ func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, erro
 	return files, nil
 }
 
-// list reads the accepted files of a directory.
-func list(ctx context.Context, path string, accept func(name string) bool) ([]node.PodFile, error) {
-	dir, err := atomicfile.OpenDir(path)
+// reader reads the files of one directory.
+type reader struct {
+	path      string
+	accept    func(name string) bool
+	asKubelet bool // read what kubelet reads of a file that the agent must not use
+}
+
+// list reads the accepted files.
+func (r reader) list(ctx context.Context) ([]node.PodFile, error) {
+	dir, err := nodefile.OpenDir(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -131,29 +142,33 @@ func list(ctx context.Context, path string, accept func(name string) bool) ([]no
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if !accept(name) {
+		if !r.accept(name) {
 			continue
 		}
 		file, there := readOne(dir, name, left)
-		if there {
-			files = append(files, file)
-			left -= int64(len(file.Data))
+		if !there {
+			continue
 		}
+		if file.Err != nil && r.asKubelet {
+			file.Followed, file.PassedOver = kubeletReads(filepath.Join(r.path, name), min(maxFile, left))
+		}
+		files = append(files, file)
+		left -= int64(len(file.Content()))
 	}
 	return files, nil
 }
 
 // readOne reads one file of at most left bytes; false if it was removed since the directory
 // was listed.
-func readOne(dir *atomicfile.Dir, name string, left int64) (node.PodFile, bool) {
+func readOne(dir *nodefile.Dir, name string, left int64) (node.PodFile, bool) {
 	file, err := dir.Read(name, min(maxFile, left))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return node.PodFile{}, false
-	case errors.Is(err, atomicfile.ErrName):
+	case errors.Is(err, nodefile.ErrName):
 		// The name is only shown from here on.
 		return node.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
-	case errors.Is(err, atomicfile.ErrTooLarge) && left < maxFile:
+	case errors.Is(err, nodefile.ErrTooLarge) && left < maxFile:
 		return node.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
 	case err != nil:
 		return node.PodFile{Name: name, Err: err}, true
@@ -167,8 +182,8 @@ func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error 
 	if err := writable(was, data); err != nil {
 		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
 	}
-	err := f.change(ctx, was, func(dir *atomicfile.Dir, expect *atomicfile.File) error {
-		_, err := dir.Write(was.Name, data, atomicfile.Options{Mode: newMode, Expect: expect})
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
+		_, err := dir.Write(was.Name, data, nodefile.Options{Mode: newMode, Expect: expect})
 		return err
 	})
 	return wrap(goneIsConflict(was.Name, err))
@@ -180,7 +195,7 @@ func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("podfiles: %s: not removed: it was not read", was.Name)
 	}
-	err := f.change(ctx, was, func(dir *atomicfile.Dir, expect *atomicfile.File) error {
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
 		return dir.Remove(was.Name, expect)
 	})
 	if errors.Is(err, errGone) {
@@ -197,7 +212,7 @@ func writable(was node.PodFile, data []byte) error {
 	case len(data) == 0:
 		return errors.New("not written: no content")
 	case len(data) > maxFile:
-		return fmt.Errorf("not written: %w: %d bytes, at most %d", atomicfile.ErrTooLarge, len(data), maxFile)
+		return fmt.Errorf("not written: %w: %d bytes, at most %d", nodefile.ErrTooLarge, len(data), maxFile)
 	}
 	return nil
 }
@@ -208,18 +223,18 @@ var errGone = errors.New("gone")
 // change calls act for a file of kubelet's directory if it still has the bytes that were
 // read. act gets the current file to compare with.
 func (f *Files) change(
-	ctx context.Context, was node.PodFile, act func(dir *atomicfile.Dir, expect *atomicfile.File) error,
+	ctx context.Context, was node.PodFile, act func(dir *nodefile.Dir, expect *nodefile.File) error,
 ) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	dir, err := atomicfile.OpenDir(f.dirs.PodManifests)
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
 	if was.Data == nil {
-		return act(dir, &atomicfile.File{})
+		return act(dir, &nodefile.File{})
 	}
 	now, err := dir.Read(was.Name, maxFile)
 	switch {
@@ -238,7 +253,7 @@ func wrap(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, atomicfile.ErrConflict):
+	case errors.Is(err, nodefile.ErrConflict):
 		return fmt.Errorf("podfiles: %w: %w", release.ErrConflict, err)
 	}
 	return fmt.Errorf("podfiles: %w", err)
@@ -259,17 +274,17 @@ func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
 	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
 		return wrap(err)
 	}
-	dir, err := atomicfile.OpenDir(f.dirs.Rendered)
+	dir, err := nodefile.OpenDir(f.dirs.Rendered)
 	if err != nil {
 		return wrap(err)
 	}
 	defer func() { _ = dir.Close() }()
-	_, err = dir.Write(name, data, atomicfile.Options{Mode: newMode})
+	_, err = dir.Write(name, data, nodefile.Options{Mode: newMode})
 	return wrap(err)
 }
 
 func (f *Files) drop(name string) error {
-	dir, err := atomicfile.OpenDir(f.dirs.Rendered)
+	dir, err := nodefile.OpenDir(f.dirs.Rendered)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

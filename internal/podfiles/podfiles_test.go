@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // newFiles makes the two directories that exist on a node.
@@ -68,7 +68,7 @@ var unsafeThings = map[string]struct {
 	"world-writable": {func(t *testing.T, path string) {
 		put(t, filepath.Dir(path), filepath.Base(path), "old")
 		require.NoError(t, os.Chmod(path, 0o666))
-	}, "writable by group or others"},
+	}, "others may write to it"},
 	"foreign owner": {func(t *testing.T, path string) {
 		put(t, filepath.Dir(path), filepath.Base(path), "old")
 		require.NoError(t, os.Chown(path, 4711, 4711))
@@ -100,8 +100,8 @@ func TestUnsafeFilesAreListedAndNotChanged(t *testing.T) {
 				assert.Equal(t, data("good.yaml", "good"), files[1])
 			}
 
-			listed := node.PodFile{Name: "bad.yaml", Err: atomicfile.ErrUnsafe}
-			require.ErrorIs(t, f.Write(t.Context(), listed, []byte("new")), atomicfile.ErrUnsafe)
+			listed := node.PodFile{Name: "bad.yaml", Err: nodefile.ErrUnsafe}
+			require.ErrorIs(t, f.Write(t.Context(), listed, []byte("new")), nodefile.ErrUnsafe)
 			require.Error(t, f.Write(t.Context(), node.PodFile{Name: "bad.yaml"}, []byte("new")))
 			require.Error(t, f.Write(t.Context(), data("bad.yaml", "old"), []byte("new")))
 			require.Error(t, f.Remove(t.Context(), data("bad.yaml", "old")))
@@ -128,7 +128,7 @@ func TestKubeletsDirectoryIsReadAsKubeletReadsIt(t *testing.T) {
 	assert.Equal(t, []node.PodFile{data("a.yaml", "a.yaml"), data("b.yaml.bak", "b.yaml.bak"), data("c", "c"), data("d~", "d~")}, files[:4])
 	assert.Equal(t, node.PodFile{Name: "empty.yaml", Data: []byte{}}, files[4], "empty is not absent")
 	assert.Equal(t, `"x\nREADY=1"`, files[5].Name)
-	require.ErrorIs(t, files[5].Err, atomicfile.ErrName)
+	require.ErrorIs(t, files[5].Err, nodefile.ErrName)
 }
 
 func TestTemplatesAreTheManifestsAmongThePackagesFiles(t *testing.T) {
@@ -171,7 +171,7 @@ func TestADirectoryOfOthersIsNotUsed(t *testing.T) {
 	for _, err := range []error{
 		templates, manifests, f.Sweep(t.Context()), f.Write(t.Context(), node.PodFile{Name: "a"}, []byte("x")),
 	} {
-		require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+		require.ErrorIs(t, err, nodefile.ErrUnsafe)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestAllFilesTogetherAreBounded(t *testing.T) {
 	for _, file := range files[:count] {
 		require.NoError(t, file.Err)
 	}
-	require.ErrorIs(t, files[count].Err, atomicfile.ErrTooLarge)
+	require.ErrorIs(t, files[count].Err, nodefile.ErrTooLarge)
 	require.ErrorContains(t, files[count].Err, "for all files together")
 }
 
@@ -271,8 +271,8 @@ func TestWhatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", ".a.yaml", "../a.yaml", "a/b.yaml", "a\x00", "..", strings.Repeat("a", 256)} {
-		require.ErrorIs(t, f.Write(t.Context(), node.PodFile{Name: name}, []byte("x")), atomicfile.ErrName)
-		require.ErrorIs(t, f.Keep(t.Context(), name, []byte("x")), atomicfile.ErrName)
+		require.ErrorIs(t, f.Write(t.Context(), node.PodFile{Name: name}, []byte("x")), nodefile.ErrName)
+		require.ErrorIs(t, f.Keep(t.Context(), name, []byte("x")), nodefile.ErrName)
 	}
 	files, err := f.PodManifests(t.Context())
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -56,7 +56,7 @@ func TagFiles(ctx context.Context, dirs []string) (values map[string]string, pro
 
 // tagDir reads one directory.
 type tagDir struct {
-	dir      *atomicfile.Dir
+	dir      *nodefile.Dir
 	path     string
 	found    map[string]string
 	problems []error
@@ -73,7 +73,7 @@ func (d *tagDir) report(err error) {
 }
 
 func (d *tagDir) read(ctx context.Context, path string) error {
-	dir, err := atomicfile.OpenDir(path)
+	dir, err := nodefile.OpenDir(path)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ type fakeRuntime struct {
 	image      *cri.ImageStatusResponse
 	pull       func() (*cri.PullImageResponse, error)
 	filesystem func() (*cri.ImageFsInfoResponse, error)
+	config     string // of its verbose status
 }
 
 func (f *fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {

@@ -7,14 +7,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
+	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/quorum"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
+
+const (
+	errServers     = words("no list of API servers")
+	errNotAllowed  = words("the kubeconfig may not list them")
+	nameOfOthers   = "API servers of other nodes"
+	endpointsOfAPI = "/api/v1/namespaces/default/endpoints/kubernetes"
+)
+
+var errManyServers = words(fmt.Sprintf("more than %d API servers", maxParts))
 
 // server is an API server: at is host:port.
 type server struct {
@@ -23,68 +32,125 @@ type server struct {
 	local bool
 }
 
-// localServer returns the API server of this node; ok is false where its pod manifest does not say where it serves. Its
-// authority is that of its clients, or its certificate itself.
-func localServer(root string, api flags) (s server, ok bool, err error) {
-	if api["tls-cert-file"] == "" {
-		return s, false, nil
+// localServer returns an API server of this node. Its authority is that of its clients, or its certificate itself.
+func (p program) localServer(root string, api flags) (s server, err error) {
+	host := api.last("advertise-address")
+	if host == "" {
+		host = api.last("bind-address")
 	}
-	host := cmp.Or(api["advertise-address"], api["bind-address"])
 	if ip, errIP := netip.ParseAddr(host); errIP != nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	s = server{at: net.JoinHostPort(host, cmp.Or(api["secure-port"], "6443")), local: true}
-	s.identity, err = identityOf(root, "", "", api["client-ca-file"], api["tls-cert-file"])
-	return s, true, err
+	port := cmp.Or(api.last("secure-port"), "6443")
+	if _, ok := placeOf("https://" + net.JoinHostPort(host, port)); !ok {
+		return s, words("its secure-port is not understood")
+	}
+	s = server{at: net.JoinHostPort(host, port), local: true}
+	s.authorities, err = p.bundle(root, api.last("client-ca-file"), api.last("tls-cert-file"))
+	return s, err
+}
+
+// ready asks the API servers of this node, and those of others, which a kubeconfig leads to. Where this node has an API
+// server, others that are not known are not ready.
+func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []quorum.Part {
+	k, err := readKubeconfig(c.Root, c.Kubeconfigs)
+	k.dial = c.Dial
+	for n := range servers {
+		servers[n].pairs, servers[n].token = k.pairs, k.token // it may refuse others
+	}
+	var others []server
+	if err == nil {
+		others, err = k.others(ctx, servers)
+	}
+	isUnasked := errors.Is(err, errNoKubeconfig) || errors.Is(err, errNotAllowed)
+	out := all(slices.Concat(servers, others), func(s server) quorum.Part { return s.ready(ctx) })
+	if err != nil && (hasServer || !isUnasked) {
+		out = append(out, quorum.Part{Name: nameOfOthers, Seen: kindOf(err) + override})
+	}
+	return out
 }
 
 // ready asks whether a server is ready; older ones know only whether they are healthy.
 func (s server) ready(ctx context.Context) quorum.Part {
 	p := quorum.Part{Name: "API server " + s.at, Local: s.local}
-	_, err := s.ask(ctx, "https://"+s.at+"/readyz", nil)
+	_, err := s.get(ctx, "https://"+s.at+"/readyz")
 	if e, is := errors.AsType[*errStatus](err); is && e.code == http.StatusNotFound { // Kubernetes before 1.16
-		_, err = s.ask(ctx, "https://"+s.at+"/healthz", nil)
+		_, err = s.get(ctx, "https://"+s.at+"/healthz")
 	}
 	if p.Healthy = err == nil; err != nil {
-		p.Seen = outside.Text(err.Error())
+		p.Seen = kindOf(err)
 	}
 	return p
 }
 
-// others returns the API servers that a cluster names, but this node's. A cluster that does not let this node ask names
-// none.
-func (k kubeconfig) others(ctx context.Context, local string) ([]server, error) {
-	body, err := k.ask(ctx, join(k.server, "/api/v1/namespaces/default/endpoints/kubernetes"), nil)
+// addresses are those of an endpoint as a cluster lists them.
+type addresses []struct {
+	IP netip.Addr `json:"ip"`
+}
+
+// others returns the API servers that a cluster names, but this node's.
+func (k kubeconfig) others(ctx context.Context, own []server) ([]server, error) {
+	body, err := k.get(ctx, k.server+endpointsOfAPI)
 	e, is := errors.AsType[*errStatus](err)
 	if is && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden) {
-		return nil, nil
+		return nil, errNotAllowed
 	}
+	if err != nil {
+		return nil, words(hostOf(k.server) + ": " + kindOf(err))
+	}
+	named, err := addressesOf(body)
 	if err != nil {
 		return nil, err
 	}
+	var out []server
+	for _, a := range named {
+		if !slices.ContainsFunc(own, func(s server) bool { return s.isAt(a.Addr(), a.String()) }) {
+			out = append(out, server{identity: k.identity, at: a.String()})
+		}
+	}
+	return out, nil
+}
+
+// addressesOf returns the addresses of a list of endpoints: at least one, and maxParts at most.
+func addressesOf(body []byte) (out []netip.AddrPort, err error) {
 	var endpoints struct {
 		Subsets []struct {
-			Addresses []struct {
-				IP netip.Addr `json:"ip"`
-			} `json:"addresses"`
-			Ports []struct {
+			Addresses addresses `json:"addresses"`
+			NotReady  addresses `json:"notReadyAddresses"`
+			Ports     []struct {
 				Port uint16 `json:"port"`
 			} `json:"ports"`
 		} `json:"subsets"`
 	}
 	if err := json.Unmarshal(body, &endpoints); err != nil {
-		return nil, errors.New("no list of API servers")
+		return nil, errServers
 	}
-	var out []server
 	for _, s := range endpoints.Subsets {
-		for _, a := range s.Addresses {
+		for _, a := range slices.Concat(s.Addresses, s.NotReady) {
 			for _, p := range s.Ports {
-				at := net.JoinHostPort(a.IP.String(), strconv.Itoa(int(p.Port)))
-				if at != local && len(out) < maxParts {
-					out = append(out, server{identity: k.identity, at: at})
+				if out = append(out, netip.AddrPortFrom(a.IP, p.Port)); len(out) > maxParts {
+					return nil, errManyServers
 				}
 			}
 		}
 	}
+	isWrong := func(a netip.AddrPort) bool { return !a.IsValid() || a.Port() == 0 }
+	if len(out) == 0 || slices.ContainsFunc(out, isWrong) {
+		return nil, errServers
+	}
 	return out, nil
+}
+
+// isAt reports whether this is the server at an address: its own one, or another of this node with the same port.
+func (s server) isAt(ip netip.Addr, at string) bool {
+	_, port, _ := net.SplitHostPort(at)
+	_, own, _ := net.SplitHostPort(s.at)
+	if s.at == at || port != own {
+		return s.at == at
+	}
+	addresses, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap() == ip.Unmap()
+	})
 }

@@ -5,87 +5,26 @@ package quorum
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
+	"net"
 	"net/http"
-	"path/filepath"
-	"strings"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
-// identity is what a server is shown, and which authorities it is verified with.
-type identity struct {
-	roots *x509.CertPool // nil: the system's
-	pair  []tls.Certificate
-	token string
-}
+// errClosed is a server that takes a connection and ends it.
+const errClosed = words("it ends each connection: it wants another certificate, or speaks no gRPC")
 
-// identityOf reads PEM files below root; an empty name is none.
-func identityOf(root, cert, key string, authorities ...string) (id identity, err error) {
-	read := func(name string) []byte {
-		data, errRead := trustedfile.Read(filepath.Join("/", root, name), maxFile)
-		if errRead != nil && err == nil {
-			err = fmt.Errorf("%s: %w", name, errRead)
-		}
-		return data
-	}
-	for _, ca := range authorities {
-		if ca == "" {
-			continue
-		}
-		if id.roots == nil {
-			id.roots = x509.NewCertPool()
-		}
-		if pem := read(ca); err == nil && !id.roots.AppendCertsFromPEM(pem) {
-			err = fmt.Errorf("%s: no certificates", ca)
-		}
-	}
-	if cert == "" || key == "" {
-		return id, err
-	}
-	certPEM, keyPEM := read(cert), read(key)
-	if err == nil {
-		err = id.show(certPEM, keyPEM)
-	}
-	return id, err
-}
-
-// show adds a client certificate.
-func (i *identity) show(cert, key []byte) error {
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return fmt.Errorf("client certificate: %w", err)
-	}
-	i.pair = []tls.Certificate{pair}
-	return nil
-}
-
-// errStatus is an answer with another code than 200.
-type errStatus struct {
-	code int
-	said string
-}
-
-func (e *errStatus) Error() string {
-	if e.said == "" {
-		return fmt.Sprintf("%d %s", e.code, http.StatusText(e.code))
-	}
-	return fmt.Sprintf("%d: %s", e.code, e.said)
-}
-
-// ask sends one request and returns the body of a 200. Redirects are not followed. A nil body makes a GET.
-func (i identity) ask(ctx context.Context, url string, body []byte) ([]byte, error) {
+// get asks for what is at a URL by HTTP and returns the body of a 200. Redirects are not followed.
+func (i identity) get(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	method := http.MethodGet
-	if body != nil {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, bytes.NewReader(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -93,38 +32,90 @@ func (i identity) ask(ctx context.Context, url string, body []byte) ([]byte, err
 		req.Header.Set("Authorization", "Bearer "+i.token)
 	}
 	transport := &http.Transport{ // without a proxy: these are nodes of the same cluster
-		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: i.roots, Certificates: i.pair},
+		TLSClientConfig: i.tls(),
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			return i.dial(ctx, network, address) // its own context would outlive the question
+		},
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", askTimeout)
-		}
-		return nil, outside.Error(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	data, err := outside.ReadAll(resp.Body, maxBody)
-	switch {
-	case err != nil:
-		return nil, outside.Error(err)
-	case resp.StatusCode != http.StatusOK:
-		return nil, &errStatus{resp.StatusCode, said(data)}
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = &errStatus{resp.StatusCode}
 	}
-	return data, nil
+	return data, err
 }
 
-// said returns the lines of an answer that say what is wrong: API servers mark them with [-].
-func said(body []byte) string {
-	var out []string
-	for line := range strings.Lines(string(body)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "[-]") && len(out) < maxSaid {
-			out = append(out, line)
+// ask asks one URL of an etcd by its own client, which is closed afterwards. The first failure to connect ends the
+// question: a client alone would try again until the time is over, as it does where a server says that it cannot answer
+// yet.
+func (i identity) ask(ctx context.Context, at string, question func(context.Context, *clientv3.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{at}, Context: ctx, Logger: zap.NewNop(), MaxCallRecvMsgSize: maxBody,
+		DialOptions: []grpc.DialOption{
+			grpc.WithNoProxy(), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(maxHeader),
+			grpc.WithContextDialer(i.dialOnce(fail)), i.credentials(at, fail),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	err = question(ctx, client)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// dialOnce opens one connection to a server.
+func (i identity) dialOnce(fail context.CancelCauseFunc) func(context.Context, string) (net.Conn, error) {
+	var again atomic.Bool
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		if again.Swap(true) {
+			fail(errClosed)
+			return nil, errClosed
 		}
+		conn, err := i.dial(ctx, "tcp", address)
+		if err != nil {
+			fail(err)
+		}
+		return conn, err
 	}
-	if len(out) == 0 {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
-		return outside.Text(first)
+}
+
+// credentials are those of a URL: by https the server's certificate is verified.
+func (i identity) credentials(at string, fail context.CancelCauseFunc) grpc.DialOption {
+	if !isHTTPS(at) {
+		return grpc.EmptyDialOption{}
 	}
-	return outside.Text(strings.Join(out, ", "))
+	return grpc.WithTransportCredentials(handshake{credentials.NewTLS(i.tls()), fail})
+}
+
+// handshake reports a failed handshake.
+type handshake struct {
+	credentials.TransportCredentials
+	fail context.CancelCauseFunc
+}
+
+func (h handshake) ClientHandshake(
+	ctx context.Context, authority string, raw net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		h.fail(err)
+	}
+	return conn, info, err
+}
+
+func (h handshake) Clone() credentials.TransportCredentials {
+	return handshake{h.TransportCredentials.Clone(), h.fail}
 }

@@ -3,124 +3,235 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/kubic-project/image-update-agent/agent/quorum"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-var (
-	errMembers = errors.New("no list of members")
-	errMany    = fmt.Errorf("more than %d members", maxParts)
+const (
+	errNoEtcd   = words("no pod manifest names its members")
+	errMembers  = words("no list of members")
+	errClusters = words("its URLs lead to several clusters")
+	errRemoved  = words("the member of this node is not in the list of members")
+	errOther    = words("another member answers")
+	errLeader   = words("it has no leader")
 )
 
-// etcd is an etcd as a pod manifest names it.
-type etcd struct {
-	identity
-	urls    []string // where it serves clients
-	metrics []string // where it serves its health without a certificate
-	name    string   // of this node's member; empty: it is elsewhere
-}
-
-// etcdOf returns the etcd of this node, or the one that its API server uses. ok is false where neither names one.
-func etcdOf(root string, own, api flags) (e etcd, ok bool, err error) {
-	switch {
-	case own["listen-client-urls"] != "" || own["advertise-client-urls"] != "":
-		e.urls = append(own.list("listen-client-urls"), own.list("advertise-client-urls")...)
-		e.metrics, e.name = own.list("listen-metrics-urls"), cmp.Or(own["name"], "default")
-		e.identity, err = identityOf(root, own["cert-file"], own["key-file"], own["trusted-ca-file"])
-	case api["etcd-servers"] != "":
-		e.urls = api.list("etcd-servers")
-		e.identity, err = identityOf(root, api["etcd-certfile"], api["etcd-keyfile"], api["etcd-cafile"])
-	default:
-		return e, false, nil
-	}
-	return e, true, err
-}
+var errMany = words(fmt.Sprintf("more than %d members", maxParts))
 
 // member is a member as etcd lists it.
 type member struct {
-	Name       string   `json:"name"`
-	PeerURLs   []string `json:"peerURLs"`
-	ClientURLs []string `json:"clientURLs"`
+	id      uint64
+	name    string
+	peers   []string // URLs, as its cluster has them
+	clients []string
+	learner bool // it has no vote
 }
 
-// members asks the first of its addresses that answers.
-func (e etcd) members(ctx context.Context) ([]member, error) {
-	var errs []error
-	for _, at := range e.urls[:min(len(e.urls), maxParts)] {
-		var list struct {
-			Members []member `json:"members"`
+// cluster is an etcd as its members list it.
+type cluster struct {
+	identity
+	id      uint64
+	members []member
+	own     map[uint64][]string // members of this node, and where they listen
+}
+
+// answer is what one URL says.
+type answer struct {
+	cluster uint64
+	by      uint64 // the member that answers
+	members []member
+	err     error
+}
+
+// clusterOf asks all URLs of an etcd for its members, and takes the first list.
+func (e etcd) clusterOf(ctx context.Context) (cluster, error) {
+	places := slices.Concat(e.urls, e.advertised)
+	answers := all(places, func(at string) answer { return e.list(ctx, at) })
+	c := cluster{identity: e.identity, own: map[uint64][]string{}}
+	var failed []string
+	for n, a := range answers {
+		switch {
+		case errors.Is(a.err, errMany):
+			return c, errMany
+		case a.err != nil:
+			failed = append(failed, hostOf(places[n])+": "+kindOf(a.err))
+			continue
+		case c.members == nil:
+			c.id, c.members = a.cluster, a.members
+		case c.id != a.cluster:
+			return c, errClusters
 		}
-		body, err := e.ask(ctx, join(at, "/v3/cluster/member/list"), []byte("{}"))
-		if s, is := errors.AsType[*errStatus](err); is && s.code == http.StatusNotFound { // etcd 3.3
-			body, err = e.ask(ctx, join(at, "/v3beta/cluster/member/list"), []byte("{}"))
+		if e.isOwn && n < len(e.urls) {
+			c.own[a.by] = append(c.own[a.by], places[n])
 		}
-		if err == nil && (json.Unmarshal(body, &list) != nil || len(list.Members) == 0) {
-			err = errMembers
+	}
+	switch {
+	case c.members == nil:
+		slices.Sort(failed)
+		return c, words(strings.Join(slices.Compact(failed), "; "))
+	case !c.hasOwn():
+		return c, errRemoved
+	}
+	e.claim(c)
+	return c, nil
+}
+
+// hasOwn reports whether the members that answer on this node are in the list.
+func (c cluster) hasOwn() bool {
+	for id := range c.own {
+		if !slices.ContainsFunc(c.members, func(m member) bool { return m.id == id }) {
+			return false
+		}
+	}
+	return true
+}
+
+// list asks one URL for the list of members.
+func (i identity) list(ctx context.Context, at string) (a answer) {
+	a.err = i.ask(ctx, at, func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		a.cluster, a.by = resp.Header.GetClusterId(), resp.Header.GetMemberId()
+		voters := 0
+		for _, m := range resp.Members {
+			a.members = append(a.members, member{m.ID, m.Name, m.PeerURLs, m.ClientURLs, m.IsLearner})
+			if !m.IsLearner {
+				voters++
+			}
 		}
 		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: %w", hostOf(at), err))
-		case len(list.Members) > maxParts:
-			return nil, errMany
+		case voters == 0:
+			return errMembers
+		case len(a.members) > maxParts:
+			return errMany
+		}
+		return nil
+	})
+	return a
+}
+
+// join makes one of clusters that are the same, as the etcd of this node and that of its API server. An etcd of this
+// node that does not answer is a member of one that does, if that names it.
+func join(etcds []etcd, found []cluster, errs []error) (clusters []cluster, failed []error) {
+	for n, c := range found {
+		switch at := slices.IndexFunc(clusters, func(other cluster) bool { return other.id == c.id }); {
+		case errs[n] != nil:
+		case at >= 0:
+			maps.Copy(clusters[at].own, c.own)
 		default:
-			return list.Members, nil
+			clusters = append(clusters, c)
 		}
 	}
-	return nil, fmt.Errorf("%s", strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; "))
-}
-
-// health asks a member whether it is healthy: it has a leader and reads.
-func (e etcd) health(ctx context.Context, m member) quorum.Part {
-	p := quorum.Part{
-		Name: "etcd member " + outside.Line(cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")), 80), Seen: "not started",
-		Local: e.name != "" && m.Name == e.name,
-	}
-	places := m.ClientURLs
-	if p.Local {
-		places = slices.Concat(e.metrics, e.urls)
-	}
-	for _, at := range places[:min(len(places), maxParts)] {
-		err := e.isHealthy(ctx, at)
-		if err == nil {
-			p.Healthy, p.Seen = true, ""
-			return p
+	for n, e := range etcds {
+		hasAnswered := found[n].members != nil
+		if errs[n] != nil && (hasAnswered || !slices.ContainsFunc(clusters, e.claim)) {
+			failed = append(failed, &misread{e.file, errs[n]})
 		}
-		p.Seen = outside.Text(hostOf(at) + ": " + err.Error())
 	}
-	return p
+	return clusters, failed
 }
 
-func (e etcd) isHealthy(ctx context.Context, at string) error {
-	body, err := e.ask(ctx, join(at, "/health"), nil)
-	if err != nil {
-		return err
+// claim takes the member of a cluster that has the URLs of this node's etcd, which does not answer itself, and reports
+// whether exactly one has them.
+func (e etcd) claim(c cluster) bool {
+	if !e.isOwn || len(c.own) > 0 {
+		return false
 	}
-	var health struct {
-		Health string `json:"health"`
-		Reason string `json:"reason"`
+	has := func(own []string) func(string) bool {
+		return func(at string) bool {
+			place, ok := placeOf(at)
+			return ok && !isLoopback(place) && slices.Contains(own, place)
+		}
 	}
-	if json.Unmarshal(body, &health) != nil || health.Health != "true" {
-		return fmt.Errorf("not healthy %s", health.Reason)
+	var ids []uint64
+	for _, m := range c.members {
+		if slices.ContainsFunc(m.peers, has(e.peers)) || slices.ContainsFunc(m.clients, has(e.advertised)) {
+			ids = append(ids, m.id)
+		}
 	}
-	return nil
+	if len(ids) != 1 {
+		return false
+	}
+	c.own[ids[0]] = e.urls
+	return true
 }
 
-func join(at, path string) string { return strings.TrimSuffix(at, "/") + path }
+// health asks each member with a vote whether it is healthy.
+func (c cluster) health(ctx context.Context) []quorum.Part {
+	voters := slices.DeleteFunc(slices.Clone(c.members), func(m member) bool { return m.learner })
+	return all(voters, func(m member) quorum.Part {
+		listen, isLocal := c.own[m.id]
+		p := quorum.Part{Name: "etcd member " + m.title(), Local: isLocal, Seen: "not started"}
+		places := slices.Clone(listen)
+		for _, at := range m.clients {
+			if place, ok := placeOf(at); ok {
+				places = append(places, place)
+			} else {
+				p.Seen = "the URLs of its clients are not understood"
+			}
+		}
+		places = places[:min(len(places), maxURLs)]
+		for n, err := range all(places, func(at string) error { return c.isHealthy(ctx, at, m.id) }) {
+			if err == nil {
+				p.Healthy, p.Seen = true, ""
+				break
+			}
+			p.Seen = hostOf(places[n]) + ": " + kindOf(err)
+		}
+		return p
+	})
+}
 
-// hostOf is host[:port] of a URL.
-func hostOf(at string) string {
-	if u, err := url.Parse(at); err == nil && u.Host != "" {
-		return u.Host
+var memberName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,80}$`)
+
+// title is the name of a member, or its id where the name is no plain word.
+func (m member) title() string {
+	if memberName.MatchString(m.name) {
+		return m.name
 	}
-	return outside.Line(at, 80)
+	return fmt.Sprintf("%x", m.id)
+}
+
+// isHealthy asks at one URL of a member: it reads what the quorum has, answers itself, has a leader and no alarm. While
+// a leader is elected it reads nothing, so that is tried until the time is over.
+func (i identity) isHealthy(ctx context.Context, at string, id uint64) error {
+	return i.ask(ctx, at, func(ctx context.Context, client *clientv3.Client) error {
+		if _, err := client.Get(ctx, "health"); err != nil { // as etcdctl does; the key need not exist
+			return err
+		}
+		conn := clientv3.RetryMaintenanceClient(client, client.ActiveConnection())
+		s, err := clientv3.NewMaintenanceFromMaintenanceClient(conn, client).Status(ctx, at)
+		switch {
+		case err != nil:
+			return err
+		case s.Header.GetMemberId() != id:
+			return errOther
+		case s.Leader == 0:
+			return errLeader
+		case len(s.Errors) > 0:
+			return alarmOf(s.Errors)
+		}
+		return nil
+	})
+}
+
+// alarmOf names what a member says is wrong by the words of etcd that are known.
+func alarmOf(said []string) error {
+	for _, alarm := range []string{"NOSPACE", "CORRUPT"} {
+		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, alarm) }) {
+			return words("alarm " + alarm)
+		}
+	}
+	return words("it reports an error")
 }

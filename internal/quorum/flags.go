@@ -3,64 +3,85 @@
 package quorum
 
 import (
+	"slices"
 	"strings"
-
-	"gopkg.in/yaml.v3"
-
-	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// flags are the flags of a program, without dashes.
-type flags map[string]string
+// flags are the values of a program's flags by their names, without dashes, in the order in which they are given.
+type flags map[string][]string
 
-// list returns the parts of a value with commas.
-func (f flags) list(name string) []string {
-	return strings.FieldsFunc(f[name], func(r rune) bool { return r == ',' })
-}
+// errFlags is a command line that the program does not take, or of which a flag is not known.
+const errFlags = words("its arguments are not understood")
 
-// podSpec is a pod manifest, as far as it is read.
-type podSpec struct {
-	Metadata struct {
-		Name string `yaml:"name"`
-	} `yaml:"metadata"`
-	Spec struct {
-		Containers []struct {
-			Name    string   `yaml:"name"`
-			Command []string `yaml:"command"`
-			Args    []string `yaml:"args"`
-		} `yaml:"containers"`
-	} `yaml:"spec"`
-}
-
-// flagsOf returns the flags of the container that is named as its pod; nil: there is no such pod.
-func flagsOf(files []node.PodFile, pod string) flags {
-	for _, file := range files {
-		var spec podSpec
-		if yaml.Unmarshal(file.Data, &spec) != nil || spec.Metadata.Name != pod {
-			continue // what cannot be read is reported by the cycle
-		}
-		for _, c := range spec.Spec.Containers {
-			if c.Name == pod || len(spec.Spec.Containers) == 1 {
-				return parseFlags(append(c.Command, c.Args...))
+// parseFlags reads --name=value and --name value, with one dash or two. Those of known take the next word as their
+// value whatever it is; others only one that is no flag.
+func parseFlags(line, known []string) (flags, error) {
+	out := flags{}
+	for n := 0; n < len(line); n++ {
+		word, is := strings.CutPrefix(line[n], "-")
+		name, value, joined := strings.Cut(strings.TrimPrefix(word, "-"), "=")
+		if !is || name == "" || strings.Contains(name, unknown) {
+			if line[n] == "--" && n == len(line)-1 {
+				break
 			}
+			return nil, errFlags
+		}
+		if !joined && n+1 < len(line) && (slices.Contains(known, name) || !strings.HasPrefix(line[n+1], "-")) {
+			n++
+			value = line[n]
+		}
+		out[name] = append(out[name], value)
+	}
+	return out, nil
+}
+
+// last returns the value that counts where a later one replaces an earlier one.
+func (f flags) last(name string) string {
+	if values := f[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// list returns the list of URLs that counts: a later one replaces an earlier one, unless it is one URL of that.
+func (f flags) list(name string) string {
+	list := ""
+	for _, value := range f[name] {
+		isIn := func(one string) bool { return strings.TrimSpace(one) == value }
+		if !slices.ContainsFunc(strings.Split(list, ","), isIn) {
+			list = value
 		}
 	}
-	return nil
+	return list
 }
 
-// parseFlags reads --name=value and --name value.
-func parseFlags(words []string) flags {
-	out := flags{}
-	for n, word := range words {
-		name, is := strings.CutPrefix(word, "--")
-		if !is {
+// known returns a value that must be known.
+func (f flags) known(name string) (string, error) {
+	value := f.last(name)
+	if strings.Contains(value, unknown) {
+		return "", words("the variable in " + name + " is not known")
+	}
+	return value, nil
+}
+
+// urls returns the URLs of a list with commas, as scheme and host. What is no URL of http or https, and what is not
+// known, is left out; it is an error where nothing else is left.
+func urls(name, list string) ([]string, error) {
+	var out []string
+	bad := false
+	for one := range strings.SplitSeq(list, ",") {
+		at, ok := placeOf(strings.TrimSpace(one))
+		if !ok {
+			bad = bad || one != ""
 			continue
 		}
-		name, value, joined := strings.Cut(name, "=")
-		if !joined && n+1 < len(words) && !strings.HasPrefix(words[n+1], "-") {
-			value = words[n+1]
-		}
-		out[name] = value
+		out = append(out, at)
 	}
-	return out
+	if bad && len(out) == 0 {
+		if strings.Contains(list, unknown) {
+			return nil, words("the variable in " + name + " is not known")
+		}
+		return nil, words("the URLs of " + name + " are not understood")
+	}
+	return out[:min(len(out), maxURLs)], nil
 }

@@ -3,21 +3,19 @@
 package quorum
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"path/filepath"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
-
-// kubeconfigs are where kubeadm writes them; the first that can be used is used.
-var kubeconfigs = []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf"}
 
 // kubeconfig is how a cluster is asked.
 type kubeconfig struct {
@@ -25,7 +23,10 @@ type kubeconfig struct {
 	server string // URL
 }
 
-var errKubeconfig = errors.New("no kubeconfig with server, authority and certificate or token")
+const (
+	errKubeconfig   = words("no kubeconfig with server, authority and certificate or token")
+	errNoKubeconfig = words("there is no kubeconfig that names them")
+)
 
 // file is a kubeconfig as it is written. Programs that fetch credentials are not run.
 type file struct {
@@ -38,22 +39,22 @@ type file struct {
 		} `yaml:"context"`
 	} `yaml:"contexts"`
 	Clusters []struct {
-		Name    string  `yaml:"name"`
-		Cluster cluster `yaml:"cluster"`
+		Name    string       `yaml:"name"`
+		Cluster clusterEntry `yaml:"cluster"`
 	} `yaml:"clusters"`
 	Users []struct {
-		Name string `yaml:"name"`
-		User user   `yaml:"user"`
+		Name string    `yaml:"name"`
+		User userEntry `yaml:"user"`
 	} `yaml:"users"`
 }
 
-type cluster struct {
+type clusterEntry struct {
 	Server string `yaml:"server"`
 	CA     string `yaml:"certificate-authority"`
 	CAData string `yaml:"certificate-authority-data"`
 }
 
-type user struct {
+type userEntry struct {
 	Cert     string `yaml:"client-certificate"`
 	CertData string `yaml:"client-certificate-data"`
 	Key      string `yaml:"client-key"`
@@ -61,26 +62,30 @@ type user struct {
 	Token    string `yaml:"token"`
 }
 
-// readKubeconfig returns the first kubeconfig below root that can be used. ok is false where there is none.
-func readKubeconfig(root string) (k kubeconfig, ok bool, err error) {
-	for _, name := range kubeconfigs {
-		data, errRead := trustedfile.Read(filepath.Join("/", root, name), maxFile)
-		if errors.Is(errRead, fs.ErrNotExist) || errors.Is(errRead, fs.ErrPermission) {
+// readKubeconfig returns the first of these kubeconfigs below root that can be used.
+func readKubeconfig(root string, names []string) (k kubeconfig, err error) {
+	var failed []string
+	for _, name := range names {
+		data, errRead := nodefile.Read(filepath.Join("/", root, name), maxFile)
+		if errors.Is(errRead, fs.ErrNotExist) {
 			continue
 		}
 		if errRead == nil {
 			k, errRead = parseKubeconfig(root, data)
 		}
 		if errRead == nil {
-			return k, true, nil
+			return k, nil
 		}
-		err = errors.Join(err, fmt.Errorf("%s: %w", name, errRead))
+		failed = append(failed, name+": "+errRead.Error())
 	}
-	return kubeconfig{}, err != nil, err
+	if failed == nil {
+		return kubeconfig{}, errNoKubeconfig
+	}
+	return kubeconfig{}, words(strings.Join(failed, "; "))
 }
 
 // current returns cluster and user of the current context; what it does not name is empty.
-func (f file) current() (c cluster, u user) {
+func (f file) current() (c clusterEntry, u userEntry) {
 	for _, context := range f.Contexts {
 		if context.Name != f.Current {
 			continue
@@ -106,27 +111,32 @@ func parseKubeconfig(root string, data []byte) (kubeconfig, error) {
 		return kubeconfig{}, errKubeconfig
 	}
 	c, u := f.current()
-	if at, err := url.Parse(c.Server); err != nil || at.Scheme != "https" || at.Host == "" {
+	at, err := url.Parse(c.Server)
+	if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "" {
 		return kubeconfig{}, errKubeconfig
 	}
-	id, err := identityOf(root, u.Cert, u.Key, c.CA)
-	if err != nil {
+	k := kubeconfig{server: strings.TrimSuffix(c.Server, "/")}
+	if k.authorities, err = (container{}).bundle(root, c.CA); err != nil {
 		return kubeconfig{}, err
 	}
-	if ca, errCA := base64.StdEncoding.DecodeString(c.CAData); errCA == nil && len(ca) > 0 {
-		id.roots = x509.NewCertPool()
-		if !id.roots.AppendCertsFromPEM(ca) {
-			return kubeconfig{}, errKubeconfig
-		}
+	if k.pairs, err = (container{}).pair(root, u.Cert, u.Key); err != nil {
+		return kubeconfig{}, err
+	}
+	if ca, err := base64.StdEncoding.DecodeString(c.CAData); err == nil && len(ca) > 0 {
+		k.authorities = ca
 	}
 	cert, errCert := base64.StdEncoding.DecodeString(u.CertData)
 	key, errKey := base64.StdEncoding.DecodeString(u.KeyData)
-	if errCert == nil && errKey == nil && len(cert) > 0 && id.show(cert, key) != nil {
+	if errCert == nil && errKey == nil && len(cert) > 0 {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return kubeconfig{}, errKubeconfig
+		}
+		k.pairs = []tls.Certificate{pair}
+	}
+	k.token = u.Token
+	if !x509.NewCertPool().AppendCertsFromPEM(k.authorities) || k.pairs == nil && k.token == "" {
 		return kubeconfig{}, errKubeconfig
 	}
-	id.token = u.Token
-	if id.roots == nil || id.pair == nil && id.token == "" {
-		return kubeconfig{}, errKubeconfig
-	}
-	return kubeconfig{identity: id, server: c.Server}, nil
+	return k, nil
 }

@@ -3,85 +3,127 @@
 // Package quorum asks the members of a control plane whether they are healthy: etcd's members and the API servers. It
 // implements apply.Quorum.
 //
-// Where they are, and with which certificates they are asked, is read from the flags in the node's own pod manifests
-// (etcd, kube-apiserver) and, for the API servers of other nodes, from a kubeconfig of kubeadm. Paths in flags are
-// taken as the host's, as kubeadm mounts them. All requests only read. Answers are bounded in size and time; no
-// redirect is followed, and no program is run for credentials.
+// A member is one with a vote; learners are none. The own member is the one whose id answers where this node's etcd
+// listens, or whose URLs are those that this node's etcd has been told to have: a name is no proof.
+//
+// Where they are, and with which certificates they are asked, is read from the pod manifests of this node: each
+// container that runs etcd or kube-apiserver, by flags, variables, a configuration file or the script of a shell; paths
+// are mapped through the mounts of the pod. The API servers of other nodes are named by the cluster, which is asked
+// with a kubeconfig of the node. etcd is asked by its own client, API servers by HTTPS. All requests only read. A URL
+// that others name is asked only if it has scheme, host and port and nothing else.
+//
+// What is not understood, not known, or not answered is never taken for healthy. Nothing that a server writes is passed
+// on: what was seen is said in our own words. The questions are asked at the same time, and end together: answers and
+// their number are bounded in size and time, no connection stays open, no redirect is followed, no program is run for
+// credentials.
 package quorum
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"net"
+	"slices"
+	"strings"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/quorum"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
+// override is what every reason for not knowing ends with.
+const override = "; apply.quorum: off overrides"
+
 // Control asks the control plane of a node's cluster.
 type Control struct {
 	Root string // before the paths of certificates and kubeconfigs
+	// Kubeconfigs lead to the other API servers; the first that can be used is used.
+	Kubeconfigs []string
+	// Dial opens the connections; nil: by the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Observe asks all members at the same time. files are the pod manifests of the node.
 func (c Control) Observe(ctx context.Context, files []node.PodFile) quorum.Observation {
-	own, api := flagsOf(files, follow.PodEtcd), flagsOf(files, follow.PodAPIServer)
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	p := find(files)
+	etcds, servers, errs := c.read(p)
 	var o quorum.Observation
 	var both sync.WaitGroup
-	both.Go(func() { o.Members, o.Err = c.members(ctx, own, api) })
-	both.Go(func() { o.Servers = c.servers(ctx, api) })
+	both.Go(func() {
+		var failed []error
+		o.Members, failed = members(ctx, etcds)
+		errs = append(errs, failed...)
+	})
+	both.Go(func() { o.Servers = c.ready(ctx, servers, len(p.servers) > 0) })
 	both.Wait()
-	o.Err = outside.Error(o.Err)
+	if len(etcds) == 0 && len(errs) == 0 {
+		errs = []error{errNoEtcd}
+	}
+	if err := errors.Join(errs...); err != nil {
+		text := outside.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
+		o.Err = words(text + override)
+	}
 	return o
 }
 
-// members asks each member of etcd; none where no pod manifest names an etcd.
-func (c Control) members(ctx context.Context, own, api flags) ([]quorum.Part, error) {
-	e, ok, err := etcdOf(c.Root, own, api)
-	if err != nil || !ok {
-		return nil, err
-	}
-	list, err := e.members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return all(list, func(m member) quorum.Part { return e.health(ctx, m) }), nil
-}
-
-// servers asks the API server of this node, and those of others where a kubeconfig can be read.
-func (c Control) servers(ctx context.Context, api flags) []quorum.Part {
-	var servers, others []server
-	var failed []quorum.Part
-	fail := func(name string, err error, local bool) {
-		failed = append(failed, quorum.Part{Name: name, Local: local, Seen: outside.Text(err.Error())})
-	}
-	local, ok, err := localServer(c.Root, api)
-	k, known, errKubeconfig := readKubeconfig(c.Root)
-	switch {
-	case err != nil:
-		fail("API server "+local.at, err, true)
-	case ok:
-		local.pair, local.token = k.pair, k.token // it may refuse others
-		servers = append(servers, local)
-	}
-	if err = errKubeconfig; err == nil && known {
-		if others, err = k.others(ctx, local.at); err == nil {
-			servers = append(servers, others...)
-		} else {
-			err = fmt.Errorf("%s: %w", hostOf(k.server), err)
+// read returns the etcds and the API servers of this node.
+func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error) {
+	errs = slices.Clone(p.errs)
+	for _, program := range p.etcds {
+		e, err := program.ownEtcd(c.Root)
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
 		}
+		e.dial = c.Dial
+		etcds = append(etcds, e)
 	}
-	if err != nil {
-		fail("API servers of other nodes", err, false)
+	for _, program := range p.servers {
+		api, err := program.apiFlags()
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
+		}
+		if local, err := program.localServer(c.Root, api); err == nil {
+			local.dial = c.Dial
+			servers = append(servers, local)
+		} else {
+			errs = append(errs, &misread{program.file, err})
+		}
+		used, err := program.usedEtcd(c.Root, api)
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
+		}
+		for n := range etcds {
+			etcds[n].serve(used.identity)
+		}
+		used.dial = c.Dial
+		etcds = append(etcds, used)
 	}
-	return append(failed, all(servers, func(s server) quorum.Part { return s.ready(ctx) })...)
+	return etcds, servers, errs
 }
 
-// all makes the calls at the same time.
-func all[T any](of []T, ask func(T) quorum.Part) []quorum.Part {
-	out := make([]quorum.Part, len(of))
+// members asks each member of the etcds. Those that are not known are errors.
+func members(ctx context.Context, etcds []etcd) ([]quorum.Part, []error) {
+	found, errs := make([]cluster, len(etcds)), make([]error, len(etcds))
+	var group sync.WaitGroup
+	for n, e := range etcds {
+		group.Go(func() { found[n], errs[n] = e.clusterOf(ctx) })
+	}
+	group.Wait()
+	clusters, failed := join(etcds, found, errs)
+	return slices.Concat(all(clusters, func(c cluster) []quorum.Part { return c.health(ctx) })...), failed
+}
+
+// all makes the calls at the same time. Their number is bounded by what they are made for.
+func all[T, R any](of []T, ask func(T) R) []R {
+	out := make([]R, len(of))
 	var group sync.WaitGroup
 	for n, one := range of {
 		group.Go(func() { out[n] = ask(one) })

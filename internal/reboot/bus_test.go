@@ -95,7 +95,7 @@ func TestRebootmgrOverDBus(t *testing.T) {
 			b := bustest.Start(t, "")
 			serveRebootMgr(t, b, c.methods)
 			holds := reboot.Node{Root: t.TempDir(), Bus: b.Address}.Holds(t.Context())
-			isHeld(t, holds, reboot.HoldReboot, c.want)
+			isHeld(t, holds, status.HoldReboot, c.want)
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestRebootmgrThatGoesInTheMiddle(t *testing.T) {
 	}})
 	close(ready)
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context())
-	isHeld(t, holds, reboot.HoldReboot, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.NoReply*")
+	isHeld(t, holds, status.HoldReboot, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.NoReply*")
 }
 
 // What could be started and does not run is asked only where it keeps its
@@ -144,7 +144,7 @@ func TestWhatIsStartedForAQuestion(t *testing.T) {
 		b.Startable(t, name, "/bin/sh -c 'touch "+filepath.Join(dir, name)+"; exit 1'")
 	}
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context())
-	isHeld(t, holds, reboot.HoldSnapshot, "org.opensuse.tukit: org.freedesktop.DBus.Error.Spawn.*")
+	isHeld(t, holds, status.HoldSnapshot, "org.opensuse.tukit: org.freedesktop.DBus.Error.Spawn.*")
 	assert.FileExists(t, filepath.Join(dir, tukit))
 	assert.NoFileExists(t, filepath.Join(dir, rebootMgr))
 }
@@ -187,7 +187,7 @@ func TestSnapshots(t *testing.T) {
 					return c.list, nil
 				},
 			})
-			isHeld(t, reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context()), reboot.HoldSnapshot, c.want)
+			isHeld(t, reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context()), status.HoldSnapshot, c.want)
 		})
 	}
 }
@@ -215,7 +215,7 @@ func TestTukitThatFails(t *testing.T) {
 			t.Parallel()
 			b := bustest.Start(t, "")
 			b.Serve(t, tukit, "/org/opensuse/tukit/Snapshot", tukit+".Snapshot", map[string]any{"List": c.list})
-			isHeld(t, reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context()), reboot.HoldSnapshot, c.want)
+			isHeld(t, reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(t.Context()), status.HoldSnapshot, c.want)
 		})
 	}
 }
@@ -258,7 +258,7 @@ func TestAnInterruptedLook(t *testing.T) {
 	go func() { <-asked; cancel() }()
 	holds := reboot.Node{Bus: b.Address, Root: t.TempDir()}.Holds(ctx)
 	require.NotEmpty(t, holds)
-	assert.Equal(t, reboot.HoldReboot, holds[0].Name)
+	assert.Equal(t, status.HoldReboot, holds[0].Name)
 	assert.Contains(t, holds[0].Reason, context.Canceled.Error(), "it did not wait for the answer")
 }
 

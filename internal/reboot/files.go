@@ -27,9 +27,11 @@ const (
 	maxScheduled = 4 << 10
 )
 
-// sentinels are the places of kured's file: /var/run is /run, but below another
-// root its link may lead astray.
-var sentinels = []string{"/run/reboot-required", "/var/run/reboot-required"}
+// sentinels are the files that ask for a reboot: Debian's, which is kured's default, and SUSE's, which zypper and
+// transactional-update write. /var/run is /run, but below another root its link may lead astray.
+var sentinels = []string{
+	"/run/reboot-required", "/var/run/reboot-required", "/run/reboot-needed", "/var/run/reboot-needed",
+}
 
 // scheduled looks for systemd's scheduled shutdown, whatever is to follow it.
 func (n Node) scheduled(context.Context) []status.Hold {
@@ -49,10 +51,10 @@ func (n Node) scheduled(context.Context) []status.Hold {
 		return nil // cancelled just now
 	}
 	if err != nil {
-		return hold(HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
+		return hold(status.HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
 	}
 	reason, at := describe(text)
-	return []status.Hold{{Name: HoldReboot, Reason: reason, Until: at}}
+	return []status.Hold{{Name: status.HoldReboot, Reason: reason, Until: at}}
 }
 
 // describe says what a file of a scheduled shutdown says, and when that is; zero: it does not say.
@@ -84,16 +86,15 @@ func head(path string) (string, error) {
 	return string(text), err
 }
 
-// sentinel looks for the file that has kured reboot the node when its turn
-// comes.
+// sentinel looks for a file that asks for a reboot, which kured or a person then does.
 func (n Node) sentinel(context.Context) []status.Hold {
 	for _, name := range sentinels {
 		_, err := os.Stat(filepath.Join("/", n.Root, name))
 		switch {
 		case err == nil:
-			return hold(HoldReboot, name+" asks for a reboot")
+			return hold(status.HoldReboot, name+" asks for a reboot")
 		case !isAbsent(err):
-			return hold(HoldReboot, err.Error())
+			return hold(status.HoldReboot, err.Error())
 		}
 	}
 	return nil

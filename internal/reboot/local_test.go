@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 )
 
@@ -43,7 +44,7 @@ func TestScheduledShutdown(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
 			write(t, root, "run/systemd/shutdown/scheduled", c.text)
-			isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), reboot.HoldReboot, c.want)
+			isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, c.want)
 			require.NoError(t, os.Remove(filepath.Join(root, "run/systemd/shutdown/scheduled")))
 			assert.Empty(t, reboot.Node{Root: root}.Holds(t.Context()), "cancelled")
 		})
@@ -51,15 +52,17 @@ func TestScheduledShutdown(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "run/systemd/shutdown/scheduled"), 0o755))
 	holds := reboot.Node{Root: root}.Holds(t.Context())
-	isHeld(t, holds, reboot.HoldReboot, "scheduled shutdown: "+root+"/run/systemd/shutdown/scheduled: not a regular file")
+	isHeld(t, holds, status.HoldReboot, "scheduled shutdown: "+root+"/run/systemd/shutdown/scheduled: not a regular file")
 }
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"run/reboot-required", "var/run/reboot-required"} {
+	for _, name := range []string{
+		"run/reboot-required", "var/run/reboot-required", "run/reboot-needed", "var/run/reboot-needed",
+	} {
 		root := t.TempDir()
 		write(t, root, name, "")
-		isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), reboot.HoldReboot, "/"+name+" asks for a reboot")
+		isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, "/"+name+" asks for a reboot")
 		require.NoError(t, os.Remove(filepath.Join(root, name)))
 		assert.Empty(t, reboot.Node{Root: root}.Holds(t.Context()))
 	}
@@ -173,7 +176,7 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
 			serveVarlink(t, root, c.talk)
-			isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), reboot.HoldReboot, c.want)
+			isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, c.want)
 		})
 	}
 }

@@ -4,8 +4,9 @@
 // another life at its next boot: then nothing is applied any more.
 //
 // It only reads: rebootmgr (3.x over varlink, 2.x over D-Bus), systemd's scheduled
-// shutdown, kured's sentinel file, and tukit, whose snapshot waits for a reboot. What
-// the node does not have holds nothing; what cannot be understood holds with its error.
+// shutdown, the files that ask for a reboot (kured's sentinel and SUSE's), and tukit,
+// whose snapshot waits for a reboot. What the node does not have holds nothing; what
+// cannot be understood holds with its error.
 package reboot
 
 import (
@@ -17,12 +18,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
-)
-
-// The names of the holds.
-const (
-	HoldReboot   = "reboot"   // a reboot or shutdown is requested or scheduled
-	HoldSnapshot = "snapshot" // the next boot is into another snapshot
 )
 
 const (

@@ -40,7 +40,7 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 		err = errors.New("an answer without RebootStatus")
 	}
 	if err != nil {
-		return hold(HoldReboot, fmt.Sprintf("rebootmgr: %v", err))
+		return hold(status.HoldReboot, fmt.Sprintf("rebootmgr: %v", err))
 	}
 	if *s.RebootStatus == 0 || s.RebootDisabled {
 		return nil
@@ -52,7 +52,7 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	if s.RebootTime != "" {
 		when = "at " + outside.Text(s.RebootTime)
 	}
-	return hold(HoldReboot, fmt.Sprintf("rebootmgr: %s was requested and comes %s", what, when))
+	return hold(status.HoldReboot, fmt.Sprintf("rebootmgr: %s was requested and comes %s", what, when))
 }
 
 // rebootmgr2 asks rebootmgr 2.x: 0 none, 1 requested, 2 waiting for the window,
@@ -60,18 +60,18 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 // while it does not run it reboots nothing.
 func (n Node) rebootmgr2(ctx context.Context) []status.Hold {
 	const service = "org.opensuse.RebootMgr"
-	var status uint32
+	var state uint32
 	ok, err := n.ask(ctx, patience,
-		bus.Question{Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".Status"}, &status)
+		bus.Question{Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".Status"}, &state)
 	switch {
 	case err != nil:
-		return hold(HoldReboot, err.Error())
-	case !ok || status == 0:
+		return hold(status.HoldReboot, err.Error())
+	case !ok || state == 0:
 		return nil
-	case status == 2:
-		return hold(HoldReboot, "rebootmgr: a reboot was requested and waits for "+n.window(ctx))
+	case state == 2:
+		return hold(status.HoldReboot, "rebootmgr: a reboot was requested and waits for "+n.window(ctx))
 	default:
-		return hold(HoldReboot, "rebootmgr: a reboot was requested")
+		return hold(status.HoldReboot, "rebootmgr: a reboot was requested")
 	}
 }
 

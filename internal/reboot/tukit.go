@@ -23,18 +23,18 @@ func (n Node) snapshot(ctx context.Context) []status.Hold {
 	}, &list)
 	switch {
 	case err != nil:
-		return hold(HoldSnapshot, err.Error())
+		return hold(status.HoldSnapshot, err.Error())
 	case !ok || len(list) == 0:
 		return nil
 	}
 	next, running := marked(list, "default"), marked(list, "active")
 	switch {
 	case next == "" || running == "":
-		return hold(HoldSnapshot, service+": names no default or no active snapshot")
+		return hold(status.HoldSnapshot, service+": names no default or no active snapshot")
 	case next == running:
 		return nil
 	}
-	return hold(HoldSnapshot,
+	return hold(status.HoldSnapshot,
 		fmt.Sprintf("snapshot %s waits for a reboot, %s runs", outside.Text(next), outside.Text(running)))
 }
 

@@ -213,8 +213,49 @@ func redirectCases() []redirectCase {
 			foreign: answers(func(_ stage, w http.ResponseWriter) { challenge(w, `Basic realm="x"`) }),
 		},
 		{
-			title: "registry: to one that wants a token", home: moved(http.StatusFound, to("/x")), asked: true, want: "401 from another host",
+			title: "registry: to one whose token server wants a login", home: moved(http.StatusFound, to("/x")), asked: true,
+			want:    "token server: 401",
 			foreign: answers(func(s stage, w http.ResponseWriter) { challenge(w, bearer(s.foreign.URL)) }),
+		},
+		{
+			title: "registry: to one that wants an anonymous token", home: moved(http.StatusFound, to("/x")), asked: true,
+			foreign: func(s stage) http.HandlerFunc {
+				return func(w http.ResponseWriter, req *http.Request) {
+					switch {
+					case req.URL.Path == "/token":
+						_, _ = fmt.Fprint(w, `{"token":"anonymous-one"}`)
+					case req.Header.Get("Authorization") != "Bearer anonymous-one":
+						challenge(w, bearer(s.foreign.URL+"/token"))
+					default:
+						w.Header().Set(digestHeader, testDigest)
+					}
+				}
+			},
+		},
+		{
+			title: "registry: to one that wants a token of the registry itself", home: func(s stage) http.HandlerFunc {
+				next := moved(http.StatusFound, to("/x"))(s)
+				return func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.Path != "/token" {
+						next(w, req)
+						return
+					}
+					if req.Header.Get("Authorization") != "" || req.Header.Get("X-Api-Key") != "" || req.Method != http.MethodGet {
+						_, _ = fmt.Fprintf(w, `{"token":%q}`, secretToken) // it would go to the other host
+						return
+					}
+					_, _ = fmt.Fprint(w, `{"token":"anonymous-one"}`)
+				}
+			}, asked: true,
+			foreign: func(s stage) http.HandlerFunc {
+				return func(w http.ResponseWriter, req *http.Request) {
+					if req.Header.Get("Authorization") == "" {
+						challenge(w, bearer(s.home.URL+"/token"))
+						return
+					}
+					w.Header().Set(digestHeader, testDigest)
+				}
+			},
 		},
 		{
 			title: "registry: there and back", home: moved(http.StatusFound, to("/x")), asked: true,

@@ -12,9 +12,9 @@ const listTimeout = 5 * time.Minute
 // containerd reads at most.
 const (
 	maxManifest = 4 << 20
-	maxTagPage  = 1 << 20
+	maxTagPage  = 32 << 20 // Google's registries send all tags at once, with megabytes of manifests; only names are kept
 	maxPages    = 200
 	maxTags     = 100_000  // of a repository; docker.io/library/node has 9,000
-	maxTagList  = 16 << 20 // bytes of all its pages: that many tags of the greatest length, and JSON around them
+	maxTagList  = 64 << 20 // bytes of all its pages
 	pageSize    = 1000
 )

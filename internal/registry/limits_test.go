@@ -126,11 +126,11 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 		{"tag page", maxTagPage, func(t *testing.T, f *fake, n int) ask {
 			f.answer(tagPage(n, false))
 			return f.list(t, 1)
-		}, "too large: over 1048576 bytes"},
+		}, "too large: over 33554432 bytes"},
 		{"tag page, chunked", maxTagPage, func(t *testing.T, f *fake, n int) ask {
 			f.answer(tagPage(n, true))
 			return f.list(t, 1)
-		}, "too large: over 1048576 bytes"},
+		}, "too large: over 33554432 bytes"},
 		{"pages", maxPages, func(t *testing.T, f *fake, n int) ask {
 			f.answer(tagPages(n, func(page int) string { return tagsOf(page, page+1) }))
 			return f.list(t, n)
@@ -155,7 +155,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 				return body + strings.Repeat(" ", size-len(body))
 			}))
 			return f.list(t, count)
-		}, "tag list: too large: over 16777216 bytes"},
+		}, "tag list: too large: over 67108864 bytes"},
 		{"token", maxToken, func(t *testing.T, f *fake, n int) ask {
 			f.tag("1", f.image(t, "linux", "amd64", nil))
 			frame := `{"token":"anonymous-1","pad":""}`

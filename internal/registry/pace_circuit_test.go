@@ -61,6 +61,16 @@ func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
 			c.advance(1)
 			assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
 			assert.True(t, sourceError(t, f.poll(t, r)).Unasked, "once more is enough")
+			r.TryAgain() // a person asks
+			assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
+			assert.True(t, sourceError(t, f.poll(t, r)).Unasked, "one answer that failed is enough then")
+			f.answer(nil)
+			r.TryAgain()
+			require.NoError(t, f.poll(t, r), "the host is back: its old answer is not repeated")
+			f.answer(bad.answer)
+			for range openAfter {
+				assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
+			}
 			c.advance(openFor)
 			f.answer(nil)
 			require.NoError(t, f.poll(t, r))

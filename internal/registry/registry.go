@@ -88,6 +88,9 @@ func (r *Registry) Pace() record.Pace { return r.client.Pace() }
 // spent since, stays.
 func (r *Registry) Resume(kept record.Pace) { r.client.Resume(kept) }
 
+// TryAgain lets each host be asked once that is left alone because it did not answer.
+func (r *Registry) TryAgain() { r.client.TryAgain() }
+
 // What a host must be capable of. A host that resolves must also serve what it
 // names, as containerd has it.
 const (

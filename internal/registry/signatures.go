@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -129,7 +130,7 @@ func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Desc
 	if err != nil {
 		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
 	}
-	next, err := nextPage(u, a.Header.Values("Link"))
+	next, err := distspec.NextPage(u, a.Header.Values("Link"))
 	if err != nil {
 		return nil, nil, e.failed(fmt.Errorf("referrers: %w", err))
 	}

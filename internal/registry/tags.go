@@ -4,18 +4,16 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
+	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -24,9 +22,28 @@ import (
 // Tags lists the tags of a repository, each once, in the order of the host.
 // What is no OCI tag is left out and logged.
 func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
-	list, err := each(ctx, r, repository, mayResolve, func(e endpoint) (*tagList, error) { return e.tags(ctx) })
+	return r.TagsHaving(ctx, repository, nil)
+}
+
+// TagsHaving is Tags for one who knows tags that are there. A list without one of them is not
+// whole: a proxy cache lists what it has served. So is an empty list of a mirror. The next host is
+// asked then, and where no list is whole, the error comes with the tags of all of them.
+func (r *Registry) TagsHaving(ctx context.Context, repository string, known []string) ([]string, error) {
+	var partial []string
+	list, err := each(ctx, r, repository, mayResolve, func(e endpoint) (*tagList, error) {
+		list, err := e.tags(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := list.lacks(known, e.mirror); err != nil {
+			partial = append(partial, list.tags...)
+			return nil, e.failed(fmt.Errorf("tag list: %w", err))
+		}
+		return list, nil
+	})
 	if err != nil {
-		return nil, err
+		slices.Sort(partial)
+		return slices.Compact(partial), err
 	}
 	if list.invalid > 0 {
 		r.log.WarnContext(ctx, "tag list has names that are no tags", "repository", repository, "count", list.invalid)
@@ -43,32 +60,26 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
 	failed := func(err error) (*tagList, error) { return nil, e.failed(fmt.Errorf("tag list: %w", err)) }
-	u := e.url("tags", "list")
-	query := u.Query()
-	query.Set("n", strconv.Itoa(pageSize))
-	u.RawQuery = query.Encode()
+	u := withQuery(e.url("tags", "list"), "n", strconv.Itoa(pageSize))
 	list, asked := &tagList{seen: map[string]bool{}}, map[string]bool{}
 	for page := 1; u != nil; page++ {
 		if page > maxPages {
 			return failed(fmt.Errorf("more than %d pages", maxPages))
 		}
 		asked[u.String()] = true
-		a, err := e.get(ctx, u, "application/json", maxTagPage)
+		header, err := e.tagPage(ctx, u, list)
 		// A host may have refused the size of the page, and not the list: distribution 3
 		// says 400, Quay said 413, and validators say 422. Without a size, each gives
 		// pages of its own.
 		if page == 1 && hasStatus(err,
 			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity) {
 			u = e.url("tags", "list")
-			a, err = e.get(ctx, u, "application/json", maxTagPage)
+			header, err = e.tagPage(ctx, u, list)
 		}
 		if err != nil {
-			return nil, err
+			return nil, e.notWhole(page, err)
 		}
-		if err := list.add(a.Body); err != nil {
-			return failed(err)
-		}
-		if u, err = nextPage(u, a.Header.Values("Link")); err != nil {
+		if u, err = distspec.NextPage(u, header.Values("Link")); err != nil {
 			return failed(err)
 		}
 		if u != nil && asked[e.withNamespace(u).String()] {
@@ -78,6 +89,42 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	return list, nil
 }
 
+// notWhole is the error of a list whose first pages came. That a later one is not there says
+// nothing about the repository, and that it is refused, nothing about lists.
+func (e endpoint) notWhole(page int, err error) error {
+	f, is := errors.AsType[*release.SourceError](err)
+	if page == 1 || !is || f.Status < http.StatusUnauthorized || f.Status > http.StatusMethodNotAllowed {
+		return err
+	}
+	torn := *f
+	torn.Err = fmt.Errorf("tag list: page %d: %d: %w", page, f.Status, release.ErrTornList)
+	return &torn
+}
+
+func withQuery(u *url.URL, name, value string) *url.URL {
+	query := u.Query()
+	query.Set(name, value)
+	u.RawQuery = query.Encode()
+	return u
+}
+
+// tagPage asks for a page, and adds it to a list.
+func (e endpoint) tagPage(ctx context.Context, u *url.URL, list *tagList) (http.Header, error) {
+	a, err := e.ask(ctx, transport.Question{
+		URL: u, Accept: "application/json", Limit: maxTagPage,
+		Read: func(h http.Header, body io.Reader) error {
+			if isPage(h) {
+				return errPage
+			}
+			if err := list.read(body); err != nil {
+				return fmt.Errorf("tag list: %w", err)
+			}
+			return nil
+		},
+	})
+	return a.Header, err
+}
+
 type tagList struct {
 	tags    []string
 	seen    map[string]bool
@@ -85,24 +132,47 @@ type tagList struct {
 	bytes   int // of the pages so far
 }
 
-// add reads one page. A page with no tag that is new, but some that are not,
+// read reads a page as it comes, and adds it.
+func (l *tagList) read(page io.Reader) error {
+	names, err := distspec.ReadTagPage(countedPage{page, l}, maxTags)
+	if err != nil {
+		return err
+	}
+	return l.add(names)
+}
+
+// countedPage counts the bytes of all pages.
+type countedPage struct {
+	io.Reader
+	list *tagList
+}
+
+func (c countedPage) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if c.list.bytes += n; c.list.bytes > maxTagList {
+		return 0, fmt.Errorf("%w: over %d bytes", outside.ErrTooLarge, maxTagList)
+	}
+	return n, err
+}
+
+// lacks is why the list is no evidence of what there is.
+func (l *tagList) lacks(known []string, mirror bool) error {
+	for _, tag := range known {
+		if !l.seen[tag] {
+			return fmt.Errorf("has %d tags, and not %s, which is there: a cache lists only what it has served", len(l.tags), tag)
+		}
+	}
+	if mirror && len(l.tags) == 0 {
+		return errors.New("is empty")
+	}
+	return nil
+}
+
+// add adds a page. A page with no tag that is new, but some that are not,
 // is a host that goes in circles.
-func (l *tagList) add(page []byte) error {
-	if l.bytes += len(page); l.bytes > maxTagList {
-		return fmt.Errorf("%w: over %d bytes", outside.ErrTooLarge, maxTagList)
-	}
-	// Counted first: a page of the least tags has more than twice as many.
-	if _, err := (&ocimanifest.Bounds{Entries: maxTags, Members: 2 * maxTags}).Write(page); err != nil {
-		return err
-	}
-	var body struct {
-		Tags []string `json:"tags"`
-	}
-	if err := json.Unmarshal(page, &body); err != nil {
-		return err
-	}
+func (l *tagList) add(names []string) error {
 	known := 0
-	for _, tag := range body.Tags {
+	for _, tag := range names {
 		switch {
 		case tags.Classify(tag) == tags.ClassInvalid:
 			l.invalid++
@@ -115,55 +185,8 @@ func (l *tagList) add(page []byte) error {
 			l.tags = append(l.tags, tag)
 		}
 	}
-	if known > 0 && known == len(body.Tags) {
+	if known > 0 && known == len(names) {
 		return errors.New("page repeats")
 	}
 	return nil
-}
-
-// nextPage resolves the Link with relation next against the page that it came
-// with; nil: this page is the last. It stays on the page's host and scheme.
-func nextPage(page *url.URL, links []string) (*url.URL, error) {
-	target, ok := nextLink(links)
-	if !ok {
-		return nil, nil
-	}
-	next, err := page.Parse(target)
-	if err != nil {
-		return nil, errors.New("link: no URL")
-	}
-	if behindProxy(next, page) {
-		next.Scheme, next.Host = page.Scheme, page.Host
-	}
-	if !transport.SameOrigin(page, next) || next.User != nil || next.Opaque != "" {
-		return nil, errors.New("link: leads to another host")
-	}
-	next.Fragment, next.RawFragment = "", ""
-	return next, nil
-}
-
-// behindProxy reports the absolute link of a registry that does not know how it
-// is reached: through TLS, or at a port that the proxy does not name to it.
-func behindProxy(next, page *url.URL) bool {
-	if next.Scheme != page.Scheme && (next.Scheme != "http" || page.Scheme != "https") {
-		return false
-	}
-	return strings.EqualFold(next.Host, page.Host) ||
-		next.Port() == "" && strings.EqualFold(next.Hostname(), page.Hostname())
-}
-
-// links are those of a Link header (RFC 8288, section 3): <target>; parameters.
-var links = regexp.MustCompile(`<([^<>]*)>((?:"(?:[^"\\]|\\.)*"|[^",])*)`)
-
-// nextLink finds the target of the first link with the relation next. What cannot be
-// read is skipped.
-func nextLink(headers []string) (string, bool) {
-	for _, link := range links.FindAllStringSubmatch(strings.Join(headers, ","), -1) {
-		// After the first semicolon the grammar is that of media types.
-		_, parameters, err := mime.ParseMediaType("link" + link[2])
-		if err == nil && slices.Contains(strings.Fields(strings.ToLower(parameters["rel"])), "next") {
-			return link[1], true
-		}
-	}
-	return "", false
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,6 +51,19 @@ func TestPagesAreFollowed(t *testing.T) {
 			host, _, _ := net.SplitHostPort(req.Host)
 			return fmt.Sprintf(`<http://%s%s?last=%d>; rel="next"`, host, req.URL.Path, next)
 		},
+		"without the prefix of the repository (Artifactory)": func(_ *http.Request, next int) string {
+			return fmt.Sprintf(`</v2/inner/app/tags/list?last=%d&n=1000>; rel="next"`, next)
+		},
+		"of the registry behind the proxy": func(_ *http.Request, next int) string {
+			return fmt.Sprintf(`<http://localhost:8081/artifactory/v2/app/tags/list?last=%d>; rel="next"`, next)
+		},
+		"https behind a proxy with http": func(req *http.Request, next int) string {
+			return fmt.Sprintf(`<https://%s%s?last=%d>; rel="next"`, req.Host, req.URL.Path, next)
+		},
+		"without brackets": func(req *http.Request, next int) string {
+			return fmt.Sprintf(`%s?last=%d; rel=next`, req.URL.Path, next)
+		},
+		"without a relation": func(req *http.Request, next int) string { return fmt.Sprintf(`<%s?last=%d>`, req.URL.Path, next) },
 		"second of two": func(req *http.Request, next int) string {
 			return `</first,page>; rel="first"; title="a, b", ` + relative(req, next)
 		},
@@ -162,21 +174,15 @@ func TestPagesThatAreRefused(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		{"another host", pages(2, func(req *http.Request, next int) string {
-			return fmt.Sprintf(`<%s%s?last=%d>; rel="next"`, other.URL, req.URL.Path, next)
+		{"another host, no list", pages(2, func(*http.Request, int) string {
+			return fmt.Sprintf(`<%s/v2/_next/1>; rel="next"`, other.URL)
 		}), "leads to another host", 1},
 		{"another host, no scheme", pages(2, func(*http.Request, int) string {
-			return `<//` + other.host() + `/v2/app/tags/list?last=1>; rel="next"`
+			return `<//` + other.host() + `/v2/_next/1>; rel="next"`
 		}), "leads to another host", 1},
 		{"another scheme", pages(2, func(*http.Request, int) string { return `<file:///etc/passwd>; rel="next"` }), "leads to another host", 1},
 		{"with a user", pages(2, func(req *http.Request, _ int) string {
 			return `<http://u:p@` + req.Host + `/v2/>; rel="next"`
-		}), "leads to another host", 1},
-		{"another port", pages(2, func(req *http.Request, next int) string {
-			return fmt.Sprintf(`<http://127.0.0.1:1%s?last=%d>; rel="next"`, req.URL.Path, next)
-		}), "leads to another host", 1},
-		{"to TLS", pages(2, func(req *http.Request, next int) string {
-			return fmt.Sprintf(`<https://%s%s?last=%d>; rel="next"`, req.Host, req.URL.Path, next)
 		}), "leads to another host", 1},
 		{"no URL", pages(2, func(*http.Request, int) string { return `<http://%zz/>; rel=next` }), "no URL", 1},
 		{"in a circle", func(w http.ResponseWriter, req *http.Request) {
@@ -253,88 +259,6 @@ func TestTagsOfTheNextHostOnly(t *testing.T) {
 	assert.Equal(t, []string{"t0"}, names, "half a list of the mirror is none")
 }
 
-// A registry behind a TLS proxy names itself as it knows itself.
-func TestNextPageStaysAtTheOriginOfThePage(t *testing.T) {
-	t.Parallel()
-	const rest = "/v2/app/tags/list?last=x"
-	links := []struct{ page, link, want string }{ // want empty: refused
-		{"https://m.example.com", "http://m.example.com", "https://m.example.com"},
-		{"https://m.example.com", "https://M.example.com:443", "https://M.example.com:443"},
-		{"https://m.example.com:5000", "http://m.example.com:5000", "https://m.example.com:5000"},
-		{"https://m.example.com:5000", "https://m.example.com", "https://m.example.com:5000"},
-		{"https://m.example.com:5000", "http://m.example.com", "https://m.example.com:5000"},
-		{"http://m.example.com:5000", "http://m.example.com", "http://m.example.com:5000"},
-		{"https://[::1]:5000", "https://[::1]:5000", "https://[::1]:5000"},
-		{"https://[::1]:5000", "http://[::1]", "https://[::1]:5000"},
-		{"http://m.example.com", "https://m.example.com", ""},
-		{"https://m.example.com:5000", "https://m.example.com:5001", ""},
-		{"https://m.example.com:5000", "https://m.example.com.evil.org:5000", ""},
-		{"https://m.example.com:5000", "https://m.example.com:5000@evil.org", ""},
-		{"https://m.example.com:5000", "https://evil.example.org", ""},
-		{"http://m.example.com", "http://evil.example.org", ""},
-		{"https://m.example.com", "ftp://m.example.com", ""},
-	}
-	for _, l := range links {
-		next, err := nextPage(mustURL(t, l.page+"/v2/app/tags/list?n=1000"), []string{"<" + l.link + rest + ">; rel=next"})
-		if l.want == "" {
-			require.ErrorContains(t, err, "leads to another host", l)
-			continue
-		}
-		require.NoError(t, err, l)
-		assert.Equal(t, l.want+rest, next.String())
-	}
-}
-
-func TestNextLink(t *testing.T) {
-	t.Parallel()
-	headers := map[string]string{
-		`</a>; rel="next"`:                          "/a",
-		`</a>; REL=Next`:                            "/a",
-		`</a>; rel="last next"`:                     "/a",
-		`</a>; rel=prev, </b>; rel=next`:            "/b",
-		`</a>; title="b,</c>;rel=next,"; rel=prev`:  "",
-		`</a>; title="\",</c>;rel=next,"; rel=prev`: "",
-		`</a>; rel="nextish"`:                       "",
-		`</a>`:                                      "",
-		`</a>; rel=next; rel=prev`:                  "",
-		`</a>; rel="next`:                           "",
-		`</a>; rel=, </b>; rel=next`:                "/b",
-		`/a; rel=next`:                              "",
-		`</a; rel=next`:                             "",
-		`</first>; rel=next, </second>; rel="next"`: "/first",
-	}
-	for header, want := range headers {
-		got, ok := nextLink([]string{header})
-		assert.Equal(t, want, got, header)
-		assert.Equal(t, want != "", ok, header)
-	}
-}
-
-func FuzzLink(f *testing.F) {
-	for _, seed := range []string{
-		`</v2/app/tags/list?last=a&n=2>; rel="next"`, `<a>; rel=prev, <b>; rel="x next"`,
-		`<//evil/x>; rel=next`, `<http://h.example.com:443/>; rel="next"; title="a\"b,<c>"`,
-		`<`, `<a`, `<a>;`, `<https://u@h.example.com/>;rel=next`, `<http:opaque>;rel=next`, `<?#f>;rel=next`,
-	} {
-		f.Add(seed)
-	}
-	page := &url.URL{Scheme: "https", Host: "h.example.com", Path: "/v2/app/tags/list", RawQuery: "n=1000"}
-	f.Fuzz(func(t *testing.T, header string) {
-		next, err := nextPage(page, []string{header})
-		if err != nil || next == nil {
-			return
-		}
-		// Read again as the client will: what counts is where the request goes.
-		again, err := url.Parse(next.String())
-		require.NoError(t, err)
-		assert.Equal(t, "https", again.Scheme)
-		assert.Equal(t, "h.example.com", strings.ToLower(again.Hostname()))
-		assert.Contains(t, []string{"", "443"}, again.Port())
-		assert.Nil(t, again.User)
-		assert.Empty(t, again.Fragment)
-	})
-}
-
 // A page is counted before it is decoded: its size allows three times the tags of a whole list.
 func TestAPageIsCountedBeforeItIsDecoded(t *testing.T) {
 	t.Parallel()
@@ -345,4 +269,123 @@ func TestAPageIsCountedBeforeItIsDecoded(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	_, err := r.Tags(t.Context(), f.host()+"/app")
 	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
+}
+
+// Whatever is no list is not taken for an empty one, and the next host is asked.
+func TestAListThatIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	answers := map[string]struct{ body, want string }{
+		"empty":             {`{"name":"app","tags":[]}`, "is empty"},
+		"null":              {`{"name":"app","tags":null}`, "is empty"},
+		"lacks the tag":     {`{"name":"app","tags":["t1"]}`, "has 1 tags, and not t0, which is there"},
+		"errors with 200":   {`{"errors":[{"code":"UNKNOWN"}]}`, "no tag list"},
+		"an empty object":   {`{}`, "no tag list"},
+		"a list of objects": {`{"tags":[{"name":"t0"}]}`, "no tag list"},
+		"torn JSON":         {`{"tags":["t0"`, "unexpected EOF"},
+		"a page":            {`<html></html>`, "answers with a page"},
+		"no JSON":           {`tags: [t0]`, "invalid character 't'"},
+	}
+	for title, a := range answers {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			upstream, mirror := newFake(t), newFake(t)
+			mirror.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(a.body)) })
+			upstream.answer(pages(2, relative))
+			hosts := fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)
+			r, _ := newRegistry(t, certsD(t, upstream.host(), hosts))
+			names, err := r.TagsHaving(t.Context(), upstream.repository(), []string{"t0"})
+			require.NoError(t, err)
+			assert.Equal(t, []string{"t0", "t1"}, names)
+
+			upstream.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) })
+			_, err = r.TagsHaving(t.Context(), upstream.repository(), []string{"t0"})
+			require.Error(t, err)
+			assert.ErrorContains(t, err, "405")
+			if a.want != "is empty" { // with a known tag, an empty list lacks it
+				assert.ErrorContains(t, err, a.want)
+			}
+			_, err = r.Tags(t.Context(), upstream.repository())
+			if a.want == "is empty" {
+				assert.ErrorContains(t, err, a.want)
+			}
+		})
+	}
+}
+
+// What incomplete lists name is there, though what they do not name may be there, too.
+func TestTagsOfListsThatAreNotWhole(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := newFake(t), newFake(t)
+	upstream.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"tags":["t3","t2"]}`)) })
+	mirror.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"tags":["t1","t2"]}`)) })
+	hosts := fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)
+	r, _ := newRegistry(t, certsD(t, upstream.host(), hosts))
+	names, err := r.TagsHaving(t.Context(), upstream.repository(), []string{"t0"})
+	require.ErrorContains(t, err, "not t0, which is there")
+	assert.Equal(t, []string{"t1", "t2", "t3"}, names)
+}
+
+// A later page that is not there, or refused, says nothing about the repository.
+func TestALaterPageThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403, 404, 405, 410, 500} {
+		f := newFake(t)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Query().Get("last") != "" {
+				w.WriteHeader(status)
+				return
+			}
+			pages(2, relative)(w, req)
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		names, err := r.Tags(t.Context(), f.repository())
+		var source *release.SourceError
+		require.ErrorAs(t, err, &source)
+		assert.Equal(t, status, source.Status)
+		assert.NotErrorIs(t, err, release.ErrNotFound)
+		assert.Equal(t, status <= 405, errors.Is(err, release.ErrTornList), status)
+		assert.ErrorContains(t, err, strconv.Itoa(status))
+		assert.Empty(t, names)
+	}
+}
+
+// A link is relative to the page that was asked for, and to where a redirect led; a client goes on
+// where it asked, and is redirected again.
+func TestPagesBehindARedirect(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{
+		`</moved/v2/app/tags/list?last=%d>; rel="next"`, `<list?last=%d>; rel="next"`, `<?last=%d>; rel="next"`,
+		`<http://inner.example.com/moved/v2/app/tags/list?last=%d>; rel="next"`, `</moved/tags?repo=app&last=%d>; rel="next"`,
+	} {
+		f := newFake(t)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if !strings.HasPrefix(req.URL.Path, "/moved") {
+				http.Redirect(w, req, "/moved"+req.URL.RequestURI(), http.StatusTemporaryRedirect)
+				return
+			}
+			pages(3, func(_ *http.Request, next int) string { return fmt.Sprintf(link, next) })(w, req)
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		names, err := r.Tags(t.Context(), f.repository())
+		require.NoError(t, err, link)
+		assert.Equal(t, []string{"t0", "t1", "t2"}, names, link)
+	}
+}
+
+// Google's registries send all tags at once, and all manifests with them.
+func TestATagListOfMegabytes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `{"child":["amd64","arm64"],"manifest":{`)
+		for n := range 20_000 {
+			comma := map[bool]string{true: ","}[n > 0]
+			_, _ = fmt.Fprintf(w, `%s"sha256:%064x":{"imageSizeBytes":"33141","layerId":"","mediaType":"application/vnd.docker.distribution.manifest.v2+json","tag":["v1.%d.0"],"timeCreatedMs":"1","timeUploadedMs":"2"}`, comma, n, n)
+		}
+		_, _ = fmt.Fprint(w, `},"name":"kube-apiserver","tags":["v1.0.0","v1.1.0"]}`)
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	names, err := r.Tags(t.Context(), f.repository())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"v1.0.0", "v1.1.0"}, names)
 }

@@ -9,9 +9,7 @@ import (
 	"fmt"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -56,104 +54,6 @@ type statement struct {
 
 // errAttestation is a bundle that is no signature.
 var errAttestation = errors.New("an attestation, no signature")
-
-// referrers tries the bundles that the referrers API lists.
-func (s *search) referrers(ctx context.Context, d digest.Digest) (Verdict, bool) {
-	list, err := s.from.Referrers(ctx, s.owner.repository, d)
-	if s.absent("referrers", err) {
-		return Verdict{}, false
-	}
-	return s.bundles(ctx, "referrers", list, d)
-}
-
-// fallbackTag tries the list under the tag that replaces the API on older registries:
-// "Referrers Tag Schema" of the distribution specification.
-func (s *search) fallbackTag(ctx context.Context, d digest.Digest) (Verdict, bool) {
-	tag := tagOf(d)
-	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
-	if s.absent(tag, err) {
-		return Verdict{}, false
-	}
-	doc, err := ocimanifest.Parse(mediaType, body)
-	if err != nil {
-		s.refuse(tag, err)
-		return Verdict{}, false
-	}
-	return s.bundles(ctx, tag, doc.Manifests, d)
-}
-
-// bundles tries the bundles of a list that may be signatures.
-func (s *search) bundles(
-	ctx context.Context, where string, list []ocispec.Descriptor, d digest.Digest,
-) (Verdict, bool) {
-	var due []ocispec.Descriptor
-	for _, desc := range list {
-		if mayBeSignature(desc) && !s.seen[desc.Digest] {
-			s.seen[desc.Digest] = true
-			due = append(due, desc)
-		}
-	}
-	if len(due) > maxSignatures {
-		s.refuse(where, fmt.Errorf("%d bundles, at most %d", len(due), maxSignatures))
-		return Verdict{}, false
-	}
-	for _, desc := range due {
-		if ctx.Err() != nil {
-			break
-		}
-		if by, ok := s.artifact(ctx, "bundle "+desc.Digest.String(), desc, d); ok {
-			return Verdict{Key: by.fingerprint, Format: Bundle, Signed: d}, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// mayBeSignature filters a list, which is not signed, to save requests. Some registries
-// list another artifact type than the manifest has, but copy its annotations.
-func mayBeSignature(desc ocispec.Descriptor) bool {
-	kind := desc.Annotations[predicateAnnotation]
-	return kind == signPredicate || kind == "" && desc.ArtifactType == bundleMediaType
-}
-
-// annotations reads those of a manifest: a fallback tag's list does not copy them.
-func annotations(manifest []byte) map[string]string {
-	var m struct {
-		Annotations map[string]string `json:"annotations"`
-	}
-	if err := json.Unmarshal(manifest, &m); err != nil {
-		return nil
-	}
-	return m.Annotations
-}
-
-// artifact fetches and verifies the bundle of an artifact.
-func (s *search) artifact(ctx context.Context, what string, desc ocispec.Descriptor, d digest.Digest) (key, bool) {
-	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, desc.Digest.String())
-	if err != nil {
-		s.torn(what, err)
-		return key{}, false
-	}
-	doc, err := ocimanifest.Parse(mediaType, body)
-	switch {
-	case err != nil:
-		s.refuse(what, err)
-		return key{}, false
-	case !mayBeSignature(ocispec.Descriptor{ArtifactType: bundleMediaType, Annotations: annotations(body)}):
-		return key{}, false
-	case len(doc.Layers) != 1 || doc.Layers[0].MediaType != bundleMediaType:
-		s.refuse(what, errors.New("not of one layer with a bundle"))
-		return key{}, false
-	case doc.Layers[0].Size > maxBundle:
-		s.refuse(what, fmt.Errorf("too large: %d bytes, at most %d", doc.Layers[0].Size, maxBundle))
-		return key{}, false
-	}
-	data, err := s.from.Blob(ctx, s.owner.repository, doc.Layers[0])
-	if err != nil {
-		s.torn(what, err)
-		return key{}, false
-	}
-	return s.bundle(ctx, what, data, d)
-}
 
 // bundle verifies a bundle. For a message signature it fetches the signed manifest.
 func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.Digest) (key, bool) {

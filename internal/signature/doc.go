@@ -14,7 +14,9 @@
 //   - Simple signing: the image sha256-HEX.sig in the same repository, of which
 //     each layer is a payload with its signature as an annotation
 //     (https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md).
-//     SUSE signs so, and cosign did before its third version.
+//     SUSE signs so, and cosign did before its third version. With
+//     --registry-referrers-mode=oci-1-1 cosign 2 made this image an artifact that
+//     refers to the digest, as a bundle does.
 //   - Bundle: an artifact that refers to the digest (OCI distribution
 //     specification 1.1, "Listing Referrers"), found by the referrers API or by
 //     the tag sha256-HEX, with a sigstore bundle of version 0.3: an in-toto

@@ -82,7 +82,7 @@ func kindOf(public crypto.PublicKey) string {
 // ring are the trusted keys.
 type ring []key
 
-var errNoKeyFits = errors.New("made with none of the keys, or altered")
+var errNoKeyFits = errors.New("by another key: made with none of the keys, or altered")
 
 // verify returns the key that signed a message.
 func (r ring) verify(message, sig []byte) (key, error) {

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
 )
 
 // keys caches the public keys of some directories until a file changes.
@@ -58,7 +58,7 @@ func stampOf(dirs []string) string {
 				stamp := ""
 				info, err := os.Stat(name)
 				if err == nil {
-					stamp = trustedfile.Stamp(info)
+					stamp = nodefile.Stamp(info)
 				}
 				fmt.Fprintf(&stamps, "%s %s %v\n", name, stamp, err)
 			}
@@ -114,7 +114,7 @@ func KeyFiles(dirs []string) []KeyFile {
 				f.Err = fmt.Errorf("too many files: only %d count", maxKeyFiles)
 				return append(out, f)
 			}
-			data, err := trustedfile.Read(f.Path, maxKeyFile)
+			data, err := nodefile.Read(f.Path, maxKeyFile)
 			if err == nil {
 				f.key, err = parseKey(data)
 			}

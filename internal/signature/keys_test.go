@@ -315,8 +315,3 @@ func TestNoPSS(t *testing.T) {
 	_, err = ring{k}.verify([]byte("message"), sig)
 	require.ErrorIs(t, err, errNoKeyFits)
 }
-
-func TestDefaults(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, []string{"/usr/share/pki/containers"}, New(Options{}).keys.dirs)
-}

@@ -19,10 +19,6 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// DefaultDir is where SUSE's and openSUSE's packages put their keys
-// (suse-build-key, openSUSE-build-key).
-const DefaultDir = "/usr/share/pki/containers"
-
 // Errors of Verify. With any other error, the signatures are unknown.
 var (
 	// ErrUnsigned: there is no signature yet: build services sign after they have
@@ -63,7 +59,7 @@ type Verdict struct {
 
 // Options configure a Verifier.
 type Options struct {
-	// Dirs are the directories with keys (*.pem); nil means DefaultDir.
+	// Dirs are the directories with keys (*.pem).
 	Dirs []string
 	// Rewrites are those that render pod manifests: the signatures of a repository count
 	// for what a rewrite turns it into.
@@ -81,9 +77,6 @@ type Verifier struct {
 
 // New returns a verifier. It reads no key yet.
 func New(o Options) *Verifier {
-	if o.Dirs == nil {
-		o.Dirs = []string{DefaultDir}
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -18,6 +18,8 @@ const (
 	simpleMediaType  = "application/vnd.dev.cosign.simplesigning.v1+json"
 	simpleAnnotation = "dev.cosignproject.cosign/signature"
 	simpleType       = "cosign container image signature"
+	// simpleArtifact is the image of signatures where it is a referrer and has no tag.
+	simpleArtifact = "application/vnd.dev.cosign.artifact.sig.v1+json"
 )
 
 // payload is what simple signing signs
@@ -44,19 +46,24 @@ func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, b
 		return Verdict{}, false
 	}
 	doc, err := ocimanifest.Parse(mediaType, body)
-	switch {
-	case err != nil:
+	if err != nil {
 		s.refuse(tag, err)
 		return Verdict{}, false
-	case len(doc.Layers) > maxSignatures:
-		s.refuse(tag, fmt.Errorf("%d layers, at most %d", len(doc.Layers), maxSignatures))
+	}
+	return s.layers(ctx, tag, doc.Layers, d)
+}
+
+// layers tries the layers of an image of signatures, wherever it was found.
+func (s *search) layers(ctx context.Context, what string, all []ocispec.Descriptor, d digest.Digest) (Verdict, bool) {
+	if len(all) > maxSignatures {
+		s.refuse(what, fmt.Errorf("%d layers, at most %d", len(all), maxSignatures))
 		return Verdict{}, false
 	}
-	for i, layer := range doc.Layers {
+	for i, layer := range all {
 		if layer.MediaType != simpleMediaType || ctx.Err() != nil {
 			continue
 		}
-		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", tag, i), layer, d); ok {
+		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", what, i), layer, d); ok {
 			return Verdict{Key: by.fingerprint, Format: SimpleSigning, Signed: d}, true
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // ErrLocked: another agent uses this state directory; the text names its process.
@@ -46,7 +46,7 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-func (s *Store) sweep(stateDir *atomicfile.Dir) error {
+func (s *Store) sweep(stateDir *nodefile.Dir) error {
 	runtimeDir, err := makeDir(s.runtimeDir)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func lock(path string) (unlock func(), err error) {
 	}
 	if err != nil {
 		_, _ = dir.Close(), file.Close()
-		return nil, fmt.Errorf("%s: %w", path, atomicfile.Plain(err))
+		return nil, fmt.Errorf("%s: %w", path, nodefile.Plain(err))
 	}
 	// For people only: on a full disk it stays unwritten, and the lock holds.
 	_ = file.Truncate(0)
@@ -84,7 +84,7 @@ func lock(path string) (unlock func(), err error) {
 // take locks the directory and the file. Either is nil where there is none.
 func take(dir, file *os.File) error {
 	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: not a regular file", atomicfile.ErrUnsafe)
+		return fmt.Errorf("%w: not a regular file", nodefile.ErrUnsafe)
 	}
 	for _, each := range []*os.File{dir, file} {
 		if each == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // holdVariable makes this test binary an agent that locks the directory lib
@@ -121,7 +121,7 @@ func TestAnUnsafeLockIsNotTaken(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	_, err = s.Lock(t.Context())
-	require.ErrorIs(t, err, atomicfile.ErrUnsafe)
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o755))
 	_, err = s.Lock(t.Context())

@@ -31,7 +31,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 const (
@@ -95,13 +95,13 @@ func (u *unusable) Unwrap() error { return u.err }
 
 // read reads a file of ours; the error is unusable if another program wrote it.
 func read(dir, name string) ([]byte, error) {
-	d, err := atomicfile.OpenDir(dir)
+	d, err := nodefile.OpenDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }()
 	file, err := d.Read(name, maxSize)
-	if errors.Is(err, atomicfile.ErrUnsafe) || errors.Is(err, atomicfile.ErrTooLarge) {
+	if errors.Is(err, nodefile.ErrUnsafe) || errors.Is(err, nodefile.ErrTooLarge) {
 		return nil, &unusable{"unreadable", err}
 	}
 	return file.Data, err
@@ -201,24 +201,24 @@ func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	data = append(data, '\n')
 	if len(data) > limit {
 		return fmt.Errorf("%s: %w: %d bytes, at most %d can be read again",
-			filepath.Join(dir, name), atomicfile.ErrTooLarge, len(data), limit)
+			filepath.Join(dir, name), nodefile.ErrTooLarge, len(data), limit)
 	}
 	d, err := makeDir(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	_, err = d.Write(name, data, atomicfile.Options{Mode: mode})
+	_, err = d.Write(name, data, nodefile.Options{Mode: mode})
 	return err
 }
 
 // makeDir opens a directory of ours, and creates it if systemd has not. Others may enter,
 // for the status.
-func makeDir(dir string) (*atomicfile.Dir, error) {
+func makeDir(dir string) (*nodefile.Dir, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return atomicfile.OpenDir(dir)
+	return nodefile.OpenDir(dir)
 }
 
 // ReadStatus reads the last published status from the runtime directory, or else the copy

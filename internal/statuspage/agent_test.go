@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -96,6 +97,25 @@ func TestPagesOfAnAgent(t *testing.T) {
 				"No answer:\n  upstream m1:5000: connection refused\n    for      " + caasp + "velum\n",
 			},
 		},
+		"registry away in an apply": {
+			func(r *velumNode) status.Status {
+				r.offer()
+				r.cycle()
+				r.Registry.Down(&release.SourceError{
+					Repository: caasp + "velum", Host: "m1:5000", Cause: release.CauseRefused, Err: errors.New("connection refused"),
+				})
+				_, _, err := r.agent.Apply(r.t.Context(), agent.ApplyRequest{Which: plan.All()})
+				require.NoError(r.t, err)
+				s, err := r.agent.Cycle(r.t.Context(), source.PollNone)
+				require.NoError(r.t, err)
+				return s
+			},
+			[]string{
+				"waiting for approval: velum.yaml (revision; the apply of 2026-05-01 12:00:00 UTC was held: registry away: ",
+				"What to do:  bring the registry back (image-update-agent doctor says what is wrong on the way there), " +
+					"then image-update-agent apply\n",
+			},
+		},
 		"not signed": {
 			func(r *velumNode) status.Status {
 				r.Policy.Rule = func(string) policy.Rule {
@@ -112,7 +132,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 			func(r *velumNode) status.Status {
 				r.Node.Crash(r.offer().Digest, true)
 				r.cycle()
-				_, s, err := r.agent.Apply(r.t.Context(), nil, false)
+				_, s, err := r.agent.Apply(r.t.Context(), agent.ApplyRequest{Which: plan.All()})
 				require.NoError(r.t, err)
 				return s
 			},

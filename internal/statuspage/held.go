@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -64,7 +64,7 @@ func (v Unheld) Write(w io.Writer) error {
 }
 
 func everyImage(held string) string {
-	if held == agent.All {
+	if held == record.AllImages {
 		return "every image"
 	}
 	return held

@@ -94,6 +94,6 @@ func understood(r status.RebuildsOnly) string {
 	case r.Follow != "":
 		return "follow: " + r.Follow + ", where the repository has it"
 	default:
-		return "a tag with a version, under `follow`"
+		return "a tag of the same image with a version that is understood, under `follow`"
 	}
 }

@@ -48,10 +48,12 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 	return table.Flush()
 }
 
-// Worst is the result of all: a failure, a hold, then success; nothing only where there was nothing at all.
+// Worst is the result of all: a failure, what an interrupted caller has left, a hold, then success; nothing only where
+// there was nothing at all.
 func Worst(out []Outcome) status.Result {
 	for _, result := range []status.Result{
-		status.ResultFailed, status.ResultHeld, status.ResultApplied, status.ResultRolledBack,
+		status.ResultFailed, status.ResultContinues, status.ResultCanceled, status.ResultHeld,
+		status.ResultApplied, status.ResultRolledBack,
 	} {
 		if slices.ContainsFunc(out, func(o Outcome) bool { return o.Result == result }) {
 			return result

@@ -34,6 +34,12 @@ func (p *page) ownHostLines() (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+	for _, l := range own.Lost {
+		lines = append(lines, "lost: "+l.Wanted+" on "+l.Registry+": "+terminal.OneLine(l.Reason))
+	}
+	if own.WantedError != "" {
+		lines = append(lines, "not known for which registries it was enabled: "+terminal.OneLine(own.WantedError))
+	}
 	if own.Down != "" {
 		lines = append(lines, "does not answer, so container starts need the registry: "+terminal.OneLine(own.Down))
 	}

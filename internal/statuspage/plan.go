@@ -67,7 +67,7 @@ func ViewOf(p plan.Plan) PlanView {
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []ImageView{},
 			Edits: append([]status.Edit{}, pod.Edits...), standing: pod.Standing(),
 			Left: append([]status.Left{}, pod.Left...), Error: text(pod.Err), ErrorKind: status.ErrorKindOf(pod.Err),
-			Holds: slices.Concat([]status.Hold{}, pod.Holds, pod.Waits),
+			Holds: status.Explained(pod.Holds, pod.Waits),
 		}
 		for _, i := range pod.Images {
 			if i.Want.Ask.Repository != "" {

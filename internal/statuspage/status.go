@@ -61,6 +61,9 @@ func (p *page) head() {
 	p.Line(" since " + p.Past(s.Since))
 	reason, _ := p.reason()
 	p.Item(margin, reason)
+	if waiting := p.waitingFor(); waiting != "" {
+		p.Item(labelled("Waiting:"), "for approval: "+waiting)
+	}
 	p.Item(labelled("What to do:"), p.advice())
 	last := "never"
 	if s.LastCheck != nil {
@@ -68,16 +71,7 @@ func (p *page) head() {
 	}
 	p.Item(labelled("Last check:"), last)
 	p.Item(labelled("Next check:"), p.nextCheck())
-	if i := s.Interrupted; i != nil {
-		p.Item(labelled("Interrupted:"), i.Work+" at "+p.Clock(i.At)+" by "+cmp.Or(i.For, "a request")+", goes on after it")
-	}
-	for n, pull := range s.Pulls {
-		label := labelled("Pulling:")
-		if n > 0 {
-			label = margin
-		}
-		p.Item(label, progressLine(pull))
-	}
+	p.work()
 	if c := s.Catalog; c != nil {
 		p.Item(labelled("Catalog:"), p.catalogLine(*c))
 	}
@@ -102,6 +96,21 @@ func (p *page) head() {
 		p.Item(labelled("Now:"), now.Phase+" "+now.Reference)
 	case s.Activity != status.ActivityNone:
 		p.Item(labelled("Now:"), string(s.Activity))
+	}
+}
+
+// work is what was interrupted, and the pulls.
+func (p *page) work() {
+	s := p.s
+	if i := s.Interrupted; i != nil {
+		p.Item(labelled("Interrupted:"), i.Work+" at "+p.Clock(i.At)+" by "+cmp.Or(i.For, "a request")+", goes on after it")
+	}
+	for n, pull := range s.Pulls {
+		label := labelled("Pulling:")
+		if n > 0 {
+			label = margin
+		}
+		p.Item(label, progressLine(pull))
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -263,7 +263,7 @@ func pages() map[string]status.Status {
 		"held-everything": node(status.StateHeld, "", func(s *status.Status) {
 			for n := range s.PodManifests {
 				s.PodManifests[n].Holds = []status.Hold{{
-					Name: status.HoldRequested, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: agent.All,
+					Name: status.HoldRequested, Reason: "everything, until 2027-01-07T00:00:00Z", Until: year, Image: record.AllImages,
 				}}
 			}
 		}),
@@ -430,7 +430,10 @@ func TestOneOutageIsShownOnce(t *testing.T) {
 	s.Sources[0].Cause, s.Sources[0].Reason = release.CauseUnasked, "upstream r: left alone for a minute: 503"
 	s.Sources[7].Reason = "upstream r: 401"
 	s.State, s.Reasons = status.StateStale, make([]status.Reason, 30)
-	s.Reasons[0].Kind = status.KindSource
+	for n := range s.Reasons {
+		s.Reasons[n].Kind = status.KindSource
+	}
+	s.Reasons = append(s.Reasons, status.Reason{Kind: status.KindApproval, PodManifest: "b.yaml", Change: "rebuild"})
 	text := pageOf(t, s, 0, noon, false)
 	assert.Equal(t, 1, strings.Count(text, "upstream r: 503"))
 	assert.Contains(t, text, "r/app01, r/app02, r/app03 and 26 more", "with that which was not asked, as its host had failed")
@@ -438,4 +441,6 @@ func TestOneOutageIsShownOnce(t *testing.T) {
 	assert.Contains(t, text, terminal.Clock(*before(-time.Minute), noon.Location())+" (in 1m)")
 	assert.Contains(t, text, "upstream r: 401\n    for      r/app07\n")
 	assert.Contains(t, text, "30 repositories is old")
+	assert.Contains(t, text, "Waiting:     for approval: b.yaml (rebuild)\n", "what waits is said in every state")
+	assert.Contains(t, text, "image-update-agent apply b.yaml")
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -144,8 +144,8 @@ func (p *page) holds() {
 		begin()
 		p.Item("  "+h.Name+": ", h.Reason)
 		p.Item("    of       ", strings.Join(h.of, ", "))
-		if cure := Remedy(h.Hold); cure != "" {
-			p.Item("    remedy   ", cure)
+		if remedy := h.Explained().Remedy; remedy != "" {
+			p.Item("    remedy   ", remedy)
 		}
 	}
 }
@@ -156,13 +156,13 @@ func (p *page) standingHolds() {
 	acting := holdsOf(p.s)
 	for _, h := range p.s.StandingHolds {
 		if slices.ContainsFunc(acting, func(o held) bool {
-			return o.Name == h.Name && cmp.Or(o.Image, agent.All) == h.Repository && cmp.Or(o.By, h.By.Kind) == h.By.Kind
+			return o.Name == h.Name && cmp.Or(o.Image, record.AllImages) == h.Repository && cmp.Or(o.By, h.By.Kind) == h.By.Kind
 		}) {
 			continue
 		}
 		begin()
 		of := h.Repository
-		if of == agent.All {
+		if of == record.AllImages {
 			of = "every image"
 		}
 		p.Item("  "+h.Name+": ", cmp.Or(h.Reason, "without a reason"))
@@ -175,7 +175,7 @@ func (p *page) standingHolds() {
 		if h.Until != nil {
 			p.Item("    until    ", p.Next(*h.Until))
 		}
-		p.Item("    remedy   ", Remedy(h.AsHold()))
+		p.Item("    remedy   ", h.Explained().Remedy)
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yamledit edits YAML files without rewriting them: it finds the nodes
+// Package yamledit edits YAML and JSON files without rewriting them: it finds the nodes
 // of a parsed file as byte ranges in the original bytes, and splices
 // replacements in. Every byte outside an edit is kept: comments, order,
 // quoting, indentation, line ends, byte order mark.

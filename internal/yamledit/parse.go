@@ -48,6 +48,7 @@ type File struct {
 
 	data  []byte
 	lines []int // offset of each line's first character, behind a byte order mark
+	json  bool  // read by ParseJSON
 }
 
 // Parse reads all documents of data and checks them against the promises of the

@@ -4,6 +4,7 @@ package yamledit
 
 import (
 	"bytes"
+	"encoding/json"
 	"regexp"
 	"strings"
 
@@ -38,7 +39,7 @@ func (f *File) Scalar(n *yaml.Node) (start, end int, err error) {
 	default:
 		return f.spelled(n, start, n.Value)
 	}
-	if quoted == nil || !spells(quoted, n.Value) {
+	if quoted == nil || !f.spells(quoted, n.Value) {
 		return 0, 0, ErrorAt(n, "the quoted scalar was not found where the parser saw it")
 	}
 	return start, start + len(quoted), nil
@@ -65,7 +66,11 @@ func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
 }
 
 // spells tells whether the quoted bytes decode to value.
-func spells(quoted []byte, value string) bool {
+func (f *File) spells(quoted []byte, value string) bool {
+	if f.json {
+		var s string
+		return json.Unmarshal(quoted, &s) == nil && s == value
+	}
 	inner := quoted[1 : len(quoted)-1]
 	if !bytes.ContainsAny(inner, `\'`+breaks) {
 		return string(inner) == value
@@ -94,6 +99,8 @@ func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 		}
 	}
 	switch {
+	case f.json:
+		return Edit{start, end, quoteJSON(value)}, nil
 	case n.Style&yaml.SingleQuotedStyle != 0:
 		return Edit{start, end, "'" + strings.ReplaceAll(value, "'", "''") + "'"}, nil
 	case n.Style&yaml.DoubleQuotedStyle != 0:

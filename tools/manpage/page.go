@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 var (
@@ -18,8 +20,9 @@ var (
 	insertLine = regexp.MustCompile(`(?m)^<!-- ([a-z]+) -->$`)
 )
 
-// Page makes a page. Its first line is "# name(section)"; a line <!-- name --> is the place of inserts[name]. There is
-// no date in it: the same sources give the same page.
+// Page makes a page. Its first line is "# name(section)"; a line <!-- name --> is the place of inserts[name],
+// <!-- holds --> of the holds that bind everybody, <!-- autoholds --> of the others. There is no date in it: the same
+// sources give the same page.
 func Page(markdown, version string, inserts map[string]func() (string, error)) ([]byte, error) {
 	title := titleLine.FindStringSubmatch(markdown)
 	if title == nil {
@@ -29,7 +32,12 @@ func Page(markdown, version string, inserts map[string]func() (string, error)) (
 	body := insertLine.ReplaceAllStringFunc(markdown[len(title[0]):], func(line string) string {
 		name := insertLine.FindStringSubmatch(line)[1]
 		insert, known := inserts[name]
-		if !known {
+		switch {
+		case name == "holds":
+			return holds(func(kind status.HoldKind) bool { return !kind.OnlyAuto })
+		case name == "autoholds":
+			return holds(func(kind status.HoldKind) bool { return kind.OnlyAuto })
+		case !known:
 			failed = fmt.Errorf("%s: nothing is called %s", line, name)
 			return ""
 		}

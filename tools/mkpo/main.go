@@ -2,7 +2,7 @@
 
 // Command mkpo makes the translations of the page in Cockpit.
 //
-//	mkpo messages PAGE       prints a template: every text of the page, without a translation
+//	mkpo messages PAGE       prints a template: every text of the page and of remedies, without a translation
 //	mkpo js PAGE/po/LANG.po  prints the translations as Cockpit loads them: PAGE/po.LANG.js
 package main
 
@@ -32,7 +32,7 @@ func run(verb, name string) (string, error) {
 	switch verb {
 	case "messages":
 		messages, err := messagesOf(name)
-		return template(messages), err
+		return template(append(messages, remedies()...)), err
 	case "js":
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // message is a text of the page. plural is its form for other numbers than one; empty: it has none.
@@ -22,6 +25,29 @@ var (
 	plural   = regexp.MustCompile(`\bngettext\(\s*(` + literal + `)\s*,\s*(` + literal + `)`)
 	inHTML   = regexp.MustCompile(`<(\w+) translate>([^<]+)<`)
 )
+
+// remedies are the texts of the daemon that the page translates: the parts of what ends each hold. Of a part with the
+// value of a field it is what stands before ": ".
+func remedies() []message {
+	const value = "\x00"
+	var all []message
+	for _, kind := range status.HoldKinds() {
+		for _, h := range []status.Hold{
+			{}, {Image: value, Grain: value, Until: time.Unix(1, 0)}, {By: status.ByConfiguration},
+		} {
+			for part := range strings.SplitSeq(kind.Remedy(h), "; ") {
+				if strings.Contains(part, value) {
+					part, _, _ = strings.Cut(part, ": ")
+				}
+				isCommand := strings.HasPrefix(part, "image-update-agent ")
+				if text := (message{part, ""}); !isCommand && !slices.Contains(all, text) {
+					all = append(all, text)
+				}
+			}
+		}
+	}
+	return all
+}
 
 // messagesOf lists the texts of a page, sorted: those that its modules pass to _ and ngettext, those of index.html that
 // say translate, and the label in Cockpit's menu.

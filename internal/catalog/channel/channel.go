@@ -71,7 +71,7 @@ type Channel struct {
 
 var _ source.Catalog = (*Channel)(nil)
 
-// refusal is a manifest that was refused for what it is, so that it is not fetched again.
+// refusal is a manifest that was refused for what it is, whatever the time, so that it is not fetched again.
 type refusal struct {
 	digest digest.Digest
 	err    error
@@ -153,7 +153,7 @@ func (c *Channel) refresh(ctx context.Context, images []string) error {
 	next, err := c.read(ctx, now.Digest, images)
 	if err != nil {
 		err = refusing(err)
-		if errors.Is(err, release.ErrCatalog) {
+		if errors.Is(err, release.ErrCatalog) && !dependsOnClock(err) {
 			c.refused = refusal{now.Digest, err}
 		}
 		return err
@@ -162,6 +162,9 @@ func (c *Channel) refresh(ctx context.Context, images []string) error {
 		return err // a version that is not stored could be taken back after a restart
 	}
 	next.by = now
+	for image, page := range next.pages {
+		next.pages[image] = storedPage{nil, page.releases}
+	}
 	c.known, c.refused = next, refusal{}
 	c.o.Log.InfoContext(ctx, "catalog verified", "catalog", c.name(), "version", next.Version, "digest", next.Digest,
 		"key", next.Key)
@@ -176,6 +179,12 @@ func refusing(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", release.ErrCatalog, err)
+}
+
+// dependsOnClock reports whether the same manifest may be right once the node's clock is.
+func dependsOnClock(err error) bool {
+	e, ok := errors.AsType[*catalog.Error](err)
+	return ok && e.Kind == catalog.KindFuture
 }
 
 // dropUntrusted drops the known version if its key is not trusted any more.
@@ -259,5 +268,5 @@ func (c *Channel) page(ctx context.Context, ref catalog.PageRef) (storedPage, er
 		return storedPage{}, fmt.Errorf("page of %s: %w", ref.Image, err)
 	}
 	page, err := catalog.DecodePage(data, ref)
-	return storedPage{data, page.Releases}, err
+	return storedPage{data, page.WithoutUnknown().Releases}, err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,25 @@ func TestBadVersions(t *testing.T) {
 		"a page of another image": {
 			func(w *world) { w.publishPage(velum, `{"image":"`+other+`","releases":[]}`) }, release.ErrCatalog, "the page is of",
 		},
+		"a page with a key twice": {
+			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","releases":[],"releases":[]}`) }, release.ErrCatalog, "stands there twice",
+		},
+		"a page with a key in upper case": {
+			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","Releases":[]}`) }, release.ErrCatalog, `want "releases"`,
+		},
+		"a rollout into the year 9999": {func(w *world) {
+			w.publishPage(velum, `{"image":"`+velum+`","releases":[{"tag":"1-rev1-build1.1","digest":"`+digest.FromString("1").String()+
+				`","rollout":{"from":"9998-12-31T00:00:00Z","hours":48}}]}`)
+		}, release.ErrCatalog, "within the years 1 to 9998"},
+		"the highest number as a version": {func(w *world) {
+			m, _ := version(11, 4)
+			m.Pages = nil
+			text, _, err := m.Encode()
+			require.NoError(w.t, err)
+			text = bytes.Replace(text, []byte(`"11"`), []byte(`"18446744073709551615"`), 1)
+			w.put("prod", text)
+			w.keys.signed[digest.FromBytes(text)] = "ours"
+		}, release.ErrCatalog, "18446744073709551615: want 1 to"},
 		"a manifest of 4 MiB and one byte": {func(w *world) {
 			w.publish(version(11, 4))
 			w.answer(func(rw http.ResponseWriter, r *http.Request) bool {
@@ -169,13 +189,9 @@ func status(code int) func(http.ResponseWriter, *http.Request) bool {
 // publishPage publishes version 11 with one page of any text.
 func (w *world) publishPage(image, text string) {
 	w.t.Helper()
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(text))
-	require.NoError(w.t, err)
-	require.NoError(w.t, z.Close())
+	packed := pack(w.t, text)
 	m, _ := version(11, 0)
-	m.Pages = []catalog.PageRef{{Image: image, Digest: w.blob(packed.Bytes()), Size: int64(packed.Len())}}
+	m.Pages = []catalog.PageRef{{Image: image, Digest: w.blob(packed), Size: int64(len(packed))}}
 	data, d, err := m.Encode()
 	require.NoError(w.t, err)
 	w.keys.signed[d] = "ours"
@@ -194,6 +210,33 @@ func TestRefusedVersionIsNotFetchedAgain(t *testing.T) {
 	_, err = w.refresh()
 	require.ErrorIs(t, err, release.ErrCatalog)
 	assert.Equal(t, 1, w.sent())
+}
+
+// A node without a clock of its own boots in 1970, and learns the time later.
+func TestVersionFromTheFutureIsTakenOnceTheClockIsRight(t *testing.T) {
+	t.Parallel()
+	for title, clock := range map[string]time.Time{
+		"1970":         time.Unix(0, 0),
+		"two days ago": noon.Add(-48 * time.Hour),
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			want := w.publish(version(1, 3))
+			w.now = clock
+			for range 2 {
+				_, err := w.refresh()
+				require.ErrorIs(t, err, release.ErrCatalog)
+				assert.Contains(t, err.Error(), "and now it is "+clock.UTC().Format(time.RFC3339))
+				w.now = w.now.Add(time.Second)
+				clock = w.now // the error names the clock of each refresh
+			}
+			w.now = noon
+			l, err := w.refresh()
+			require.NoError(t, err)
+			assert.Equal(t, want, l.Digest)
+		})
+	}
 }
 
 func TestOlderVersionIsRefusedAfterARestartUntilItIsForgotten(t *testing.T) {
@@ -313,4 +356,59 @@ func TestCatalogOfManyImagesAndReleases(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, w.sent())
 	assert.Len(t, l.Images[velum], 3)
+}
+
+// What is not known of a page is for whoever publishes: a node does not keep it.
+func TestUnknownFieldsAreNotKept(t *testing.T) {
+	w := newWorld(t)
+	const images = 4
+	var many []string
+	m, _ := version(10, 1)
+	m.Pages = nil
+	for n := range images {
+		image := fmt.Sprintf("registry.example.com/many%02d", n)
+		many = append(many, image)
+		var text strings.Builder
+		fmt.Fprintf(&text, `{"image":%q,"releases":[`, image)
+		for r := range 700 {
+			fmt.Fprintf(&text, `{"tag":"1-rev1-build1.%d","digest":%q`, r, digest.FromString("1"))
+			for field := range 15 {
+				fmt.Fprintf(&text, `,"unknown%d%d":"%d"`, r, field, field)
+			}
+			text.WriteString("},")
+		}
+		data := pack(t, strings.TrimSuffix(text.String(), ",")+"]}")
+		m.Pages = append(m.Pages, catalog.PageRef{Image: image, Digest: w.blob(data), Size: int64(len(data))})
+	}
+	body, d, err := m.Encode()
+	require.NoError(t, err)
+	w.keys.signed[d] = "ours"
+	w.put("prod", body)
+	for range 2 {
+		before := heap()
+		_, err = w.refresh(many...)
+		require.NoError(t, err)
+		assert.Less(t, heap()-before, int64(images*700*400), "bytes of the releases as they are known")
+		w.restart()
+	}
+	runtime.KeepAlive(w)
+}
+
+func pack(t *testing.T, text string) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return packed.Bytes()
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/internal/atomicfile"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // The files of the store: the version, and its pages by digest.
@@ -33,7 +33,7 @@ type store struct {
 // load returns the stored version; the zero version if there is none. A page that is not as
 // stored is left out, so that it is fetched again.
 func (s store) load() (version, error) {
-	dir, err := atomicfile.OpenDir(s.dir)
+	dir, err := nodefile.OpenDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return version{}, nil
 	}
@@ -68,7 +68,7 @@ func (s store) load() (version, error) {
 	return v, nil
 }
 
-func loadPage(dir *atomicfile.Dir, image string, d digest.Digest) (storedPage, error) {
+func loadPage(dir *nodefile.Dir, image string, d digest.Digest) (storedPage, error) {
 	if err := d.Validate(); err != nil {
 		return storedPage{}, err
 	}
@@ -77,7 +77,7 @@ func loadPage(dir *atomicfile.Dir, image string, d digest.Digest) (storedPage, e
 		return storedPage{}, err
 	}
 	page, err := catalog.DecodePage(file.Data, catalog.PageRef{Image: image, Digest: d, Size: int64(len(file.Data))})
-	return storedPage{file.Data, page.Releases}, err
+	return storedPage{nil, page.WithoutUnknown().Releases}, err
 }
 
 // save stores a version: first its pages, then the file that refers to them. Then it removes
@@ -86,7 +86,7 @@ func (s store) save(v version) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	dir, err := atomicfile.OpenDir(s.dir)
+	dir, err := nodefile.OpenDir(s.dir)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,10 @@ func (s store) save(v version) error {
 	for image, page := range v.pages {
 		name := v.Images[image].Encoded() + pageSuffix
 		keep[name] = true
-		if _, err := dir.Write(name, page.data, atomicfile.Options{}); err != nil {
+		if page.data == nil {
+			continue // stored already
+		}
+		if _, err := dir.Write(name, page.data, nodefile.Options{}); err != nil {
 			return err
 		}
 	}
@@ -103,7 +106,7 @@ func (s store) save(v version) error {
 	if err != nil {
 		return err
 	}
-	if _, err := dir.Write(versionFile, append(text, '\n'), atomicfile.Options{}); err != nil {
+	if _, err := dir.Write(versionFile, append(text, '\n'), nodefile.Options{}); err != nil {
 		return err
 	}
 	return removeOthers(dir, keep)
@@ -111,7 +114,7 @@ func (s store) save(v version) error {
 
 // remove removes all files of the store.
 func (s store) remove() error {
-	dir, err := atomicfile.OpenDir(s.dir)
+	dir, err := nodefile.OpenDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -125,7 +128,7 @@ func (s store) remove() error {
 	return removeOthers(dir, nil)
 }
 
-func removeOthers(dir *atomicfile.Dir, keep map[string]bool) error {
+func removeOthers(dir *nodefile.Dir, keep map[string]bool) error {
 	names, err := dir.List()
 	if err != nil {
 		return err

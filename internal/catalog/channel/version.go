@@ -29,7 +29,7 @@ type version struct {
 
 // storedPage is a verified page.
 type storedPage struct {
-	data     []byte
+	data     []byte // nil: it is stored
 	releases []catalog.Release
 }
 
@@ -65,6 +65,10 @@ func (v version) listing(name string) release.Listing {
 func listedOf(r catalog.Release) release.Listed {
 	out := release.Listed{
 		Tag: r.Tag, Digest: r.Digest, Created: r.Created, Set: r.Set, UnknownCritical: r.UnknownCritical(),
+	}
+	for _, m := range r.Members {
+		image, tag := catalog.SplitMember(m)
+		out.Members = append(out.Members, release.Reference{Repository: image, Tag: tag})
 	}
 	if r.Rollout != nil {
 		out.Rollout = release.Rollout{From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour}

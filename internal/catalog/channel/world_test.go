@@ -48,6 +48,7 @@ type world struct {
 	dir      string // of the node's state
 	keys     signer
 	registry *registry.Registry
+	now      time.Time // of the node
 
 	mu        sync.Mutex
 	requests  int
@@ -77,7 +78,7 @@ func (s signer) Keys(context.Context) ([]string, error) { return *s.trusted, nil
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, upstream: startRegistry(t), dir: filepath.Join(t.TempDir(), "catalog"),
+		t: t, now: noon, upstream: startRegistry(t), dir: filepath.Join(t.TempDir(), "catalog"),
 		keys: signer{map[digest.Digest]string{}, &[]string{"ours"}},
 	}
 	target, err := url.Parse("http://" + w.upstream)
@@ -108,7 +109,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) restart() {
 	w.channel = channel.New(channel.Options{
 		Repository: name, Channel: "prod", Dir: w.dir, From: w.registry, Verifier: w.keys,
-		Signatures: policy.SignaturesRequire, Now: func() time.Time { return noon },
+		Signatures: policy.SignaturesRequire, Now: func() time.Time { return w.now },
 	})
 }
 

@@ -5,8 +5,10 @@ package publish
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -20,6 +22,7 @@ import (
 const (
 	maxBatch = 200_000 // lines
 	maxLine  = 4 << 10 // bytes
+	maxShown = 200     // bytes of a line in an error
 )
 
 // Wanted is an image to add.
@@ -28,45 +31,76 @@ type Wanted struct {
 	Text  string
 	Image Image
 	Set   string
+	Err   error // why it names no image; nil: it does
 }
 
 // ParseBatch reads a batch: in each line REPOSITORY:TAG or REPOSITORY:TAG@DIGEST, and the name of
 // a set, if it is in one. Lines that are empty or begin with # count for nothing. The error names
-// all lines that are wrong.
+// all lines that are wrong, and comes with the others.
 func ParseBatch(r io.Reader) ([]Wanted, error) {
 	var all []Wanted
 	var wrong []Line
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	number := 0
-	for lines.Scan() {
-		number++
-		words := strings.Fields(lines.Text())
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
+	lines := bufio.NewReaderSize(r, maxLine)
+	for number := 1; ; number++ {
+		text, isLong, err := readLine(lines)
+		if errors.Is(err, io.EOF) {
+			break
 		}
-		w := Wanted{Line: number, Text: outside.Text(words[0])}
-		var err error
-		if w.Image, err = ParseImage(words[0]); err == nil && len(words) > 1 {
-			w.Set = words[1]
-			if len(words) > 2 {
-				err = fmt.Errorf("%s: want an image and a set, and nothing behind them", w.Text)
-			}
+		if err != nil {
+			return nil, fmt.Errorf("batch: line %d: %w", number, err)
+		}
+		w, err := parseLine(text)
+		if isLong {
+			err = fmt.Errorf("%s: the line has more than %d bytes", outside.Line(text, maxShown), maxLine)
+		}
+		if w.Line = number; w.Text == "" && err == nil {
+			continue
 		}
 		if err != nil {
 			wrong = append(wrong, Line{Number: number, Text: w.Text, Err: outside.Error(err)})
+		} else {
+			all = append(all, w)
 		}
-		if all = append(all, w); len(all) > maxBatch {
+		if len(all)+len(wrong) > maxBatch {
 			return nil, refuse(KindInput, "batch", "more than %d lines", maxBatch)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("batch: line %d: %w", number+1, err)
-	}
 	if len(wrong) > 0 {
-		return nil, &BatchError{Lines: wrong}
+		return all, &BatchError{Lines: wrong}
 	}
 	return all, nil
+}
+
+// parseLine reads a line: an image, and perhaps a set. One without any has no text.
+func parseLine(line string) (Wanted, error) {
+	words := strings.Fields(strings.TrimPrefix(line, "\ufeff"))
+	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+		return Wanted{}, nil
+	}
+	w := Wanted{Text: outside.Line(words[0], maxShown)}
+	image, err := ParseImage(words[0])
+	switch w.Image = image; {
+	case err != nil:
+		return w, err
+	case len(words) > 2:
+		return w, fmt.Errorf("%s: want an image and a set, and nothing behind them", w.Text)
+	case len(words) == 2:
+		w.Set = words[1]
+	}
+	return w, nil
+}
+
+// readLine returns the next line without its end; of one that is too long, the beginning.
+func readLine(r *bufio.Reader) (line string, isLong bool, err error) {
+	part, isLong, err := r.ReadLine()
+	line = string(part)
+	for more := isLong; more && err == nil; {
+		_, more, err = r.ReadLine()
+	}
+	if isLong && errors.Is(err, io.EOF) {
+		err = nil // the end comes next
+	}
+	return line, isLong, err
 }
 
 // Added checks all of these images in their registries, and returns the changes that add them. The
@@ -75,6 +109,10 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 	changes, errs := make([]catalog.Change, len(wanted)), make([]error, len(wanted))
 	var done atomic.Int64
 	err := each(ctx, wanted, func(ctx context.Context, n int, w Wanted) error {
+		if w.Err != nil {
+			errs[n] = w.Err
+			return nil //nolint:nilerr // one bad image hides no other
+		}
 		r, err := p.Lookup(ctx, w.Image, on)
 		r.Set = w.Set
 		changes[n], errs[n] = catalog.Change{Image: w.Image.Repository, Release: r}, err
@@ -101,5 +139,6 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 	case len(wanted) == 1:
 		return nil, wrong[0].Err
 	}
+	slices.SortStableFunc(wrong, func(a, b Line) int { return a.Number - b.Number })
 	return nil, &BatchError{Lines: wrong}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,10 @@ type Request struct {
 	New     bool      // the channel may not exist yet
 	DryRun  bool
 	Out     string // write the next version into this directory, to be signed elsewhere
+	// Withdrawn has promote offer again what the channel has withdrawn; else that is refused.
+	Withdrawn bool
+	// Skipped is what was left out of the changes: the result names it.
+	Skipped []Outcome
 }
 
 // Change changes a channel. It refuses a conflict before anything is written. A change that the
@@ -71,46 +76,76 @@ func (p *Publisher) before(ctx context.Context, r Request) (Version, []string, e
 	if err != nil {
 		return Version{}, nil, err
 	}
-	tags, err := p.client.Tags(ctx, p.repository)
+	tags, err := p.listed(ctx, base, r.Channel)
 	return base, tags, err
 }
 
-// plan returns the ops that a request needs, and what becomes of its changes.
+// plan returns the ops that a request needs, and what becomes of its changes. Ops that wait count as if
+// they were folded already.
 func (p *Publisher) plan(
 	ctx context.Context, r Request, base Version, tags []string,
 ) ([]catalog.Op, []Outcome, error) {
-	var images []string
-	for _, c := range r.Changes {
-		images = append(images, c.Image)
-	}
-	slices.Sort(images)
-	state := catalog.State{Expires: base.Expires, Refreshed: base.Refreshed}
-	var err error
-	if state.Pages, err = p.Pages(ctx, base, append([]string{}, slices.Compact(images)...)...); err != nil {
+	state, err := p.upcoming(ctx, r, base, tags)
+	if err != nil {
 		return nil, nil, err
 	}
-	last := newestOp(r.Channel, base, tags)
+	a, err := ask(r, state)
+	if err != nil {
+		return nil, nil, err
+	}
+	newTag := func(last string) string { return catalog.NewOpTag(r.Channel, p.now(), last) }
 	op := catalog.Op{
-		Tag: catalog.NewOpTag(r.Channel, p.now(), last), Name: p.name, Channel: r.Channel,
-		Do: r.Do, Changes: r.Changes, Expires: r.Expires,
+		Tag: newTag(newestOp(r.Channel, base, tags)), Name: p.name, Channel: r.Channel,
+		Do: a.do, Changes: a.changes, Expires: r.Expires, Sets: a.sets,
 	}
 	next, folded := catalog.Fold(state, op)
-	effective, outcomes, err := sift(r, state, next, folded)
+	effective, outcomes, err := sift(r, a.changes, state, next, folded)
+	outcomes = slices.Concat(outcomes, a.left, r.Skipped)
 	switch {
 	case err != nil, r.Do == "":
 		return nil, outcomes, err
 	case r.Do == catalog.ActionRefresh:
 		return []catalog.Op{op}, outcomes, nil
 	}
-	var ops []catalog.Op
-	for changes := range slices.Chunk(effective, catalog.MaxChanges) {
-		op.Changes = changes
-		if len(ops) > 0 {
-			op.Tag = catalog.NewOpTag(r.Channel, p.now(), ops[len(ops)-1].Tag)
+	ops := a.ops(op, effective, newTag)
+	for _, op := range ops { // before the first one is stored
+		if _, err := op.Encode(); err != nil {
+			return nil, outcomes, &Error{Kind: KindInput, Object: r.Channel, Text: "it cannot be asked for", Err: err}
 		}
-		ops = append(ops, op)
 	}
 	return ops, outcomes, nil
+}
+
+// upcoming returns the content of a channel with the ops that wait folded in: of the images of a
+// request, or of all where a set is added to.
+func (p *Publisher) upcoming(ctx context.Context, r Request, base Version, tags []string) (catalog.State, error) {
+	merged, err := p.mergedOps(ctx, base)
+	if err != nil {
+		return catalog.State{}, err
+	}
+	ops, _, err := p.readOps(ctx, pendingOps(r.Channel, tags, merged))
+	if err != nil {
+		return catalog.State{}, err
+	}
+	state, err := p.state(ctx, base, append(slices.Clone(ops), catalog.Op{Changes: r.Changes})...)
+	hasSet := slices.ContainsFunc(r.Changes, func(c catalog.Change) bool { return c.Release.Set != "" })
+	if err == nil && r.Do == catalog.ActionAdd && hasSet {
+		state.Pages, err = p.Pages(ctx, base)
+	}
+	if err != nil {
+		return catalog.State{}, err
+	}
+	state, _ = catalog.Fold(state, ops...)
+	return state, nil
+}
+
+// pendingOps returns the ops of a channel that it has not folded.
+func pendingOps(channel string, tags, merged []string) []string {
+	state := catalog.State{Merged: merged}
+	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		of, ok := catalog.OpChannel(tag)
+		return !ok || of != channel || state.IsMerged(tag)
+	})
 }
 
 // newestOp returns the tag of a channel's newest op that is known.
@@ -126,12 +161,14 @@ func newestOp(channel string, base Version, tags []string) string {
 
 // sift returns the changes that have an effect, and what becomes of each. The error names all
 // conflicts.
-func sift(r Request, before, after catalog.State, folded []catalog.Outcome) ([]catalog.Change, []Outcome, error) {
+func sift(
+	r Request, changes []catalog.Change, before, after catalog.State, folded []catalog.Outcome,
+) ([]catalog.Change, []Outcome, error) {
 	var effective []catalog.Change
 	outcomes := []Outcome{}
 	var conflicts []string
 	for n, f := range folded {
-		c := r.Changes[n]
+		c := changes[n]
 		o := Outcome{Image: f.Image, Tag: f.Tag, Digest: c.Release.Digest, Changed: f.Changed}
 		is := find(after.Pages[f.Image], f.Tag)
 		switch was := find(before.Pages[f.Image], f.Tag); {
@@ -144,6 +181,9 @@ func sift(r Request, before, after catalog.State, folded []catalog.Outcome) ([]c
 		case f.Changed:
 			effective = append(effective, c)
 			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
+			if r.Do == catalog.ActionAdd && was != nil {
+				o.Note = "listed already, in " + setName(was.Set) + ", and now in " + setName(is.Set)
+			}
 		case was != nil && was.Withdrawn != nil:
 			o.Note = "withdrawn: " + was.Withdrawn.Reason
 		case r.Do == catalog.ActionAdd && is.Set != c.Release.Set:
@@ -162,6 +202,10 @@ func sift(r Request, before, after catalog.State, folded []catalog.Outcome) ([]c
 // isSame reports whether releases differ in nothing but the op that changed them last.
 func isSame(a, b catalog.Release) bool {
 	a.Op, b.Op = "", ""
+	return isEqual(a, b)
+}
+
+func isEqual(a, b catalog.Release) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
@@ -191,10 +235,10 @@ func find(p catalog.Page, tag string) *catalog.Release {
 	return &p.Releases[at]
 }
 
-// mergeOwn publishes until the channel has these ops.
+// mergeOwn publishes until the channel has what these ops ask for.
 func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (draft, error) {
 	if len(ops) > 0 {
-		if err := p.awaitListed(ctx, ops); err != nil {
+		if err := p.awaitListed(ctx, r.Channel, ops); err != nil {
 			return draft{}, err
 		}
 	}
@@ -203,16 +247,19 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		if err != nil {
 			return d, err
 		}
-		merged, err := p.mergedOps(ctx, d.base)
-		if err != nil {
-			return d, err
-		}
-		missing := slices.IndexFunc(ops, func(op catalog.Op) bool { return !slices.Contains(merged, op.Tag) })
+		lost, err := p.lost(ctx, d.base, ops)
 		switch {
-		case missing < 0:
+		case err != nil:
+			return d, err
+		case len(lost) == 0:
 			return d, p.confirm(ctx, d.base, ops)
 		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
-			return d, refuse(KindTimeout, ops[missing].Tag, "stored, and still not folded")
+			return d, refuse(KindTimeout, lost[0].Tag, "stored, and still not folded")
+		}
+		for _, op := range lost { // somebody has deleted it
+			if err := p.putOp(ctx, op); err != nil {
+				return d, err
+			}
 		}
 		if err := store.BackOff(ctx, attempt); err != nil {
 			return d, err
@@ -220,8 +267,32 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 	}
 }
 
-// confirm returns the conflict that another publisher has made in the meantime.
-func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) error {
+// lost returns those of the ops that a version does not have: it names them not, and folding them
+// would change it. An op that was folded may be deleted, and then no version names it.
+func (p *Publisher) lost(ctx context.Context, v Version, ops []catalog.Op) ([]catalog.Op, error) {
+	merged, err := p.mergedOps(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	var out []catalog.Op
+	for _, op := range ops {
+		if slices.Contains(merged, op.Tag) {
+			continue
+		}
+		before, err := p.state(ctx, v, op)
+		if err != nil {
+			return nil, err
+		}
+		after, _ := catalog.Fold(before, op)
+		if after.Refreshed != before.Refreshed || !maps.EqualFunc(after.Pages, before.Pages, isSamePage) {
+			out = append(out, op)
+		}
+	}
+	return out, nil
+}
+
+// state returns the content of a version, with the pages that these ops are about.
+func (p *Publisher) state(ctx context.Context, v Version, ops ...catalog.Op) (catalog.State, error) {
 	images := []string{}
 	for _, op := range ops {
 		for _, c := range op.Changes {
@@ -230,10 +301,26 @@ func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) er
 	}
 	slices.Sort(images)
 	pages, err := p.Pages(ctx, v, slices.Compact(images)...)
+	return catalog.State{Pages: pages, Expires: v.Expires, Refreshed: v.Refreshed}, err
+}
+
+func isSamePage(a, b catalog.Page) bool { return slices.EqualFunc(a.Releases, b.Releases, isEqual) }
+
+// confirm returns the conflict that another publisher has made in the meantime.
+func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) error {
+	state, err := p.state(ctx, v, ops...)
 	if err != nil {
 		return err
 	}
-	_, folded := catalog.Fold(catalog.State{Pages: pages, Expires: v.Expires, Refreshed: v.Refreshed}, ops...)
+	_, folded := catalog.Fold(state, ops...)
+	for _, op := range ops {
+		for _, c := range op.Changes {
+			is := find(state.Pages[c.Image], c.Release.Tag)
+			if op.Do == catalog.ActionAdd && c.Release.Set != "" && is != nil && is.Op == "" && is.Set != c.Release.Set {
+				return refuse(KindRaced, c.Member(), "somebody else has put it into %s at the same time", setName(is.Set))
+			}
+		}
+	}
 	for _, f := range folded {
 		if f.Err != nil {
 			return &Error{Kind: KindDigest, Object: v.Channel, Text: "refused", Err: f.Err}

@@ -14,7 +14,7 @@
 //
 //   - A change that was reported as done is in the channel, or in an op that the next publisher
 //     folds. This needs no lock and no compare-and-swap of the registry, and holds when a
-//     publisher dies at any request.
+//     publisher dies at any request, and beside those who prune.
 //   - A batch is checked as a whole before anything is written.
 //   - With keys, only signed versions are built upon, and only signed ops are folded. Without
 //     a key, a signed channel is not changed.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -17,7 +16,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Image is a release that a person names.
@@ -48,12 +46,9 @@ func ParseImage(text string) (Image, error) {
 
 func (i Image) String() string { return i.Repository + ":" + i.Tag }
 
-// Lookup checks an image in its registry: the tag is there and does not float, it names the given
+// Lookup checks an image in its registry: the tag is there and does not move, it names the given
 // digest, and the image is for all of these platforms. It returns the release.
 func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) (catalog.Release, error) {
-	if err := p.checkTag(ctx, i); err != nil {
-		return catalog.Release{}, err
-	}
 	d, err := p.client.Head(ctx, i.Repository, i.Tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
@@ -68,6 +63,9 @@ func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) 
 		e := refuse(KindDigest, i.String(), "the tag names %s, not %s", d, i.Digest)
 		return catalog.Release{}, e
 	}
+	if err := p.checkFloats(ctx, i, d); err != nil {
+		return catalog.Release{}, err
+	}
 	r := catalog.Release{Tag: i.Tag, Digest: d}
 	for _, platform := range on {
 		build, err := p.describe(ctx, i, d, platform)
@@ -76,59 +74,14 @@ func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) 
 		}
 		r.Created = build.Created
 	}
+	again, err := p.client.Head(ctx, i.Repository, i.Tag)
+	if err != nil && !errors.Is(err, release.ErrNotFound) {
+		return catalog.Release{}, err
+	}
+	if again != d {
+		return catalog.Release{}, refuse(KindTag, i.String(), "the tag has moved while it was read: it named %s", d)
+	}
 	return r, nil
-}
-
-// checkTag refuses tags that float, and those that are mistakes.
-func (p *Publisher) checkTag(ctx context.Context, i Image) error {
-	tag, err := tags.Parse(i.Tag)
-	switch {
-	case errors.Is(err, tags.ErrForeign):
-		return nil // of another scheme, in which nothing tells what floats
-	case err != nil:
-		return &Error{Kind: KindTag, Object: i.String(), Text: "not a long tag", Err: err}
-	case tag.Form() == tags.Long:
-		return nil
-	}
-	e := refuse(KindTag, i.String(), "%s tags move with each build: want a long tag", tag.Form())
-	if long, ok := p.longTag(ctx, i, tag); ok {
-		e.Near = []string{long}
-	}
-	return e
-}
-
-// longTag returns the long tag with the digest that a floating tag names now.
-func (p *Publisher) longTag(ctx context.Context, i Image, floating tags.Tag) (string, bool) {
-	list, err := p.client.Tags(ctx, i.Repository)
-	if err != nil {
-		return "", false
-	}
-	want, err := p.client.Head(ctx, i.Repository, i.Tag)
-	if err != nil {
-		return "", false
-	}
-	var long []tags.Tag
-	for _, text := range list {
-		if t, err := tags.Parse(text); err == nil && t.Form() == tags.Long && isBelow(t, floating) {
-			long = append(long, t)
-		}
-	}
-	slices.SortFunc(long, func(a, b tags.Tag) int { return tags.Compare(b, a) })
-	const most = 8
-	for _, t := range long[:min(len(long), most)] {
-		if d, err := p.client.Head(ctx, i.Repository, t.String()); err == nil && d == want {
-			return t.String(), true
-		}
-	}
-	return "", false
-}
-
-// isBelow reports whether a floating tag may name the image of a long tag.
-func isBelow(long, floating tags.Tag) bool {
-	if of, ok := long.Intermediate(); ok && of.String() == floating.String() {
-		return true
-	}
-	return long.Short().String() == floating.String()
 }
 
 // describe reads what an image is for a platform.

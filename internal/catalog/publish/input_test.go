@@ -5,9 +5,12 @@ package publish_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,11 +31,11 @@ func TestWhatIsAddedIsChecked(t *testing.T) {
 	}{
 		"caasp/velum:4.0.0-rev1-build1.1":                                   {"", ""},
 		"caasp/velum:4.0.0-rev1-build1.1@" + d:                              {"", ""},
-		"caasp/velum:latest":                                                {"", ""},
+		"caasp/velum:latest":                                                {publish.KindTag, "latest names the newest build, and moves with each: want the tag of one, did you mean 4.0.0-rev1-build1.1?"},
 		"caasp/velum:4.0.0-rev1-build1.2":                                   {publish.KindTag, "the registry has no such tag, did you mean 4.0.0-rev1-build1.1?"},
-		"caasp/velum:4.0.0-rev1":                                            {publish.KindTag, "intermediate tags move with each build: want a long tag, did you mean 4.0.0-rev1-build1.1?"},
-		"caasp/velum:4.0.0":                                                 {publish.KindTag, "short tags move with each build: want a long tag, did you mean 4.0.0-rev1-build1.1?"},
-		"caasp/velum:4.0.0-rev1-build":                                      {publish.KindTag, "not a long tag"},
+		"caasp/velum:4.0.0-rev1":                                            {publish.KindTag, "the tag moves with each build: 4.0.0-rev1-build1.1 is the same image"},
+		"caasp/velum:4.0.0":                                                 {publish.KindTag, "the tag moves with each build: 4.0.0-rev1-build1.1 is the same image, and says which, did you mean 4.0.0-rev1-build1.1?"},
+		"caasp/velum:4.0.0-rev1-build":                                      {publish.KindTag, "the registry has no such tag"},
 		"caasp/velum:4.0.0-rev1-build1.1@" + d[:len(d)-1] + "x":             {publish.KindInput, "not an image"},
 		"caasp/velum:4.0.0-rev1-build1.1@sha256:" + strings.Repeat("0", 64): {publish.KindDigest, "the tag names " + d},
 		"caasp/velun:4.0.0-rev1-build1.1":                                   {publish.KindTag, "the registry has no such tag"},
@@ -53,6 +56,65 @@ func TestWhatIsAddedIsChecked(t *testing.T) {
 	assert.Equal(t, publish.KindPlatform, kindOf(err), "%v", err)
 	require.ErrorContains(t, err, "not for linux/s390x")
 }
+
+// Any tag that stays is a release. One that moves is refused for what it does, and not for its form.
+func TestAnyTagWithItsDigestIsARelease(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.publisher(nil)
+	r.begin(p, "stage")
+	for repository, tags := range map[string][]string{
+		"kube-proxy": {"v1.34.2", "v1.34.2-amd64"},
+		"loki":       {"2024.11.1", "2026.02.0"},
+		"nginx":      {"1.25", "1.25.3", "mainline", "1.25.3-alpine", "1.25-alpine", "latest-amd64"},
+		"minio":      {"RELEASE.2024-01-16T16-07-38Z", "RELEASE.2024-01-16T16-07-38Z-cpuv1", "latest", "edge-cicd"},
+		"build":      {"20240115", "main-20240115-abc1234", "sha-0a1b2c3", "4.0.0-rev1-build", "4.0.0-rev1", "12", "12.1-rc.1", "Latest"},
+	} {
+		r.push(repository, repository, tags...)
+		r.push(repository, repository+"other", "1.24.9", "0.1.2-rev1-build1.1")
+	}
+	for image, want := range map[string]string{
+		"kube-proxy:v1.34.2": "", "kube-proxy:v1.34.2-amd64": "", "loki:2024.11.1": "", "loki:2026.02.0": "",
+		"nginx:1.25.3": "", "nginx:1.25.3-alpine": "", "minio:RELEASE.2024-01-16T16-07-38Z": "",
+		"build:20240115": "", "build:sha-0a1b2c3": "", "build:4.0.0-rev1-build": "", "build:12.1-rc.1": "", "build:4.0.0-rev1": "",
+		"nginx:1.25": "1.25.3 is the same image", "nginx:1.25-alpine": "1.25.3-alpine is the same image",
+		"nginx:latest-amd64": "names the newest build", "build:main-20240115-abc1234": "", "build:12": "",
+		"nginx:mainline": "names the newest build", "minio:latest": "names the newest build", "build:Latest": "names the newest build",
+		"minio:edge-cicd": "names the newest build",
+	} {
+		_, err := r.add(p, "stage", image)
+		if want == "" {
+			assert.NoError(t, err, image)
+			continue
+		}
+		assert.Equal(t, publish.KindTag, kindOf(err), "%s: %v", image, err)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// A tag that moves between two looks is none of a release.
+func TestTagThatMovesWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begin(r.publisher(nil), "stage")
+	r.push("velum", "one", "v1.34.2")
+	move := sync.OnceFunc(func() { r.push("velum", "two", "v1.34.2") })
+	p := r.publisher(func(o *publish.Options) {
+		o.Store.Transport = transportFunc(func(req *http.Request) (*http.Response, error) {
+			if strings.Contains(req.URL.Path, "/blobs/") {
+				move()
+			}
+			return http.DefaultTransport.RoundTrip(req)
+		})
+	})
+	_, err := r.add(p, "stage", "velum:v1.34.2")
+	assert.Equal(t, publish.KindTag, kindOf(err), "%v", err)
+	require.ErrorContains(t, err, "the tag has moved while it was read")
+}
+
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestMovedLongTagIsAConflict(t *testing.T) {
 	t.Parallel()
@@ -105,8 +167,18 @@ func TestBatch(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	require.Len(t, wrong.Lines, 3)
 	assert.Equal(t, []int{2, 3, 4}, []int{wrong.Lines[0].Number, wrong.Lines[1].Number, wrong.Lines[2].Number})
-	_, err = publish.ParseBatch(strings.NewReader(strings.Repeat("x", 5000)))
-	require.Error(t, err)
+	// A line that cannot be read hides no other.
+	_, err = publish.ParseBatch(strings.NewReader("velum\n" + strings.Repeat("x", 5000) + "\n\xff\x00\n" +
+		r.host + "/velum:1\n:\n" + strings.Repeat("x ", 200_000)))
+	wrong, ok = errors.AsType[*publish.BatchError](err)
+	require.True(t, ok, "%v", err)
+	var numbers []int
+	for _, line := range wrong.Lines {
+		numbers = append(numbers, line.Number)
+	}
+	assert.Equal(t, []int{1, 2, 3, 5, 6}, numbers)
+	require.ErrorContains(t, err, "line 2: "+strings.Repeat("x", 20))
+	require.ErrorContains(t, err, "the line has more than 4096 bytes")
 }
 
 func FuzzParseBatch(f *testing.F) {
@@ -145,20 +217,22 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 	require.NoError(t, err)
 	stage, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
+	prod, err := p.Read(t.Context(), "prod")
+	require.NoError(t, err)
 	count := func(s publish.Selection) int {
-		got, err := p.Select(t.Context(), stage, s)
+		got, err := p.Select(t.Context(), stage, prod, s)
 		require.NoError(t, err)
-		return len(got)
+		return len(got.Changes)
 	}
 	assert.Equal(t, 3, count(publish.Selection{All: true}))
 	assert.Equal(t, 3, count(publish.Selection{Set: "caasp-1"}))
-	assert.Equal(t, 2, count(publish.Selection{Images: []string{"velum", "v4/etcd:4.0.0-rev1-build1.0"}}))
+	assert.Equal(t, 3, count(publish.Selection{Images: []string{"velum", "v4/etcd", "other/etcd:4.0.0-rev1-build1.2"}}))
 	for word, want := range map[string]string{
 		"velun":                     "lists no such image, did you mean " + r.host + "/caasp/v4/velum?",
 		"etcd":                      "lists 2 such images, did you mean " + r.host + "/caasp/v4/etcd or " + r.host + "/other/etcd?",
 		"velum:4.0.0-rev1-build1.7": "channel stage does not list it, did you mean 4.0.0-rev1-build1.0 or 4.0.0-rev1-build1.2?",
 	} {
-		_, err := p.Select(t.Context(), stage, publish.Selection{Images: []string{word}})
+		_, err := p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{word}})
 		assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
 		if !strings.Contains(word, ":") {
 			assert.ErrorContains(t, err, want)
@@ -166,25 +240,25 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 			assert.ErrorContains(t, err, "did you mean 4.0.0-rev1-build1.")
 		}
 	}
-	_, err = p.Select(t.Context(), stage, publish.Selection{Set: "caasp-9"})
+	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Set: "caasp-9"})
 	require.ErrorContains(t, err, "has no such set, did you mean caasp-")
 	_, err = p.Read(t.Context(), "stages")
 	require.ErrorContains(t, err, "has no such channel, did you mean stage?")
 
 	// A set of which a part was withdrawn is promoted no more.
-	gone, err := p.Withdrawn(t.Context(), stage, []string{"velum:4.0.0-rev1-build1.1"}, "bsc#1", "4.0.0-rev1-build1.2")
+	gone, err := p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
 	require.NoError(t, err)
 	_, err = p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err)
 	stage, err = p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	_, err = p.Select(t.Context(), stage, publish.Selection{Set: "caasp-1"})
+	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Set: "caasp-1"})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = p.Select(t.Context(), stage, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = p.Withdrawn(t.Context(), stage, []string{"velum:4.0.0-rev1-build1.2"}, "x", "4.0.0-rev1-build1.1")
+	_, err = p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.2"}, Reason: "x", Instead: []string{"4.0.0-rev1-build1.1"}})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	again, err := p.Withdrawn(t.Context(), stage, []string{"velum:4.0.0-rev1-build1.1"}, "bsc#1", "4.0.0-rev1-build1.2")
+	again, err := p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
 	require.NoError(t, err)
 	assert.Empty(t, again)
 }
@@ -219,5 +293,20 @@ func TestCopies(t *testing.T) {
 		"image 4.0.0-rev1-build1.2 " + last, "floating 4.0.0 " + last, "floating 4.0.0-rev1 " + last,
 		"image 2.6.2-rev1-build1.1 " + old, "floating 2.6.2 " + old, "floating 2.6.2-rev1 " + old,
 	}, tail...), lines(publish.Mirrored{Newest: 1, Floating: true}))
-	assert.Equal(t, "mirror:5000/"+r.host+"/velum:1", publish.Copy{Repository: r.host + "/velum", Tag: "1"}.Target("mirror:5000/"))
+	for mirror, want := range map[string]string{
+		"mirror:5000/": "mirror:5000/registry.example.com_5000/velum:1", "mirror.example.com/a": "mirror.example.com/a/registry.example.com_5000/velum:1",
+	} {
+		target, err := publish.Copy{Repository: "registry.example.com:5000/velum", Tag: "1"}.Target(mirror)
+		require.NoError(t, err)
+		assert.Equal(t, want, target)
+		_, err = name.NewTag(target, name.StrictValidation)
+		require.NoError(t, err)
+	}
+	target, err := publish.Copy{Repository: "Registry.example.com/velum", Tag: "1"}.Target("mirror.example.com")
+	require.NoError(t, err)
+	assert.Equal(t, "mirror.example.com/registry.example.com/velum:1", target)
+	for _, mirror := range []string{"https://mirror.example.com", "mirror.example.com/Upper", "", "mirror.example.com:5000/a:1", "a b"} {
+		_, err := publish.Copy{Repository: "registry.example.com/velum", Tag: "1"}.Target(mirror)
+		assert.Equal(t, publish.KindInput, kindOf(err), mirror)
+	}
 }

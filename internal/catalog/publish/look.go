@@ -21,7 +21,9 @@ type Difference struct {
 	From   string `json:"from"`   // tag; empty: none
 	To     string `json:"to"`     // tag; empty: none
 	Change string `json:"change"` // what From changes against To: rebuild, revision, ... lower, new, gone, withdrawn
-	Note   string `json:"note,omitempty"`
+	// WithdrawnFrom is the channel that has withdrawn the release, which the other one offers.
+	WithdrawnFrom string `json:"withdrawnFrom,omitempty"`
+	Note          string `json:"note,omitempty"`
 }
 
 // Diff compares what two channels offer.
@@ -43,30 +45,40 @@ func (p *Publisher) Diff(ctx context.Context, from, to Version) ([]Difference, e
 	}
 	out := []Difference{}
 	for _, image := range slices.Sorted(maps.Keys(images)) {
-		out = append(out, diffPages(image, a[image], b[image])...)
+		out = append(out, diffPages(image, from.Channel, a[image], to.Channel, b[image])...)
 	}
 	return out, nil
 }
 
 // diffPages compares the pages of an image.
-func diffPages(image string, a, b catalog.Page) []Difference {
+func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []Difference {
 	var out []Difference
 	d := Difference{Image: image}
+	top, there := newest(a), newest(b)
 	var first, second digest.Digest
-	if r := newest(a); r != nil {
-		d.From, first = r.Tag, r.Digest
+	if top != nil {
+		d.From, first = top.Tag, top.Digest
 	}
-	if r := newest(b); r != nil {
-		d.To, second = r.Tag, r.Digest
+	if there != nil {
+		d.To, second = there.Tag, there.Digest
 	}
-	if d.From != d.To || first != second {
+	// What a promotion would skip is named below.
+	isSkipped := top != nil && withdrawnAs(b, top.Tag, top.Digest) != nil
+	if (d.From != d.To || first != second) && !isSkipped {
 		d.Change = changeOf(d.To, d.From)
 		out = append(out, d)
 	}
 	for _, r := range b.Releases {
-		if other := find(a, r.Tag); r.Withdrawn == nil && other != nil && other.Withdrawn != nil {
+		if is := withdrawnAs(a, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
 			out = append(out, Difference{
-				Image: image, From: r.Tag, To: r.Tag, Change: "withdrawn", Note: other.Withdrawn.Reason,
+				Image: image, From: is.Tag, To: r.Tag, Change: "withdrawn", WithdrawnFrom: from, Note: is.Withdrawn.Reason,
+			})
+		}
+	}
+	for _, r := range a.Releases {
+		if is := withdrawnAs(b, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
+			out = append(out, Difference{
+				Image: image, From: r.Tag, To: is.Tag, Change: "withdrawn", WithdrawnFrom: to, Note: is.Withdrawn.Reason,
 			})
 		}
 	}

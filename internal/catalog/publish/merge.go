@@ -30,6 +30,7 @@ type draft struct {
 	blobs    map[digest.Digest][]byte // what the manifest newly refers to
 	pending  map[string]bool          // the ops that it folds
 	waiting  []Waiting
+	isStored bool // under its version tag, and signed where there is a key
 }
 
 // isEmpty reports whether the channel has all that was asked for.
@@ -46,8 +47,20 @@ func (d draft) lacks(ops map[string]bool) bool {
 }
 
 // prepare reads a channel and the ops that it lacks, folds these and extra ones, and returns the
-// next version.
+// next version. Where somebody else publishes in the meantime, it begins anew.
 func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, extra ...catalog.Op) (draft, error) {
+	for attempt := 1; ; attempt++ {
+		d, err := p.prepareOnce(ctx, channel, isNew, extra...)
+		if !errors.Is(err, errMoved) || attempt == store.MaxAttempts {
+			return d, err
+		}
+		if err := store.BackOff(ctx, attempt); err != nil {
+			return d, err
+		}
+	}
+}
+
+func (p *Publisher) prepareOnce(ctx context.Context, channel string, isNew bool, extra ...catalog.Op) (draft, error) {
 	base, err := p.Read(ctx, channel)
 	if isNew && isKind(err, KindChannel) {
 		base, err = Version{}, nil
@@ -64,23 +77,25 @@ func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, ext
 		return draft{}, err
 	}
 	d := draft{base: base, blobs: map[digest.Digest][]byte{}}
-	var pending []string
-	listed := map[string]bool{}
-	for _, tag := range tags {
-		listed[tag] = true
-		if of, ok := catalog.OpChannel(tag); ok && of == channel && !state.IsMerged(tag) {
-			pending = append(pending, tag)
-		}
-	}
-	ops, waiting, err := p.readOps(ctx, pending)
+	ops, waiting, err := p.readOps(ctx, pendingOps(channel, tags, state.Merged))
 	if err != nil {
+		return draft{}, err
+	}
+	if err := p.checkBehind(ctx, base, channel, tags, state.Merged, ops); err != nil {
 		return draft{}, err
 	}
 	d.waiting = waiting
 	ops = append(ops, extra...)
 	// An op that was pruned needs no place in the list.
+	listed := map[string]bool{}
+	for _, tag := range tags {
+		listed[tag] = true
+	}
 	state.Merged = slices.DeleteFunc(state.Merged, func(op string) bool { return !listed[op] })
-	return d, p.fold(ctx, &d, state, channel, tags, ops)
+	if err := p.fold(ctx, &d, state, channel, tags, ops); err != nil {
+		return d, err
+	}
+	return d, p.adopt(ctx, &d, tags)
 }
 
 // fold folds ops into a draft.
@@ -227,6 +242,9 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 		return err
 	}
 	p.step("publishing %s", tag)
+	if d.isStored {
+		return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
+	}
 	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -114,9 +116,27 @@ func (p *Publisher) signatureOf(ctx context.Context, repository string, of diges
 // Source names a copy by its digest, as REPOSITORY@DIGEST.
 func (c Copy) Source() string { return c.Repository + "@" + c.Digest.String() }
 
-// Target names a copy on a mirror that keeps whole names.
-func (c Copy) Target(mirror string) string {
-	return strings.TrimSuffix(mirror, "/") + "/" + c.Repository + ":" + c.Tag
+// Target names a copy on a mirror that keeps whole names, HOST or HOST/PATH. A path has no port and no
+// upper case: registry.example.com:5000 stands there as registry.example.com_5000.
+func (c Copy) Target(mirror string) (string, error) {
+	mirror = strings.TrimSuffix(mirror, "/")
+	host, path := c.Host()
+	host = strings.Trim(strings.NewReplacer(":", "_", "[", "", "]", "").Replace(strings.ToLower(host)), "_.-")
+	for strings.Contains(host, "__") {
+		host = strings.ReplaceAll(host, "__", "_")
+	}
+	target := mirror + "/" + host + "/" + path + ":" + c.Tag
+	named, err := reference.ParseNormalizedNamed(target)
+	first, _, _ := strings.Cut(mirror, "/")
+	if err == nil && strings.ContainsAny(first, ".:") && reference.Domain(named) != first {
+		err = reference.ErrReferenceInvalidFormat
+	}
+	if err != nil || mirror == "" {
+		return "", &Error{
+			Kind: KindInput, Object: outside.Text(mirror), Text: "want a mirror as HOST or HOST/PATH", Err: outside.Error(err),
+		}
+	}
+	return target, nil
 }
 
 // Host returns the registry of a copy, and the path of its repository.

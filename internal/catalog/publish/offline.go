@@ -84,6 +84,9 @@ func writeDir(dir string, files map[string][]byte) error {
 // PublishDir publishes the version that a directory holds, with a signature that was made
 // elsewhere over its payload: base64 or bytes. It can be repeated after a failure.
 func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Result, error) {
+	if p.verifier == nil {
+		return Result{}, refuse(KindInput, dir, "there is no public key to check the signature with")
+	}
 	encoded, err := parseSignature(sig)
 	if err != nil {
 		return Result{}, &Error{Kind: KindInput, Object: "signature", Text: "not one", Err: err}
@@ -92,10 +95,8 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 	if err != nil {
 		return Result{}, err
 	}
-	if p.verifier != nil {
-		if _, err := p.verifier.VerifyBytes(ctx, payload, encoded); err != nil {
-			return Result{}, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
-		}
+	if _, err := p.verifier.VerifyBytes(ctx, payload, encoded); err != nil {
+		return Result{}, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
 	}
 	channel, sum := d.manifest.Channel, digest.FromBytes(body)
 	is, err := p.client.Head(ctx, p.repository, channel)
@@ -112,6 +113,9 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		return Result{}, refuse(KindRaced, dir, "made for %s as it was at version %d, which it has left: %s",
 			channel, d.manifest.Version-1, is)
 	}
+	if err := p.checkLatest(ctx, d.manifest, sum); err != nil {
+		return Result{}, err
+	}
 	if err := p.publishSigned(ctx, d, body, payload, encoded); err != nil {
 		return Result{}, err
 	}
@@ -119,7 +123,33 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		err = refuse(KindRaced, channel, "somebody else has published at the same time, as %s", is)
 	}
 	d.base = Version{Manifest: d.manifest, Digest: sum}
+	if err == nil {
+		err = p.seen.note(p.name, channel, d.base, true)
+	}
 	return d.published(nil, true), err
+}
+
+// checkLatest refuses to publish a version beside or below another one that was signed: the registry
+// shows an older channel, or somebody else's publication did not end.
+func (p *Publisher) checkLatest(ctx context.Context, m catalog.Manifest, sum digest.Digest) error {
+	if err := p.seen.note(p.name, m.Channel, Version{Manifest: m}, false); err != nil {
+		return err
+	}
+	tags, err := p.client.Tags(ctx, p.repository)
+	if err != nil {
+		return err
+	}
+	later, err := p.laterVersions(ctx, m.Version-1, m.Channel, tags)
+	if err != nil {
+		return err
+	}
+	for _, v := range later {
+		if v.Digest != sum {
+			return refuse(KindOlder, m.Channel, "version %d was signed and published before, and the channel is at version %d",
+				v.Version, m.Version-1)
+		}
+	}
+	return nil
 }
 
 // publishSigned stores a version whose signature was made elsewhere.

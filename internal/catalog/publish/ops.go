@@ -108,7 +108,7 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
 }
 
 // awaitListed waits until the registry lists tags: what others do not see, they do not fold.
-func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
+func (p *Publisher) awaitListed(ctx context.Context, channel string, ops []catalog.Op) error {
 	for attempt := 1; ; attempt++ {
 		tags, err := p.client.Tags(ctx, p.repository)
 		if err != nil {
@@ -116,7 +116,7 @@ func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
 		}
 		missing := slices.IndexFunc(ops, func(op catalog.Op) bool { return !slices.Contains(tags, op.Tag) })
 		switch {
-		case missing < 0:
+		case missing < 0, p.has(ctx, channel, ops):
 			return nil
 		case attempt == store.MaxAttempts:
 			return refuse(KindTimeout, ops[missing].Tag, "stored, and still not listed by %s", p.repository)
@@ -125,4 +125,14 @@ func (p *Publisher) awaitListed(ctx context.Context, ops []catalog.Op) error {
 			return err
 		}
 	}
+}
+
+// has reports whether a channel has what ops ask for: somebody has folded and deleted them already.
+func (p *Publisher) has(ctx context.Context, channel string, ops []catalog.Op) bool {
+	v, err := p.Read(ctx, channel)
+	if err != nil {
+		return false
+	}
+	lost, err := p.lost(ctx, v, ops)
+	return err == nil && len(lost) == 0
 }

@@ -7,14 +7,19 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Prune deletes the ops of a channel that its newest version has, versions below the keep newest
-// ones, and their signatures. It returns the tags that it deleted, sorted; of a dry run, those that it
-// would.
+// settleTime is how long something stays after the channel has got on without it: a publisher that
+// has begun before must find the ops that its own version lacks. No publisher takes as long.
+const settleTime = 24 * time.Hour
+
+// Prune deletes the ops of a channel that its newest version has, and one that is older than a day has,
+// too; versions below the keep newest ones that were replaced more than a day ago, and their
+// signatures. It returns the tags that it deleted, sorted; of a dry run, those that it would.
 func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun bool) ([]string, error) {
 	v, err := p.Read(ctx, channel)
 	if err != nil {
@@ -25,7 +30,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 			return nil, err
 		}
 	}
-	merged, err := p.mergedOps(ctx, v)
+	settled, below, err := p.settled(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +39,12 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 		return nil, err
 	}
 	var old []string
-	listed, state := map[string]bool{}, catalog.State{Merged: merged}
+	listed := map[string]bool{}
 	for _, tag := range tags {
 		listed[tag] = true
 		of, version, ok := catalog.ParseVersionTag(tag)
-		isOld := ok && of == channel && version+uint64(max(keep, 1)) <= v.Version
-		if isOld || state.IsMerged(tag) {
+		isOld := ok && of == channel && version < below && v.Version-version >= uint64(max(keep, 1))
+		if isOld || settled[tag] {
 			old = append(old, tag)
 		}
 	}
@@ -56,6 +61,36 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 	})
 	slices.Sort(gone)
 	return gone, err
+}
+
+// settled returns the ops that a channel has, and had a day ago, and the version that it had then:
+// older ones are not needed. Where nobody can tell, there are none.
+func (p *Publisher) settled(ctx context.Context, v Version) (ops map[string]bool, below uint64, err error) {
+	before := p.now().Add(-settleTime)
+	var then Version
+	_, err = p.back(ctx, v, func(each Version) (bool, error) {
+		if each.Created.After(before) {
+			return true, nil
+		}
+		then = each
+		return false, nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	had, err := p.mergedOps(ctx, then)
+	if err != nil {
+		return nil, 0, err
+	}
+	has, err := p.mergedOps(ctx, v)
+	if err != nil {
+		return nil, 0, err
+	}
+	ops, state := map[string]bool{}, catalog.State{Merged: has}
+	for _, op := range had {
+		ops[op] = state.IsMerged(op)
+	}
+	return ops, then.Version, nil
 }
 
 // deleteTag deletes what a tag names, and its signature, unless the channel names it, too.

@@ -5,6 +5,7 @@ package publish_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -46,9 +47,11 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 
 	stage, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	selected, err := p.Select(t.Context(), stage, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	prod, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
-	changes, err := p.Promoted(t.Context(), selected, &catalog.Rollout{From: noon, Hours: 48})
+	selected, err := p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	require.NoError(t, err)
+	changes, err := p.Promoted(t.Context(), selected.Changes, &catalog.Rollout{From: noon, Hours: 48})
 	require.NoError(t, err)
 	promote := publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes}
 	dry := promote
@@ -64,7 +67,7 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, got.Changed, "the same promotion again")
 
-	prod, err := p.Read(t.Context(), "prod")
+	prod, err = p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	diff, err := p.Diff(t.Context(), stage, prod)
 	require.NoError(t, err)
@@ -72,7 +75,7 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 		Image: r.host + "/velum", From: "4.0.0-rev1-build1.2", To: "4.0.0-rev1-build1.1", Change: "rebuild",
 	}}, diff)
 
-	gone, err := p.Withdrawn(t.Context(), prod, []string{"velum:4.0.0-rev1-build1.1"}, "bsc#1", "")
+	gone, err := p.Withdrawn(t.Context(), prod, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
 	require.NoError(t, err)
 	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err)
@@ -80,6 +83,8 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 	// The clock stands still, and what was asked for later counts nevertheless.
 	changes[0].Release.Rollout = nil
 	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
+	require.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
+	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes, Withdrawn: true})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
 
@@ -198,36 +203,25 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	}
 }
 
-func TestPrune(t *testing.T) {
+// A registry that fails each n-th request, or names no digests, is one to publish to.
+func TestRegistriesThatAreNotWhatTheyShouldBe(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
 	private, _ := newKey(t)
-	p := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) })
-	r.begin(p, "stage", "prod")
-	for n := range 5 {
-		tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n)
-		r.push("velum", tag, tag)
-		_, err := r.add(p, "stage", "velum:"+tag)
-		require.NoError(t, err)
+	for name, transport := range map[string]http.RoundTripper{
+		"each second": &every{n: 2}, "each third": &every{n: 3}, "each fourth": &every{n: 4}, "each fifth": &every{n: 5},
+		"no digests": bare{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Key = transport, parsedKey(t, private) })
+			r.begin(p, "stage")
+			r.push("velum", "one", "4.0.0-rev1-build1.1")
+			_, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1")
+			require.NoError(t, err)
+			findings, err := p.Verify(t.Context(), "stage", true)
+			require.NoError(t, err)
+			assert.Empty(t, findings)
+		})
 	}
-	would, err := p.Prune(t.Context(), "stage", 2, true)
-	require.NoError(t, err)
-	assert.Len(t, would, 6+4+4, "the ops, four versions, their signatures")
-	gone, err := p.Prune(t.Context(), "stage", 2, false)
-	require.NoError(t, err)
-	assert.Equal(t, would, gone)
-	findings, err := p.Verify(t.Context(), "stage", true)
-	require.NoError(t, err)
-	assert.Empty(t, findings)
-	r.push("velum", "last", "4.0.0-rev1-build1.9")
-	got, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.9")
-	require.NoError(t, err)
-	assert.EqualValues(t, 7, got.Version)
-	assert.Len(t, r.listed(p, "stage", "velum"), 6)
-	v, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	assert.Less(t, v.Ops.Size, int64(150), "pruned ops are not in the list")
-	history, err := p.History(t.Context(), v, 10)
-	require.NoError(t, err)
-	assert.Len(t, history, 3)
 }

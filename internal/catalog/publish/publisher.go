@@ -32,8 +32,10 @@ type Options struct {
 	Trusted [][]byte // public keys in PEM, besides that of Key
 	// AcceptUnsigned has a key sign what is built upon a version that is not signed.
 	AcceptUnsigned bool
-	Store          store.Options
-	Now            func() time.Time // nil: time.Now
+	// State is the file in which the highest version of each channel is kept; empty: none is.
+	State string
+	Store store.Options
+	Now   func() time.Time // nil: time.Now
 	// Progress, if set, is called before each step, from any goroutine.
 	Progress func(step string)
 }
@@ -49,6 +51,7 @@ type Publisher struct {
 	now        func() time.Time
 	progress   func(string)
 	cache      cache
+	seen       seenFile
 }
 
 // New returns a publisher. It sends no request.
@@ -69,7 +72,7 @@ func New(o Options) (*Publisher, error) {
 	}
 	p := &Publisher{
 		client: c, repository: repository, name: known, key: o.Key, unsigned: o.AcceptUnsigned,
-		now: o.Now, progress: o.Progress,
+		now: o.Now, progress: o.Progress, seen: seenFile{o.State},
 	}
 	if p.now == nil {
 		p.now = time.Now
@@ -111,6 +114,9 @@ func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
 	if err == nil && (v.Channel != channel || v.Name != p.name) {
 		err = refuse(KindRaced, channel, "it was published as channel %s of %s", v.Channel, v.Name)
 	}
+	if err == nil {
+		err = p.remember(v)
+	}
 	return v, err
 }
 
@@ -139,6 +145,15 @@ func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
+// ExistingChannels is Channels, with an error of KindChannel where there is none.
+func (p *Publisher) ExistingChannels(ctx context.Context) ([]string, error) {
+	channels, err := p.Channels(ctx)
+	if err == nil && len(channels) == 0 {
+		err = refuse(KindChannel, p.repository, "there is no channel")
+	}
+	return channels, err
+}
+
 // read returns the version of a tag or digest.
 func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, error) {
 	_, body, err := p.client.Manifest(ctx, p.repository, tagOrDigest)
@@ -151,9 +166,13 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 	}
 	if p.verifier != nil {
 		verdict, err := p.verifier.Verify(ctx, own{p.client, p.repository}, p.name, v.Digest, "")
-		isUnsigned := errors.Is(err, signature.ErrUnsigned) && p.unsigned
-		if err != nil && !isUnsigned {
+		isUnsigned := errors.Is(err, signature.ErrUnsigned)
+		switch {
+		case isUnsigned && p.unsigned:
+		case isUnsigned, errors.Is(err, signature.ErrWrong):
 			return Version{}, &Error{Kind: KindUnsigned, Object: tagOrDigest, Text: "no valid signature", Err: err}
+		case err != nil:
+			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		}
 		v.SignedBy = verdict.Key
 	}

@@ -14,6 +14,7 @@ type Outcome struct {
 	Tag     string        `json:"tag"`
 	Digest  digest.Digest `json:"digest"`
 	Changed bool          `json:"changed"`
+	Skipped bool          `json:"skipped,omitempty"` // it was asked for, and left out for the reason in Note
 	Note    string        `json:"note,omitempty"`
 }
 

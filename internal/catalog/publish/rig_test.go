@@ -15,6 +15,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,16 +46,67 @@ var (
 
 // rig is a registry in memory.
 type rig struct {
-	t    testing.TB
-	host string
+	t       testing.TB
+	host    string
+	handler http.Handler
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	// Its tag list and manifests are behind locks, its answers those of the specification.
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	handler := &untagging{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &rig{t: t, host: strings.TrimPrefix(server.URL, "http://")}
+	return &rig{t: t, host: strings.TrimPrefix(server.URL, "http://"), handler: handler}
+}
+
+// direct sends requests to a registry without a network: for tests that send many.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r = r.Clone(r.Context())
+		r.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// untagging deletes a manifest with all its tags, as real registries do.
+type untagging struct {
+	http.Handler
+
+	mu   sync.Mutex
+	tags map[string]string // by path: digest
+}
+
+func (u *untagging) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	repository, name, is := strings.Cut(r.URL.Path, "/manifests/")
+	if !is || r.Method != http.MethodPut && r.Method != http.MethodDelete {
+		u.Handler.ServeHTTP(w, r)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.Handler.ServeHTTP(w, r)
+	if r.Method == http.MethodPut {
+		if u.tags == nil {
+			u.tags = map[string]string{}
+		}
+		u.tags[r.URL.Path] = w.Header().Get("Docker-Content-Digest")
+		return
+	}
+	for path, d := range u.tags {
+		if d == name && strings.HasPrefix(path, repository+"/manifests/") {
+			delete(u.tags, path)
+			again := r.Clone(r.Context())
+			again.URL.Path = path
+			u.Handler.ServeHTTP(httptest.NewRecorder(), again)
+		}
+	}
 }
 
 func (r *rig) repository() string { return r.host + "/catalog" }
@@ -140,6 +192,31 @@ func (r *rig) listed(p *publish.Publisher, channel, repository string) []string 
 	return out
 }
 
+// remove deletes what tags of the catalog name.
+func (r *rig) remove(tags ...string) {
+	r.t.Helper()
+	c, err := store.New(store.Options{Keychain: authn.NewMultiKeychain()})
+	require.NoError(r.t, err)
+	for _, tag := range tags {
+		d, err := c.Head(r.t.Context(), r.repository(), tag)
+		require.NoError(r.t, err)
+		require.NoError(r.t, c.Remove(r.t.Context(), r.repository(), d))
+	}
+}
+
+// removeOps deletes all ops of a channel.
+func (r *rig) removeOps(channel string) {
+	r.t.Helper()
+	c, err := store.New(store.Options{Keychain: authn.NewMultiKeychain()})
+	require.NoError(r.t, err)
+	tags, err := c.Tags(r.t.Context(), r.repository())
+	require.NoError(r.t, err)
+	r.remove(slices.DeleteFunc(tags, func(tag string) bool {
+		of, ok := catalog.OpChannel(tag)
+		return !ok || of != channel
+	})...)
+}
+
 // newKey returns a private key in PEM, and its public one.
 func newKey(t testing.TB) (private, public []byte) {
 	t.Helper()
@@ -212,4 +289,30 @@ func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(http.StatusBadRequest, `{"errors":[{"code":"DIGEST_INVALID"}]}`)
 	}
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// every fails each n-th request.
+type every struct {
+	n     int64
+	count atomic.Int64
+}
+
+func (e *every) RoundTrip(r *http.Request) (*http.Response, error) {
+	if e.count.Add(1)%e.n == 0 {
+		return &http.Response{
+			StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r, ProtoMajor: 1, ProtoMinor: 1,
+		}, nil
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// bare removes the headers that a registry need not send.
+type bare struct{}
+
+func (bare) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		resp.Header.Del("Docker-Content-Digest")
+	}
+	return resp, err
 }

@@ -37,9 +37,11 @@ func (r *rig) put(tag string, body []byte) {
 	require.NoError(r.t, remote.Put(ref, foreign(body)))
 }
 
-func (r *rig) manifest(tag string) []byte {
+func (r *rig) manifest(tag string) []byte { return r.manifestOf("catalog", tag) }
+
+func (r *rig) manifestOf(repository, tag string) []byte {
 	r.t.Helper()
-	ref, err := name.NewTag(r.repository() + ":" + tag)
+	ref, err := name.NewTag(r.host + "/" + repository + ":" + tag)
 	require.NoError(r.t, err)
 	d, err := remote.Get(ref)
 	require.NoError(r.t, err)
@@ -134,6 +136,34 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	require.NoError(t, err)
 	_, err = reader.Read(t.Context(), "prod")
 	require.NoError(t, err)
+}
+
+// An op that was signed for one catalog is not folded in another one, whose key is the same.
+func TestOpOfAnotherCatalogIsNotFolded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, _ := newKey(t)
+	of := func(repository string) *publish.Publisher {
+		return r.publisher(func(o *publish.Options) {
+			o.Repository, o.Key = r.host+"/"+repository, parsedKey(t, private)
+		})
+	}
+	tests, catalog := of("tests"), of("catalog")
+	r.begin(tests, "prod")
+	r.begin(catalog, "prod")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	_, err := r.add(tests, "prod", "velum:4.0.0-rev1-build1.1")
+	require.NoError(t, err)
+	v, err := tests.Read(t.Context(), "prod")
+	require.NoError(t, err)
+	op := v.Merged[0]
+	r.put(op, r.manifestOf("tests", op))
+	for range 2 {
+		got, err := catalog.Change(t.Context(), publish.Request{Channel: "prod"})
+		require.NoError(t, err)
+		assert.Equal(t, []publish.Waiting{{Op: op, Why: "it is for " + r.host + "/tests"}}, got.Waiting)
+		assert.Empty(t, r.listed(catalog, "prod", "velum"))
+	}
 }
 
 // A channel that is served as another one is refused.

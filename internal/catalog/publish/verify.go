@@ -43,6 +43,11 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 	if err := p.verifyTags(ctx, c, v); err != nil {
 		return nil, err
 	}
+	if _, err := p.listed(ctx, v, channel); isKind(err, KindOlder) {
+		c.report(channel, "%v", err)
+	} else if err != nil && !isFinding(err) {
+		return nil, err
+	}
 	if err := p.verifyPages(ctx, c, v, images); err != nil {
 		return nil, err
 	}

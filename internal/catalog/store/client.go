@@ -4,8 +4,8 @@
 // catalogs. Nodes have internal/registry, which knows containerd's hosts and never writes.
 //
 // Requests are repeated where that can help: after 5xx, 429, broken connections, and the errors
-// that distribution 2.8 gives to two clients that write at once. What a registry sends is bounded
-// and compared with its digest. Logins are those of docker and podman, with their credential
+// that distribution 2.8 gives to two clients that write at once. What a registry sends is bounded,
+// in time, too, and compared with its digest. Logins are those of docker and podman, with their credential
 // helpers.
 package store
 
@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -34,7 +35,7 @@ type Options struct {
 	PlainHTTP bool // http where there is no https
 	UserAgent string
 	Keychain  authn.Keychain    // nil: docker's and podman's logins and credential helpers
-	Transport http.RoundTripper // nil: go-containerregistry's
+	Transport http.RoundTripper // nil: connections with time limits
 }
 
 // ErrNoDelete: the registry deletes nothing.
@@ -42,36 +43,31 @@ var ErrNoDelete = errors.New("the registry deletes nothing")
 
 // Client sends requests to registries. It is safe for concurrent use.
 type Client struct {
-	puller *remote.Puller
-	pusher *remote.Pusher
-	plain  bool
+	keychain  authn.Keychain
+	transport http.RoundTripper
+	pusher    *remote.Pusher
+	plain     bool
+	logins    sync.Map // of *login, by the name of a repository
 }
 
 // New returns a client. It sends no request.
 func New(o Options) (*Client, error) {
-	options := []remote.Option{
-		remote.WithAuthFromKeychain(o.keychain()), remote.WithUserAgent(o.UserAgent),
-		remote.WithRetryStatusCodes(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}), // the client's own is below
+	c := &Client{keychain: o.Keychain, plain: o.PlainHTTP}
+	if c.keychain == nil {
+		c.keychain = authn.DefaultKeychain
 	}
-	if o.Transport != nil {
-		options = append(options, remote.WithTransport(o.Transport))
+	inner := o.Transport
+	if inner == nil {
+		inner = newTransport()
 	}
-	puller, err := remote.NewPuller(options...)
-	if err != nil {
-		return nil, err
-	}
-	pusher, err := remote.NewPusher(options...)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{puller: puller, pusher: pusher, plain: o.PlainHTTP}, nil
-}
-
-func (o Options) keychain() authn.Keychain {
-	if o.Keychain != nil {
-		return o.Keychain
-	}
-	return authn.DefaultKeychain
+	send := sender{inner}
+	c.transport = transport.NewUserAgent(send, o.UserAgent)
+	var err error
+	c.pusher, err = remote.NewPusher(
+		remote.WithAuthFromKeychain(c.keychain), remote.WithUserAgent(o.UserAgent), remote.WithTransport(send),
+		remote.WithRetryStatusCodes(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}), // the sender repeats
+	)
+	return c, err
 }
 
 // repository returns a repository of a registry by its normalised name.
@@ -108,7 +104,7 @@ func get[T any](
 	if err != nil {
 		return out, err
 	}
-	err = c.repeat(ctx, func() error {
+	err = repeat(ctx, func() error {
 		out, err = do(ref)
 		return err
 	})
@@ -116,69 +112,6 @@ func get[T any](
 		err = fmt.Errorf("%s: %w", ref, kindOf(err))
 	}
 	return out, err
-}
-
-// Manifest returns a manifest; release.ErrNotFound if there is none.
-func (c *Client) Manifest(
-	ctx context.Context, repository, tagOrDigest string,
-) (mediaType string, body []byte, err error) {
-	d, err := get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (*remote.Descriptor, error) {
-		return c.puller.Get(ctx, ref)
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	if len(d.Manifest) > catalog.MaxManifest {
-		return "", nil, fmt.Errorf("%s:%s: %w: %d bytes", repository, tagOrDigest, outside.ErrTooLarge, len(d.Manifest))
-	}
-	return string(d.MediaType), d.Manifest, nil
-}
-
-// Head returns the digest that a tag names; release.ErrNotFound if there is none.
-func (c *Client) Head(ctx context.Context, repository, tagOrDigest string) (digest.Digest, error) {
-	return get(ctx, c, repository, tagOrDigest, func(ref name.Reference) (digest.Digest, error) {
-		d, err := c.puller.Head(ctx, ref)
-		if err != nil {
-			return "", err
-		}
-		return digest.Digest(d.Digest.String()), nil
-	})
-}
-
-// Blob returns a blob, and verifies its size and digest.
-func (c *Client) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
-	return get(ctx, c, repository, desc.Digest.String(), func(ref name.Reference) ([]byte, error) {
-		layer, err := c.puller.Layer(ctx, ref.Context().Digest(desc.Digest.String()))
-		if err != nil {
-			return nil, err
-		}
-		body, err := layer.Compressed()
-		if err != nil {
-			return nil, err
-		}
-		defer body.Close()
-		data, err := outside.ReadAll(body, desc.Size)
-		if err == nil && digest.FromBytes(data) != desc.Digest {
-			err = fmt.Errorf("has digest %s", digest.FromBytes(data))
-		}
-		return data, err
-	})
-}
-
-// Referrers lists nothing: catalogs are signed under tags.
-func (c *Client) Referrers(context.Context, string, digest.Digest) ([]ocispec.Descriptor, error) {
-	return nil, release.ErrNotFound
-}
-
-// Tags lists the tags of a repository; none if it does not exist.
-func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) {
-	list, err := get(ctx, c, repository, "", func(ref name.Reference) ([]string, error) {
-		return c.puller.List(ctx, ref.Context())
-	})
-	if errors.Is(err, release.ErrNotFound) {
-		return nil, nil
-	}
-	return list, err
 }
 
 // PutBlob stores a blob.

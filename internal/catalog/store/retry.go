@@ -5,12 +5,10 @@ package store
 import (
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/url"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -19,21 +17,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-const (
-	// MaxAttempts is how often a request is sent at most, within about 12 seconds.
-	MaxAttempts = 7
-	firstWait   = 100 * time.Millisecond
-	longestWait = 5 * time.Second
-)
-
 // blobUnknownInManifest is a code of registries before distribution 2.
 const blobUnknownInManifest = transport.BlobUnknownErrorCode
 
-// repeat sends a request until it ends well, or with an error that stays.
-func (c *Client) repeat(ctx context.Context, do func() error) error {
+// repeat does something that needs several requests until it ends well, or with an error that
+// stays. Single requests are repeated by the sender.
+func repeat(ctx context.Context, do func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := do()
-		if err == nil || attempt == MaxAttempts || ctx.Err() != nil || !mayPass(err) {
+		if err == nil || attempt == MaxAttempts || ctx.Err() != nil || !mayBegin(err) {
 			return err
 		}
 		if waitErr := BackOff(ctx, attempt); waitErr != nil {
@@ -42,10 +34,30 @@ func (c *Client) repeat(ctx context.Context, do func() error) error {
 	}
 }
 
+// mayBegin reports whether requests may end otherwise when they begin anew: after codes of
+// distribution 2.8 for a blob that two clients upload at once, and after a body that broke off.
+func mayBegin(err error) bool {
+	if _, isTimeout := errors.AsType[*timeoutError](err); isTimeout {
+		return false
+	}
+	if _, answered := errors.AsType[*transport.Error](err); answered {
+		return hasCode(err, transport.DigestInvalidErrorCode, transport.BlobUploadInvalidErrorCode,
+			transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode,
+			transport.ManifestBlobUnknownErrorCode)
+	}
+	_, unsent := errors.AsType[*url.Error](err) // the sender has repeated it
+	return !unsent && isBroken(err)
+}
+
 // BackOff waits before the next attempt: longer each time, and not as long as others do.
-func BackOff(ctx context.Context, attempt int) error {
+func BackOff(ctx context.Context, attempt int) error { return sleep(ctx, backOff(attempt)) }
+
+func backOff(attempt int) time.Duration {
 	d := min(firstWait<<min(attempt-1, 10), longestWait)
-	d = d/2 + rand.N(d) //nolint:gosec // it only spreads requests
+	return d/2 + rand.N(d) //nolint:gosec // it only spreads requests
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -56,38 +68,24 @@ func BackOff(ctx context.Context, attempt int) error {
 	}
 }
 
-// mayPass reports whether a request may end otherwise next time. Distribution 2.8 answers 500
-// for a tag that is read while it is written, and DIGEST_INVALID for a blob that two clients
-// upload at once.
-func mayPass(err error) bool {
-	if e, ok := errors.AsType[*transport.Error](err); ok {
-		return e.StatusCode >= http.StatusInternalServerError && e.StatusCode != http.StatusNotImplemented ||
-			e.StatusCode == http.StatusTooManyRequests || e.StatusCode == http.StatusRequestTimeout ||
-			hasCode(err, transport.DigestInvalidErrorCode, transport.BlobUploadInvalidErrorCode,
-				transport.BlobUploadUnknownErrorCode, transport.SizeInvalidErrorCode,
-				transport.ManifestBlobUnknownErrorCode)
-	}
-	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
-		return true
-	}
-	broken := []error{
-		io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE,
-	}
-	return slices.ContainsFunc(broken, func(b error) bool { return errors.Is(err, b) })
-}
-
 // hasCode reports whether a registry gave one of these codes.
 func hasCode(err error, codes ...transport.ErrorCode) bool {
 	e, ok := errors.AsType[*transport.Error](err)
 	return ok && slices.ContainsFunc(e.Errors, func(d transport.Diagnostic) bool { return slices.Contains(codes, d.Code) })
 }
 
-// kindOf makes release.ErrNotFound of a 404, and bounds the text of a registry.
+// kindOf makes release.ErrNotFound of a 404, and bounds the text of a registry. Of the URL that a
+// request failed at, it leaves out the query: a redirect has its token there.
 func kindOf(err error) error {
 	if e, ok := errors.AsType[*transport.Error](err); ok && e.StatusCode == http.StatusNotFound &&
 		!hasCode(err, transport.BlobUploadUnknownErrorCode) {
 		return release.ErrNotFound
+	}
+	if failed, is := err.(*url.Error); is { //nolint:errorlint // the outermost: its text is what is shown
+		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
+			u.RawQuery, u.Fragment, u.User = "", "", nil
+			err = &url.Error{Op: failed.Op, URL: u.String(), Err: failed.Err}
+		}
 	}
 	return outside.Error(err)
 }

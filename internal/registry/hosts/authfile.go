@@ -19,6 +19,12 @@ var (
 	errNoSCC      = errors.New("no lines username= and password=")
 )
 
+// logins are those of one file.
+type logins interface {
+	// find returns the login for a repository; the zero Login and nil: there is none.
+	find(host, repository string) (Login, error)
+}
+
 // authFile has the logins of a containers-auth.json(5) or of docker's
 // config.json, by host or host/path.
 type authFile map[string]authEntry
@@ -48,18 +54,30 @@ func (f authFile) find(host, repository string) (Login, error) {
 	}
 }
 
-type authJSON struct {
-	Auths map[string]struct {
-		Auth          string `json:"auth"`
-		Username      string `json:"username"`
-		Password      string `json:"password"`
-		IdentityToken string `json:"identitytoken"`
-	} `json:"auths"`
-	Helpers map[string]string `json:"credHelpers"`
-	Store   string            `json:"credsStore"`
+// authJSONEntry is an entry of auths.
+type authJSONEntry struct {
+	Auth          string `json:"auth"`
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	IdentityToken string `json:"identitytoken"`
 }
 
-func parseAuthFile(data []byte) (authFile, error) {
+// kubelet is the login that kubelet takes: auth, if there is one; never an identity token. The zero entry: none.
+func (a authJSONEntry) kubelet() authEntry {
+	if a.Auth != "" {
+		login, err := decodeAuth(a.Auth)
+		return authEntry{login: login, problem: err}
+	}
+	return authEntry{login: Login{User: a.Username, Secret: a.Password}}
+}
+
+type authJSON struct {
+	Auths   map[string]authJSONEntry `json:"auths"`
+	Helpers map[string]string        `json:"credHelpers"`
+	Store   string                   `json:"credsStore"`
+}
+
+func parseAuthFile(data []byte) (logins, error) {
 	var read authJSON
 	if json.Unmarshal(data, &read) != nil {
 		return nil, errNoAuthFile
@@ -115,20 +133,17 @@ func authKey(name string) string {
 		}
 	}
 	host, path, deeper := strings.Cut(key, "/")
-	host = strings.ToLower(host)
-	switch host {
-	case "index.docker.io", "registry-1.docker.io":
-		host = "docker.io"
-	}
+	host = imageHost(host)
 	if !deeper || path == "v1" || path == "v2" {
 		return host
 	}
 	return host + "/" + path
 }
 
-// decodeAuth reads user:password. Old versions of docker filled up with zeros.
+// decodeAuth reads user:password, with the padding of base64 or, as kubelet does, without. Old versions of docker
+// filled up with zeros.
 func decodeAuth(auth string) (Login, error) {
-	decoded, err := base64.StdEncoding.DecodeString(auth)
+	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {
 		return Login{}, errNoAuth
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // maxHostsFile is for a hosts.toml, and maxBundle for each file that it names.
@@ -23,7 +23,7 @@ const maxHostsFile = 1 << 20
 // is left to it.
 func checkDir(dir string) error {
 	file := filepath.Join(dir, "hosts.toml")
-	if err := trustedfile.Check(file, maxHostsFile); err != nil {
+	if err := nodefile.Check(file, maxHostsFile); err != nil {
 		return err
 	}
 	names := filesOf(tables(file))
@@ -32,7 +32,7 @@ func checkDir(dir string) error {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		if err := trustedfile.Check(name, maxBundle); err != nil {
+		if err := nodefile.Check(name, maxBundle); err != nil {
 			return fmt.Errorf("hosts.toml: %w", err)
 		}
 	}
@@ -43,7 +43,7 @@ func checkDir(dir string) error {
 			continue // the pattern is good, but for a dir with [ in its name
 		}
 		for _, name := range found {
-			if err := trustedfile.Check(name, maxBundle); err != nil {
+			if err := nodefile.Check(name, maxBundle); err != nil {
 				return err
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // Login is what a host may be shown.
@@ -24,6 +24,8 @@ type Login struct {
 // CredentialOptions name the places of logins.
 type CredentialOptions struct {
 	Root string // before every path but File
+	// Kubelet are the files in which kubelet looks for logins.
+	Kubelet []string
 	// File is searched first; empty: none.
 	File string
 	// Getenv reads the environment: REGISTRY_AUTH_FILE and CREDENTIALS_DIRECTORY.
@@ -48,8 +50,8 @@ const (
 // kubelet have: the first file with a login for a repository wins, and in it the
 // longest key. Files are read again when they change.
 type Credentials struct {
-	files []*trustedfile.File[authFile]
-	scc   *trustedfile.File[Login]
+	files []*nodefile.Cached[logins]
+	scc   *nodefile.Cached[Login]
 	log   *slog.Logger
 }
 
@@ -72,20 +74,23 @@ func NewCredentials(o CredentialOptions) *Credentials {
 		"/run/containers/0/auth.json",
 		"/root/.config/containers/auth.json",
 		"/root/.docker/config.json",
-		"/var/lib/kubelet/config.json",
 	} {
 		if path != "" {
 			c.files = append(c.files, authFileAt(filepath.Join("/", o.Root, path)))
 		}
 	}
-	c.scc = &trustedfile.File[Login]{
+	for _, path := range o.Kubelet {
+		path = filepath.Join("/", o.Root, path)
+		c.files = append(c.files, &nodefile.Cached[logins]{Path: path, Limit: maxAuthFile, Parse: parseKeyring})
+	}
+	c.scc = &nodefile.Cached[Login]{
 		Path: filepath.Join("/", o.Root, "/etc/zypp/credentials.d/SCCcredentials"), Limit: maxSCCFile, Parse: parseSCC,
 	}
 	return c
 }
 
-func authFileAt(path string) *trustedfile.File[authFile] {
-	return &trustedfile.File[authFile]{Path: path, Limit: maxAuthFile, Parse: parseAuthFile}
+func authFileAt(path string) *nodefile.Cached[logins] {
+	return &nodefile.Cached[logins]{Path: path, Limit: maxAuthFile, Parse: parseAuthFile}
 }
 
 // For gives the login for a repository on a host (with its port, where it has
@@ -93,10 +98,10 @@ func authFileAt(path string) *trustedfile.File[authFile] {
 func (c *Credentials) For(host, repository string) (Login, error) {
 	var problems []error
 	for _, file := range c.files {
-		logins, changed, err := file.Get()
-		if err == nil {
+		found, changed, err := file.Get()
+		if err == nil && found != nil {
 			var login Login
-			if login, err = logins.find(host, repository); login != (Login{}) {
+			if login, err = found.find(host, repository); login != (Login{}) {
 				return login, nil
 			}
 			if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/log"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Dir is what containerd makes of one directory of certs.d.
@@ -50,7 +52,7 @@ func Dirs(ctx context.Context, certsDirs []string) []Dir {
 const noServer = "namespace.invalid"
 
 func readDir(ctx context.Context, dir string) Dir {
-	found, logged := Dir{Path: dir, Err: checkDir(dir)}, new(errorLog)
+	found, logged := Dir{Path: dir, Err: outside.Error(checkDir(dir))}, new(errorLog)
 	if found.Err != nil {
 		return found
 	}
@@ -59,7 +61,7 @@ func readDir(ctx context.Context, dir string) Dir {
 		HostDir: func(string) (string, error) { return dir, nil },
 	})
 	hosts, err := configure(noServer)
-	found.Err, found.Unparsed = err, logged.err
+	found.Err, found.Unparsed = outside.Error(err), outside.Error(logged.err)
 	if err != nil || logged.err != nil {
 		return found
 	}
@@ -85,6 +87,29 @@ func (l *errorLog) Format(e *log.Entry) ([]byte, error) {
 		l.err = err
 	}
 	return nil, nil
+}
+
+// maskedFormat hides secrets in what containerd's parser logs: it quotes URLs.
+type maskedFormat struct {
+	of interface {
+		Format(*log.Entry) ([]byte, error)
+	}
+}
+
+// Format is logrus' Formatter.
+func (m maskedFormat) Format(e *log.Entry) ([]byte, error) {
+	line, err := m.of.Format(e)
+	return []byte(outside.Mask(string(line))), err
+}
+
+// masked has the context's logger, which is containerd's own unless another was set, hide secrets.
+func masked(ctx context.Context) context.Context {
+	of := log.G(ctx).Logger
+	logger := another(of)
+	logger.SetFormatter(maskedFormat{of.Formatter})
+	logger.SetOutput(of.Out)
+	logger.SetLevel(of.GetLevel())
+	return log.WithLogger(ctx, logger.WithFields(nil))
 }
 
 func (l *errorLog) logger() *log.Entry {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
@@ -31,6 +32,9 @@ var (
 	certificate = registrytest.Certificate
 )
 
+// kubeletFiles are where kubelet looks for logins.
+var kubeletFiles = platform.Detect("").Logins
+
 // guardedCredentials are logins with their guard.
 type guardedCredentials struct {
 	*Credentials
@@ -40,7 +44,7 @@ type guardedCredentials struct {
 func newCredentials(t testing.TB, o CredentialOptions) guardedCredentials {
 	t.Helper()
 	g := registrytest.NewGuard(t, o.Log)
-	o.Log = g.Log
+	o.Log, o.Kubelet = g.Log, kubeletFiles
 	return guardedCredentials{NewCredentials(o), g}
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // maxProxyFile is for a file of settings: SUSE's has 3 kB, most of it comments.
@@ -26,7 +26,7 @@ var errNoProxyURL = errors.New("want the URL of a proxy: http://proxy.example.co
 // changes. In both, a PROXY_ENABLED that is not "yes" turns the rest off.
 type Proxies struct {
 	environment chooseProxy
-	file        *trustedfile.File[chooseProxy]
+	file        *nodefile.Cached[chooseProxy]
 }
 
 // chooseProxy is the choice that one place makes; nil: none.
@@ -40,7 +40,7 @@ func NewProxies(root string, getenv func(string) string) *Proxies {
 		}
 		return getenv(strings.ToLower(name))
 	}
-	p := &Proxies{file: &trustedfile.File[chooseProxy]{
+	p := &Proxies{file: &nodefile.Cached[chooseProxy]{
 		Path: filepath.Join("/", root, "/etc/sysconfig/proxy"), Limit: maxProxyFile, AnyOwner: true, Parse: parseProxyFile,
 	}}
 	if enabled := getenv("PROXY_ENABLED"); enabled == "" || isYes(enabled) {

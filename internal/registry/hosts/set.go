@@ -24,7 +24,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // KeptFor is how long the hosts of a namespace are kept although nothing in their
@@ -76,7 +76,7 @@ type namespace struct {
 func New(certsDirs []string, client Client) *Set {
 	s := &Set{CheckEvery: CheckEvery, find: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
 	// The context only carries containerd's logger; the hosts outlive any request.
-	s.parse = config.ConfigureHosts(context.Background(), config.HostOptions{
+	s.parse = config.ConfigureHosts(masked(context.Background()), config.HostOptions{
 		HostDir: func(name string) (string, error) {
 			dir, _, err := s.dir(name)
 			return dir, err
@@ -194,7 +194,7 @@ func (s *Set) stamp(name string) (text, ignored string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), trustedfile.Stamp(info))
+		fmt.Fprintf(stamp, "\n%s %s", entry.Name(), nodefile.Stamp(info))
 	}
 	return stamp.String(), "", nil
 }

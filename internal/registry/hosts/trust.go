@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/internal/trustedfile"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // maxBundle is for the authorities of a system. SUSE's bundle has 230 kB.
@@ -21,7 +21,7 @@ var errNoCertificates = errors.New("no certificates")
 // or removes one. Go reads them once for the life of a process, and this one
 // lives for months.
 type Trust struct {
-	bundles []*trustedfile.File[*x509.CertPool]
+	bundles []*nodefile.Cached[*x509.CertPool]
 	log     *slog.Logger
 
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func NewTrust(root string, getenv func(string) string, log *slog.Logger) *Trust 
 	}
 	t := &Trust{log: log}
 	for _, place := range places {
-		t.bundles = append(t.bundles, &trustedfile.File[*x509.CertPool]{
+		t.bundles = append(t.bundles, &nodefile.Cached[*x509.CertPool]{
 			Path: filepath.Join("/", root, place), Limit: maxBundle, AnyOwner: true, Parse: parseBundle,
 		})
 	}

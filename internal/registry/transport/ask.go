@@ -26,6 +26,8 @@ type Question struct {
 	Accept     string
 	Limit      int64 // bytes of the answer's body
 	Offset     int64 // where the body is to begin
+	// Read reads the body as it comes, of which the answer then has nothing; nil: it is kept.
+	Read func(http.Header, io.Reader) error
 }
 
 // Answer is a host's answer with status 200.
@@ -67,7 +69,12 @@ func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) 
 	if err != nil {
 		return Answer{}, err
 	}
-	body, err := readBody(resp, q.Limit)
+	var body []byte
+	if q.Read == nil {
+		body, err = readBody(resp, q.Limit)
+	} else {
+		err = errors.Join(q.Read(resp.Header, &limited{resp.Body, q.Limit, q.Limit}), resp.Body.Close())
+	}
 	if err != nil {
 		return Answer{}, err
 	}
@@ -75,12 +82,12 @@ func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) 
 }
 
 // Send puts a question to a host: once, and once more where a 401 names what the
-// host wants to see. The status is 200, or 206 from an offset; the caller closes the
-// body. Errors are as Ask's.
+// host wants to see, or a host that it redirected to. The status is 200, or 206 from
+// an offset; the caller closes the body. Errors are as Ask's.
 func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Response, error) {
 	ctx = docker.WithScope(ctx, "repository:"+q.Repository+":pull")
-	var responses []*http.Response
-	for {
+	challenges := map[string][]*http.Response{} // by the origin of the host
+	for n := 1; ; n++ {
 		resp, err := send(ctx, host, q)
 		switch {
 		case err != nil:
@@ -90,11 +97,16 @@ func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question)
 		}
 		discard(resp)
 		refused := &Refused{Status: resp.StatusCode, RetryAt: RetryAt(resp.Header, c.options.Now())}
-		if resp.StatusCode != http.StatusUnauthorized {
+		if resp.StatusCode != http.StatusUnauthorized || n > maxChallenges {
 			return nil, refused
 		}
-		responses = append(responses, resp)
-		if err := host.Authorizer.AddResponses(ctx, responses); err != nil || len(responses) > 1 {
+		from := originOf(resp.Request.URL)
+		challenges[from] = append(challenges[from], resp)
+		err = host.Authorizer.AddResponses(ctx, challenges[from])
+		if failure, is := errors.AsType[*tokenError](err); is {
+			return nil, fmt.Errorf("authorize: %w", failure)
+		}
+		if err != nil || len(challenges[from]) > 1 {
 			refused.Err = plain(err)
 			return nil, refused
 		}
@@ -147,6 +159,23 @@ func readBody(resp *http.Response, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("body: %w", err)
 	}
 	return data, nil
+}
+
+// limited is a body of which at most so many bytes are read.
+type limited struct {
+	body        io.Reader
+	left, limit int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.body.Read(p[:min(int64(len(p)), l.left+1)])
+	if l.left -= int64(n); l.left < 0 {
+		return 0, fmt.Errorf("body: %w: over %d bytes", outside.ErrTooLarge, l.limit)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("body: %w", err)
+	}
+	return n, err
 }
 
 // discard reads the short body of a refusal, so that the connection

@@ -34,6 +34,7 @@ type authorizer struct {
 	login func(host, repository string) (hosts.Login, error)
 	may   func(realm *url.URL) bool
 	fresh func(hosts.Login) docker.Authorizer
+	led   *foreignTokens // for the hosts that home redirects to
 	log   *slog.Logger
 
 	mu       sync.Mutex
@@ -96,10 +97,11 @@ func showsLogin(req *http.Request) bool {
 
 // AddResponses learns from a 401 what the host wants. A token that was refused
 // is renewed once, a password never: it would be wrong again, and count twice.
+// A host that home redirected to gets an anonymous token, and never a login.
 func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
 	last := responses[len(responses)-1]
-	if !strings.EqualFold(last.Request.URL.Host, a.home.Host) {
-		return errForeign
+	if !strings.EqualFold(last.Request.URL.Host, a.home.Host) || isLedAway(last) {
+		return a.led.renew(ctx, last)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,11 +185,19 @@ func (a *authorizer) withheld(challenge *http.Response) error {
 			return errForeignHost
 		}
 		if !a.may(realm) {
-			return fmt.Errorf("%w: %q", errForeignHost, outside.Text(realm.Host))
+			return &ForeignRealmError{Registry: challenge.Request.URL.Host, Realm: outside.Text(realm.Host)}
 		}
 	}
 	return nil
 }
+
+// ForeignRealmError tells that a registry wants its login shown to a token server on another host, which no setting
+// names for it (credentials.tokenServers).
+type ForeignRealmError struct{ Registry, Realm string }
+
+func (e *ForeignRealmError) Error() string { return fmt.Sprintf("%v: %q", errForeignHost, e.Realm) }
+
+func (e *ForeignRealmError) Unwrap() error { return errForeignHost }
 
 // refusedByServer is true where a token server did not like the login.
 func refusedByServer(err error) bool {

@@ -39,16 +39,22 @@ func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
 	may := mayShow(home, c.options.TokenServers)
 	header := canonical(host.Header)
 	host.Header = header
+	next := host.Client.Transport
 	tokens := following(&tokenTransport{
-		next: host.Client.Transport, plain: host.Scheme == "http", may: may, own: header,
-	}, header, asked)
-	host.Client = following(host.Client.Transport, header, asked)
+		next: next, plain: host.Scheme == "http", may: may, own: header,
+	}, header, asked, nil)
+	led := newForeignTokens(func(scheme string) *http.Client {
+		return following(&tokenTransport{
+			next: next, plain: scheme == "http", may: may, own: header,
+		}, header, asked, nil)
+	})
+	host.Client = following(next, header, asked, led)
 	fresh := func(l hosts.Login) docker.Authorizer {
 		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthHeader(header),
 			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
 	}
 	host.Authorizer = &authorizer{
-		home: home, login: c.options.Credentials, may: may, log: c.options.Log, fresh: fresh,
+		home: home, login: c.options.Credentials, may: may, log: c.options.Log, fresh: fresh, led: led,
 	}
 }
 

@@ -19,6 +19,18 @@ func (c *Client) Pace() record.Pace { return c.pace.kept() }
 // spent since, stays.
 func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
 
+// TryAgain serves a person's check: each host that is left alone because it did not answer may be asked once. The next
+// failure leaves it alone again. What a host asked for stays.
+func (c *Client) TryAgain() { c.pace.tryAgain() }
+
+func (p *pace) tryAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.hosts {
+		s.open = time.Time{}
+	}
+}
+
 func (p *pace) kept() record.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@
 //   - A redirect or realm leads to no address that is nearer to the node than the asked host's own, unless hosts.toml
 //     names the host.
 //   - Credentials go to the host they belong to, and to the token server that is named for it: never to a realm
-//     elsewhere, over a redirect to another host or over plain http. No error has the query of a URL, because
-//     redirects are signed there.
+//     elsewhere, over a redirect to another host or over plain http. A host that a redirect leads to gets an
+//     anonymous token at most. No error has the query of a URL, because redirects are signed there.
 //   - All that is read is bounded in size and time (limits.go).
 package transport
 

@@ -5,11 +5,11 @@ package transport
 import (
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/kubic-project/image-update-agent/internal/distspec"
 )
 
 // Held is the error for a request that was not sent, or for the very answer after which
@@ -64,25 +64,7 @@ func roundUp(t time.Time) time.Time {
 	return t
 }
 
-// RetryAt reads Retry-After, as seconds or as a date (RFC 9110, 10.2.3). It is
-// zero where there is none, or none that can be read.
+// RetryAt reads Retry-After. It is zero where there is none, or none that can be read.
 func RetryAt(h http.Header, now time.Time) time.Time {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	latest := now.Add(maxRetryAfter)
-	if value != "" && strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return latest
-		}
-		return now.Add(time.Duration(seconds) * time.Second)
-	}
-	at, err := http.ParseTime(value)
-	at = at.UTC()
-	switch {
-	case err != nil || at.Before(now):
-		return time.Time{}
-	case at.After(latest):
-		return latest
-	}
-	return at
+	return distspec.RetryAfter(h.Get("Retry-After"), now, maxRetryAfter)
 }

@@ -19,6 +19,8 @@ const (
 	maxToken     = 64 << 10
 	maxHeader    = 64 << 10
 	maxRedirects = 5 // containerd follows ten
+	// maxChallenges is how many 401 of different hosts one question answers, as containerd.
+	maxChallenges = 4
 )
 
 // maxRetryAfter is how long a host may silence the agent; more is cut, so that

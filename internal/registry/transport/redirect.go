@@ -14,9 +14,10 @@ import (
 )
 
 // following makes a client for what asked answers or leads to, which follows
-// redirects by our rules. own are the host's headers of hosts.toml.
-func following(next http.RoundTripper, own http.Header, asked *askedHost) *http.Client {
-	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own)}, asked}}
+// redirects by our rules. own are the host's headers of hosts.toml; led are the tokens
+// for other hosts, nil for none.
+func following(next http.RoundTripper, own http.Header, asked *askedHost, led *foreignTokens) *http.Client {
+	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own, led)}, asked}}
 }
 
 // follower follows redirects below the client that asks, which so never learns
@@ -62,7 +63,7 @@ func quotable(err error) error {
 // redirects follows up to five redirects as containerd does, but never from
 // https to http, and takes what may be secret along to no other host. Go itself
 // would keep Authorization for a subdomain, and any other header for any host.
-func redirects(own http.Header) func(*http.Request, []*http.Request) error {
+func redirects(own http.Header, led *foreignTokens) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return Unfollowed(fmt.Sprintf("more than %d times", maxRedirects))
@@ -72,6 +73,9 @@ func redirects(own http.Header) func(*http.Request, []*http.Request) error {
 		}
 		if !SameOrigin(via[0].URL, req.URL) {
 			withoutSecrets(req.Header, own)
+			if led != nil {
+				led.authorize(req)
+			}
 		}
 		return nil
 	}
@@ -84,6 +88,18 @@ func hostKey(u *url.URL) string {
 		standard = ":80"
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Host), ":"), standard)
+}
+
+// originOf is the scheme, host and port of a URL, in one spelling only.
+func originOf(u *url.URL) string { return u.Scheme + "://" + hostKey(u) }
+
+// isLedAway reports that an answer came over redirects from another origin than the one that was asked.
+func isLedAway(resp *http.Response) bool {
+	first := resp.Request
+	for first.Response != nil {
+		first = first.Response.Request
+	}
+	return !SameOrigin(first.URL, resp.Request.URL)
 }
 
 // SameOrigin compares scheme, host and port.

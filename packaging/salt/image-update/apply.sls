@@ -11,6 +11,16 @@
 # image_update:lock_wait  how many seconds a node may wait for the lock of its fleet (docs/fleets.md), which another
 #                         orchestration, say, has another node hold. After them it is no failure either: the comment
 #                         names the holder, and the next run goes on.
+# image_update:expect     what the person who approves was shown: a mapping of images to a digest, or to a list of them.
+#                         A node that offers anything else by now applies nothing (exit code 4); one that runs it
+#                         already has nothing to do. Without it all that is staged is applied.
+{%- set expect = salt['pillar.get']('image_update:expect', {}) %}
+{%- set expected = [] %}
+{%- for image in expect|sort %}
+  {%- for digest in ([expect[image]] if expect[image] is string else expect[image]) %}
+    {%- do expected.append("--expect '" ~ (image ~ '=' ~ digest)|replace("'", '')|replace('\n', '') ~ "'") %}
+  {%- endfor %}
+{%- endfor %}
 {%- set past_held = salt['pillar.get']('image_update:past_held', False) %}
 {%- set lock_wait = salt['pillar.get']('image_update:lock_wait', 600) %}
 
@@ -21,7 +31,7 @@ image-update-agent apply:
         locked() { case $said in *'held: lock: '*) ;; *) return 1 ;; esac; }
         left={{ lock_wait|int }} waits=no
         while :; do
-            said=$(image-update-agent apply 2>&1)
+            said=$(image-update-agent apply{{ ' ' ~ expected|join(' ') if expected }} 2>&1)
             code=$?
             if [ "$code" != 4 ] || ! locked; then break; fi
             if [ "$left" -le 0 ]; then

@@ -8,6 +8,8 @@
 # image_update:order        compound targets, one group after the other; a node in none of them is left alone.
 # image_update:past_failed  begin although a node of these groups has failed before.
 # image_update:past_held    go on to the next node after one that is held.
+# image_update:expect       the digests that are approved; see apply.sls. A node of these groups that does not have one of
+#                           these images fails: give the groups that have it.
 # image_update:lock_wait    how many seconds each node may wait for the lock of its fleet; see apply.sls.
 #
 # Before each node the event image-update/node says which one is waited for now, the how manieth, and of how many:
@@ -23,6 +25,7 @@
 {%- set past_failed = salt['pillar.get']('image_update:past_failed', False) %}
 {%- set past_held = salt['pillar.get']('image_update:past_held', False) %}
 {%- set lock_wait = salt['pillar.get']('image_update:lock_wait', 600) %}
+{%- set expect = salt['pillar.get']('image_update:expect', {}) %}
 {%- set ask = salt['saltutil.cmd'] %}
 {%- set seconds = 30 %}
 
@@ -71,7 +74,7 @@ nothing is to be done:
     - tgt: [{{ id|json }}]
     - tgt_type: list
     - sls: image-update.apply
-    - pillar: {image_update: {past_held: {{ 'True' if past_held else 'False' }}, lock_wait: {{ lock_wait|int }}}}
+    - pillar: {image_update: {past_held: {{ 'True' if past_held else 'False' }}, lock_wait: {{ lock_wait|int }}, expect: {{ expect|json }}}}
     # A node that is lost meanwhile has failed; without this, no answer would be a success.
     - expect_minions: True
     # A highstate that is under way is waited for.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// BeginSet makes sure that all pods of a set can be restarted, before the first of them is: kubelet will start what
+// was staged, the fleet can spare them, and their caller is there. It records what they ran before. steps are the
+// applies of all pods of the set.
+func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) error {
+	for _, s := range steps {
+		a := x.newAttempt(s)
+		if err := a.prepare(ctx, a.preflight); err != nil {
+			return of(s, err)
+		}
+	}
+	for _, s := range steps {
+		a := x.newAttempt(s)
+		if err := a.prepare(ctx, a.enterFleet); err != nil {
+			return of(s, err)
+		}
+	}
+	for _, s := range steps {
+		if err := x.newAttempt(s).begins(); err != nil {
+			return err
+		}
+	}
+	rec := &x.Records.Record
+	begun := plan.NewBegunSet(steps, *rec)
+	begun.At, begun.By = x.Now().UTC(), x.newAttempt(steps[0]).approver()
+	rec.Sets.Set(set, begun)
+	if err := x.Records.Save(ctx); err != nil {
+		rec.Sets.Delete(set)
+		return &release.HoldError{Hold: status.HoldSet, Err: err}
+	}
+	return nil
+}
+
+// of names the pod manifest of an error that stops the other pods of its set, too.
+func of(s plan.Step, err error) error {
+	if errors.Is(err, errCanceled) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.File, err)
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// holdSets makes the pods of a set wait for each other: what the set lacks on this node, and what holds one of its
+// pods, holds them all. What delays an automatic apply of one delays those of all.
+func (f *facts) holdSets(pods []PodPlan) {
+	sets := f.setsOf(pods)
+	lacked := f.lackedBySets(pods)
+	holds, waits := make([][]status.Hold, len(pods)), make([][]status.Hold, len(pods))
+	for n := range pods {
+		// Copies: what a set adds to one pod is no reason for the next one.
+		holds[n], waits[n] = slices.Clone(pods[n].Holds), slices.Clone(pods[n].Waits)
+	}
+	linked := linkedPods(sets)
+	for n := range pods {
+		for _, set := range sets[n] {
+			if lacks := lacked.lacks[set]; len(lacks) > 0 {
+				pods[n].holdForSet(fmt.Sprintf("%s: %s", set, strings.Join(lacks, ", ")))
+			}
+			if unproved := lacked.unproved[set]; len(unproved) > 0 {
+				h := pods[n].holdForSet(fmt.Sprintf("%s: not proved yet: %s", set, strings.Join(unproved, ", ")))
+				pods[n].passing = append(pods[n].passing, h)
+			}
+			pods[n].Sets = mergeSorted(pods[n].Sets, sets[n])
+		}
+		for m := range pods {
+			if m != n && len(sets[n]) > 0 && linked[m] == linked[n] {
+				pods[n].Sets = mergeSorted(pods[n].Sets, sets[m])
+				pods[n].Together = append(pods[n].Together, pods[m].File)
+				pods[n].waitWith(pods[m].File, holds[m], waits[m])
+			}
+		}
+	}
+}
+
+func mergeSorted(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// SetName is the name of the pod's sets, of which all pods are applied, or none; "": it has none.
+func (p *PodPlan) SetName() string { return strings.Join(p.Sets, ", ") }
+
+// waitWith makes a pod wait for what holds and delays another pod of its sets.
+func (p *PodPlan) waitWith(file string, holds, waits []status.Hold) {
+	reason := func(h status.Hold) string {
+		return p.SetName() + ": " + file + " waits, too: " + h.Name + ": " + h.Reason
+	}
+	for _, h := range holds {
+		if !slices.Contains(p.Holds, h) {
+			p.holdForSet(reason(h))
+		}
+	}
+	for _, h := range waits {
+		switch {
+		case h.Name == status.HoldLock && p.waitsFor(status.HoldLock), slices.Contains(p.Waits, h):
+		case h.Name == status.HoldLock: // it has one lock for the set
+			p.Waits = append(p.Waits, status.Hold{Name: status.HoldLock, Reason: reason(h), Until: h.Until})
+		default:
+			p.Waits = append(p.Waits, status.Hold{Name: status.HoldSet, Reason: reason(h), Until: h.Until, OnlyAuto: true})
+		}
+	}
+}
+
+func (p *PodPlan) waitsFor(name string) bool {
+	return slices.ContainsFunc(p.Waits, func(h status.Hold) bool { return h.Name == name })
+}
+
+// HoldHalves holds those of the selected pods that are applied together with one that is not selected.
+func HoldHalves(selected []PodPlan) []PodPlan {
+	out := slices.Clone(selected)
+	for n := range out {
+		rest := slices.DeleteFunc(slices.Clone(out[n].Together), func(file string) bool { return isAmong(selected, file) })
+		if len(rest) > 0 && out[n].Change != "" {
+			out[n].Holds = slices.Clip(out[n].Holds)
+			out[n].holdForSet(
+				fmt.Sprintf("%s is applied as a whole: name %s, too", out[n].SetName(), strings.Join(rest, ", ")),
+			)
+		}
+	}
+	return out
+}
+
+func isAmong(pods []PodPlan, file string) bool {
+	return slices.ContainsFunc(pods, func(p PodPlan) bool { return p.File == file })
+}
+
+// setsOf returns the sets to which changes of each pod belong, sorted: those of what is offered, and those that were
+// withdrawn and that it leaves.
+func (f *facts) setsOf(pods []PodPlan) [][]string {
+	l := f.inv.Catalog
+	of := map[release.Reference][]string{} // the sets that name a release among their members
+	eachChange(pods, func(_ int, i ImagePlan) {
+		is, _ := l.Find(i.Target.Repository, i.Target.Digest)
+		for _, m := range l.MembersOf(i.Target.Repository, is) {
+			of[m] = append(of[m], is.Set)
+		}
+	})
+	out := make([][]string, len(pods))
+	eachChange(pods, func(n int, i ImagePlan) {
+		is, listed := l.Find(i.Target.Repository, i.Target.Digest)
+		if listed {
+			out[n] = append(out[n], of[release.Reference{Repository: i.Target.Repository, Tag: is.Tag}]...)
+		}
+		for m, sets := range of { // what it gets instead of a member, the member's set waits for
+			if m.Repository == i.Want.Ask.Repository && !f.isAbove(m, i.Running.Digest, i.Running.Tag) &&
+				f.isAbove(m, i.Target.Digest, i.Target.Name()) {
+				out[n] = append(out[n], sets...)
+			}
+		}
+		if was, _ := l.Find(i.Want.Ask.Repository, i.Running.Digest); was.Set != "" && was.Withdrawn != nil {
+			out[n] = append(out[n], was.Set)
+		}
+	})
+	for n := range out {
+		slices.Sort(out[n])
+		out[n] = slices.Compact(out[n])
+	}
+	return out
+}
+
+// eachChange calls do for each image that changes, with the number of its pod.
+func eachChange(pods []PodPlan, do func(n int, i ImagePlan)) {
+	for n, p := range pods {
+		for _, i := range p.Images {
+			if i.Change != "" {
+				do(n, i)
+			}
+		}
+	}
+}
+
+// linkedPods returns a number for each pod that pods have in common which are applied together: a pod of two sets
+// links both.
+func linkedPods(sets [][]string) []int {
+	out := make([]int, len(sets))
+	for n := range sets {
+		out[n] = n
+		for m := range n {
+			if !slices.ContainsFunc(sets[n], func(s string) bool { return slices.Contains(sets[m], s) }) {
+				continue
+			}
+			was, is := out[n], out[m]
+			for k := range n + 1 {
+				if out[k] == was {
+					out[k] = is
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (p *PodPlan) holdForSet(reason string) status.Hold {
+	h := status.Hold{Name: status.HoldSet, Reason: reason}
+	if !slices.Contains(p.Holds, h) {
+		p.Holds, p.Ready = append(p.Holds, h), false
+	}
+	return h
+}
+
+// setLacks is what sets lack on this node, by set.
+type setLacks struct {
+	// lacks are releases that images of this node need and that are not staged, or that must not be offered. What the
+	// node does not run it does not need.
+	lacks map[string][]string
+	// unproved are those that run and are not proved yet: if one does not come up, it returns, and nothing else of its
+	// set may run then.
+	unproved map[string][]string
+}
+
+func addTo(by map[string][]string, set, text string) {
+	if text != "" && !slices.Contains(by[set], text) {
+		by[set] = append(by[set], text)
+	}
+}
+
+// lackedBySets returns what the sets of changes lack.
+func (f *facts) lackedBySets(pods []PodPlan) setLacks {
+	out, l := setLacks{map[string][]string{}, map[string][]string{}}, f.inv.Catalog
+	eachChange(pods, func(_ int, i ImagePlan) {
+		is, _ := l.Find(i.Target.Repository, i.Target.Digest)
+		for _, m := range l.MembersOf(i.Target.Repository, is) {
+			for _, p := range pods {
+				f.addLacks(out, is.Set, m, p)
+			}
+		}
+		if was, _ := l.Find(i.Want.Ask.Repository, i.Running.Digest); was.Set != "" && was.Withdrawn != nil {
+			for _, why := range f.stayIn(was.Set, pods) {
+				addTo(out.lacks, was.Set, why)
+			}
+		}
+	})
+	return out
+}
+
+// addLacks adds what a pod lacks of a member of a set.
+func (f *facts) addLacks(out setLacks, set string, m release.Reference, p PodPlan) {
+	if p.Err != nil && f.ranIn(p.File, m.Repository) {
+		addTo(out.lacks, set, p.File+" cannot be read: "+m.String())
+	}
+	for _, i := range p.Images {
+		if i.Want.Ask.Repository != m.Repository {
+			continue
+		}
+		addTo(out.lacks, set, f.lacks(i, m))
+		if f.runsUnproved(p.File, i) {
+			addTo(out.unproved, set, m.String())
+		}
+	}
+}
+
+// runsUnproved reports whether an image runs its target, and it is not known to run well.
+func (f *facts) runsUnproved(file string, i ImagePlan) bool {
+	g := f.rec.Good[record.GoodKey(file, i.Want.Image.Container)]
+	return i.Change == "" && i.Running.Digest != "" && i.Running.Digest == i.Target.Digest && g.Running != "" &&
+		!f.runsGood(i, g)
+}
+
+// ranIn reports whether a repository ran in a pod manifest that cannot be read.
+func (f *facts) ranIn(file, repository string) bool {
+	for key, g := range f.rec.Good {
+		if of, _, _ := strings.Cut(key, "/"); of == file && g.Repository == repository {
+			return true
+		}
+	}
+	return false
+}
+
+// stayIn returns the releases of a withdrawn set that run and for which nothing else is offered.
+func (f *facts) stayIn(set string, pods []PodPlan) []string {
+	var out []string
+	for _, p := range pods {
+		for _, i := range p.Images {
+			is, _ := f.inv.Catalog.Find(i.Want.Ask.Repository, i.Running.Digest)
+			if is.Set == set && is.Withdrawn != nil && i.Change == "" {
+				out = append(out, "nothing is offered instead of "+i.Want.Ask.Repository+":"+is.Tag)
+			}
+		}
+	}
+	return out
+}
+
+// lacks returns why an image does not get a release that its set needs; "": it gets it, or a higher one.
+func (f *facts) lacks(i ImagePlan, need release.Reference) string {
+	is, at := f.inv.Catalog.ByTag(need)
+	isTarget := at >= 0 && is.Digest == i.Target.Digest
+	switch {
+	case !isTarget && i.Change == "" && i.runsOther() && !f.isAbove(need, i.Running.Digest, i.Running.Tag):
+		return "not offered: " + need.String()
+	case !isTarget && f.isAbove(need, i.Target.Digest, i.Target.Name()):
+		return ""
+	case at < 0:
+		return "not in the catalog any more: " + need.String()
+	case is.Withdrawn != nil:
+		return "withdrawn: " + need.String()
+	case is.UnknownCritical != "":
+		return "needs a newer agent: " + need.String()
+	case !isTarget, i.Change == "" && i.runsOther():
+		return "not offered: " + need.String()
+	case !i.Staged && (i.Change != "" || i.Running.Digest == ""):
+		return "not staged: " + need.String()
+	}
+	return ""
+}
+
+// runsOther reports whether an image is known to run another release than its target.
+func (i ImagePlan) runsOther() bool {
+	isSame := i.Running.Digest == i.Target.Digest || i.Config != "" && i.Config == i.Target.Config
+	return i.Running.Digest != "" && !isSame
+}
+
+// isAbove reports whether a release has the tag of a member of a set, or is higher.
+func (f *facts) isAbove(member release.Reference, d digest.Digest, name string) bool {
+	l, dialect := f.inv.Catalog, f.policy.RuleFor(member.Repository).Dialect
+	is, _ := l.Find(member.Repository, d)
+	_, at := l.ByTag(member)
+	_, above := l.ByTag(release.Reference{Repository: member.Repository, Tag: cmp.Or(is.Tag, name)})
+	return name == member.Tag || policy.IsLower(member.Tag, name, dialect) || above >= 0 && above <= at
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// BegunSet is a set whose pods are restarted one after the other: all of them, or those that were return. It is
+// recorded before the first restart, and ends when all pods run the set, or none.
+type BegunSet struct {
+	At   time.Time         `json:"at"`
+	By   status.Actor      `json:"by,omitzero"`
+	Pods map[string]SetPod `json:"pods"` // by pod manifest
+}
+
+// SetPod is a pod of a set.
+type SetPod struct {
+	// To are the digests that the set wants, by place ("container velum").
+	To map[string]digest.Digest `json:"to"`
+	// Before is what ran well before, by container; empty: nothing is known to have run well.
+	Before map[string]release.Pin `json:"before,omitempty"`
+}
+
+// SetOf returns the begun set to which a pod manifest belongs; "": none.
+func (r *Record) SetOf(file string) string {
+	for name, s := range r.Sets {
+		if _, is := s.Pods[file]; is {
+			return name
+		}
+	}
+	return ""
+}
+
+// BeforeSets returns what ran before the sets that were begun.
+func (r *Record) BeforeSets() []release.Pin {
+	var out []release.Pin
+	for _, s := range r.Sets {
+		for _, pod := range s.Pods {
+			out = slices.AppendSeq(out, maps.Values(pod.Before))
+		}
+	}
+	return out
+}
+
+// isInSet reports whether a set was begun with any of the pod manifests.
+func (r *Record) isInSet(files []string) bool {
+	return slices.ContainsFunc(files, func(file string) bool { return r.SetOf(file) != "" })
+}
+
+// DropTarget removes a release from the rollback targets of a container.
+func (r *Record) DropTarget(file, container string, target release.Pin) {
+	key := GoodKey(file, container)
+	g, known := r.Good[key]
+	if !known {
+		return
+	}
+	g.Before = slices.DeleteFunc(slices.Clone(g.Before), func(p release.Pin) bool { return p == target })
+	r.Good.Set(key, g)
+}

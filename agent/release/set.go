@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// MembersOf returns the releases of the set of a listed release, this one among them; nil: it is in no set.
+func (l Listing) MembersOf(repository string, r Listed) []Reference {
+	if r.Set == "" {
+		return nil
+	}
+	if len(r.Members) > 0 {
+		return r.Members
+	}
+	out := []Reference{{Repository: repository, Tag: r.Tag}}
+	for _, other := range slices.Sorted(maps.Keys(l.Images)) {
+		for _, is := range l.Images[other] {
+			if ref := (Reference{Repository: other, Tag: is.Tag}); is.Set == r.Set && !slices.Contains(out, ref) {
+				out = append(out, ref)
+			}
+		}
+	}
+	return out
+}
+
+// ByTag returns the entry of a tag, and its place in the page of its repository, the newest first; -1: it is not
+// listed.
+func (l Listing) ByTag(ref Reference) (Listed, int) {
+	at := slices.IndexFunc(l.Images[ref.Repository], func(r Listed) bool { return r.Tag == ref.Tag })
+	if at < 0 {
+		return Listed{}, -1
+	}
+	return l.Images[ref.Repository][at], at
+}
+
+// WithWithdrawnSets returns a listing in which a set is withdrawn as a whole: with one of its releases the others are,
+// unless a newer release is offered in the place of the one.
+func (l Listing) WithWithdrawnSets() Listing {
+	for changed := true; changed; {
+		l, changed = l.withdrawSets()
+	}
+	return l
+}
+
+func (l Listing) withdrawSets() (out Listing, changed bool) {
+	gone := l.withdrawn()
+	if len(gone) == 0 {
+		return l, false
+	}
+	out = l
+	out.Images = maps.Clone(l.Images)
+	for repository, page := range l.Images {
+		next := slices.Clone(page)
+		for n, r := range page {
+			if w := l.withdrawnWith(r, gone); w != nil {
+				next[n].Withdrawn, changed = w, true
+			}
+		}
+		out.Images[repository] = next
+	}
+	return out, changed
+}
+
+// withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil: it has none.
+func (l Listing) withdrawnWith(r Listed, gone []Reference) *Withdrawal {
+	if r.Withdrawn != nil || r.Set == "" {
+		return nil
+	}
+	for _, ref := range gone {
+		is, _ := l.ByTag(ref)
+		if is.Set == r.Set && len(r.Members) == 0 || slices.Contains(r.Members, ref) {
+			return &Withdrawal{At: is.Withdrawn.At, Reason: fmt.Sprintf(
+				"its set %s has %s, which was withdrawn: %s", r.Set, ref, is.Withdrawn.Reason,
+			)}
+		}
+	}
+	return nil
+}
+
+// withdrawn returns the withdrawn releases for which no newer one is offered.
+func (l Listing) withdrawn() []Reference {
+	var out []Reference
+	for _, repository := range slices.Sorted(maps.Keys(l.Images)) {
+		for _, r := range l.Images[repository] {
+			if r.IsOffered() {
+				break
+			}
+			if r.Withdrawn != nil {
+				out = append(out, Reference{Repository: repository, Tag: r.Tag})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// inSetOf lists a release in a set, with the members of the set.
+func inSetOf(set string, members ...release.Release) func(*release.Listed) {
+	return func(l *release.Listed) {
+		l.Set = set
+		for _, m := range members {
+			l.Members = append(l.Members, release.Reference{Repository: m.Repository, Tag: m.Long})
+		}
+	}
+}
+
+// versionOf is the number of the build that a container of a set's node runs: "1.N".
+func versionOf(w *agenttest.World, file, container string, releases map[string]int) int {
+	c, ok := w.Node.Container(file, container)
+	if !ok || !c.Running {
+		return -1
+	}
+	return releases[string(c.Digests[0])]
+}
+
+// A pod of a set fails after another one came up: both return, and both are offered again with a later set.
+func TestPodThatDoesNotComeUpTakesItsSetBack(t *testing.T) {
+	t.Parallel()
+	for _, auto := range []bool{false, true} {
+		for _, keep := range []int{0, 1} {
+			t.Run(fmt.Sprintf("auto %t, keep %d", auto, keep), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w, one, two := setWorld(t)
+					oneBefore, _ := w.Node.Container("velum.yaml", "velum")
+					twoBefore, _ := w.Node.Container("db.yaml", "db")
+					w.Policy.Order, w.Policy.Prune.Keep = []string{"db.yaml", "velum.yaml"}, keep
+					w.restart()
+					w.check()
+					w.Node.Crash(one.Digest, true) // the last of the two
+					var outcomes []status.Outcome
+					if w.Policy.Auto = auto; auto {
+						w.restart()
+						w.check()
+					} else {
+						outcomes, _ = w.apply()
+					}
+					w.runs("velum.yaml", "velum", oneBefore.Digests[0])
+					w.runs("db.yaml", "db", twoBefore.Digests[0])
+					for _, o := range outcomes {
+						if o.PodManifest == "db.yaml" {
+							assert.Equal(t, status.ResultHeld, o.Result)
+							assert.Equal(t, status.HoldSet, o.Hold)
+							assert.Contains(t, o.Reason, "rolled back with its set caasp-4.5.2: velum.yaml")
+						}
+					}
+					s := w.check()
+					require.NotEmpty(t, podOf(s, "db.yaml").Holds)
+					assert.Equal(t, status.HoldSet, podOf(s, "db.yaml").Holds[0].Name)
+					assert.NotContains(t, w.Disk.JSON(), two.Digest.String()+`":{"at"`, "the other one is not denied")
+					assert.Empty(t, w.record().Sets)
+					out, _, err := w.agent.Rollback(t.Context(), plan.Named("db.yaml"))
+					require.NoError(t, err)
+					assert.Equal(t, status.ResultNothing, out[0].Result, "what was taken back is no rollback target")
+					w.check()
+					w.idle()
+
+					next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+					w.promote(next, inSetOf("caasp-4.5.3", next, two))
+					w.Catalog.Update(two, inSetOf("caasp-4.5.3", next, two))
+					w.check()
+					if !auto {
+						w.apply()
+					}
+					w.runs("velum.yaml", "velum", next.Digest)
+					w.runs("db.yaml", "db", two.Digest)
+				})
+			})
+		}
+	}
+}
+
+// The lock is refused between two pods of a set. The second follows when the lock is free, without another approval.
+func TestSetWaitsForTheLockInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for _, auto := range []bool{false, true} {
+		t.Run(fmt.Sprintf("auto %t", auto), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, one, two := setWorld(t)
+				w.Fleet = &agenttest.Fleet{}
+				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.restart()
+				w.check()
+				w.Node.OnAside = func(string) error { // the server forgets, and gives it to another node
+					w.Node.OnAside = nil
+					w.Fleet.Drop("me")
+					w.Fleet.Give("other")
+					return nil
+				}
+				if w.Policy.Auto = auto; auto {
+					w.restart()
+					w.check()
+				} else {
+					w.apply()
+				}
+				w.runs("db.yaml", "db", two.Digest)
+				require.Contains(t, w.record().Sets, "caasp-4.5.2")
+				s := w.observe()
+				assert.NotEqual(t, status.StateCurrent, s.State)
+				w.Fleet.Drop("other")
+				w.Clock.Add(time.Hour)
+				s = w.observe()
+				w.runs("velum.yaml", "velum", one.Digest)
+				assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+				assert.Empty(t, w.record().Sets)
+				assert.Empty(t, w.Fleet.Holders())
+			})
+		})
+	}
+}
+
+// Where the lock is refused, or a tag does not answer, nothing of the set is restarted, whatever comes first.
+func TestSetIsNotBegunBeforeAllOfItMay(t *testing.T) {
+	t.Parallel()
+	for title, stop := range map[string]func(w *world){
+		"lock of the last pod":         func(w *world) { w.Fleet.Give("other") },
+		"registry of the last pod":     func(w *world) { w.Registry.Down(agenttest.ErrRefused) },
+		"approval of one was for less": func(w *world) {},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, _, _ := setWorld(t)
+				w.Fleet = &agenttest.Fleet{}
+				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.restart()
+				w.check()
+				velumWas, dbWas := w.Node.PodManifest("velum.yaml"), w.Node.PodManifest("db.yaml")
+				stop(w)
+				which := plan.All()
+				if title == "approval of one was for less" {
+					which = plan.Named("db.yaml")
+				}
+				out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: which})
+				require.NoError(t, err)
+				for _, o := range out {
+					assert.Equal(t, status.ResultHeld, o.Result, o.Reason)
+				}
+				assert.Equal(t, velumWas, w.Node.PodManifest("velum.yaml"))
+				assert.Equal(t, dbWas, w.Node.PodManifest("db.yaml"))
+				assert.Empty(t, w.record().Approved)
+			})
+		})
+	}
+}
+
+// The window closes, or the person leaves, between two pods of a set: what was begun is completed.
+func TestSetIsCompletedOnceBegun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.check()
+		ctx, die := context.WithCancel(t.Context())
+		defer die()
+		n := 0
+		w.Node.OnAside = func(string) error {
+			if n++; n == 2 {
+				die()
+			}
+			return nil
+		}
+		_, _, _ = w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
+		w.Node.OnAside = nil
+		w.Clock.Add(48 * time.Hour) // the approval is void by then
+		w.restart()
+		for range 3 {
+			w.Node.Sync()
+			w.observe()
+		}
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+		assert.Empty(t, w.record().Sets)
+	})
+}
+
+// A person's rollback in the middle of a set would return its pods to different sets.
+func TestRollbackWaitsForTheEndOfASet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.Fleet = &agenttest.Fleet{}
+		w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+		w.restart()
+		w.check()
+		w.Node.OnAside = func(string) error {
+			w.Node.OnAside = nil
+			w.Fleet.Drop("me")
+			w.Fleet.Give("other")
+			return nil
+		}
+		w.apply()
+		for _, which := range []plan.Which{plan.All(), plan.Named("velum.yaml"), plan.Named("db.yaml")} {
+			out, _, err := w.agent.Rollback(t.Context(), which)
+			require.NoError(t, err)
+			for _, o := range out {
+				assert.Equal(t, status.ResultHeld, o.Result, o.Reason)
+				assert.Contains(t, o.Reason, "caasp-4.5.2 is being applied")
+			}
+		}
+		w.Fleet.Drop("other")
+		w.Clock.Add(time.Hour)
+		w.observe()
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
+// What stops the second pod after the first was applied takes the first one back.
+func TestBegunSetThatCannotBeCompletedReturns(t *testing.T) {
+	t.Parallel()
+	for title, stop := range map[string]func(w *world, one release.Release){
+		"withdrawn": func(w *world, one release.Release) { w.Catalog.Withdraw(one, "it loses data", "") },
+		"held by a person": func(w *world, _ release.Release) {
+			_, _, err := w.agent.Hold(w.t.Context(), []string{velum}, false, record.PersonHold{Reason: "backup"})
+			require.NoError(w.t, err)
+		},
+		"a later release is promoted": func(w *world, _ release.Release) {
+			w.promote(w.Registry.Release(velum, "4.0.0", 1, "1.9"))
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, one, two := setWorld(t)
+				oneBefore, _ := w.Node.Container("velum.yaml", "velum")
+				twoBefore, _ := w.Node.Container("db.yaml", "db")
+				w.Fleet = &agenttest.Fleet{}
+				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.restart()
+				w.check()
+				w.Node.OnAside = func(string) error {
+					w.Node.OnAside = nil
+					w.Fleet.Drop("me")
+					w.Fleet.Give("other")
+					return nil
+				}
+				w.apply()
+				w.runs("db.yaml", "db", two.Digest)
+				stop(w, one)
+				w.check()
+				w.Fleet.Drop("other")
+				w.Clock.Add(time.Hour)
+				w.check()
+				w.runs("velum.yaml", "velum", oneBefore.Digests[0])
+				w.runs("db.yaml", "db", twoBefore.Digests[0])
+				assert.Empty(t, w.record().Sets)
+			})
+		})
+	}
+}
+
+// A set that runs is withdrawn as one, and rolled back as one.
+func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		first := w.record()
+		w.check()
+		w.apply()
+		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
+		require.NoError(t, err)
+		assert.Equal(t, status.ResultHeld, out[0].Result)
+		assert.Equal(t, status.HoldSet, out[0].Hold)
+		assert.Contains(t, out[0].Reason, "caasp-4.5.2 is rolled back as a whole: name db.yaml, too")
+		w.runs("velum.yaml", "velum", one.Digest)
+
+		w.Catalog.Withdraw(two, "it loses data", "")
+		s := w.check()
+		assert.True(t, s.Reasons[0].Kind.MustNotRun(), "the headline: %s", s.Reason)
+		assert.Contains(t, s.Reason, "velum.yaml: 4.0.0-rev1-build1.2 runs and was withdrawn: its set caasp-4.5.2 has")
+		require.NotNil(t, image(s, "velum.yaml", "velum").Withdrawn)
+		assert.Contains(t, image(s, "velum.yaml", "velum").Withdrawn.Reason, mariadb+":10.0-rev1-build1.2, which was withdrawn: it loses data")
+		require.NotNil(t, image(s, "db.yaml", "db").Withdrawn)
+
+		w.Policy.Catalog.AllowLower = true
+		w.restart()
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Good["velum.yaml/velum"].Running)
+		w.runs("db.yaml", "db", first.Good["db.yaml/db"].Running)
+	})
+}
+
+// A member that was withdrawn before anything was applied takes the others with it.
+func TestWithdrawnMemberWithholdsItsSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _, two := setWorld(t)
+		was := w.Node.PodManifest("velum.yaml")
+		w.check()
+		w.Catalog.Withdraw(two, "it loses data", "")
+		w.Policy.Auto = true
+		w.restart()
+		s := w.check()
+		i := image(s, "velum.yaml", "velum")
+		assert.Nil(t, i.Offered)
+		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+	})
+}
+
+// The members that the publisher has recorded count, not what happens to be listed.
+func TestSetLacksAMemberThatIsNotListedAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _, _ := setWorld(t)
+		gone := release.Release{Repository: mariadb, Long: "10.0-rev1-build9.9"}
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+		w.promote(next, inSetOf("caasp-4.5.3", next, gone))
+		s := w.check()
+		require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
+		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "caasp-4.5.3: not in the catalog any more: "+mariadb+":10.0-rev1-build9.9")
+
+		foreign := release.Release{Repository: "registry.suse.com/other", Long: "1.0"}
+		next = w.Registry.Release(velum, "4.0.0", 1, "1.4")
+		w.promote(next, inSetOf("caasp-4.5.4", next, foreign))
+		s = w.check()
+		assert.Empty(t, podOf(s, "velum.yaml").Holds, "what the node does not run counts for nothing")
+	})
+}
+
+// One pod has its release of the set already: the other one follows alone.
+func TestRestOfASetFollowsWhatWasAppliedByHand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.Node.PutPodManifest("db.yaml", rendered("db", "db="+bound(two)))
+		w.Node.Sync()
+		w.check()
+		out, _ := w.apply("velum.yaml")
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
+// One pod of a set has nothing to return to: none of them is rolled back.
+func TestASetIsRolledBackAsAWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.check()
+		w.apply()
+		r, err := w.Disk.Load(t.Context())
+		require.NoError(t, err)
+		key := record.GoodKey("db.yaml", "db")
+		good := r.Good[key]
+		good.Before = nil
+		r.Good[key] = good
+		require.NoError(t, w.Disk.Save(t.Context(), r))
+		w.restart()
+		for _, which := range []plan.Which{plan.All(), plan.Named("velum.yaml", "db.yaml")} {
+			out, _, err := w.agent.Rollback(t.Context(), which)
+			require.NoError(t, err)
+			require.Len(t, out, 2)
+			assert.Equal(t, status.ResultNothing, out[0].Result, "db.yaml")
+			assert.Equal(t, status.ResultHeld, out[1].Result, "velum.yaml")
+			assert.Contains(t, out[1].Reason, "is rolled back as a whole, and db.yaml has nothing to return to")
+		}
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
+// An approval of a set is for the digests of all of it.
+func TestApprovalOfASetIsForAllItsDigests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.check()
+		apply := func(shown ...plan.Shown) error {
+			_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), Expect: shown})
+			return err
+		}
+		oneShown, twoShown := plan.Shown{Image: velum, Digest: one.Digest}, plan.Shown{Image: mariadb, Digest: two.Digest}
+		moved, is := errors.AsType[*plan.MovedError](apply(oneShown))
+		require.True(t, is)
+		assert.Equal(t, mariadb, moved.Moved[0].Image)
+		require.Error(t, apply(oneShown, plan.Shown{Image: mariadb, Digest: one.Digest}))
+		assert.Empty(t, w.record().Approved)
+		require.NoError(t, apply(oneShown, twoShown))
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
+}
+
+// Whenever the power is cut in an apply of a set, the next start ends with all of the set, or none. The node boots before
+// it, with or without the agent's unit for that.
+func TestPowerCutInASet(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []bool{false, true} {
+		for _, boots := range []bool{false, true} {
+			for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
+				t.Run(fmt.Sprintf("bad %t/boots %t/%s", bad, boots, when), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						for at := 1; cutInASet(t, &powerCut{at: at, after: how.after, full: how.full}, bad, boots); at++ {
+							require.Less(t, at, 200)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func cutInASet(t *testing.T, cut *powerCut, bad, boots bool) bool {
+	t.Helper()
+	w, one, two := setWorld(t)
+	is := map[string]int{string(one.Digest): 2, string(two.Digest): 2}
+	w.check()
+	w.Node.Crash(one.Digest, bad)
+	if !w.dies(cut, func(a *agent.Agent) { _, _, _ = a.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}) }) {
+		return false
+	}
+	if boots {
+		w.reboot()
+	} else {
+		w.restart()
+	}
+	for range 4 {
+		w.Clock.Add(10 * time.Minute)
+		w.Node.Sync()
+		w.observe()
+	}
+	a, b := versionOf(w.World, "velum.yaml", "velum", is), versionOf(w.World, "db.yaml", "db", is)
+	require.Equal(t, a, b, "call %d: %s: half a set", cut.at, cut.where)
+	require.GreaterOrEqual(t, a, 0, "call %d: %s", cut.at, cut.where)
+	require.False(t, bad && a == 2)
+	require.Empty(t, w.record().Sets, "call %d: %s", cut.at, cut.where)
+	return true
+}
+
+// setHistory is a node with two pods whose releases are promoted as sets, to which anything may happen.
+type setHistory struct {
+	*agenttest.World
+	t        *rapid.T
+	agent    *agent.Agent
+	versions map[string]int // by digest
+	sets     [][2]release.Release
+	bad      []release.Release
+}
+
+// TestHistoriesOfSets lets random things happen to a node, and asserts that it never rests with half a set.
+func TestHistoriesOfSets(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := &setHistory{World: agenttest.NewWorld(), t: t, versions: map[string]int{}}
+		h.begin()
+		ops := h.ops()
+		for range 30 {
+			op := rapid.SampledFrom(ops).Draw(t, "op")
+			t.Log(op.name)
+			op.do()
+			h.Node.Sync()
+			h.Clock.Add(time.Second)
+		}
+		h.rest("the end")
+	})
+}
+
+func (h *setHistory) begin() {
+	h.Policy.ApplyTimeout = time.Millisecond
+	h.Policy.Rule = newWorldRule
+	h.Policy.Prune.Keep = rapid.IntRange(0, 2).Draw(h.t, "keep")
+	h.Policy.Order = rapid.SampledFrom([][]string{nil, {"velum.yaml"}}).Draw(h.t, "order")
+	h.Fleet = &agenttest.Fleet{}
+	h.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	h.Catalog = agenttest.NewCatalog()
+	h.promote(false)
+	h.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	h.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":4.0.0"))
+	h.agent = h.Agent()
+	h.cycle(source.PollAll)
+}
+
+// promote lists the next set.
+func (h *setHistory) promote(bad bool) {
+	n := len(h.sets) + 1
+	build := fmt.Sprint("1.", n)
+	set := [2]release.Release{h.Registry.Release(velum, "4.0.0", 1, build), h.Registry.Release(mariadb, "4.0.0", 1, build)}
+	h.sets = append(h.sets, set)
+	for _, rel := range set {
+		is := agenttest.ListedAs(rel)
+		inSetOf(fmt.Sprint("set ", n), set[:]...)(&is)
+		h.Catalog.Publish(rel.Repository, is)
+		h.versions[string(rel.Digest)] = n
+	}
+	if bad {
+		rel := set[rapid.IntRange(0, 1).Draw(h.t, "bad")]
+		h.Node.Crash(rel.Digest, true)
+		h.bad = append(h.bad, rel)
+	}
+}
+
+func (h *setHistory) ops() []op {
+	flag := func() bool { return rapid.Bool().Draw(h.t, "flag") }
+	all := func(do func(ctx context.Context)) func() { return func() { do(h.t.Context()) } } //nolint:contextcheck // its own
+	names := func() []string {
+		return rapid.SampledFrom([][]string{{"velum.yaml"}, {"db.yaml"}, {velum, mariadb}}).Draw(h.t, "names")
+	}
+	return []op{
+		{"promote", func() { h.promote(flag()) }},
+		{"withdraw", func() {
+			set := h.sets[len(h.sets)-1]
+			h.Catalog.Withdraw(set[rapid.IntRange(0, 1).Draw(h.t, "of the set")], "it loses data", "")
+		}},
+		{"check", func() { h.cycle(source.PollAll) }},
+		{"check again", func() { h.cycle(source.PollAll) }},
+		{"look", func() { h.cycle(source.PollNone) }},
+		{"apply", all(func(ctx context.Context) { h.apply(ctx, plan.All(), flag()) })},
+		{"apply some", all(func(ctx context.Context) { h.apply(ctx, plan.Named(names()...), false) })},
+		{"apply and die", h.applyAndDie},
+		{"roll back", all(func(ctx context.Context) {
+			_, _, err := h.agent.Rollback(ctx, plan.All())
+			require.NoError(h.t, err)
+		})},
+		{"roll one back", all(func(ctx context.Context) {
+			_, _, err := h.agent.Rollback(ctx, plan.Named(names()[0]))
+			require.NoError(h.t, err)
+		})},
+		{"hold", all(func(ctx context.Context) {
+			_, _, err := h.agent.Hold(ctx, []string{rapid.SampledFrom([]string{velum, mariadb}).Draw(h.t, "image")}, false, record.PersonHold{})
+			require.NoError(h.t, err)
+		})},
+		{"unhold", h.unhold},
+		{"busy", func() { h.Grain.SetBusy(map[bool]string{true: "busy"}[flag()]) }},
+		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
+		{"kill", func() { h.agent = h.Agent() }},
+		{"hours", func() { h.Clock.Add(time.Duration(rapid.IntRange(1, 30).Draw(h.t, "hours")) * time.Hour) }},
+		{"another node locks", func() { _, _ = h.Fleet.Node("other").Lock(h.t.Context()) }},
+		{"another node unlocks", func() { h.Fleet.Drop("other") }},
+		{"the lock is lost in the middle", func() {
+			h.Node.OnAside = func(string) error {
+				h.Node.OnAside = nil
+				h.Fleet.Drop("me")
+				h.Fleet.Give("other")
+				return nil
+			}
+		}},
+		{"registry", func() { h.Registry.Down(map[bool]error{true: agenttest.ErrRefused}[flag()]) }},
+		{"rest", func() { h.rest("a rest") }},
+	}
+}
+
+func (h *setHistory) cycle(poll source.Poll) status.Status {
+	s, err := h.agent.Cycle(h.t.Context(), poll)
+	require.NoError(h.t, err)
+	return s
+}
+
+func (h *setHistory) apply(ctx context.Context, which plan.Which, retry bool) {
+	_, _, err := h.agent.Apply(ctx, agent.ApplyRequest{Which: which, Retry: retry})
+	if ctx.Err() == nil {
+		require.NoError(h.t, err)
+	}
+}
+
+func (h *setHistory) applyAndDie() {
+	ctx, die := context.WithCancel(h.t.Context())
+	defer die()
+	at, n := rapid.IntRange(1, 4).Draw(h.t, "die at"), 0
+	count := func(string) error { n++; dieAt(n, at, die); return nil }
+	h.Node.OnStop, h.Node.OnAside = count, count
+	h.apply(ctx, plan.All(), false)
+	h.Node.OnStop, h.Node.OnAside = nil, nil
+	h.agent = h.Agent()
+}
+
+func (h *setHistory) unhold() {
+	_, _, err := h.agent.Unhold(h.t.Context(), nil, true)
+	require.NoError(h.t, err)
+}
+
+// rest lets the agent settle, with nothing in its way, and asserts that both pods are of one set.
+func (h *setHistory) rest(when string) {
+	h.Fleet.Drop("other")
+	h.Node.OnAside = nil
+	h.Grain.SetBusy("")
+	h.Registry.Down(nil)
+	var s status.Status
+	for range 5 {
+		h.Clock.Add(time.Hour)
+		h.Node.Sync()
+		s = h.cycle(source.PollAll)
+	}
+	a, b := versionOf(h.World, "velum.yaml", "velum", h.versions), versionOf(h.World, "db.yaml", "db", h.versions)
+	r, err := h.Disk.Load(h.t.Context())
+	require.NoError(h.t, err)
+	require.Equal(h.t, a, b, "%s: half a set runs: %s\n%v\n%v", when, s.Reason, r.History, r.Sets)
+	require.Empty(h.t, r.Sets, when)
+}

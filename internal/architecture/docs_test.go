@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package architecture
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	// A test that a page names is a link to its file: [`TestName`](../room/file_test.go).
+	named = regexp.MustCompile("\\[`((?:Test|Fuzz|Benchmark)\\w+)`\\]\\(([^)\\s]+)\\)")
+	// What else looks like the name of a test must be such a link.
+	looksNamed = regexp.MustCompile("`(?:Test|Fuzz|Benchmark)[A-Z0-9]\\w+`")
+)
+
+// pages are the texts for people, with their bytes, by path from the module's root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	fsys := os.DirFS(root)
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/dev/decisions/*.md"} {
+		names, err := fs.Glob(fsys, pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			text, err := fs.ReadFile(fsys, name)
+			require.NoError(t, err)
+			out[name] = string(text)
+		}
+	}
+	return out
+}
+
+func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	assert.Greater(t, len(all), 60, "the walk must see the pages")
+	links := 0
+	for name, text := range all {
+		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			links++
+			if problem := leads(all, name, found[1]); problem != "" {
+				t.Errorf("%s: %s: %s", name, found[1], problem)
+			}
+		}
+	}
+	assert.Greater(t, links, 100)
+}
+
+// leads says what is wrong with a link of a page. What lies on the network is not asked.
+func leads(all map[string]string, page, target string) string {
+	if strings.HasPrefix(target, "https://") {
+		return ""
+	}
+	file, anchor, _ := strings.Cut(target, "#")
+	at := page
+	if file != "" {
+		at = path.Join(path.Dir(page), file)
+	}
+	if _, err := os.Stat(filepath.Join(root, at)); err != nil || strings.HasPrefix(at, "../") {
+		return "there is no such file"
+	}
+	if anchor != "" && !slices.Contains(anchors(all[at]), anchor) {
+		return "there is no such heading"
+	}
+	return ""
+}
+
+// anchors are the names by which the headings of a page can be linked to, as GitHub makes them.
+func anchors(text string) []string {
+	var out []string
+	seen := map[string]int{}
+	for _, found := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		name := strings.ToLower(link.ReplaceAllString(found[1], "]"))
+		name = strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(name, ""), " ", "-")
+		seen[name]++
+		if n := seen[name]; n > 1 {
+			name = fmt.Sprintf("%s-%d", name, n-1)
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func TestAnchors(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"the-house", "state-and-why", "a-b-1", "1-states", "again", "again-1", "a-linked"}, anchors(
+		"# The house\n## `state`, and why\n### A-b 1 \n## 1. States\n```\n# no heading\n```\n## Again\n## Again\n## A [linked](x.md)\n"))
+}
+
+func TestLeads(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{"docs/dev/design.md": "## The house\n", "README.md": "# Here\n"}
+	for target, want := range map[string]string{
+		"design.md":                "",
+		"design.md#the-house":      "",
+		"#the-house":               "",
+		"../../README.md#here":     "",
+		"../../agent":              "",
+		"https://example.com/none": "",
+		"none.md":                  "there is no such file",
+		"../../../elsewhere":       "there is no such file",
+		"design.md#none":           "there is no such heading",
+		"../../README.md#none":     "there is no such heading",
+	} {
+		assert.Equal(t, want, leads(all, "docs/dev/design.md", target), target)
+	}
+}
+
+// The pages that a package installs lead to one another, and nowhere else.
+func TestInstalledPagesHaveNoDeadLinks(t *testing.T) {
+	t.Parallel()
+	installed := t.TempDir()
+	install := exec.CommandContext(t.Context(), "make", "-C", root, "installdocs", "DESTDIR="+installed, "DOCDIR=/doc")
+	out, err := install.CombinedOutput()
+	require.NoError(t, err, string(out))
+	names, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	require.NoError(t, err)
+	require.Greater(t, len(names), 8, "the walk must see the pages")
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(installed, "doc", filepath.Base(name)))
+		require.NoError(t, err)
+		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			target, _, _ := strings.Cut(found[1], "#")
+			if target == "" || strings.HasPrefix(target, "https://") {
+				continue
+			}
+			assert.FileExists(t, filepath.Join(installed, "doc", target), "%s: %s", name, found[1])
+		}
+	}
+}
+
+// A page that says which test proves it says the truth: the test is in the file that the name leads to.
+func TestEveryTestThatThePagesNameIsThere(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for name, text := range all {
+		for _, found := range named.FindAllStringSubmatch(text, -1) {
+			file := path.Join(path.Dir(name), found[2])
+			code, err := os.ReadFile(filepath.Join(root, file))
+			if assert.NoError(t, err, name) {
+				assert.Regexp(t, `(?m)^func `+found[1]+`\(`, string(code), "%s: %s", name, file)
+			}
+		}
+		loose := looksNamed.FindAllString(named.ReplaceAllString(text, ""), -1)
+		assert.Empty(t, loose, "%s: write [`TestName`](file_test.go)", name)
+	}
+	assert.Greater(t, len(named.FindAllString(all["docs/security.md"], -1)), 50)
+}
+
+// Each threat has its protection and its proof in words, and names a test in the table that is folded away.
+func TestEveryThreatHasItsProof(t *testing.T) {
+	t.Parallel()
+	claims, folded, found := strings.Cut(pages(t)["docs/security.md"], "\n<details>\n")
+	require.True(t, found)
+	tests := map[string]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([TN]\d+) \| (.+) \|$`).FindAllStringSubmatch(folded, -1) {
+		assert.Regexp(t, named, row[2], row[1])
+		assert.NotContains(t, tests, row[1], "twice")
+		tests[row[1]] = row[2]
+	}
+	numbers := map[string]bool{}
+	claim := regexp.MustCompile(`(?m)^\| ([TN]\d+) \| ([^|]{10,}) \| ([^|]{10,}) \| ([^|]{10,}) \|$`)
+	for _, row := range claim.FindAllStringSubmatch(claims, -1) {
+		assert.Contains(t, tests, row[1])
+		assert.False(t, numbers[row[1]], "%s stands there twice", row[1])
+		numbers[row[1]] = true
+	}
+	assert.Len(t, numbers, strings.Count(claims, "\n| T")+strings.Count(claims, "\n| N"), "every row has its four cells")
+	assert.Len(t, tests, len(numbers))
+	for n := 1; n <= 25; n++ {
+		assert.Contains(t, numbers, fmt.Sprintf("T%d", n))
+	}
+}
+
+// Users' pages and developers' pages have an index each.
+// A figure that nobody can measure again is none: each section with a table names its command and its commit.
+func TestFiguresNameTheirCommandAndCommit(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs/dev/performance.md"))
+	require.NoError(t, err)
+	sections := strings.Split(string(page), "\n## ")[1:]
+	require.Greater(t, len(sections), 5)
+	for _, section := range sections {
+		title, text, _ := strings.Cut(section, "\n")
+		if title == "Goals" {
+			for row := range strings.Lines(text) {
+				if strings.HasPrefix(row, "| ") && !strings.HasPrefix(row, "| what") {
+					assert.Regexp(t, `\| (\[[A-Z][a-z ]+\]\(#[a-z-]+\)|`+"`[^`]+`"+`)(, [0-9a-f]{7})? \|\n$`, row)
+				}
+			}
+			continue
+		}
+		assert.Regexp(t, "`make (bench BENCH=[^`]+|fleet)`", text, title)
+		assert.Regexp(t, `commit ([0-9a-f]{7}|at hand)`, text, title)
+	}
+}
+
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for name := range all {
+		if dir, base := path.Split(name); (dir == "docs/" || dir == "docs/dev/") && base != "README.md" {
+			assert.Regexp(t, `(?m)^\| \[`+regexp.QuoteMeta(base)+`\]\(`+regexp.QuoteMeta(base)+`\) \| .{10,} \|$`, all[dir+"README.md"])
+		}
+	}
+}
+
+// A decision is short, has its three parts, and a number of its own.
+func TestDecisionsHaveTheirParts(t *testing.T) {
+	t.Parallel()
+	numbers := map[string]string{}
+	for name, text := range pages(t) {
+		if path.Dir(name) != "docs/dev/decisions" || path.Base(name) == "README.md" {
+			continue
+		}
+		number := strings.TrimLeft(path.Base(name)[:4], "0")
+		assert.Empty(t, numbers[number], "%s: has the number of another one", name)
+		numbers[number] = name
+		assert.True(t, strings.HasPrefix(text, "# "+number+". "), "%s: its heading has another number", name)
+		assert.Regexp(t, `(?s)^# \d+\. [^\n]+\n\n\*\*Context\.\*\* .+\n\n\*\*Decision\.\*\* .+\n\n\*\*Costs\.\*\* `, text, name)
+		assert.LessOrEqual(t, len(strings.Fields(text)), 160, "%s: words", name)
+	}
+}
+
+// What a page shows of the status is what the program prints, which a test of cmd holds to these files.
+func TestThePagesShowTheStatusThatIsPrinted(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	for page, shown := range map[string]string{"README.md": "staged", "docs/operations.md": "failed"} {
+		printed, err := os.ReadFile(filepath.Join(root, "internal/statuspage/testdata", shown+".txt"))
+		require.NoError(t, err)
+		_, rest, found := strings.Cut(all[page], "    $ image-update-agent status\n")
+		require.True(t, found, page)
+		rest, _, _ = strings.Cut(rest, "\n\n    $ ")
+		rest, _, _ = strings.Cut(rest, "\n\n1. ")
+		assert.Contains(t, string(printed), strings.ReplaceAll(rest[4:], "\n    ", "\n"), page)
+	}
+}
+
+// The page in Cockpit is shown in each state, by pictures that `make pictures` takes of it, each of at most 60 kB.
+func TestThePageInCockpitIsShown(t *testing.T) {
+	t.Parallel()
+	page := pages(t)["docs/cockpit.md"]
+	taken, err := filepath.Glob(filepath.Join(root, "docs/cockpit/*.png"))
+	require.NoError(t, err)
+	assert.Len(t, taken, strings.Count(page, "](cockpit/"))
+	for _, name := range taken {
+		assert.Contains(t, page, "](cockpit/"+filepath.Base(name)+")")
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, info.Size(), int64(60_000), name)
+	}
+}
+
+// A picture is drawn by a program that tests need not have; that it was forgotten is seen without it.
+func TestEveryPictureIsDrawnFromItsSource(t *testing.T) {
+	t.Parallel()
+	users, err := filepath.Glob(filepath.Join(root, "docs/*.dot"))
+	require.NoError(t, err)
+	developers, err := filepath.Glob(filepath.Join(root, "docs/dev/*.dot"))
+	require.NoError(t, err)
+	sources := slices.Concat(users, developers)
+	assert.Len(t, sources, 2, "the walk must see the sources")
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		sum := sha256.Sum256(text)
+		picture, err := os.ReadFile(strings.TrimSuffix(source, ".dot") + ".svg")
+		require.NoError(t, err)
+		assert.Contains(t, string(picture), "from "+filepath.Base(source)+", sha256:"+hex.EncodeToString(sum[:]),
+			"%s was changed since it was drawn: make pictures", source)
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package architecture holds no code: its tests hold the tree and its pages together. Who may import whom is in
+// .golangci.yml.
+package architecture
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// root is the module's, from here.
+const root = "../.."
+
+// The table of packages names each one, and no other.
+func TestEveryPackageIsInTheDesign(t *testing.T) {
+	t.Parallel()
+	design, err := os.ReadFile(path.Join(root, "docs/dev/design.md"))
+	require.NoError(t, err)
+	var named []string
+	for _, line := range regexp.MustCompile(`(?m)^ {4}(\S+)/ +[0-9]+  `).FindAllStringSubmatch(string(design), -1) {
+		named = append(named, line[1])
+	}
+	packages, err := packagesBelow(os.DirFS(root))
+	require.NoError(t, err)
+	assert.Greater(t, len(packages), 50, "the walk must see the module")
+	assert.ElementsMatch(t, packages, named, "docs/dev/design.md: a line with the layer for each package; .golangci.yml wants it, too")
+}
+
+// packagesBelow lists the directories with Go files other than tests, but those beside the program.
+func packagesBelow(fsys fs.FS) ([]string, error) {
+	found := map[string]bool{}
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "e2e", "tools"}, d.Name())):
+			return fs.SkipDir
+		case !d.IsDir() && path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go"):
+			found[path.Dir(name)] = true
+		}
+		return nil
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+func TestEveryGoFileNamesItsLicence(t *testing.T) {
+	t.Parallel()
+	names, err := tracked(t, root)
+	require.NoError(t, err)
+	for _, name := range names {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		text, err := os.ReadFile(path.Join(root, name))
+		if !os.IsNotExist(err) { // removed, but not yet from git
+			require.NoError(t, err)
+			assert.True(t, strings.HasPrefix(string(text), "// SPDX-License-Identifier: Apache-2.0\n"), name)
+		}
+	}
+}
+
+func TestTheRootHasNoGoFiles(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(os.DirFS(root), "*.go")
+	require.NoError(t, err)
+	assert.Empty(t, names)
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+)
+
+// at sets the clock of a publisher.
+func at(now time.Time) func(*publish.Options) {
+	return func(o *publish.Options) { o.Now = func() time.Time { return now } }
+}
+
+// Fourteen publishers add builds while three prune: every add is in the channel, none of the publishers is told
+// otherwise, and what is old is deleted.
+func TestNoAddIsLostBesidePruners(t *testing.T) {
+	t.Parallel()
+	const publishers, pruners, adds, old = 14, 3, 4, 8
+	r := newRig(t)
+	early := r.publisher(at(noon.Add(-48 * time.Hour)))
+	r.begin(early, "stage")
+	for n := range old {
+		tag := fmt.Sprintf("1.0-rev1-build1.%d", n)
+		r.push("old", tag, tag)
+		_, err := r.add(early, "stage", "old:"+tag)
+		require.NoError(t, err)
+	}
+	_, err := r.publisher(at(noon.Add(-25*time.Hour))).Change(t.Context(), publish.Request{Channel: "stage"})
+	require.NoError(t, err)
+	for n := range publishers {
+		for m := range adds {
+			tag := fmt.Sprintf("4.0.0-rev1-build1.%d", m)
+			r.push(fmt.Sprintf("image%d", n), fmt.Sprint(n, m), tag)
+		}
+	}
+	var adding, pruning sync.WaitGroup
+	var isDone atomic.Bool
+	for n := range publishers {
+		adding.Go(func() {
+			for m := range adds {
+				_, err := r.add(r.publisher(nil), "stage", fmt.Sprintf("image%d:4.0.0-rev1-build1.%d", n, m))
+				assert.NoError(t, err)
+			}
+		})
+	}
+	var deleted sync.Map
+	for range pruners {
+		pruning.Go(func() {
+			for !isDone.Load() {
+				gone, err := r.publisher(nil).Prune(t.Context(), "stage", 1, false)
+				assert.NoError(t, err)
+				for _, tag := range gone {
+					deleted.Store(tag, true)
+				}
+			}
+		})
+	}
+	adding.Wait()
+	isDone.Store(true)
+	pruning.Wait()
+	p := r.publisher(nil)
+	for n := range publishers {
+		assert.Len(t, r.listed(p, "stage", fmt.Sprintf("image%d", n)), adds, "image %d", n)
+	}
+	assert.Len(t, r.listed(p, "stage", "old"), old)
+	ops, versions := 0, 0
+	deleted.Range(func(tag, _ any) bool {
+		if strings.HasPrefix(tag.(string), "op-") {
+			ops++
+		} else {
+			versions++
+		}
+		return true
+	})
+	assert.Equal(t, old+1, ops, "those of the day before yesterday")
+	assert.Equal(t, old, versions, "the newest of them was the channel's yesterday")
+	findings, err := p.Verify(t.Context(), "stage", false)
+	require.NoError(t, err)
+	assert.Empty(t, findings)
+}
+
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, _ := newKey(t)
+	p := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) })
+	r.begin(p, "stage", "prod")
+	for n := range 5 {
+		tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n)
+		r.push("velum", tag, tag)
+		_, err := r.add(p, "stage", "velum:"+tag)
+		require.NoError(t, err)
+	}
+	none, err := p.Prune(t.Context(), "stage", 2, false)
+	require.NoError(t, err)
+	assert.Empty(t, none, "all of it is of today")
+	p = r.publisher(func(o *publish.Options) { at(noon.Add(25 * time.Hour))(o); o.Key = parsedKey(t, private) })
+	would, err := p.Prune(t.Context(), "stage", 2, true)
+	require.NoError(t, err)
+	assert.Len(t, would, 6+4+4, "the ops, four versions, their signatures")
+	gone, err := p.Prune(t.Context(), "stage", 2, false)
+	require.NoError(t, err)
+	assert.Equal(t, would, gone)
+	findings, err := p.Verify(t.Context(), "stage", true)
+	require.NoError(t, err)
+	assert.Empty(t, findings)
+	r.push("velum", "last", "4.0.0-rev1-build1.9")
+	got, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.9")
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, got.Version)
+	assert.Len(t, r.listed(p, "stage", "velum"), 6)
+	v, err := p.Read(t.Context(), "stage")
+	require.NoError(t, err)
+	assert.Less(t, v.Ops.Size, int64(150), "pruned ops are not in the list")
+	history, err := p.History(t.Context(), v, 10)
+	require.NoError(t, err)
+	assert.Len(t, history, 3)
+}
+
+// An op of the day before yesterday that was folded just now: who has begun before may still publish a version without it.
+func TestOpThatWasJustFoldedStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begin(r.publisher(at(noon.Add(-48*time.Hour))), "stage")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	kill := &killed{at: 2}
+	_, err := r.add(r.publisher(func(o *publish.Options) {
+		at(noon.Add(-48 * time.Hour))(o)
+		o.Store.Transport = kill
+	}), "stage", "velum:4.0.0-rev1-build1.1")
+	require.ErrorIs(t, err, errKilled)
+	p := r.publisher(nil)
+	_, err = p.Change(t.Context(), publish.Request{Channel: "stage"})
+	require.NoError(t, err)
+	require.Len(t, r.listed(p, "stage", "velum"), 1)
+	gone, err := p.Prune(t.Context(), "stage", 1, false)
+	require.NoError(t, err)
+	assert.Len(t, gone, 1, "the op of the channel's first version: %s", gone)
+	late := r.publisher(at(noon.Add(25 * time.Hour)))
+	gone, err = late.Prune(t.Context(), "stage", 1, false)
+	require.NoError(t, err)
+	assert.Len(t, gone, 2, "the op, and the version before: %s", gone)
+}
+
+// What was yesterday's version cannot be read any more: then nobody knows what is settled.
+func TestNothingIsPrunedWhereThePastIsMissing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for n := range 3 {
+		p := r.publisher(at(noon.Add(time.Duration(n-3) * 24 * time.Hour)))
+		if n == 0 {
+			r.begin(p, "stage")
+		} else {
+			_, err := p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+			require.NoError(t, err)
+		}
+	}
+	_, err := r.publisher(nil).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+	require.NoError(t, err)
+	would, err := r.publisher(nil).Prune(t.Context(), "stage", 1, true)
+	require.NoError(t, err)
+	assert.Len(t, would, 5, "%s", would)
+	r.remove("stage-v00000003")
+	would, err = r.publisher(nil).Prune(t.Context(), "stage", 1, true)
+	require.NoError(t, err)
+	assert.Empty(t, would)
+}
+
+// Somebody folds an op and deletes it before its publisher has seen it in the list of tags.
+func TestOpThatWasFoldedAndDeletedIsDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begin(r.publisher(nil), "stage")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	r.push("velum", "two", "4.0.0-rev1-build1.2")
+	got, err := r.add(r.publisher(func(o *publish.Options) {
+		o.Store.Transport = around{op: sync.OnceFunc(func() {
+			other := r.publisher(nil)
+			_, err := other.Change(t.Context(), publish.Request{Channel: "stage"})
+			require.NoError(t, err)
+			r.removeOps("stage")
+			_, err = r.add(other, "stage", "velum:4.0.0-rev1-build1.2")
+			require.NoError(t, err)
+		})}
+	}), "stage", "velum:4.0.0-rev1-build1.1")
+	require.NoError(t, err)
+	assert.True(t, got.Changed)
+	assert.EqualValues(t, 3, got.Version)
+	assert.Len(t, r.listed(r.publisher(nil), "stage", "velum"), 2)
+}
+
+// A publisher's op is deleted, and the version that has it is replaced by one that a slow publisher has begun before.
+func TestOpThatWasDeletedAndLostIsStoredAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begin(r.publisher(nil), "stage")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	r.push("velum", "two", "4.0.0-rev1-build1.2")
+	waits, goes, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, err := r.add(r.publisher(func(o *publish.Options) {
+			o.Store.Transport = around{op: func() {}, before: map[string]func(){"stage": sync.OnceFunc(func() { close(waits); <-goes })}}
+		}), "stage", "velum:4.0.0-rev1-build1.1")
+		assert.NoError(t, err)
+	}()
+	<-waits
+	_, err := r.add(r.publisher(func(o *publish.Options) {
+		o.Store.Transport = around{op: func() {}, after: map[string]func(){"stage": sync.OnceFunc(func() {
+			r.removeOps("stage")
+			close(goes)
+			<-ended
+		})}}
+	}), "stage", "velum:4.0.0-rev1-build1.2")
+	require.NoError(t, err)
+	assert.Len(t, r.listed(r.publisher(nil), "stage", "velum"), 2)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// maxSeen bounds the file of versions, in bytes.
+const maxSeen = 1 << 20
+
+// seenFile remembers the highest version of each channel that was read, so that a registry cannot
+// hide it later. The zero value remembers nothing.
+type seenFile struct{ path string }
+
+// seen is the content of the file: catalog, channel, version.
+type seen struct {
+	Catalogs map[string]map[string]seenVersion `json:"catalogs"`
+}
+
+type seenVersion struct {
+	Version uint64        `json:"version"`
+	Digest  digest.Digest `json:"digest"`
+}
+
+// note refuses a version below the highest one, and notes a higher one if that counts. No other
+// process changes the file at the same time.
+func (f seenFile) note(name, channel string, v Version, counts bool) error {
+	if f.path == "" {
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(f.path))
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("state: %s: lock: %w", dir.Name(), err)
+	}
+	all, err := f.load()
+	if err != nil {
+		return err
+	}
+	switch known := all.Catalogs[name][channel]; {
+	case known.Version > v.Version:
+		return refuse(KindOlder, channel, "the channel went back from %d to %d: %s has version %d",
+			known.Version, v.Version, f.path, known.Version)
+	case known.Version == v.Version, !counts:
+		return nil
+	}
+	if all.Catalogs == nil {
+		all.Catalogs = map[string]map[string]seenVersion{}
+	}
+	if all.Catalogs[name] == nil {
+		all.Catalogs[name] = map[string]seenVersion{}
+	}
+	all.Catalogs[name][channel] = seenVersion{v.Version, v.Digest}
+	return f.save(all)
+}
+
+// load reads the file; one that is not there is empty.
+func (f seenFile) load() (seen, error) {
+	data, err := readFile(filepath.Dir(f.path), filepath.Base(f.path), maxSeen)
+	if errors.Is(err, fs.ErrNotExist) {
+		return seen{}, nil
+	}
+	if err != nil {
+		return seen{}, fmt.Errorf("state: %w", err)
+	}
+	var all seen
+	if err := json.Unmarshal(data, &all); err != nil {
+		return seen{}, &Error{
+			Kind: KindInput, Object: f.path, Text: "not a file of versions", Err: outside.Error(err),
+		}
+	}
+	return all, nil
+}
+
+// save writes the file as a whole.
+func (f seenFile) save(all seen) error {
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+".")
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer func() { _ = os.Remove(next.Name()) }() // gone when it was renamed
+	_, err = next.Write(append(text, '\n'))
+	err = errors.Join(err, next.Chmod(0o644), next.Sync(), next.Close())
+	if err == nil {
+		err = os.Rename(next.Name(), f.path)
+	}
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+// remember notes a version that was read, and refuses one that is older than what was read before.
+// With keys, only what they have signed raises the number.
+func (p *Publisher) remember(v Version) error {
+	return p.seen.note(p.name, v.Channel, v, p.verifier == nil || v.SignedBy != "")
+}

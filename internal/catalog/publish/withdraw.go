@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// Withdrawal says which releases of a channel nobody is to run, and why.
+type Withdrawal struct {
+	Images []string // REPOSITORY:TAG, or the ends of them, also with the digest
+	Set    string   // all releases of a set, in place of Images
+	Reason string
+	// Instead are the tags to run in their place: TAG where all are of one image, REPOSITORY:TAG else.
+	Instead []string
+}
+
+// Withdrawn returns the changes that withdraw releases: each with all tags that the channel lists for
+// its digest. A release that fell off its page is found in earlier versions; one that was never
+// listed is taken with its digest only.
+func (p *Publisher) Withdrawn(ctx context.Context, v Version, w Withdrawal) ([]catalog.Change, error) {
+	images, err := Selection{Images: w.Images, Set: w.Set}.pages(v)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := p.Pages(ctx, v, images...)
+	if err != nil {
+		return nil, err
+	}
+	var selected []catalog.Change
+	if w.Set != "" {
+		selected, err = p.withdrawnSet(ctx, v, pages, w.Set)
+	} else {
+		selected, err = p.withdrawnImages(ctx, v, pages, w.Images)
+	}
+	if err != nil {
+		return nil, err
+	}
+	selected = withSameDigest(selected, pages)
+	instead, err := p.instead(v, pages, selected, w.Instead)
+	if err != nil {
+		return nil, err
+	}
+	var out []catalog.Change
+	for _, c := range selected {
+		is, to := c.Release.Withdrawn, instead[c.Image]
+		if is != nil && (w.Set != "" || is.Reason == w.Reason && is.To == to) {
+			continue
+		}
+		c.Release.Op = ""
+		c.Release.Withdrawn = &catalog.Withdrawal{At: p.now().UTC(), Reason: w.Reason, To: to}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// withdrawnImages returns the releases that words mean.
+func (p *Publisher) withdrawnImages(
+	ctx context.Context, v Version, pages map[string]catalog.Page, words []string,
+) ([]catalog.Change, error) {
+	var out []catalog.Change
+	for _, word := range words {
+		c, hasTag, err := p.find(ctx, v, pages, word, true)
+		if err != nil {
+			return nil, err
+		}
+		if !hasTag {
+			e := refuse(KindInput, word, "the tag is missing: want IMAGE:TAG")
+			e.Near = []string{word + ":" + c.Release.Tag}
+			return nil, e
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// withdrawnSet returns all releases of a set. Those that no version lists are taken as their registries
+// have them.
+func (p *Publisher) withdrawnSet(
+	ctx context.Context, v Version, pages map[string]catalog.Page, name string,
+) ([]catalog.Change, error) {
+	whole, err := p.setOf(ctx, v, pages, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(whole.members) == 0 {
+		return nil, noSet(v, pages, name)
+	}
+	for _, member := range whole.missing() {
+		image, tag := catalog.SplitMember(member)
+		d, err := p.client.Head(ctx, image, tag)
+		if errors.Is(err, release.ErrNotFound) {
+			return nil, refuse(KindSet, name, "%s of this set is not listed by %s any more, and its registry does not have it",
+				member, v.Channel)
+		}
+		if err != nil {
+			return nil, err
+		}
+		whole.members[member] = &catalog.Release{Tag: tag, Digest: d}
+	}
+	return whole.changes(), nil
+}
+
+// withSameDigest adds the other tags that pages list for the digests of releases.
+func withSameDigest(selected []catalog.Change, pages map[string]catalog.Page) []catalog.Change {
+	out := slices.Clone(selected)
+	for _, c := range selected {
+		for _, r := range pages[c.Image].Releases {
+			other := catalog.Change{Image: c.Image, Release: r}
+			isKnown := slices.ContainsFunc(out, func(o catalog.Change) bool { return o.Member() == other.Member() })
+			if r.Digest == c.Release.Digest && !isKnown {
+				out = append(out, other)
+			}
+		}
+	}
+	return out
+}
+
+// instead returns the replacements by image. Each is offered, and stays so.
+func (p *Publisher) instead(
+	v Version, pages map[string]catalog.Page, selected []catalog.Change, words []string,
+) (map[string]string, error) {
+	out, images := map[string]string{}, map[string]bool{}
+	for _, c := range selected {
+		images[c.Image] = true
+	}
+	for _, word := range words {
+		image, tag := catalog.SplitMember(word)
+		switch {
+		case tag != "" && !strings.Contains(tag, "/"):
+			var err error
+			if image, err = FindImage(v, image); err != nil {
+				return nil, err
+			}
+		case len(images) != 1:
+			return nil, refuse(KindInput, word, "for several images, want REPOSITORY:TAG")
+		default:
+			image, tag = selected[0].Image, word
+		}
+		member, is := catalog.Member(image, tag), find(pages[image], tag)
+		isGone := slices.ContainsFunc(selected, func(c catalog.Change) bool { return c.Member() == member })
+		switch {
+		case !images[image]:
+			return nil, refuse(KindInput, member, "no release of this image is withdrawn here")
+		case out[image] != "" && out[image] != tag:
+			return nil, refuse(KindInput, member, "there is %s already to run instead", out[image])
+		case isGone:
+			return nil, refuse(KindInput, member, "cannot replace itself")
+		case is == nil:
+			return nil, notListed(v, pages[image], member)
+		case is.Withdrawn != nil:
+			return nil, refuse(KindWithdrawn, member, "withdrawn itself: %s", is.Withdrawn.Reason)
+		}
+		out[image] = tag
+	}
+	return out, nil
+}

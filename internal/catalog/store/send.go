@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/distspec"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// sender sends each request of a Client, also those of its logins. It repeats one that may end
+// otherwise next time, after the wait that the registry asks for; it ends one that stands still or
+// takes too long, and it bounds the answer.
+type sender struct{ inner http.RoundTripper }
+
+// newTransport returns the connections to registries.
+func newTransport() http.RoundTripper {
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: tlsTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// RoundTrip sends a request until it has an answer that stays.
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := bodyOf(r)
+	if err != nil {
+		return nil, err
+	}
+	last := time.Now().Add(repeatTime)
+	for attempt := 1; ; attempt++ {
+		resp, err := s.once(r, body)
+		if attempt == MaxAttempts || r.Context().Err() != nil || !mayPass(resp, err) {
+			return resp, err
+		}
+		now := time.Now()
+		wait := backOff(attempt)
+		if resp != nil {
+			if at := distspec.RetryAfter(resp.Header.Get("Retry-After"), now, time.Hour); !at.IsZero() {
+				wait = at.Sub(now)
+			}
+		}
+		if now.Add(wait).After(last) {
+			return resp, err
+		}
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if err := sleep(r.Context(), wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// bodyOf reads what a request sends, so that it can be sent again.
+func bodyOf(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	defer r.Body.Close()
+	return outside.ReadAll(r.Body, maxSent)
+}
+
+// once sends a request once.
+func (s sender) once(r *http.Request, body []byte) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	w := &watch{
+		ctx: ctx, cancel: cancel,
+		stalled: time.AfterFunc(stallTimeout, func() { cancel(&timeoutError{"no answer", stallTimeout}) }),
+		late:    time.AfterFunc(sendTimeout, func() { cancel(&timeoutError{"not answered as a whole", sendTimeout}) }),
+	}
+	sent := r.Clone(ctx)
+	if sent.Body = http.NoBody; len(body) > 0 {
+		sent.Body = &watchedBody{body: io.NopCloser(bytes.NewReader(body)), watch: w, left: maxSent}
+		sent.ContentLength = int64(len(body))
+	}
+	sent.GetBody = nil
+	resp, err := s.inner.RoundTrip(sent)
+	if err != nil {
+		err = w.cause(err)
+		w.end()
+		return nil, err
+	}
+	w.moved()
+	resp.Body = &watchedBody{body: resp.Body, watch: w, left: maxAnswer, ends: true}
+	return resp, nil
+}
+
+// timeoutError is the end of a request that took too long.
+type timeoutError struct {
+	what  string
+	after time.Duration
+}
+
+func (e *timeoutError) Error() string { return fmt.Sprintf("%s within %s", e.what, e.after) }
+func (e *timeoutError) Timeout() bool { return true }
+
+// watch ends a request that stands still or takes too long.
+type watch struct {
+	ctx           context.Context //nolint:containedctx // of one request
+	cancel        context.CancelCauseFunc
+	stalled, late *time.Timer
+}
+
+// moved notes that bytes came or went.
+func (w *watch) moved() { w.stalled.Reset(stallTimeout) }
+
+func (w *watch) end() {
+	w.stalled.Stop()
+	w.late.Stop()
+	w.cancel(nil)
+}
+
+// cause returns why a request failed: its time is over, or what the connection says.
+func (w *watch) cause(err error) error {
+	if timeout, is := errors.AsType[*timeoutError](context.Cause(w.ctx)); is {
+		return timeout
+	}
+	return err
+}
+
+// watchedBody is what a request sends or receives.
+type watchedBody struct {
+	body  io.ReadCloser
+	watch *watch
+	left  int64
+	ends  bool // the request ends with it
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("%w: more than %d bytes", outside.ErrTooLarge, maxAnswer)
+	}
+	if n > 0 && err == nil {
+		b.watch.moved()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.watch.cause(err)
+	}
+	return n, err
+}
+
+func (b *watchedBody) Close() error {
+	if b.ends {
+		b.watch.end()
+	}
+	return b.body.Close()
+}
+
+// mayPass reports whether a request may end otherwise next time. Distribution 2.8 answers 500
+// for a tag that is read while it is written.
+func mayPass(resp *http.Response, err error) bool {
+	if err == nil {
+		const tooEarly = 425
+		return resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusNotImplemented ||
+			slices.Contains([]int{http.StatusTooManyRequests, http.StatusRequestTimeout, tooEarly}, resp.StatusCode)
+	}
+	return isBroken(err)
+}
+
+// isBroken reports whether a connection was broken, or a time is over.
+func isBroken(err error) bool {
+	if timeout, is := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); is && timeout.Timeout() {
+		return true
+	}
+	broken := []error{
+		io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE,
+	}
+	return slices.ContainsFunc(broken, func(b error) bool { return errors.Is(err, b) })
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is what the verbs of both programs have in common: errors with an exit code of their own, --output, no
+// argument that nothing looks at.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// UsageError is a mistake in the arguments.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usage makes a mistake in the arguments of an error.
+func Usage(err error) error { return UsageError{err} }
+
+// IsUsage reports whether an error is a mistake in the arguments.
+func IsUsage(err error) bool {
+	_, is := errors.AsType[UsageError](err)
+	return is
+}
+
+// ExitError is an end whose reason was printed already.
+type ExitError struct{ Code int }
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit %d", e.Code) }
+
+// Exit ends a verb with a code, and prints nothing.
+func Exit(code int) error { return ExitError{code} }
+
+// WithOutput adds --output, whose value is text or json, to a verb.
+func WithOutput(cmd *cobra.Command, output *string) *cobra.Command {
+	cmd.Flags().StringVarP(output, "output", "o", "text", "text for people, json for programs")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *output != "text" && *output != "json" {
+			return Usage(fmt.Errorf("--output %q: text or json", *output))
+		}
+		return nil
+	}
+	Values(cmd, "output", "text", "json")
+	return cmd
+}
+
+// PrintJSON writes one indented JSON value.
+func PrintJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(outside.JSON(out))
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// Values completes the values of a flag that was just defined.
+func Values(cmd *cobra.Command, flag string, all ...string) {
+	// Only a flag that is not there makes this fail.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Strict makes cobra's own verbs refuse unknown arguments: help and completion would print something else and exit
+// with 0.
+func Strict(cmd *cobra.Command) {
+	cmd.InitDefaultHelpCmd()
+	cmd.InitDefaultCompletionCmd()
+	for _, verb := range cmd.Commands() {
+		switch verb.Name() {
+		case "help":
+			verb.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := cmd.Find(args)
+				if err != nil {
+					return Usage(err)
+				}
+				return NoArgs(found, rest)
+			}
+		case "completion":
+			verb.Args = NoArgs
+			verb.RunE = func(verb *cobra.Command, _ []string) error { return verb.Help() }
+			for _, shell := range verb.Commands() {
+				shell.Args = NoArgs
+			}
+		}
+	}
+}
+
+// NoArgs refuses arguments as a usage error, and names the nearest verb.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
+	if near := cmd.SuggestionsFor(args[0]); cmd.HasSubCommands() && len(near) > 0 {
+		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near[0])
+	} else if cmd.HasSubCommands() {
+		err = fmt.Errorf("unknown command %q", args[0])
+	}
+	return Usage(err)
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/config"
+)
+
+func TestCheckLockID(t *testing.T) {
+	t.Parallel()
+	const own = "3d1219c7c4c5404aaa1f6d2a48adfda4"
+	for title, c := range map[string]struct{ id, image, want string }{
+		"its own":               {own, "", ""},
+		"the image has none":    {own, "uninitialized\n", ""},
+		"the image has another": {own, "4d1219c7c4c5404aaa1f6d2a48adfda4", ""},
+		"that of the image":     {own + "\n", own + "\n", "that of the system's image (/usr/etc/machine-id)"},
+		"empty":                 {"", "", "is empty"},
+		"a line":                {"\n", "", "is empty"},
+		"never booted":          {"uninitialized\n", "", `"uninitialized", which is no machine-id`},
+		"zeros":                 {"00000000000000000000000000000000", "", "is 0000"},
+		"of a host's name":      {"node1.example.com", "", "no machine-id"},
+	} {
+		n := newNode(t)
+		n.LockID = "the id"
+		n.put(t, "etc/machine-id", c.id)
+		n.put(t, "usr/etc/machine-id", c.image)
+		f := n.checkLockID()
+		if c.want == "" {
+			assert.Equal(t, OK, f.Verdict, title)
+			assert.Contains(t, f.Detail, "the id", title)
+			continue
+		}
+		assert.Equal(t, Warn, f.Verdict, title)
+		assert.Contains(t, f.Detail, c.want, title)
+		assert.NotEmpty(t, f.Remedy, title)
+	}
+	assert.Equal(t, Warn, newNode(t).checkLockID().Verdict, "there is none")
+	assert.Empty(t, newNode(t).checkLock(t.Context(), nil), "no lock is configured")
+}
+
+// locking is a daemon that tries the lock.
+type locking struct {
+	api.Daemon
+	tried  int
+	after  status.LockStatus
+	failed error
+}
+
+func (*locking) Status() status.Status { return status.Status{SchemaVersion: 1} }
+
+func (l *locking) TryLock(context.Context, func(status.Progress)) (status.Status, error) {
+	l.tried++
+	return status.Status{SchemaVersion: 1, Lock: &l.after}, l.failed
+}
+
+func TestTryLock(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	lock := func(edit func(*status.LockStatus)) *status.LockStatus {
+		l := &status.LockStatus{Server: "https://lock", Group: "g", ID: "me", State: status.LockFree}
+		edit(l)
+		return l
+	}
+	free := lock(func(*status.LockStatus) {})
+	hasWorked := lock(func(l *status.LockStatus) { l.WorkedAt = at })
+	isStuck := lock(func(l *status.LockStatus) { l.State, l.Error = status.LockReleasing, "500: no node" })
+	held := lock(func(l *status.LockStatus) { l.State, l.Since = status.LockHeld, at })
+	for title, c := range map[string]struct {
+		before, after *status.LockStatus
+		err           error
+		verdict, want string
+		tries         int
+	}{
+		"it works":            {free, hasWorked, nil, OK, "gave it and took it back at 2026-05-01T12:00:00Z", 1},
+		"it worked before":    {hasWorked, nil, nil, OK, "gave it and took it back", 0},
+		"it is held":          {held, nil, nil, Advice, "not tried: this node's lock is held", 0},
+		"it is stuck already": {isStuck, nil, nil, Fail, "does not take it back: 500: no node", 0},
+		"it becomes stuck":    {free, isStuck, errors.New("500: no node"), Fail, "500: no node", 1},
+		"another node has it": {free, free, release.ErrHeld, Advice, "was not tried", 1},
+		"the server is away":  {free, free, errors.New("connection refused"), Fail, "connection refused", 1},
+		"nothing is said":     {free, free, nil, Warn, "does not say", 1},
+		"another group":       {lock(func(l *status.LockStatus) { l.Group = "h" }), nil, nil, Warn, "another configuration", 0},
+		"another id":          {lock(func(l *status.LockStatus) { l.ID = "h" }), nil, nil, Warn, "another configuration", 0},
+		"the daemon has none": {nil, nil, nil, Warn, "another configuration", 0},
+	} {
+		n := newNode(t)
+		n.Apply.Lock, n.LockID = config.Lock{URL: "https://lock", Group: "g"}, "me"
+		d := &locking{failed: c.err}
+		if c.after != nil {
+			d.after = *c.after
+		}
+		s, err := api.Listen(t.Context(), filepath.Join(n.RuntimeDir, "agent.sock"), false, d, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		go func() { _ = s.Serve() }()
+		f := n.tryLock(t.Context(), &status.Status{Lock: c.before})
+		assert.Equal(t, c.verdict, f.Verdict, "%s: %v", title, f)
+		assert.Contains(t, f.Detail, c.want, title)
+		assert.Equal(t, c.tries, d.tried, title)
+		assert.Equal(t, c.verdict == OK, f.Remedy == "", title)
+		require.NoError(t, s.Close())
+	}
+	n := newNode(t)
+	n.Apply.Lock = config.Lock{URL: "https://lock"}
+	assert.Contains(t, n.tryLock(t.Context(), nil).Detail, "not tried")
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var errBad = errors.New("bad content")
+
+// text is a file whose value is its text.
+func text(path string) *Cached[string] {
+	return &Cached[string]{Path: path, Limit: limit, Parse: func(data []byte) (string, error) {
+		if string(data) == "bad" {
+			return "half", errBad
+		}
+		return string(data), nil
+	}}
+}
+
+// Each change is reported once, and a file that cannot be used has no value.
+func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	f := text(path)
+	get := func(want string, wantErr error) {
+		t.Helper()
+		for _, first := range []bool{true, false} {
+			value, changed, err := f.Get()
+			assert.Equal(t, want, value)
+			assert.Equal(t, first, changed)
+			require.ErrorIs(t, err, wantErr)
+		}
+	}
+	value, changed, err := f.Get()
+	require.NoError(t, err)
+	assert.Empty(t, value)
+	assert.False(t, changed, "there never was a file")
+
+	put(t, path, "one")
+	get("one", nil)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	put(t, path, "two")
+	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	get("two", nil) // the same size and time of modification
+	put(t, path, "bad")
+	get("", errBad)
+	require.NoError(t, os.Rename(path, filepath.Join(dir, "away")))
+	get("", nil)
+	put(t, filepath.Join(dir, "target"), "three")
+	require.NoError(t, os.Symlink("target", path))
+	get("three", nil)
+	put(t, filepath.Join(dir, "target"), "four")
+	get("four", nil)
+}
+
+// A path whose directory is a file does not exist either.
+func TestAFileBelowAFileDoesNotExist(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "x")
+	_, changed, err := text(filepath.Join(path, "below")).Get()
+	require.NoError(t, err)
+	assert.False(t, changed)
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lease is a read lease on an open file. The kernel grants it only while
+// nobody has the file open for writing, and makes whoever opens it for writing
+// wait until the lease ends (at most /proc/sys/fs/lease-break-time seconds; we
+// hold it for a comparison and a rename). The SIGIO that tells of a waiting
+// writer is ignored by Go's runtime; check asks instead.
+type lease struct {
+	handle *os.File
+	held   bool
+}
+
+// takeLease is ErrConflict if somebody has the file open for writing. A file
+// system without leases (NFS, FUSE) gives one that holds nothing.
+func takeLease(handle *os.File) (lease, error) {
+	_, err := control(handle, func(fd int) (int, error) {
+		return unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+	})
+	switch {
+	case err == nil:
+		return lease{handle: handle, held: true}, nil
+	case errors.Is(err, unix.EAGAIN):
+		return lease{}, fmt.Errorf("%w: open for writing", ErrConflict)
+	}
+	return lease{handle: handle}, nil
+}
+
+// check is ErrConflict if a writer has come and waits for the lease to end.
+func (l lease) check() error {
+	if !l.held {
+		return nil
+	}
+	kind, err := control(l.handle, func(fd int) (int, error) {
+		return unix.FcntlInt(uintptr(fd), unix.F_GETLEASE, 0)
+	})
+	if err != nil {
+		return fmt.Errorf("lease: %w", err)
+	}
+	if kind != unix.F_RDLCK {
+		return fmt.Errorf("%w: about to be written", ErrConflict)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is what was read: content, attributes, and the identity by which a
+// later write finds out whether the file is still the same. The zero File
+// stands for "there was none".
+type File struct {
+	Data []byte
+	// Mode holds the permission bits alone.
+	Mode     fs.FileMode
+	UID, GID int
+
+	id     identity
+	labels map[string]string // extended attributes that a replacement keeps
+}
+
+// identity tells one state of a file from another. The change time is left
+// out: a backup that hard-links the file would be a conflict.
+type identity struct {
+	dev, ino uint64
+	size     int64
+	mtime    syscall.Timespec
+}
+
+// kept names the extended attributes that go over to the replacing file: its
+// SELinux label, without which Salt or kubelet may not read it, and its access
+// list, without which the mode's group bits would mean something else.
+var kept = []string{labelSELinux, labelAccess}
+
+const (
+	labelSELinux = "security.selinux"
+	labelAccess  = "system.posix_acl_access"
+)
+
+// rereads bounds how often a file that changes while it is read is read
+// again.
+const rereads = 3
+
+// Exists tells whether there was a file.
+func (f File) Exists() bool { return f.id.ino != 0 }
+
+// Same tells whether both are one state of one file: same inode, size,
+// modification time, mode, owner and bytes.
+func (f File) Same(g File) bool {
+	return f.id == g.id && f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID && bytes.Equal(f.Data, g.Data)
+}
+
+// SameAccess tells whether both may be read and written by the same ones: mode, owner
+// and labels.
+func (f File) SameAccess(g File) bool {
+	return f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID && maps.Equal(f.labels, g.labels)
+}
+
+// Read returns the file of that name. It is ErrUnsafe or ErrTooLarge (more
+// than limit bytes) where the package says so, fs.ErrNotExist (with the zero
+// File) where there is none, and ErrConflict if it changes faster than it
+// can be read.
+func (d *Dir) Read(name string, limit int64) (File, error) {
+	file, err := d.read(name, limit)
+	if err != nil {
+		return File{}, fmt.Errorf("read %s: %w", d.path(name), err)
+	}
+	return file, nil
+}
+
+func (d *Dir) read(name string, limit int64) (File, error) {
+	if err := CheckName(name); err != nil {
+		return File{}, err
+	}
+	handle, file, err := d.open(name)
+	if err != nil {
+		return File{}, err
+	}
+	defer handle.Close()
+	err = file.load(handle, limit)
+	return file, err
+}
+
+// open opens a safe file and returns it with its attributes, content not yet
+// read. It uses openat(2) itself, because os.Root follows a symlink at the end
+// of a path, as long as it stays inside, even when asked not to.
+func (d *Dir) open(name string) (*os.File, File, error) {
+	// A device must not even be opened: that alone may act.
+	info, err := d.root.Lstat(name)
+	if err != nil {
+		return nil, File{}, Plain(err)
+	}
+	if err := checkKind(info); err != nil {
+		return nil, File{}, err
+	}
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := control(d.self, func(dir int) (int, error) { return unix.Openat(dir, name, flags, 0) })
+	if errors.Is(err, unix.ELOOP) {
+		err = fmt.Errorf("%w: symlink", ErrUnsafe)
+	}
+	if err != nil {
+		return nil, File{}, err
+	}
+	handle := os.NewFile(uintptr(fd), d.path(name))
+	file, err := attributes(handle)
+	if err != nil {
+		return nil, File{}, errors.Join(err, handle.Close())
+	}
+	return handle, file, nil
+}
+
+// attributes checks the opened file and describes it.
+func attributes(handle *os.File) (File, error) {
+	info, err := handle.Stat()
+	if err != nil {
+		return File{}, err
+	}
+	if err := checkKind(info); err != nil {
+		return File{}, err
+	}
+	if err := safeOwner(info); err != nil {
+		return File{}, err
+	}
+	labels, err := readLabels(handle)
+	if err != nil {
+		return File{}, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return File{}, fmt.Errorf("%w: unknown owner", ErrUnsafe)
+	}
+	return File{
+		Mode: info.Mode().Perm(), UID: int(stat.Uid), GID: int(stat.Gid), labels: labels,
+		id: identity{dev: stat.Dev, ino: stat.Ino, size: stat.Size, mtime: stat.Mtim},
+	}, nil
+}
+
+// load reads the content. A file that was written to meanwhile is read again,
+// so that the bytes are those of one moment as far as its times can tell.
+func (f *File) load(handle *os.File, limit int64) error {
+	for range rereads {
+		data, err := io.ReadAll(io.NewSectionReader(handle, 0, limit+1))
+		if err != nil {
+			return Plain(err)
+		}
+		after, err := attributes(handle)
+		if err != nil {
+			return err
+		}
+		settled := after.id == f.id && int64(len(data)) == min(after.id.size, limit+1)
+		*f = after
+		if !settled {
+			continue
+		}
+		if int64(len(data)) > limit {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+		}
+		f.Data = data
+		return nil
+	}
+	return fmt.Errorf("%w: while it was read", ErrConflict)
+}
+
+func readLabels(handle *os.File) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, name := range kept {
+		value := make([]byte, 4096) // a label has about 50 bytes, an access list 8 an entry
+		size, err := control(handle, func(fd int) (int, error) { return unix.Fgetxattr(fd, name, value) })
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("attribute %s: %w", name, err)
+		}
+		labels[name] = string(value[:size])
+	}
+	return labels, nil
+}
+
+// writeLabels gives the file those labels that it did not inherit, and takes an inherited access list that is none of
+// them.
+func writeLabels(handle *os.File, labels map[string]string) error {
+	has, err := readLabels(handle)
+	if err != nil || maps.Equal(has, labels) {
+		return err
+	}
+	for name, value := range labels {
+		_, err := control(handle, func(fd int) (int, error) {
+			return 0, unix.Fsetxattr(fd, name, []byte(value), 0)
+		})
+		if name == labelSELinux && errors.Is(err, unix.EPERM) {
+			continue // SELinux is off, and so the label nobody's: it lets the file's owner set it, or says EACCES
+		}
+		if err != nil {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	_, inherited := has[labelAccess]
+	if _, wanted := labels[labelAccess]; inherited && !wanted {
+		if _, err := control(handle, func(fd int) (int, error) { return 0, unix.Fremovexattr(fd, labelAccess) }); err != nil {
+			return fmt.Errorf("attribute %s: %w", labelAccess, err)
+		}
+	}
+	return nil
+}
+
+// checkKind refuses everything but a regular file, by name.
+func checkKind(info fs.FileInfo) error {
+	var kind string
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode&fs.ModeSymlink != 0:
+		kind = "symlink"
+	case mode.IsDir():
+		kind = "directory"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "fifo"
+	case mode&fs.ModeSocket != 0:
+		kind = "socket"
+	default:
+		kind = "device"
+	}
+	return fmt.Errorf("%w: %s", ErrUnsafe, kind)
+}
+
+// control calls a system call with the file's descriptor, and repeats it when
+// a signal interrupted it.
+func control(f *os.File, call func(fd int) (int, error)) (int, error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var result int
+	var callErr error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			if result, callErr = call(int(fd)); !errors.Is(callErr, unix.EINTR) {
+				return
+			}
+		}
+	})
+	return result, errors.Join(err, callErr)
+}
+
+// Plain drops the path that package os puts before the cause; the caller
+// names the file once.
+func Plain(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// sandboxDir has this program replace the file of that directory, and tell how
+// it went.
+const sandboxDir = "NODEFILE_TEST_SANDBOX_DIR"
+
+func replaceOnce(dir string) error {
+	d, err := OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	was, err := d.Read("file", 1<<20)
+	if err != nil {
+		return err
+	}
+	_, err = d.Write("file", []byte("new"), Options{Expect: &was})
+	return err
+}
+
+// inSandbox replaces the file as the hardened unit does (PrivateUsers=yes, an
+// empty CapabilityBoundingSet=): as root of a user namespace that knows no other
+// user and no other group, and without any capability.
+func inSandbox(t *testing.T, dir string) string {
+	t.Helper()
+	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec setpriv --bounding-set=-all "$0"`, os.Args[0])
+	child.Env = append(os.Environ(), sandboxDir+"="+dir)
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: only, GidMappings: only}
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return strings.TrimSpace(string(out))
+}
+
+// Files are root's on the systems that this is made for. What is not, the
+// hardened daemon cannot give its owner back: it stays as it is.
+func TestInTheSandboxNoFileChangesHands(t *testing.T) {
+	t.Parallel()
+	const done = "<nil>"
+	for name, c := range map[string]struct {
+		prepare func(dir, path string) error
+		want    string // a part of the error
+	}{
+		"root's":                        {func(_, path string) error { return os.Chmod(path, 0o640) }, done},
+		"root's, with a label":          {func(_, path string) error { return label(path) }, done},
+		"in a directory with its group": {func(dir, _ string) error { return os.Chown(dir, 0, 42) }, done},
+		"of a group":                    {func(_, path string) error { return os.Chown(path, 0, 42) }, "keep owner 0:65534"},
+		"of nobody's group":             {func(_, path string) error { return os.Chown(path, 0, 65534) }, "keep owner 0:65534"},
+		"of a group, in a directory that gives another": {func(dir, path string) error {
+			if err := os.Chown(dir, 0, 43); err != nil {
+				return err
+			}
+			// Not by os.Chmod, whose bit for it is another.
+			return firstOf(syscall.Chmod(dir, 0o2755), os.Chown(path, 0, 42))
+		}, "keep owner 0:65534"},
+		"of a user":              {func(_, path string) error { return os.Chown(path, 4711, 0) }, "unsafe: owned by user 65534"},
+		"in a user's directory":  {func(dir, _ string) error { return os.Chown(dir, 4711, 0) }, "unsafe: owned by user 65534"},
+		"readable by a user too": {func(_, path string) error { return access(path, 4711) }, "attribute system.posix_acl_access: invalid argument"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path := filepath.Join(dir, "file")
+			put(t, path, "old")
+			require.NoError(t, c.prepare(dir, path))
+			before := tree(t, dir)
+			got := inSandbox(t, dir)
+			if c.want != done {
+				assert.Contains(t, got, c.want)
+				assert.Equal(t, before, tree(t, dir))
+				return
+			}
+			assert.Equal(t, done, got)
+			assert.Equal(t, []string{"file"}, names(t, dir))
+			assert.Equal(t, ownerAndMode(before["file"]), ownerAndMode(tree(t, dir)["file"]))
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, "new", string(data))
+		})
+	}
+}
+
+func ownerAndMode(entry string) string {
+	owner, _, _ := strings.Cut(entry, " inode ")
+	return owner
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// label gives the file an SELinux label, of which a kernel without SELinux
+// makes nothing, and which only CAP_SYS_ADMIN may write there.
+func label(path string) error {
+	return unix.Setxattr(path, "security.selinux", []byte("system_u:object_r:etc_t:s0\x00"), 0)
+}
+
+// Where SELinux is off, a file may have a label of the time when it was on, which
+// only CAP_SYS_ADMIN may write then. It is worth no update.
+func TestWithoutSELinuxALabelMayGetLost(t *testing.T) {
+	for errno, lost := range map[syscall.Errno]bool{unix.EPERM: true, unix.EACCES: false, unix.ENOSPC: false} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "file")
+			put(t, path, "old")
+			require.NoError(t, label(path))
+			refused(t, unix.SYS_FSETXATTR, errno)
+			before := tree(t, dir)
+			err := replaceOnce(dir)
+			if !lost {
+				require.ErrorIs(t, err, errno)
+				require.ErrorContains(t, err, "attribute security.selinux")
+				assert.Equal(t, before, tree(t, dir))
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, []string{"file"}, names(t, dir))
+		})
+	}
+	t.Run("an access list does not", func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "file")
+		put(t, path, "old")
+		require.NoError(t, access(path, 4711))
+		refused(t, unix.SYS_FSETXATTR, unix.EPERM)
+		require.ErrorContains(t, replaceOnce(dir), "attribute system.posix_acl_access")
+	})
+}
+
+// access lets a user read the file: acl(5) as an extended attribute, which is
+// struct posix_acl_xattr_header and entries of tag, permissions, id.
+func access(path string, user uint32) error {
+	list := []byte{2, 0, 0, 0}
+	for _, entry := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{1, 6, 1<<32 - 1}, {2, 4, user}, {4, 4, 1<<32 - 1}, {16, 4, 1<<32 - 1}, {32, 4, 1<<32 - 1}} {
+		list = fmt.Appendf(list, "%c%c%c%c%c%c%c%c", 0, 0, 0, 0, 0, 0, 0, 0)
+		at := list[len(list)-8:]
+		at[0], at[2] = byte(entry.tag), byte(entry.perm)
+		at[4], at[5], at[6], at[7] = byte(entry.id), byte(entry.id>>8), byte(entry.id>>16), byte(entry.id>>24)
+	}
+	return unix.Setxattr(path, "system.posix_acl_access", list, 0)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// Read returns the content of a trusted file. Its errors do not name the file.
+func Read(path string, limit int64) ([]byte, error) {
+	data, _, err := read(path, limit, false)
+	return data, err
+}
+
+// read returns the content, and the file as it was found; nil where it could not be opened.
+func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, Plain(err)
+	}
+	if err := checkRegular(info, limit); err != nil {
+		return nil, info, err
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, Plain(err)
+	}
+	defer file.Close()
+	if info, err = file.Stat(); err != nil {
+		return nil, nil, Plain(err)
+	}
+	if err := checkRegular(info, limit); err != nil {
+		return nil, info, err
+	}
+	if err := checkOwner(info); err != nil && !anyOwner {
+		return nil, info, err
+	}
+	data, err := outside.ReadAll(file, limit)
+	return data, info, Plain(err)
+}
+
+// Check returns why a file cannot be read whole: it is not regular, or larger than the limit. One that does not exist
+// is fine, and so is one of any owner.
+func Check(path string, limit int64) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		err = checkRegular(info, limit)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, Plain(err))
+	}
+	return nil
+}
+
+func checkRegular(info fs.FileInfo, limit int64) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return errors.New("not a regular file")
+	case info.Size() > limit:
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, info.Size(), limit)
+	}
+	return nil
+}
+
+// Stamp is another text when a file was written, replaced, or given another mode or owner. A copy may keep the size and
+// the modification time of what it replaces; it cannot keep inode and change time.
+func Stamp(info fs.FileInfo) string {
+	text := fmt.Sprintf("%d %d %s", info.Size(), info.ModTime().UnixNano(), info.Mode())
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		text += fmt.Sprintf(" %d %d %d %d", stat.Dev, stat.Ino, stat.Uid, stat.Ctim.Nano())
+	}
+	return text
+}

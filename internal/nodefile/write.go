@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Options say how Write treats what is there.
+type Options struct {
+	// Mode holds the permission bits of a file that is new, independent of the
+	// umask; 0 means 0600. An existing file keeps its own.
+	Mode fs.FileMode
+	// Expect makes the write a compare-and-swap: the file must still be that
+	// one (the zero File: there must be none), else ErrConflict. nil: whatever
+	// safe file is there is replaced.
+	Expect *File
+	// Like gives the file the mode, owner and labels of another one, whether it is
+	// new or replaced: a copy is read by nobody who may not read what it was made
+	// from. nil: Mode counts.
+	Like *File
+}
+
+// unknownGroup is how the kernel shows a group that the process's user namespace
+// does not have (user_namespaces(7), /proc/sys/kernel/overflowgid).
+const unknownGroup = 65534
+
+// Write makes data the content of the file of that name. Equal bytes are not
+// written, and written is false. An error with written true means that the
+// new content is in place, but a power failure may still undo it, because the
+// directory could not be synced.
+func (d *Dir) Write(name string, data []byte, opts Options) (written bool, err error) {
+	written, err = d.write(name, data, opts)
+	if err != nil {
+		return written, fmt.Errorf("write %s: %w", d.path(name), err)
+	}
+	return written, nil
+}
+
+func (d *Dir) write(name string, data []byte, opts Options) (bool, error) {
+	if err := CheckName(name); err != nil {
+		return false, err
+	}
+	old, err := d.replaced(name, len(data), opts)
+	if err != nil {
+		return false, err
+	}
+	if old.Exists() && old.Data != nil && bytes.Equal(old.Data, data) && (opts.Like == nil || old.SameAccess(*opts.Like)) {
+		return false, nil
+	}
+	if opts.Like != nil {
+		old.Mode, old.UID, old.GID, old.labels = opts.Like.Mode, opts.Like.UID, opts.Like.GID, opts.Like.labels
+	}
+	temp, err := d.writeTemporary(name, data, old)
+	if err != nil {
+		return false, err
+	}
+	// The order matters: content on disk before its name, or a power failure
+	// leaves an empty file under the name; the name on disk before we say so.
+	if err := d.place(temp, name, opts.Expect); err != nil {
+		return false, errors.Join(err, d.root.Remove(temp))
+	}
+	return true, d.self.Sync()
+}
+
+// replaced describes the file that data will replace, or how a new one shall
+// be. Its Data is nil if it is longer than the size bytes that are to be
+// written.
+func (d *Dir) replaced(name string, size int, opts Options) (File, error) {
+	limit := int64(size)
+	if opts.Expect != nil {
+		limit = max(limit, int64(len(opts.Expect.Data)))
+	}
+	handle, old, err := d.open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		old = File{Mode: opts.Mode.Perm(), UID: os.Geteuid(), GID: -1}
+		if old.Mode == 0 {
+			old.Mode = 0o600
+		}
+		return old, expected(File{}, opts.Expect)
+	}
+	if err != nil {
+		return File{}, err
+	}
+	defer handle.Close()
+	if err := old.load(handle, limit); err != nil && !errors.Is(err, ErrTooLarge) {
+		return File{}, err
+	}
+	return old, expected(old, opts.Expect)
+}
+
+// expected compares what is there with what the caller has planned for.
+func expected(now File, expect *File) error {
+	switch {
+	case expect == nil || now.Same(*expect):
+		return nil
+	case !now.Exists():
+		return fmt.Errorf("%w: gone", ErrConflict)
+	case !expect.Exists():
+		return fmt.Errorf("%w: created meanwhile", ErrConflict)
+	}
+	return ErrConflict
+}
+
+// writeTemporary writes the synced file that will take the name, with the
+// attributes of old, and returns its own name. On error it is gone again.
+//
+// This process does not fork meanwhile: until its exec, the child would have
+// the file open for writing, and the next lease on it would be refused.
+func (d *Dir) writeTemporary(name string, data []byte, old File) (string, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	temp := temporaryName(name)
+	// O_EXCL never follows a symlink; closed to others until it is whole.
+	handle, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", Plain(err)
+	}
+	err = fill(handle, data, old)
+	if closeErr := handle.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return "", errors.Join(Plain(err), d.root.Remove(temp))
+	}
+	return temp, nil
+}
+
+func fill(handle *os.File, data []byte, old File) error {
+	if _, err := handle.Write(data); err != nil {
+		return err
+	}
+	now, err := attributes(handle)
+	if err != nil {
+		return err
+	}
+	// Only where it differs: without CAP_CHOWN the call would be refused. Groups
+	// that a user namespace does not know look all the same in it, and cannot be
+	// given: there the refusal is what is wanted, or the file would change hands.
+	if now.UID != old.UID || old.GID >= 0 && now.GID != old.GID || old.GID == unknownGroup {
+		if err := handle.Chown(old.UID, old.GID); err != nil {
+			return fmt.Errorf("keep owner %d:%d: %w", old.UID, old.GID, Plain(err))
+		}
+	}
+	if err := writeLabels(handle, old.labels); err != nil {
+		return err
+	}
+	if err := handle.Chmod(old.Mode); err != nil {
+		return err
+	}
+	return handle.Sync()
+}
+
+// place gives the temporary file its name.
+func (d *Dir) place(temp, name string, expect *File) error {
+	if expect != nil && !expect.Exists() {
+		err := d.renameNew(temp, name)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%w: created meanwhile", ErrConflict)
+		}
+		return err
+	}
+	return d.ifUnchanged(name, expect, func() error { return d.root.Rename(temp, name) })
+}
+
+// ifUnchanged does act if the file is safe and still the expected one (nil:
+// any, or none), and holds a lease on it meanwhile.
+func (d *Dir) ifUnchanged(name string, expect *File, act func() error) error {
+	d.swap.Lock()
+	defer d.swap.Unlock()
+	handle, now, err := d.open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := expected(File{}, expect); err != nil {
+			return err
+		}
+		return act()
+	}
+	if err != nil {
+		return err
+	}
+	defer handle.Close() // ends the lease as well
+	if expect == nil {
+		return act()
+	}
+	lease, err := takeLease(handle)
+	if err != nil {
+		return err
+	}
+	if err := now.load(handle, int64(len(expect.Data))); errors.Is(err, ErrTooLarge) {
+		return ErrConflict
+	} else if err != nil {
+		return err
+	}
+	if err := expected(now, expect); err != nil {
+		return err
+	}
+	if err := lease.check(); err != nil {
+		return err
+	}
+	return act()
+}
+
+// temporaryName is hidden from kubelet by its dot, and told from everybody
+// else's files by its end. A long name is cut, so that NAME_MAX holds.
+func temporaryName(name string) string {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	end := ".image-update-agent-" + hex.EncodeToString(random[:])
+	return "." + name[:min(len(name), maxName-1-len(end))] + end
+}

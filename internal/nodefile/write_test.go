@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefile
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// foreignEdits are what other programs do to a file between our reading and
+// our writing.
+var foreignEdits = map[string]func(t *testing.T, path string){
+	"rewritten in place": func(t *testing.T, path string) { put(t, path, "foreign and longer") },
+	"same size": func(t *testing.T, path string) {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		put(t, path, "OLD")
+		require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	},
+	"truncated": func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 0)) },
+	"replaced by equal bytes": func(t *testing.T, path string) {
+		put(t, path+".tmp", "old")
+		require.NoError(t, os.Rename(path+".tmp", path))
+	},
+	"removed": func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
+	"mode":    func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o600)) },
+	"group":   func(t *testing.T, path string) { require.NoError(t, os.Chown(path, 0, 42)) },
+	"being written": func(t *testing.T, path string) {
+		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, writer.Close()) })
+	},
+}
+
+func TestAForeignEditIsAConflict(t *testing.T) {
+	t.Parallel()
+	for name, edit := range foreignEdits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			d := openDir(t, dir)
+			put(t, filepath.Join(dir, "file"), "old")
+			was, err := d.Read("file", 100)
+			require.NoError(t, err)
+			edit(t, filepath.Join(dir, "file"))
+			before := tree(t, dir)
+
+			written, err := d.Write("file", []byte("new"), Options{Expect: &was})
+			require.ErrorIs(t, err, ErrConflict)
+			require.False(t, written)
+			require.ErrorIs(t, d.Remove("file", &was), ErrConflict)
+			require.ErrorIs(t, d.SetAside("file", was), ErrConflict)
+			require.Equal(t, before, tree(t, dir))
+		})
+	}
+}
+
+// The comparison right before the rename is what counts, not the first one:
+// here the foreign edit comes when the temporary file is there already.
+func TestAForeignEditAfterTheTemporaryFileIsAConflict(t *testing.T) {
+	t.Parallel()
+	for name, edit := range foreignEdits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			d := openDir(t, dir)
+			put(t, filepath.Join(dir, "file"), "old")
+			was, err := d.Read("file", 100)
+			require.NoError(t, err)
+			temp, err := d.writeTemporary("file", []byte("new"), was)
+			require.NoError(t, err)
+			edit(t, filepath.Join(dir, "file"))
+			before := tree(t, dir)
+			require.ErrorIs(t, d.place(temp, "file", &was), ErrConflict)
+			require.Equal(t, before, tree(t, dir))
+		})
+	}
+}
+
+func TestAFileThatAppearedIsAConflict(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	temp, err := d.writeTemporary("file", []byte("new"), File{Mode: 0o600})
+	require.NoError(t, err)
+	put(t, filepath.Join(dir, "file"), "foreign")
+	before := tree(t, dir)
+	require.ErrorIs(t, d.place(temp, "file", &File{}), ErrConflict)
+	require.Equal(t, before, tree(t, dir))
+	_, err = d.Write("file", []byte("new"), Options{Expect: &File{}})
+	require.ErrorIs(t, err, ErrConflict)
+	require.Equal(t, before, tree(t, dir))
+}
+
+func TestAnUnchangedFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	was := File{}
+	for _, content := range []string{"one", "two, and longer", "", "three"} {
+		written, err := d.Write("file", []byte(content), Options{Expect: &was})
+		require.NoError(t, err)
+		require.True(t, written)
+		was, err = d.Read("file", 100)
+		require.NoError(t, err)
+		require.Equal(t, content, string(was.Data))
+	}
+	require.Len(t, tree(t, dir), 1)
+}
+
+// A writer that comes while the lease is held waits (here: is told to, being
+// non-blocking), and we give way.
+func TestALeaseTellsOfAWaitingWriter(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "old")
+	handle, err := os.Open(path)
+	require.NoError(t, err)
+	defer handle.Close()
+	lease, err := takeLease(handle)
+	require.NoError(t, err)
+	require.NoError(t, lease.check())
+	reader, err := os.Open(path)
+	require.NoError(t, err, "readers do not wait")
+	require.NoError(t, reader.Close())
+	require.NoError(t, lease.check())
+	_, err = syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	require.ErrorIs(t, err, syscall.EWOULDBLOCK)
+	require.ErrorIs(t, lease.check(), ErrConflict)
+}
+
+func TestAFileSystemWithoutLeasesIsAccepted(t *testing.T) {
+	t.Parallel()
+	handle, err := os.Open("/proc/self/status") // any file that cannot be leased
+	require.NoError(t, err)
+	defer handle.Close()
+	require.NoError(t, lease{handle: handle}.check())
+}
+
+// smallDisk mounts a tmpfs of 64 KiB, seen by the calling goroutine's thread
+// only, which ends with the test: nothing stays mounted if the test dies.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread must not be used again
+	require.NoError(t, syscall.Unshare(syscall.CLONE_NEWNS|syscall.CLONE_FS))
+	require.NoError(t, syscall.Mount("none", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
+	dir := t.TempDir()
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", 0, "size=64k,mode=755"))
+	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(dir, 0)) })
+	return dir
+}
+
+func TestAFullDiskLeavesTheOldFile(t *testing.T) {
+	dir := smallDisk(t)
+	d, err := OpenDir(dir)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, d.Close()) }()
+	old := []byte(strings.Repeat("old ", 5000))
+	_, err = d.Write("file", old, Options{Mode: 0o644})
+	require.NoError(t, err)
+	was, err := d.Read("file", 1<<20)
+	require.NoError(t, err)
+	before := tree(t, dir)
+
+	large := bytes.Repeat([]byte("new "), 15000)
+	for what, opts := range map[string]Options{"write": {}, "swap": {Expect: &was}} {
+		written, err := d.Write("file", large, opts)
+		require.ErrorIs(t, err, syscall.ENOSPC, what)
+		require.False(t, written)
+		require.Equal(t, before, tree(t, dir), what)
+	}
+	_, err = d.Write("other", large, Options{})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Equal(t, before, tree(t, dir))
+
+	// The space of the failed attempts is free again.
+	written, err := d.Write("file", old[:16000], Options{})
+	require.NoError(t, err)
+	require.True(t, written)
+}
+
+func TestAReadOnlyDiskLeavesTheOldFile(t *testing.T) {
+	dir := smallDisk(t)
+	put(t, filepath.Join(dir, "file"), "old")
+	require.NoError(t, syscall.Mount("none", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	d, err := OpenDir(dir)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, d.Close()) }()
+	before := tree(t, dir)
+	_, err = d.Write("file", []byte("new"), Options{})
+	require.ErrorIs(t, err, syscall.EROFS)
+	require.ErrorIs(t, d.Remove("file", nil), syscall.EROFS)
+	require.Equal(t, before, tree(t, dir))
+}
+
+// A label that cannot be kept is an error, not a file that Salt cannot read.
+// The kernel refuses an access list that is none.
+func TestALabelThatCannotBeKeptIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	_, err := d.writeTemporary("file", nil, File{labels: map[string]string{"system.posix_acl_access": "nonsense"}})
+	require.ErrorContains(t, err, "system.posix_acl_access")
+	require.Empty(t, tree(t, dir))
+}
+
+func TestAnAccessListIsKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	put(t, path, "old")
+	// posix_acl_xattr.h, version 2: user::rw-, user:42:r--, group::r--, mask::r--, other::---
+	list := "\x02\x00\x00\x00" +
+		"\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\x2a\x00\x00\x00" + "\x04\x00\x04\x00\xff\xff\xff\xff" +
+		"\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff"
+	require.NoError(t, unix.Setxattr(path, "system.posix_acl_access", []byte(list), 0))
+	_, err := openDir(t, dir).Write("file", []byte("new"), Options{})
+	require.NoError(t, err)
+	value := make([]byte, 200)
+	size, err := unix.Getxattr(path, "system.posix_acl_access", value)
+	require.NoError(t, err)
+	require.Equal(t, list, string(value[:size]))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o640), info.Mode())
+}
+
+func TestReadersNeverSeeAPartialFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	_, err := d.Write("file", version(0), Options{})
+	require.NoError(t, err)
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			last := 0
+			for {
+				file, err := d.Read("file", 1<<20)
+				if !assert.NoError(t, err) {
+					return
+				}
+				n, ok := versionOf(file.Data)
+				if !assert.True(t, ok, "torn: %.40q", file.Data) || !assert.GreaterOrEqual(t, n, last) {
+					return
+				}
+				last = n
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for n := range 300 {
+		_, err := d.Write("file", version(n), Options{})
+		require.NoError(t, err)
+	}
+	close(done)
+	readers.Wait()
+	require.Len(t, tree(t, dir), 1)
+}
+
+// Somebody swaps the file for a symlink to a secret and back, faster than a
+// check before the opening could tell.
+func TestASymlinkThatComesInBetweenIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	put(t, filepath.Join(dir, "file"), "content")
+	put(t, filepath.Join(dir, "secret"), "secret")
+	require.NoError(t, os.Symlink("secret", filepath.Join(dir, "link")))
+	done := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				assert.NoError(t, unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "file"),
+					unix.AT_FDCWD, filepath.Join(dir, "link"), unix.RENAME_EXCHANGE))
+			}
+		}
+	})
+	defer swapper.Wait()
+	defer close(done)
+	read, refused := 0, 0
+	for range 40_000 {
+		file, err := d.Read("file", 10)
+		if err != nil {
+			require.ErrorIs(t, err, ErrUnsafe)
+			refused++
+			continue
+		}
+		require.Equal(t, "content", string(file.Data))
+		read++
+	}
+	require.Positive(t, read)
+	require.Positive(t, refused)
+}
+
+func TestOneOfManySwapsWins(t *testing.T) {
+	t.Parallel()
+	d := openDir(t, t.TempDir())
+	was := File{}
+	for n := range 30 {
+		var wins atomic.Int32
+		var writers sync.WaitGroup
+		for i := range 4 {
+			writers.Go(func() {
+				written, err := d.Write("file", version(n*4+i), Options{Expect: &was})
+				if written {
+					wins.Add(1)
+					assert.NoError(t, err)
+					return
+				}
+				assert.ErrorIs(t, err, ErrConflict)
+			})
+		}
+		writers.Wait()
+		require.Equal(t, int32(1), wins.Load())
+		var err error
+		was, err = d.Read("file", 1<<20)
+		require.NoError(t, err)
+	}
+}
+
+// A child between fork and exec still holds what its parent had open: a
+// temporary file it inherited would look like a writer of the finished file.
+func TestAForkMeanwhileIsNoWriter(t *testing.T) {
+	t.Parallel()
+	d := openDir(t, t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	var forks sync.WaitGroup
+	for range 2 {
+		forks.Go(func() {
+			for ctx.Err() == nil {
+				assert.NoError(t, exec.Command("true").Run())
+			}
+		})
+	}
+	// Without the lock it takes some 20 rounds to see one. Each waits for a fork.
+	for n := range 100 {
+		_, err := d.Write("file", version(n), Options{Expect: &File{}})
+		if !assert.NoError(t, err) {
+			break
+		}
+		file, err := d.Read("file", 1<<20)
+		assert.NoError(t, err)
+		if !assert.NoError(t, d.Remove("file", &file), "round %d", n) {
+			break
+		}
+	}
+	stop()
+	forks.Wait()
+}

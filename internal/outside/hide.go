@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outside
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+)
+
+// Hide masks all texts of a document that v points to, keys of maps excepted: the last gate before it is shown, for
+// errors of which a part came from a parser.
+func Hide(v any) { hide(reflect.ValueOf(v)) }
+
+var text = reflect.TypeFor[string]()
+
+func hide(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() && (v.Kind() == reflect.Pointer || v.Elem().Kind() == reflect.Pointer) {
+			hide(v.Elem())
+		}
+	case reflect.String:
+		if !v.CanSet() || v.Type() != text { // types of our own, such as kinds and digests, are words
+			return
+		}
+		if masked := Mask(v.String()); masked != v.String() { // a document may share what is not masked
+			v.SetString(masked)
+		}
+	case reflect.Struct:
+		for n := range v.NumField() {
+			if v.Type().Field(n).IsExported() {
+				hide(v.Field(n))
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for n := range v.Len() {
+			hide(v.Index(n))
+		}
+	case reflect.Map:
+		hideMap(v)
+	}
+}
+
+func hideMap(v reflect.Value) {
+	for _, key := range v.MapKeys() {
+		value := reflect.New(v.Type().Elem()).Elem()
+		value.Set(v.MapIndex(key))
+		if hide(value); !reflect.DeepEqual(value.Interface(), v.MapIndex(key).Interface()) {
+			v.SetMapIndex(key, value)
+		}
+	}
+}
+
+// HideAttr is a slog.HandlerOptions.ReplaceAttr that masks texts and errors.
+func HideAttr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case string:
+		a.Value = slog.StringValue(Mask(v))
+	case error:
+		a.Value = slog.StringValue(Mask(v.Error()))
+	case fmt.Stringer:
+		if masked := Mask(v.String()); masked != v.String() { // a URL
+			a.Value = slog.StringValue(masked)
+		}
+	}
+	return a
+}

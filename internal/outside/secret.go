@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outside
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// hidden stands where a secret was.
+const hidden = "***"
+
+// Mask replaces what could be a secret in a text that quotes a URL, a file or an answer: the user and password of a URL
+// (also of one that does not parse), the values of its query, headers of logins, values of keys such as password and
+// token, PEM blocks, and what looks like a token. Texts for people stay as they are; a second Mask changes nothing.
+// It prefers to hide too much.
+func Mask(s string) string {
+	if !mayBeSecret(s) {
+		return s
+	}
+	s = pemBlock.ReplaceAllString(s, hidden)
+	s = maskUserinfo(s)
+	s = noPort.ReplaceAllString(s, "${1}"+hidden)
+	s = urlPart.ReplaceAllString(s, "${1}\""+hidden+"\"")
+	s = userOnly.ReplaceAllStringFunc(s, maskUser)
+	s = encodedUser.ReplaceAllString(s, "${1}"+hidden+"${2}")
+	s = query.ReplaceAllStringFunc(s, maskQuery)
+	s = namelessQuery.ReplaceAllString(s, "${1}"+hidden+"${2}")
+	s = fragment.ReplaceAllStringFunc(s, maskFragment)
+	s = header.ReplaceAllString(s, "${1}"+hidden)
+	s = assigned.ReplaceAllStringFunc(s, maskAssigned)
+	s = quotedAfter.ReplaceAllString(s, "${1}"+hidden)
+	s = maskCommand(s)
+	s = quotedKey.ReplaceAllString(s, "${1}"+hidden)
+	s = yamlKey.ReplaceAllString(s, "${1}"+hidden)
+	s = maskBareKeys(s)
+	s = scheme.ReplaceAllStringFunc(s, maskLogin)
+	s = wellKnown.ReplaceAllString(s, hidden)
+	return opaque.ReplaceAllStringFunc(s, maskOpaque)
+}
+
+// mayBeSecret spares most texts the search.
+func mayBeSecret(s string) bool {
+	return strings.ContainsAny(s, "@=?%") || strings.Contains(s, "://") || strings.Contains(s, "-----") ||
+		strings.Contains(s, " -") ||
+		named.MatchString(s) || opaque.MatchString(s)
+}
+
+// Shapes of secrets. A value is quoted, or goes on to the next space.
+const (
+	value = `(?:\\?"(?:[^"\\]|\\[^"])*(?:\\?"|$)|'[^']*(?:'|$)|\[[^\]]*(?:\]|$)|[^\s"',;)\]}&]*[^\s"',;)\]}&:])`
+	words = `[\w.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|` +
+		`credential|authorization|cookie|signature|account[-_]?key|shared[-_]?key)[\w.-]*`
+)
+
+var (
+	named = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|key|credential|auth|cookie|` +
+		`bearer|basic|negotiate|ntlm|sig`)
+
+	pemBlock = regexp.MustCompile(`(?s)-----BEGIN.*?(?:-----END[^-]*(?:-----|$)|$)`)
+
+	// What Go's net/url quotes of a URL that it cannot parse may be a part of the password, and a header's name all of
+	// it.
+	urlPart = regexp.MustCompile(`(invalid (?:port|URL escape|header field name) )\\*"(?:[^"\\]|\\[^"])*\\*"?`)
+	noPort  = regexp.MustCompile(`(://\*\*\*@[\w.-]+:)[^/?#\s"'\\]*[^/?#\s"'\\0-9:,.;)*][^/?#\s"'\\]*`)
+
+	userOnly = regexp.MustCompile(`[^\s/@"':=\\]*:[^\s@"'/]+@\S*`)
+	// encodedUser is user and password of a URL in a part of another one.
+	encodedUser = regexp.MustCompile(`(?i)(%3a%2f%2f)[^\s"'&]*(%40)`)
+	query       = regexp.MustCompile(`((?:[?&#;]|\\u0026|%26|%3[Ff])(?:[A-Za-z0-9_.~\[\]-]|%5[BbDd])+(?:=|%3[Dd]))` +
+		`([^&\s"'#<>;\\]+)`)
+	fragment      = regexp.MustCompile(`://[^\s"'#]*#[^\s"'=&#<>)\]},;\\]+`)
+	namelessQuery = regexp.MustCompile(`(://[^\s"'?#]*\?)[^\s"'=&#]+($|[\s"'#])`)
+
+	quotedAfter = regexp.MustCompile(`(?i)(\b(?:token|password|passphrase|secret)\s+)\\?"(?:[^"\\]|\\[^"])*\\?"`)
+
+	header    = regexp.MustCompile(`(?i)((?:(?:proxy-)?authorization|(?:set-)?cookie)\\?["']?\s*[:=]\s*)[^\n]+`)
+	assigned  = regexp.MustCompile(`(?i)((?:` + words + `|\bauth|\bsig)\s*=\s*)` + value)
+	quotedKey = regexp.MustCompile(`(?i)(["'](?:` + words + `|auth)\\?["']\s*[:=]\s*)` + value)
+	yamlKey   = regexp.MustCompile(`(?i)(\b(?:x-[\w-]*(?:token|key|auth|secret)[\w-]*|[\w]+-token|` +
+		`password|passwd|passphrase|(?:client|app)[-_]?secret|` +
+		`(?:identity|registry|access|refresh|id|auth)[-_]?token|api[-_]?key):\s*)` + value)
+	scheme    = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|ntlm|token)(?:\s|%20|\+)+[^\s"',;)\]}]*[^\s"',;)\]}:]`)
+	wellKnown = regexp.MustCompile(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
+		`gl[a-z]{2,5}-[\w-]{8,}|` +
+		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hvs\.[\w-]{8,}|[a-z0-9]{6}\.[a-z0-9]{16})\b`)
+	opaque = regexp.MustCompile(`[A-Za-z0-9+_-]{16,}={0,2}|[A-Za-z0-9+/_-]{8,}={1,2}(?:[\s"',;)\]}\\]|$)`)
+)
+
+// Query values that name no secret, and help: of tag lists and of a registry's token server.
+var plainQuery = regexp.MustCompile(`^[?&#;](?:n|last|ns|service|scope|tag|digest|artifactType|page|per_page)=`)
+
+func maskQuery(part string) string {
+	if plainQuery.MatchString(part) {
+		return part
+	}
+	return query.ReplaceAllString(part, "${1}"+hidden)
+}
+
+// anchor is a heading of a page, to which a link for people leads.
+var anchor = regexp.MustCompile(`^[a-z]+(?:-[a-z]+)+$`)
+
+// maskFragment masks the fragment of a URL that has no name and is no anchor.
+func maskFragment(part string) string {
+	url, name, _ := strings.Cut(part, "#")
+	if anchor.MatchString(name) {
+		return part
+	}
+	return url + "#" + hidden
+}
+
+// maskAssigned masks what follows the equals sign, unless systemd reads there the name or the place of a credential.
+func maskAssigned(part string) string {
+	if credentialPlace.MatchString(part) {
+		return part
+	}
+	return assigned.ReplaceAllString(part, "${1}"+hidden)
+}
+
+var credentialPlace = regexp.MustCompile(`^(?:Load|Import)Credential(?:Encrypted)?=`)
+
+// placeholder is of REPOSITORY:TAG@DIGEST in help.
+var placeholder = regexp.MustCompile(`^(?:TAG@DIGEST|tag@digest)(?:[^\w.-]|\.?$)`)
+
+// maskUser masks user:password@host without a scheme, and leaves name:tag@sha256:... as it is.
+func maskUser(part string) string {
+	name, rest, _ := strings.Cut(part, ":")
+	if placeholder.MatchString(rest) {
+		return part
+	}
+	at := strings.LastIndex(rest, "@")
+	if isDigest(rest[at+1:]) {
+		if at = strings.LastIndex(rest[:at], "@"); at < 0 {
+			return part
+		}
+	}
+	return name + ":" + hidden + rest[at:]
+}
+
+// maskLogin masks what follows the scheme of a login, unless it is a word for people or a challenge.
+func maskLogin(part string) string {
+	at := strings.IndexFunc(part, func(r rune) bool { return unicode.IsSpace(r) || r == '%' || r == '+' })
+	if strings.HasPrefix(part[at:], "%20") {
+		at += 2
+	}
+	what := strings.TrimLeft(part[at+1:], " \t+")
+	isWord := loginWord.MatchString(what)
+	if strings.EqualFold(part[:min(5, at)], "token") {
+		isWord = isWord || len(what) < 12 || !strings.ContainsAny(what, "0123456789")
+	}
+	if isWord {
+		return part
+	}
+	return part[:at] + " " + hidden
+}
+
+var loginWord = regexp.MustCompile(`(?i)^(?:auth(?:entication|orization)?|token|tokens|` +
+	`realm=?.*|scope=.*|service=.*|error=.*|` +
+	`challenges?|credentials?|login|logins|headers?|schemes?|is|was|of|for|from|and|or|in|with|without|has|needs|` +
+	`server|service|` +
+	`expected|required|missing|not|no)[.,]?$`)
+
+// maskUserinfo hides what stands between :// and @, also where the password has slashes, quotes or spaces.
+func maskUserinfo(s string) string {
+	var b strings.Builder
+	for {
+		at := strings.Index(s, "://")
+		if at < 0 {
+			b.WriteString(s)
+			return b.String()
+		}
+		rest := s[at+3:]
+		from, to := userinfo(rest, quoteBefore(s[:at]))
+		b.WriteString(s[:at+3] + rest[:from])
+		if to > from {
+			b.WriteString(hidden)
+		}
+		s = rest[max(to, from):]
+	}
+}
+
+// quoteBefore is the quote that a URL's scheme follows; 0: none.
+func quoteBefore(s string) byte {
+	s = strings.TrimRightFunc(s, func(r rune) bool {
+		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("+.-", r))
+	})
+	if s == "" || !strings.ContainsRune("\"'`", rune(s[len(s)-1])) {
+		return 0
+	}
+	return s[len(s)-1]
+}
+
+// userinfo is where user and password are in what follows "://"; to is 0 where there are none.
+func userinfo(rest string, quote byte) (from, to int) {
+	end := strings.IndexAny(rest, " \t\r\n\"'`<>")
+	if quote != 0 {
+		end = strings.IndexByte(rest, quote)
+		for end > 0 && rest[end-1] == '\\' && strings.IndexByte(rest[end+1:], quote) >= 0 {
+			end += 1 + strings.IndexByte(rest[end+1:], quote)
+		}
+	}
+	if end < 0 {
+		end = len(rest)
+	}
+	token := rest[:end]
+	if next := strings.Index(token, "://"); next >= 0 && !strings.Contains(token[:next], "@") {
+		token = token[:next] // another URL, which is looked at for itself
+	}
+	at := strings.LastIndex(token, "@")
+	if at >= 0 && isDigest(token[at+1:]) {
+		at = strings.LastIndex(token[:at], "@")
+	}
+	if at >= 0 {
+		return 0, at
+	}
+	authority := token
+	if at := strings.IndexAny(token, "/?#\\"); at >= 0 {
+		authority = token[:at]
+	}
+	authority = strings.TrimRight(authority, ":,.;)")
+	colon := strings.IndexByte(authority, ':')
+	if colon < 0 || authority == "REPOSITORY:TAG" || strings.HasPrefix(authority, "[") ||
+		port.MatchString(authority[colon+1:]) {
+		return 0, 0
+	}
+	// No port, so it is a password that was cut, or that has a space.
+	if at := strings.IndexByte(rest, '@'); at > 0 && !strings.Contains(rest[:at], "\n") && !isDigest(rest[at+1:]) {
+		return 0, at
+	}
+	return colon + 1, len(token)
+}
+
+var (
+	port   = regexp.MustCompile(`^[0-9]{0,5}[^\w!$*~%-]{0,3}$`)
+	digest = regexp.MustCompile(`^(?:sha|sha2|sha25|sha256|sha5|sha51|sha512)(?:$|[^\w]|:)`)
+)
+
+// isDigest reports whether what follows an @ is a digest, perhaps cut short.
+func isDigest(s string) bool { return digest.MatchString(s) }
+
+// stamp is a time in a name, as in those of a catalog's ops, whose rest is hexadecimal.
+var stamp = regexp.MustCompile(`\b\d{8}T\d{6}Z\b`)
+
+// directive is the name of a setting of systemd: words that begin with a capital.
+var directive = regexp.MustCompile(`^(?:[A-Z]{1,4}[a-z]{2,})+$`)
+
+// maskOpaque masks a word that looks like a token, and keeps what follows it.
+func maskOpaque(match string) string {
+	word := strings.TrimRight(match, " \t\r\n\f\"',;)]}\\")
+	if bare, padded := strings.CutSuffix(word, "="); padded && directive.MatchString(bare) || !isOpaque(word) {
+		return match
+	}
+	return hidden + match[len(word):]
+}
+
+// isOpaque reports whether a word looks like base64 or another random token: its characters change between upper case,
+// lower case and digits as often as chance has it. Digests, names and times do not.
+func isOpaque(word string) bool {
+	bare := stamp.ReplaceAllString(strings.TrimRight(word, "="), "")
+	padded := strings.Contains(word, "=")
+	var kinds [4]int
+	changes, before := 0, -1
+	for _, r := range bare {
+		kind := 3
+		switch {
+		case r >= 'a' && r <= 'z':
+			kind = 0
+		case r >= 'A' && r <= 'Z':
+			kind = 1
+		case r >= '0' && r <= '9':
+			kind = 2
+		}
+		kinds[kind]++
+		if before >= 0 && kind != before {
+			changes++
+		}
+		before = kind
+	}
+	if padded {
+		return kinds[1] > 0 && kinds[0]+kinds[2] > 0 && 4*changes >= len(bare)
+	}
+	return kinds[0] > 0 && kinds[1] > 0 && kinds[2] > 0 && 5*changes >= 2*len(bare)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/manifests"
+)
+
+// podSpec is a pod manifest, as far as it is read.
+type podSpec struct {
+	Metadata struct {
+		Name string `yaml:"name"`
+	} `yaml:"metadata"`
+	Spec struct {
+		Containers []container `yaml:"containers"`
+		Inits      []container `yaml:"initContainers"`
+		Volumes    []volume    `yaml:"volumes"`
+	} `yaml:"spec"`
+}
+
+type volume struct {
+	Name string `yaml:"name"`
+	Host struct {
+		Path string `yaml:"path"`
+	} `yaml:"hostPath"`
+}
+
+type container struct {
+	Name    string     `yaml:"name"`
+	Restart string     `yaml:"restartPolicy"` // of an init container: Always makes it run beside the others
+	Command []string   `yaml:"command"`
+	Args    []string   `yaml:"args"`
+	Env     []variable `yaml:"env"`
+	EnvFrom []any      `yaml:"envFrom"`
+	Mounts  []mount    `yaml:"volumeMounts"`
+
+	volumes []volume // of its pod
+}
+
+type variable struct {
+	Name      string `yaml:"name"`
+	Value     string `yaml:"value"`
+	ValueFrom any    `yaml:"valueFrom"`
+}
+
+type mount struct {
+	Name        string `yaml:"name"`
+	Path        string `yaml:"mountPath"`
+	SubPath     string `yaml:"subPath"`
+	SubPathExpr string `yaml:"subPathExpr"`
+}
+
+// misread is a pod manifest that is not understood.
+type misread struct {
+	file string
+	err  error
+}
+
+func (m *misread) Error() string { return "pod manifest " + m.file + ": " + m.err.Error() }
+func (m *misread) Unwrap() error { return m.err }
+
+// programs are the etcds and API servers in the pod manifests of a node.
+type programs struct {
+	etcds, servers []program
+	errs           []error // what is not understood
+}
+
+// program is a container that runs etcd or an API server.
+type program struct {
+	file string
+	container
+}
+
+// find reads every pod manifest that kubelet reads. One that cannot be read or parsed may have any program in it.
+func find(files []node.PodFile) programs {
+	var all programs
+	for _, file := range files {
+		if file.PassedOver {
+			continue
+		}
+		pod, err := file.Parse()
+		if _, is := errors.AsType[*manifests.NotPodError](err); is && !file.IsUnread() {
+			continue
+		}
+		if err != nil { // without apiVersion it is no pod, but may be what a pod that runs was made of
+			pod, err = manifests.Parse(slices.Concat([]byte("apiVersion: v1\n"), file.Content()))
+		}
+		var spec podSpec
+		if err != nil || pod.Decode(&spec) != nil {
+			all.errs = append(all.errs, &misread{file.Name, words("cannot be read as a Pod")})
+			continue
+		}
+		all.add(file.Name, pod, spec)
+	}
+	if len(all.etcds) > maxParts || len(all.servers) > maxParts {
+		all.errs = append(all.errs, words("too many etcds or API servers on this node"))
+		all.etcds, all.servers = nil, nil
+	}
+	return all
+}
+
+// add takes the containers of a pod that run etcd or an API server.
+func (p *programs) add(file string, pod *manifests.File, spec podSpec) {
+	for _, role := range []string{manifests.RoleEtcd, manifests.RoleAPIServer} {
+		found, hasClients := spec.running(pod, role)
+		if len(found) == 0 && pod.Role == role && !hasClients {
+			p.errs = append(p.errs, &misread{file, words("none of its containers is known as " + role)})
+		}
+		for _, c := range found {
+			if role == manifests.RoleEtcd {
+				p.etcds = append(p.etcds, program{file, c})
+			} else {
+				p.servers = append(p.servers, program{file, c})
+			}
+		}
+	}
+}
+
+// running returns the containers that run a program, or may. Clients of etcd run beside it or alone.
+func (s podSpec) running(pod *manifests.File, role string) (found []container, hasClients bool) {
+	all := slices.Clone(s.Spec.Containers)
+	for _, c := range s.Spec.Inits {
+		if c.Restart == "Always" {
+			all = append(all, c)
+		}
+	}
+	isClient := func(c container) bool {
+		return len(c.Command) > 0 && slices.Contains([]string{"etcdctl", "etcdutl"}, path.Base(c.Command[0]))
+	}
+	hasClients = slices.ContainsFunc(all, isClient)
+	all = slices.DeleteFunc(all, isClient)
+	isNamed := func(c container) bool { return c.Name == role }
+	runs := func(c container) bool { return pod.Runs(c.Name, role) }
+	for n := range all {
+		all[n].volumes = s.Spec.Volumes
+	}
+	for _, c := range all {
+		if runs(c) {
+			found = append(found, c)
+		}
+	}
+	switch {
+	case len(found) > 0 || pod.Role != role:
+	case len(all) == 1:
+		found = all
+	default: // the pod has the name or the label: its container has the name
+		found = slices.DeleteFunc(all, func(c container) bool { return !isNamed(c) })
+	}
+	return found, hasClients
+}
+
+// environment is what a container's variables are; a value that the file does not say is unknown.
+type environment map[string]string
+
+// unknown stands for text that the file does not say. No file has it: it is no character of YAML or JSON.
+const unknown = "\x00"
+
+// environment reads the variables, of which a later one replaces an earlier one, and may name it.
+func (c container) environment() environment {
+	env := environment{}
+	for _, v := range c.Env {
+		env[v.Name] = env.expand(v.Value)
+		if v.ValueFrom != nil {
+			env[v.Name] = unknown
+		}
+	}
+	return env
+}
+
+// expand replaces $(NAME) as kubelet does; $$ is a dollar. What is not set is unknown: kubelet knows variables of
+// services, too.
+func (e environment) expand(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "$")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		name, rest, isReference := strings.Cut(strings.TrimPrefix(after, "("), ")")
+		switch {
+		case strings.HasPrefix(after, "$"):
+			b.WriteByte('$')
+			text = after[1:]
+		case strings.HasPrefix(after, "(") && isReference:
+			value, known := e[name]
+			if !known {
+				value = unknown
+			}
+			b.WriteString(value)
+			text = rest
+		default:
+			b.WriteByte('$')
+			text = after
+		}
+	}
+}
+
+// onHost maps a path of the container to the host. Without a mount it is taken as the host's.
+func (c container) onHost(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	if strings.Contains(name, unknown) || !path.IsAbs(name) {
+		return "", words("the place of a file is not understood")
+	}
+	name = path.Clean(name)
+	var best *mount
+	for n, m := range c.Mounts {
+		at := path.Clean(m.Path)
+		if (name == at || strings.HasPrefix(name, strings.TrimSuffix(at, "/")+"/")) &&
+			(best == nil || len(at) > len(path.Clean(best.Path))) {
+			best = &c.Mounts[n]
+		}
+	}
+	if best == nil {
+		return name, nil
+	}
+	for _, v := range c.volumes {
+		if v.Name == best.Name && v.Host.Path != "" && best.SubPathExpr == "" {
+			return path.Join(v.Host.Path, best.SubPath, strings.TrimPrefix(name, path.Clean(best.Path))), nil
+		}
+	}
+	return "", words("file " + name + " is in no directory of the host")
+}

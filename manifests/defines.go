@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"unicode"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
+)
+
+// NotPodError is a file that kubelet passes over because it has no Pod: another kind, a list, nothing at all.
+type NotPodError struct{ Err error }
+
+func (e *NotPodError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *NotPodError) Unwrap() error { return e.Err }
+
+// Defines returns "namespace/name" of the pod that kubelet makes of a file; empty: none. It also reads what Parse
+// refuses and kubelet accepts: of a key that is there twice kubelet takes the last one, and it reads the first
+// document only (pkg/kubelet/config/common.go, tryDecodeSinglePod).
+func Defines(data []byte) string {
+	var name, namespace string
+	switch file, err := Parse(data); {
+	case err == nil:
+		return file.ID()
+	case len(data) > yamledit.MaxBytes:
+		return ""
+	case isJSON(data):
+		name, namespace = definedByJSON(data)
+	default:
+		name, namespace = definedByYAML(data)
+	}
+	if name == "" {
+		return ""
+	}
+	return podID(namespace, name)
+}
+
+// ID is "namespace/name": kubelet runs one pod of each.
+func (p Pod) ID() string { return podID(p.Namespace, p.Name) }
+
+func podID(namespace, name string) string {
+	if namespace == "" {
+		namespace = "default"
+	}
+	return namespace + "/" + name
+}
+
+// isJSON: what begins with a brace kubelet reads with a JSON decoder
+// (k8s.io/apimachinery/pkg/util/yaml.IsJSONBuffer), not as a YAML flow mapping.
+func isJSON(data []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{"))
+}
+
+func definedByJSON(data []byte) (name, namespace string) {
+	var pod, metadata lastJSON
+	if json.Unmarshal(data, &pod) != nil || pod.text("kind") != "Pod" {
+		return "", ""
+	}
+	for _, part := range pod["metadata"] {
+		if json.Unmarshal(part, &metadata) != nil {
+			return "", ""
+		}
+	}
+	return metadata.text("name"), metadata.text("namespace")
+}
+
+// lastJSON are the values of each key, in their order: of an object's keys that are there twice kubelet's decoder takes
+// the fields together. Unlike encoding/json it tells upper from lower case.
+type lastJSON map[string][]json.RawMessage
+
+// UnmarshalJSON adds the object's keys.
+func (l *lastJSON) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if begin, err := dec.Token(); err != nil || begin != json.Delim('{') {
+		return err // null, or no object
+	}
+	if *l == nil {
+		*l = lastJSON{}
+	}
+	for dec.More() {
+		var value json.RawMessage
+		key, err := dec.Token()
+		if err = errors.Join(err, dec.Decode(&value)); err != nil {
+			return err
+		}
+		if name, is := key.(string); is {
+			(*l)[name] = append((*l)[name], value)
+		}
+	}
+	return nil
+}
+
+// text is the last value of a key that is not null; "" where that is no text.
+func (l lastJSON) text(key string) (text string) {
+	for _, value := range l[key] {
+		_ = json.Unmarshal(value, &text) // leaves what is no text
+	}
+	return text
+}
+
+func definedByYAML(data []byte) (name, namespace string) {
+	var doc yaml.Node
+	if yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil || len(doc.Content) == 0 {
+		return "", ""
+	}
+	root := doc.Content[0]
+	if lastText(root, "kind") != "Pod" {
+		return "", ""
+	}
+	metadata := lastField(root, "metadata", mergeDepth)
+	return lastText(metadata, "name"), lastText(metadata, "namespace")
+}
+
+// mergeDepth bounds merge keys inside merge keys: the file was not checked for circles.
+const mergeDepth = 8
+
+func lastText(n *yaml.Node, name string) string {
+	value := lastField(n, name, mergeDepth)
+	if value == nil || value.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return value.Value
+}
+
+// lastField is the value of the last key of that name, also of one that a merge key gives.
+func lastField(n *yaml.Node, name string, depth int) (value *yaml.Node) {
+	n = yamledit.Resolve(n)
+	if n == nil || n.Kind != yaml.MappingNode || depth == 0 {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch key := yamledit.Resolve(n.Content[i]); {
+		case key.Value == name:
+			value = yamledit.Resolve(n.Content[i+1])
+		case key.ShortTag() == "!!merge" && value == nil:
+			value = merged(n.Content[i+1], name, depth-1)
+		}
+	}
+	return value
+}
+
+func merged(n *yaml.Node, name string, depth int) *yaml.Node {
+	n = yamledit.Resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		return lastField(n, name, depth)
+	}
+	for _, item := range n.Content {
+		if value := lastField(item, name, depth); value != nil {
+			return value
+		}
+	}
+	return nil
+}
