@@ -4,7 +4,9 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -51,23 +53,38 @@ func (s listedSource) newest(ref release.Reference, fits func(release.Listed) bo
 	return best, ok
 }
 
-// isUnder reports whether a floating tag names a long one, or both are equal.
+// isUnder reports whether a floating tag names a release. Beside SUSE's scheme, in which it has the
+// whole application version, v1.34 and v1 name v1.34.2. A variant is never left: 1.34-alpine names
+// 1.34.2-alpine, and neither 1.34.2 nor 1.34.2-debian.
 func (s listedSource) isUnder(long, tag string) bool {
-	t, errT := s.dialect.Parse(long)
-	f, errF := s.dialect.Parse(tag)
-	if long == tag || errT != nil || errF != nil {
+	t, variantT, errT := s.parse(long)
+	f, variantF, errF := s.parse(tag)
+	if long == tag || errT != nil || errF != nil || variantT != variantF {
 		return long == tag
+	}
+	if t.Form() == tags.Short && f.Form() == tags.Short {
+		return strings.HasPrefix(t.App(), f.App()+".")
 	}
 	return f.Form() != tags.Long && t.HasV() == f.HasV() && isBuildOf(t, f)
 }
 
 func (s listedSource) isHigher(r, than release.Listed) bool {
-	x, errX := s.dialect.Parse(than.Tag)
-	y, errY := s.dialect.Parse(r.Tag)
+	x, _, errX := s.parse(than.Tag)
+	y, _, errY := s.parse(r.Tag)
 	return errX == nil && errY == nil && tags.Compare(y, x) > 0
 }
 
-// Tags returns the long tags of the listed releases, and the floating tags above them.
+// parse reads a tag of the dialect; of a foreign one the version, and the variant that follows it.
+func (s listedSource) parse(text string) (t tags.Tag, variant string, err error) {
+	if t, err = s.dialect.Parse(text); !errors.Is(err, tags.ErrForeign) {
+		return t, "", err
+	}
+	version, variant, _ := strings.Cut(text, "-")
+	t, err = s.dialect.Parse(version)
+	return t, variant, err
+}
+
+// Tags returns the tags of the listed releases, and the floating tags above them.
 func (s listedSource) Tags(_ context.Context, repository string) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
@@ -86,6 +103,10 @@ func (s listedSource) Tags(_ context.Context, repository string) ([]string, erro
 		if im, ok := t.Intermediate(); ok {
 			add(im.Wire())
 			add(im.Short().Wire())
+			continue
+		}
+		for app := t.App(); app != ""; app = app[:max(strings.LastIndexByte(app, '.'), 0)] {
+			add(app)
 		}
 	}
 	return out, nil
