@@ -37,7 +37,10 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 	var rows [][]string
 	for _, o := range r.Outcomes {
 		mark := "  "
-		if o.Changed {
+		switch {
+		case o.Changed && o.Withdrawn:
+			mark = "- "
+		case o.Changed:
 			mark = "+ "
 		}
 		rows = append(rows, []string{mark + o.Image + ":" + o.Tag, o.Note})

@@ -171,6 +171,7 @@ func sift(
 		c := changes[n]
 		o := Outcome{Image: f.Image, Tag: f.Tag, Digest: c.Release.Digest, Changed: f.Changed}
 		is := find(after.Pages[f.Image], f.Tag)
+		o.Withdrawn = is != nil && is.Withdrawn != nil
 		switch was := find(before.Pages[f.Image], f.Tag); {
 		case f.Err != nil:
 			conflicts = append(conflicts, f.Err.Error())
@@ -183,6 +184,9 @@ func sift(
 			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
 			if r.Do == catalog.ActionAdd && was != nil {
 				o.Note = "listed already, in " + setName(was.Set) + ", and now in " + setName(is.Set)
+			}
+			if o.Withdrawn {
+				o.Note = "withdrawn: " + is.Withdrawn.Reason
 			}
 		case was != nil && was.Withdrawn != nil:
 			o.Note = "withdrawn: " + was.Withdrawn.Reason

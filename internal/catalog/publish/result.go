@@ -14,8 +14,10 @@ type Outcome struct {
 	Tag     string        `json:"tag"`
 	Digest  digest.Digest `json:"digest"`
 	Changed bool          `json:"changed"`
-	Skipped bool          `json:"skipped,omitempty"` // it was asked for, and left out for the reason in Note
-	Note    string        `json:"note,omitempty"`
+	// Withdrawn: the channel offers it no more; where it changed, by this request.
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+	Skipped   bool   `json:"skipped,omitempty"` // it was asked for, and left out for the reason in Note
+	Note      string `json:"note,omitempty"`
 }
 
 // Result is what became of a request.
