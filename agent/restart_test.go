@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -148,5 +150,48 @@ func TestPodManifestIsPutBackWhenTheAgentStops(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, w.Node.Aside())
 		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
+
+// lateKubelet is a runtime in which kubelet has begun a pod before its pod manifest was set aside.
+type lateKubelet struct {
+	*agenttest.Node
+	t     *testing.T
+	aside *time.Time // since when; zero: not yet
+	runs  time.Duration
+}
+
+func (l lateKubelet) isUp() bool { return !l.aside.IsZero() && time.Since(*l.aside) < l.runs }
+
+func (l lateKubelet) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
+	all, used, err := l.Node.Containers(ctx)
+	if l.isUp() {
+		assert.Empty(l.t, l.PodManifest("velum.yaml"))
+		all = append(all, node.Container{
+			ID: "late", Sandbox: "late", Pod: "velum-" + agenttest.NodeName, Namespace: "default", Name: "velum", Running: true,
+		})
+	}
+	return all, used, err
+}
+
+func (l lateKubelet) SandboxReady(ctx context.Context, id string) (bool, error) {
+	if id == "late" {
+		return l.isUp(), nil
+	}
+	return l.Node.SandboxReady(ctx, id)
+}
+
+// The next pod manifest is written when what kubelet has begun meanwhile is down: while it drains, it would be proved.
+func TestAPodThatKubeletHasBegunIsAwaited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.check()
+		var aside time.Time
+		w.agent.Pods = lateKubelet{w.Node, t, &aside, 25 * time.Second}
+		w.Node.OnAside = func(string) error { aside = time.Now(); return nil }
+		out, _ := w.apply()
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", second.Digest)
 	})
 }

@@ -37,11 +37,12 @@ type pointsRig struct {
 }
 
 // A pod that is to fail does so soon, and one that comes up gets the time that a busy machine takes. Where the ordinary
-// daemon must see the one and the other, it is something between.
+// daemon must see the one and the other, it is something between. A busy kubelet takes longer than a second to end a
+// container that it has begun too late.
 const (
-	hasty   = "interval: 0\napplyTimeout: 1s\n"
-	between = "interval: 0\napplyTimeout: 40s\n"
-	patient = "interval: 0\napplyTimeout: 1m\n"
+	hasty   = "interval: 0\nsettle: 3s\napplyTimeout: 1s\n"
+	between = "interval: 0\nsettle: 3s\napplyTimeout: 40s\n"
+	patient = "interval: 0\nsettle: 3s\napplyTimeout: 1m\n"
 )
 
 // passed is where the points' labels go, below the node's root.

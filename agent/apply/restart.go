@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -88,39 +89,66 @@ func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	return a.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
 }
 
-// awaitDown waits until kubelet has ended a pod and forgotten it.
+// awaitDown waits until kubelet has ended a pod and forgotten it. kubelet may have begun to start
+// the pod anew before its pod manifest was set aside: what it starts meanwhile is about to end, too,
+// and would be taken for the pod of the next pod manifest.
 func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) error {
-	end := time.NewTimer(p.Grace + shutdownSlack)
-	defer end.Stop()
-	tick := time.NewTicker(proofInterval / 5)
-	defer tick.Stop()
-	for _, id := range p.Sandboxes {
-		for {
-			up, err := a.Pods.SandboxReady(ctx, id)
-			if err != nil {
-				a.Log.Warn("sandbox not observed", "pod", p.Pod, "err", err)
-			} else if !up {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
-			case <-end.C:
+	until, cancel := context.WithTimeout(ctx, p.Grace+shutdownSlack)
+	defer cancel()
+	var down []string
+	for up := p.Sandboxes; ; {
+		for _, id := range up {
+			if !a.isDown(until, p.Pod, id) && ctx.Err() == nil {
 				a.Log.Warn("pod does not go down", "pod", p.Pod)
 				a.shutdownTimedOut = true
 				return nil
-			case <-tick.C:
 			}
 		}
+		down = append(down, up...)
+		pause(ctx, a.Policy.Forgets)
+		if ctx.Err() != nil {
+			return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+		}
+		if up = a.runsIn(ctx, p, down); len(up) == 0 {
+			return nil
+		}
 	}
-	pause := time.NewTimer(a.Policy.Forgets)
-	defer pause.Stop()
+}
+
+// isDown waits until a sandbox is down; false: ctx ended before.
+func (a *attempt) isDown(ctx context.Context, pod, sandbox string) bool {
+	for ctx.Err() == nil {
+		up, err := a.Pods.SandboxReady(ctx, sandbox)
+		if err != nil {
+			a.Log.Warn("sandbox not observed", "pod", pod, "err", err)
+		} else if !up {
+			return true
+		}
+		pause(ctx, proofInterval/5)
+	}
+	return false
+}
+
+// runsIn are the sandboxes in which containers of a pod run, without those that are down.
+func (a *attempt) runsIn(ctx context.Context, p plan.Apply, down []string) (out []string) {
+	containers, err := a.containers(ctx, p)
+	if err != nil {
+		a.Log.Warn("containers not observed", "pod", p.Pod, "err", err)
+	}
+	for _, c := range containers {
+		if c.Running && !slices.Contains(slices.Concat(down, out), c.Sandbox) {
+			out = append(out, c.Sandbox)
+		}
+	}
+	return out
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-pause.C:
+	case <-timer.C:
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
-	}
-	return nil
 }
