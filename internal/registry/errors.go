@@ -10,8 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -37,8 +41,8 @@ func weightiest(failed []*release.SourceError) *release.SourceError {
 	reported := *failed[pick]
 	var others []string
 	for i, f := range failed {
-		if i != pick {
-			others = append(others, strings.TrimPrefix(f.Error(), f.Repository+": "))
+		if text := f.Answer(); i != pick && text != reported.Answer() && !slices.Contains(others, text) {
+			others = append(others, text) // hosts.toml may have a host twice
 		}
 		reported.Unasked = reported.Unasked && f.Unasked
 		reported.Silent = reported.Silent || f.Silent
@@ -78,9 +82,31 @@ func (e endpoint) failed(err error) *release.SourceError {
 			err = fmt.Errorf("%d: %w", refused.Status, release.ErrNotFound)
 		}
 	}
-	f.Err = outside.Error(err)
+	f.Err = outside.Error(withoutHost(err, e.host))
 	return f
 }
+
+// withoutHost takes the asked host out of what Go says of it: the error names it already.
+func withoutHost(err error, host docker.RegistryHost) error {
+	name := (&url.URL{Host: host.Host}).Hostname()
+	text := strings.NewReplacer(
+		"dial tcp "+host.Host+": ", "dial tcp: ", "lookup "+name+":", "lookup:", "lookup "+name+" on ", "lookup on ",
+	).Replace(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	return &shortened{text, err}
+}
+
+// shortened is an error with another text.
+type shortened struct {
+	text string
+	err  error
+}
+
+func (s *shortened) Error() string { return s.text }
+
+func (s *shortened) Unwrap() error { return s.err }
 
 // answered marks the error of a question that a pull of containerd's asks, too, where containerd asks no host
 // after it: a page, another 2xx or 304, a redirect that is not followed.
