@@ -169,9 +169,10 @@ mutants: ## take each guard of docs/security.md out of a copy, and name those th
 
 signatures: ## sign the fixtures of internal/signature anew, with the real cosign 2 and 3, and verify them
 	@tools/setup cosign
-	@rm -f internal/signature/testdata/*.json internal/signature/testdata/*.pem
+	@rm -rf internal/signature/testdata/*.json internal/signature/testdata/*.pem internal/signature/testdata/referrers
 	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$$(tools/setup where cosign3)/cosign" \
 		"$(CURDIR)/internal/signature/testdata"
+	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$(CURDIR)/internal/signature/testdata/referrers"
 	@go test -count=1 ./internal/signature
 
 # golangci-lint brings gofumpt and go vet along, see .golangci.yml.

@@ -15,18 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asReferrer makes of the image of signatures that cosign has laid under a tag the artifact that it makes with
-// COSIGN_EXPERIMENTAL=1 and --registry-referrers-mode=oci-1-1, as cosign's WriteSignaturesExperimentalOCI does: the
-// same layers, and a subject. It returns its entry in a list.
-func (s *shelf) asReferrer(t testing.TB, edit func(manifest map[string]any)) ocispec.Descriptor {
+// referrer is the image of signatures in a fixture of testdata/referrers, edited, as an entry of a list.
+func (s *shelf) referrer(t testing.TB, edit func(manifest map[string]any)) ocispec.Descriptor {
 	t.Helper()
-	tag := tagOf(s.Index) + ".sig"
+	list, err := s.Referrers(t.Context(), s.Repository, s.Index)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
 	var manifest map[string]any
-	require.NoError(t, json.Unmarshal([]byte(s.Manifests[s.Tags[tag]].Body), &manifest))
-	delete(s.Tags, tag)
-	manifest["config"].(map[string]any)["mediaType"] = simpleArtifact
-	manifest["artifactType"] = simpleArtifact
-	manifest["subject"] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: s.Index, Size: 1}
+	require.NoError(t, json.Unmarshal([]byte(s.Manifests[list[0].Digest].Body), &manifest))
 	if edit != nil {
 		edit(manifest)
 	}
@@ -39,36 +35,29 @@ func (s *shelf) asReferrer(t testing.TB, edit func(manifest map[string]any)) oci
 	}
 }
 
-// list answers the referrers API, or lies under the tag that replaces it.
-func (s *shelf) list(t testing.TB, byTag bool, all ...ocispec.Descriptor) {
+// list answers the referrers API.
+func (s *shelf) list(t testing.TB, all ...ocispec.Descriptor) {
 	t.Helper()
-	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: all}
-	index.SchemaVersion = 2
-	body, err := json.Marshal(index)
+	body, err := json.Marshal(ocispec.Index{Manifests: all})
 	require.NoError(t, err)
-	if !byTag {
-		s.References[s.Index] = string(body)
-		return
-	}
-	d := digest.FromBytes(body)
-	s.Manifests[d] = onShelf{ocispec.MediaTypeImageIndex, string(body)}
-	s.Tags[tagOf(s.Index)] = d
+	s.References[s.Index] = string(body)
 }
 
 // TestSimpleSigningByReferrers: cosign 2 can attach its signatures without a tag.
 func TestSimpleSigningByReferrers(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"p256", "p384", "ed25519", "rsa3072", "rsa4096"} {
-		for _, byTag := range []bool{false, true} {
-			s := fixture(t, "cosign2-"+kind)
-			s.list(t, byTag, s.asReferrer(t, nil))
-			got, err := s.verify(t, with(t, kind))
-			require.NoError(t, err, kind)
-			assert.Equal(t, Verdict{Key: ringOf(t, kind)[0].fingerprint, Format: SimpleSigning, Signed: s.Index}, got)
-			_, err = s.verify(t, with(t, "other"))
-			require.ErrorIs(t, err, ErrWrong, "not ErrUnsigned: there is a signature")
-			require.ErrorContains(t, err, "layer 0: by another key")
-		}
+	for name, key := range map[string]string{
+		"cosign2-p256": "p256", "cosign2-p384": "p384", "cosign2-ed25519": "ed25519", "cosign2-rsa3072": "rsa3072",
+		"cosign2-rsa4096": "rsa4096", "fallback": "p256",
+	} {
+		s, key := fixture(t, "referrers/"+name), "referrers/"+key
+		require.NotContains(t, s.Tags, tagOf(s.Index)+".sig", name)
+		got, err := s.verify(t, with(t, key))
+		require.NoError(t, err, name)
+		assert.Equal(t, Verdict{Key: ringOf(t, key)[0].fingerprint, Format: SimpleSigning, Signed: s.Index}, got)
+		_, err = s.verify(t, with(t, "referrers/other"))
+		require.ErrorIs(t, err, ErrWrong, "not ErrUnsigned: there is a signature")
+		require.ErrorContains(t, err, "layer 0: by another key")
 	}
 }
 
@@ -118,13 +107,13 @@ func TestReferrersThatAreSignaturesOrNot(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := fixture(t, "cosign2-p256")
-			desc := s.asReferrer(t, c.edit)
+			s := fixture(t, "referrers/cosign2-p256")
+			desc := s.referrer(t, c.edit)
 			if c.entry != nil {
 				c.entry(&desc)
 			}
-			s.list(t, false, desc)
-			got, err := s.verify(t, with(t, "p256"))
+			s.list(t, desc)
+			got, err := s.verify(t, with(t, "referrers/p256"))
 			if c.want == nil {
 				require.NoError(t, err)
 				assert.Equal(t, SimpleSigning, got.Format)
@@ -139,9 +128,9 @@ func TestReferrersThatAreSignaturesOrNot(t *testing.T) {
 // What a signature says counts as it does under a tag: it must be for this repository.
 func TestReferrerOfAnotherRepositoryIsNoSignature(t *testing.T) {
 	t.Parallel()
-	s := fixture(t, "identity")
-	s.list(t, false, s.asReferrer(t, nil))
-	_, err := s.verify(t, with(t, "p256"))
+	s := fixture(t, "referrers/cosign2-p256")
+	s.Repository = "registry.suse.com/another"
+	_, err := s.verify(t, with(t, "referrers/p256"))
 	require.ErrorIs(t, err, ErrWrong)
 	require.ErrorContains(t, err, "identity")
 }
@@ -150,15 +139,14 @@ func TestReferrerOfAnotherRepositoryIsNoSignature(t *testing.T) {
 func TestReferrerThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"blob", "referrers", "manifest sha256:"} {
-		s := fixture(t, "cosign2-p256")
-		s.list(t, false, s.asReferrer(t, nil))
+		s := fixture(t, "referrers/cosign2-p256")
 		s.away = func(what string) error {
 			if strings.HasPrefix(what, prefix) {
 				return errAway
 			}
 			return nil
 		}
-		_, err := s.verify(t, with(t, "p256"))
+		_, err := s.verify(t, with(t, "referrers/p256"))
 		require.ErrorIs(t, err, errAway, prefix)
 		require.NotErrorIs(t, err, ErrUnsigned, prefix)
 		require.NotErrorIs(t, err, ErrWrong, prefix)

@@ -183,7 +183,7 @@ func with(t testing.TB, names ...string) *Verifier {
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".pem"), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(name)+".pem"), data, 0o600))
 	}
 	return New(Options{Dirs: []string{dir}})
 }
