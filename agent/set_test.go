@@ -392,6 +392,29 @@ func TestASetIsRolledBackAsAWholeOrNotAtAll(t *testing.T) {
 	})
 }
 
+// Without the catalog it is not known which pods run one set: all that it has bound may. --all is a person's way.
+func TestAPodIsNotRolledBackAloneWhileTheSetsAreNotKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, one, _ := setWorld(t)
+		w.check()
+		w.apply()
+		require.NoError(t, w.Catalog.Forget(t.Context()))
+		w.restart()
+		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum.yaml"))
+		require.NoError(t, err)
+		require.Len(t, out, 1)
+		assert.Equal(t, status.HoldSet, out[0].Hold)
+		assert.Contains(t, out[0].Reason, "sets are not known before "+agenttest.CatalogName+" is read: check first, or name db.yaml, too")
+		w.runs("velum.yaml", "velum", one.Digest)
+
+		out, _, err = w.agent.Rollback(t.Context(), plan.Named("velum.yaml", "db.yaml"))
+		require.NoError(t, err)
+		require.Len(t, out, 2)
+		assert.Equal(t, status.ResultRolledBack, out[1].Result, out[1].Reason)
+	})
+}
+
 // An approval of a set is for the digests of all of it.
 func TestApprovalOfASetIsForAllItsDigests(t *testing.T) {
 	t.Parallel()

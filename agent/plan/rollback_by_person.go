@@ -53,7 +53,8 @@ func Rollbacks(
 		if r.Err == nil {
 			r.To, r.Err = f.byPerson(views[at], pod, which)
 		}
-		if rest := f.runsWith(pod, pods, which); r.Err == nil && r.To != nil && rest != "" {
+		rest := cmp.Or(f.runsWith(pod, pods, which), f.mayRunWith(views[at], views, pods, which))
+		if r.Err == nil && r.To != nil && rest != "" {
 			r.Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(rest)}
 		}
 		if r.To != nil {
@@ -126,6 +127,21 @@ func (f *facts) runsWith(p PodPlan, selected []PodPlan, which Which) string {
 			if !isAmong(selected, other) {
 				return fmt.Sprintf("%s is rolled back as a whole: name %s, too", set, other)
 			}
+		}
+	}
+	return ""
+}
+
+// mayRunWith returns which other pods may run the same set as a pod, if they are not to be rolled back with it, while
+// the catalog was never read: any that it has bound to digests; "": none.
+func (f *facts) mayRunWith(v follow.PodView, views []follow.PodView, selected []PodPlan, which Which) string {
+	l := f.inv.Catalog
+	if which.All || l.Catalog == "" || l.Version > 0 || len(v.Bound) == 0 {
+		return ""
+	}
+	for _, other := range views {
+		if len(other.Bound) > 0 && !isAmong(selected, other.File) {
+			return fmt.Sprintf("sets are not known before %s is read: check first, or name %s, too", l.Catalog, other.File)
 		}
 	}
 	return ""
