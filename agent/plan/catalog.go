@@ -26,7 +26,7 @@ func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, 
 }
 
 // binds reports whether the wanted pod manifest names the target's digest beside its tag, so that
-// kubelet does not start what nobody has promoted. What is bound stays so without the catalog.
+// kubelet does not start what the publisher has not promoted. What is bound stays so without the catalog.
 func (f *facts) binds(v follow.PodView, i ImagePlan) bool {
 	_, isBound := v.Bound[node.PlaceOf(i.Want.Image)]
 	return v.Managed && i.Want.Ask.Convert && node.IsContainer(i.Want.Image) && i.Want.Image.Document == 0 &&

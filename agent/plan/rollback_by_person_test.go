@@ -22,7 +22,9 @@ func TestWhichPodsRunAReleaseOfASet(t *testing.T) {
 	pinned := func(d digest.Digest) record.Override {
 		return record.Override{Images: map[string]record.PinnedImage{"container velum": {Pin: release.Pin{Repository: velum, Digest: d}}}}
 	}
-	wellIs := func(d digest.Digest) map[string]record.Good { return map[string]record.Good{"velum.yaml/velum": good(d)} }
+	wellIs := func(d digest.Digest) map[string]record.Good {
+		return map[string]record.Good{"velum.yaml/velum": good(d)}
+	}
 	pinnedTo := func(d digest.Digest) map[string]record.Override {
 		return map[string]record.Override{"velum.yaml": pinned(d)}
 	}
