@@ -63,7 +63,7 @@ type shared struct {
 	progress  func(status.Progress) // called instead of Agent.Progress
 }
 
-// reportsTo is the function to which progress is reported; nil: nobody asks for it.
+// reportsTo is the function to which progress is reported; nil: no caller wants it.
 func (a *Agent) reportsTo(loop shared) func(status.Progress) {
 	if loop.progress != nil {
 		return loop.progress

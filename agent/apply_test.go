@@ -40,7 +40,7 @@ func TestApplyIsHeld(t *testing.T) {
 					w.Registry.OnAsk = nil
 					w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "more="+mariadb+":10.0"))
 				}
-			}, "changed by somebody else", status.StateHeld,
+			}, "changed by another program or a person", status.StateHeld,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

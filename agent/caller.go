@@ -48,7 +48,7 @@ func (c *caller) approves(o status.Outcome, undo func()) {
 	c.pods = append(c.pods, &callerPod{outcome: o, undo: undo})
 }
 
-// find returns nil for a pod that somebody else has approved. The caller holds the lock.
+// find returns nil for a pod that another caller has approved. The caller holds the lock.
 func (c *caller) find(file string) *callerPod {
 	n := slices.IndexFunc(c.pods, func(p *callerPod) bool { return p.outcome.PodManifest == file })
 	if n < 0 {

@@ -175,7 +175,7 @@ func TestConflictingWriteIsPlannedAgain(t *testing.T) {
 
 	assert.Equal(t, string(foreign), w.Node.PodManifest("velum.yaml"))
 	assert.Equal(t, status.StateHeld, s.State)
-	assert.Contains(t, s.Reason, "changed by somebody else")
+	assert.Contains(t, s.Reason, "changed by another program or a person")
 	assert.Equal(t, status.StateStaged, w.observe().State)
 }
 

@@ -193,7 +193,7 @@ cockpit.locale({
   "rebuild": [null, "neuer Build"],
   "remove": [null, "entfernen"],
   "remove the file, or list it under `manage`": [null, "die Datei entfernen, oder sie unter `manage` nennen"],
-  "repair the file: without it nobody can tell who owns the node": [null, "die Datei reparieren: ohne sie weiß niemand, wem der Knoten gerade gehört"],
+  "repair the file: without it the agent cannot tell which operation owns the node": [null, "die Datei reparieren: ohne sie weiß der Agent nicht, welcher Vorgang den Knoten gerade besitzt"],
   "revision": [null, "Revision"],
   "rolled back": [null, "zurückgerollt"],
   "set $0": [null, "Satz $0"],

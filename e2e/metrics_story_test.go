@@ -55,7 +55,7 @@ func TestMetricsPort(t *testing.T) {
 	n.WriteFile(configFile, "interval: 0\nmetrics: {listen: '"+other.Listener.Addr().String()+"'}\n")
 	daemon := startDaemonWith(t, n)
 	check(t, n)
-	diagnosed(t, diagnose(t, n, 0)["metrics port"], "warning", "somebody else answers", "metrics.listen")
+	diagnosed(t, diagnose(t, n, 0)["metrics port"], "warning", "another program answers", "metrics.listen")
 	assert.Contains(t, output(t, daemon.Stderr), "metrics are not served at the port")
 
 	n.Registry.Down()

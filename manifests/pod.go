@@ -8,7 +8,7 @@ import "time"
 type Kind string
 
 // The first four are what kubelet pulls. The last two are text that carries an
-// image for somebody else (kubelet's --pod-infra-container-image, an operator's
+// image for another program (kubelet's --pod-infra-container-image, an operator's
 // environment): reported, never edited.
 const (
 	KindContainer   Kind = "container"
@@ -22,7 +22,7 @@ const (
 // Why an image, or its pull policy, is not edited. The words are part of the
 // machine interface.
 const (
-	ReasonDigest        = "digest-pinned"       // a digest is written: somebody wants exactly this image
+	ReasonDigest        = "digest-pinned"       // a digest is written: its author wants exactly this image
 	ReasonEmpty         = "empty"               // no image field, or one without value
 	ReasonNotString     = "not-a-string"        // a number, list, mapping or private tag
 	ReasonNotReference  = "not-a-reference"     // not in the grammar of image references
@@ -32,7 +32,7 @@ const (
 	ReasonArgument      = "argument"            // in command or args
 	ReasonEnvironment   = "environment"         // in env
 	ReasonLaterDocument = "later-document"      // behind the first document, which alone is run
-	ReasonNoTag         = "no-known-tag"        // nobody knows a tag for the repository; what is written stays
+	ReasonNoTag         = "no-known-tag"        // no tag is known for the repository; what is written stays
 	ReasonPolicyNever   = "pull-policy-never"   // an explicit Never says that the image is brought by other means
 	ReasonPolicyShared  = "pull-policy-shared"  // an anchor or merge key gives it, or its place, to others too
 	ReasonPolicyUnknown = "pull-policy-unknown" // a pull policy that is none of kubelet's

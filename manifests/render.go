@@ -108,7 +108,7 @@ func (o Overrides) check() error {
 }
 
 // wanted is the reference that an editable image shall have. known is false
-// where a tag was asked for and nobody knows one.
+// where a tag was asked for and none is known.
 func (o Overrides) wanted(img Image) (want string, known bool, err error) {
 	ref := SplitReference(img.Reference)
 	ref.Name, known = Rewritten(ref.Name, o.Rewrites), true

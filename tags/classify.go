@@ -13,7 +13,7 @@ const (
 	ClassIntermediate Class = "intermediate"
 	ClassLong         Class = "long"
 	ClassMalformed    Class = "malformed" // SUSE's scheme, broken
-	ClassForeign      Class = "foreign"   // somebody else's scheme
+	ClassForeign      Class = "foreign"   // another scheme
 	ClassInvalid      Class = "invalid"   // not an OCI tag
 )
 

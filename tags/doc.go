@@ -28,7 +28,7 @@
 //
 //   - malformed ([ErrMalformed]): the scheme is SUSE's, the tag is wrong. Its
 //     publisher should hear of it.
-//   - foreign ([ErrForeign]): a tag of somebody else's scheme (latest, a hash,
+//   - foreign ([ErrForeign]): a tag of another scheme (latest, a hash,
 //     a signature). Ignored, but counted.
 //   - invalid ([ErrInvalid]): no registry can hold such a tag.
 //

@@ -162,7 +162,7 @@ func (r read) reason(follow Tag, d Dialect) string {
 	return fmt.Sprintf("%d numbers, and %s has %d", len(r.numbers), follow, strings.Count(follow.numbers(), ".")+1)
 }
 
-// foreign is why no grammar took a tag of somebody else's scheme.
+// foreign is why no grammar took a tag of another scheme.
 func (r read) foreign() string {
 	if _, f := scan(r.text, spelling{rev: coreRev, build: coreBuild}); f.what == "leading zero in" {
 		return f.String()

@@ -5,7 +5,7 @@ package tags
 import "strings"
 
 // Digits alone that are no version: a year, a date (20240115, 20240115093000), a hash that happens
-// to have no letter (1234567), the number of a build. Nobody counts versions that far.
+// to have no letter (1234567), the number of a build. No publisher counts versions that far.
 const (
 	stampDigits = 4
 	exactDigits = 7 // stamps of one kind have one length

@@ -35,7 +35,7 @@ func PassedOver(f node.PodFile) error {
 	return nil
 }
 
-// isPassedOver reports whether nobody expects a pod of the file that kubelet passes over: no template, no
+// isPassedOver reports whether no setting expects a pod of the file that kubelet passes over: no template, no
 // configuration, and no record of one that it defined.
 func (v *PodView) isPassedOver(rec record.Record, p policy.Policy) bool {
 	if v.Disk == nil || v.Template != nil || p.Manage[v.File] || PassedOver(*v.Disk) == nil {

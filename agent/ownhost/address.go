@@ -5,7 +5,7 @@ package ownhost
 import "slices"
 
 // Address is where the own host listens. The port is below 1024, so that only root may listen there; below 512, where
-// NFS and others of bindresvport(3) take none for their connections; and assigned to nobody.
+// NFS and others of bindresvport(3) take none for their connections; and IANA assigns it to no service.
 const Address = "127.0.0.1:334"
 
 // URL is how hosts.toml names the own host.

@@ -59,7 +59,7 @@ var ErrTornList = errors.New("the list is not whole")
 var ErrUnlisted = errors.New("not in the catalog")
 
 // ErrConflict: a file changed between reading and writing it. The next cycle plans anew.
-var ErrConflict = errors.New("changed by somebody else")
+var ErrConflict = errors.New("changed by another program or a person")
 
 // ErrHeld: an operation has to wait, for a reason that the error names.
 var ErrHeld = errors.New("held")

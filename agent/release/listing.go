@@ -36,7 +36,7 @@ type Listed struct {
 	// with the same Set belongs to it.
 	Members []Reference
 	Rollout Rollout // zero: at once
-	// Withdrawn is why nobody is to run it; nil: it is offered.
+	// Withdrawn is why no node is to run it; nil: it is offered.
 	Withdrawn *Withdrawal
 	// UnknownCritical is a field that this agent does not know, and must not ignore; empty: none.
 	UnknownCritical string

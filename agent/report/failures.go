@@ -156,7 +156,7 @@ func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, str
 }
 
 // ownHostLost are the reasons of a node whose own host is wanted and not asked: its pods need the registry, or start
-// what nobody approved.
+// what no person approved.
 func ownHostLost(own *status.OwnHostStatus) []status.Reason {
 	if own == nil {
 		return nil

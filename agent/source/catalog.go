@@ -94,7 +94,7 @@ func (a *Asker) recordCatalog(l release.Listing, err error) {
 }
 
 // awaitsCatalog reports whether nothing may be asked: the catalog was never read, and a tag may
-// name what nobody has promoted.
+// name what the publisher has not promoted.
 func (r *Round) awaitsCatalog() bool { return r.asker.Catalog != nil && r.listing.Version == 0 }
 
 // unlisted returns the answer to a question about a repository that the catalog must list.

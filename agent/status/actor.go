@@ -13,7 +13,7 @@ const (
 	ByConfiguration = "configuration"
 	ByAuto          = "auto"    // apply.mode: auto
 	ByAgent         = "agent"   // a rollback of what did not come up
-	ByKubelet       = "kubelet" // a start that nobody approved
+	ByKubelet       = "kubelet" // a start that no person approved
 )
 
 // Actor is who approved or did something.
@@ -51,7 +51,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// ActorOf returns the actor of a request; a person whom nobody knows if there is none.
+// ActorOf returns the actor of a request; an unknown person if there is none.
 func ActorOf(ctx context.Context) Actor {
 	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
 		return a

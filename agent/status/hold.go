@@ -157,7 +157,7 @@ func always(text string) func(Hold) string { return func(Hold) string { return t
 
 func notBusy(h Hold) string {
 	if h.Grain == "" {
-		return "repair the file: without it nobody can tell who owns the node"
+		return "repair the file: without it the agent cannot tell which operation owns the node"
 	}
 	return "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey " + h.Grain
 }

@@ -10,7 +10,7 @@ type StandingHold struct {
 	Name       string     `json:"name" dbus:"name"`             // HoldRequested or HoldFreeze
 	Reason     string     `json:"reason" dbus:"reason"`
 	Since      *time.Time `json:"since" dbus:"since"` // null: not known
-	Until      *time.Time `json:"until" dbus:"until"` // null: until somebody removes it
+	Until      *time.Time `json:"until" dbus:"until"` // null: until a person or the configuration removes it
 	By         Actor      `json:"by" dbus:",inline"`
 	Remedy     string     `json:"remedy"` // what ends it, for people
 }

@@ -24,7 +24,7 @@ type inspected struct {
 	Digest   digest.Digest     `json:"digest"`
 	Created  time.Time         `json:"created"`
 	Expires  *time.Time        `json:"expires,omitempty"`
-	SignedBy string            `json:"signedBy"` // fingerprint; empty: nobody that --trust or --key names
+	SignedBy string            `json:"signedBy"` // fingerprint; empty: no key of --trust or --key
 	Images   []catalog.Page    `json:"images"`
 	Waiting  []publish.Waiting `json:"waiting"`
 	History  []publish.Step    `json:"history,omitempty"`

@@ -77,9 +77,9 @@ func (a *app) verifyCommand() *cobra.Command {
 		Use:   "verify [CHANNEL...]",
 		Short: "Check channels: signatures, pages, ops that wait, images",
 		Long: `verify checks all channels, or these: the signature with the keys of --trust, each page,
-the version tags, when the channel expires, ops that nobody could fold, and with --images
+the version tags, when the channel expires, ops that no publisher could fold, and with --images
 that each release that is offered is in its registry. Without --trust no signature can be
-checked, which is something that it finds; --unsigned says that nobody signs the catalog.
+checked, which is something that it finds; --unsigned says that the catalog has no signatures.
 
 Exit status: 0 all is well, 1 something was found, or there is no channel.`,
 		Example: `  image-catalog verify --trust ci.pub --trust prod.pub
@@ -114,7 +114,7 @@ Exit status: 0 all is well, 1 something was found, or there is no channel.`,
 		},
 	}
 	cmd.Flags().BoolVar(&images, "images", false, "ask the registries of all images, too")
-	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "nobody signs the catalog")
+	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "the catalog has no signatures")
 	return a.withOutput(cmd)
 }
 

@@ -16,7 +16,7 @@ func (a *app) withdrawCommand() *cobra.Command {
 	var w publish.Withdrawal
 	cmd := &cobra.Command{
 		Use:   "withdraw CHANNEL [IMAGE:TAG...] --reason TEXT",
-		Short: "Say that nobody is to run a release, and why",
+		Short: "Say that no node is to run a release, and why",
 		Long: `withdraw marks releases: nodes offer them no more, and those that run one say so with the
 reason. Withdrawn releases stay listed, and promote skips them: it offers one again
 with --withdrawn only. --set withdraws all releases of a set.

@@ -22,7 +22,7 @@ func (a *app) planCommand() *cobra.Command {
 steps that would follow, which host answered, and each tag that might have been
 offered, with the rule that refuses it. It changes nothing.`,
 		Example: `  image-update-agent plan
-  image-update-agent plan --offline          with the last answers, asking nobody
+  image-update-agent plan --offline          with the last answers, without a request
   image-update-agent plan --offline --diff   and what becomes of each pod manifest
   image-update-agent plan --source oci:/media/stick/images`,
 		Args: cli.NoArgs,

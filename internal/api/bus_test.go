@@ -220,11 +220,11 @@ func TestBusWaitsForItsName(t *testing.T) {
 	_, err := other.RequestName(BusName, dbus.NameFlagDoNotQueue)
 	require.NoError(t, err)
 	log := show(t, system.Address, newWatched(&daemon{}))
-	until(t, "told", func() bool { return log.count("somebody else has the name") == 1 })
+	until(t, "told", func() bool { return log.count("another program has the name") == 1 })
 	_, err = other.ReleaseName(BusName)
 	require.NoError(t, err)
 	until(t, "there", func() bool { return log.count(`msg="on the system bus"`) == 1 })
-	assert.Equal(t, 1, log.count("somebody else has the name"), "however often it was tried")
+	assert.Equal(t, 1, log.count("another program has the name"), "however often it was tried")
 }
 
 // A node without a bus: told once, tried ever more rarely, and the end is heard at

@@ -9,7 +9,7 @@ import (
 )
 
 // crowd is a listener with room for a number of connections. When it is full, the next one takes the place of the one
-// that is open the longest of the user who has most: whoever holds connections keeps nobody else out.
+// that is open the longest of the user who has most: whoever holds connections keeps no other user out.
 type crowd struct {
 	net.Listener
 	room int

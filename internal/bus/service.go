@@ -14,7 +14,7 @@ import (
 
 var (
 	// ErrTaken: another connection owns the name on the bus.
-	ErrTaken = errors.New("somebody else has the name")
+	ErrTaken = errors.New("another program has the name")
 	// ErrTooLarge: a call had more than maxCall bytes.
 	ErrTooLarge = fmt.Errorf("a message of more than %d KiB", maxCall>>10)
 )

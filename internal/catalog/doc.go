@@ -9,7 +9,7 @@
 //   - A version of a channel is a Manifest under two tags: the channel's name, which moves,
 //     and the version tag, which does not.
 //   - A Page lists the releases of one image. A manifest refers to its pages by digest.
-//   - An Op is a change that somebody asks for. It has a tag of its own. Whoever publishes
+//   - An Op is a change that a publisher asks for. It has a tag of its own. Whoever publishes
 //     next folds all new ops into the next version.
 //   - A set is a name that releases of several images share. A node applies all or none.
 //

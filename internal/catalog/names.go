@@ -72,7 +72,7 @@ func ParseVersionTag(tag string) (channel string, version uint64, ok bool) {
 // SignatureTag returns cosign's tag for the signatures of a manifest.
 func SignatureTag(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() + ".sig" }
 
-// NewOpTag returns a tag for an op that somebody asks for now, as
+// NewOpTag returns a tag for an op that a publisher asks for now, as
 // "op-prod-20261122T095500Z-9f2c41aa03b7": the channel, the second, the fraction of the second
 // in 1/65536, and 32 random bits. The tags of a channel sort by time. last is the channel's
 // newest op, or empty: the new one sorts after it, whatever the clock says.

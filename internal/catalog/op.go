@@ -39,8 +39,8 @@ const (
 	ActionRefresh  Action = "refresh"  // set when the channel expires
 )
 
-// Op is a change of a channel that somebody asks for. Its signature covers all fields, so
-// that nobody can ask for it again in another catalog, or later.
+// Op is a change of a channel that a publisher asks for. Its signature covers all fields, so
+// that it cannot be asked for again in another catalog, or later.
 type Op struct {
 	Tag     string    `json:"op"`   // its tag in the catalog's repository
 	Name    string    `json:"name"` // of the catalog, as in Manifest

@@ -32,7 +32,7 @@ type Release struct {
 	Digest  digest.Digest `json:"digest"`
 	Created time.Time     `json:"created,omitzero"`
 	Set     string        `json:"set,omitempty"`
-	// Members are all releases of the set, this one among them, as REPOSITORY:TAG, sorted; nil: nobody
+	// Members are all releases of the set, this one among them, as REPOSITORY:TAG, sorted; nil: no publisher
 	// has said which. See Member.
 	Members   []string    `json:"members,omitempty"`
 	Rollout   *Rollout    `json:"rollout,omitempty"`   // nil: at once
@@ -60,7 +60,7 @@ func (o Rollout) isValid() bool {
 	return end.Equal(outside.Time(end))
 }
 
-// Withdrawal says that nobody is to run a release.
+// Withdrawal says that no node is to run a release.
 type Withdrawal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`

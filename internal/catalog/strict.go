@@ -19,7 +19,7 @@ import (
 
 // unmarshal decodes JSON that can be read in one way only: no key twice, none that differs from a
 // known one in upper and lower case, UTF-8, and nothing behind it. A signature would cover one
-// reading, and somebody have another.
+// reading, and a node have another.
 func unmarshal(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")

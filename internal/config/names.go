@@ -193,7 +193,7 @@ func CheckReason(text string) error {
 
 var (
 	errListen = errors.New("want a loopback address with a port, such as 127.0.0.1:9547 or [::1]:9547")
-	// The metrics name images and hosts, and nobody who reads them has to log in.
+	// The metrics name images and hosts, and their readers need no login.
 	errNoLoopback = errors.New("not a loopback address, and the numbers are served without authentication; " +
 		"want one such as 127.0.0.1:9547 or [::1]:9547")
 	errPods = errors.New("want kubelet's list of pods, such as http://127.0.0.1:10255/pods, or off")

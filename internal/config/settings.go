@@ -145,7 +145,7 @@ type CRI struct {
 type Grains struct {
 	Enabled bool   `yaml:"enabled" is:"bool true false" default:"true"`
 	Path    string `yaml:"path" is:"path" default:"/etc/salt/grains"`
-	// Velum: an unchanged Velum is to drain and reboot the node for updates. Nobody writes its word by accident.
+	// Velum: an unchanged Velum is to drain and reboot the node for updates. No admin writes its word by accident.
 	Velum bool `yaml:"velum" is:"onoff off drain-and-reboot" default:"off"`
 }
 

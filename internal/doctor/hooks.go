@@ -27,7 +27,7 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 		if _, err := n.HookProgram.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
 				"the program, and each directory and symlink on the way to it: "+
-					"root's, writable by nobody else; or correct hooks.exec"))
+					"root's, writable by no other user; or correct hooks.exec"))
 		}
 	}
 	if n.at(hook.UnitDir) != n.RuntimeDir {

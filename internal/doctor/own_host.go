@@ -144,9 +144,10 @@ func checkOwnPort(proc string, all []localhost.Registration) Finding {
 	isGate := slices.ContainsFunc(all, func(r localhost.Registration) bool { return r.Position == ownhost.Gate })
 	switch {
 	case inode == "" && isGate:
-		return fail(check, errors.New("nobody listens at "+ownhost.Address+": containers start what their tags name"), enable)
+		why := "no program listens at " + ownhost.Address + ": containers start what their tags name"
+		return fail(check, errors.New(why), enable)
 	case inode == "":
-		return warn(check, "nobody listens at "+ownhost.Address+": pods need the registry to start", enable)
+		return warn(check, "no program listens at "+ownhost.Address+": pods need the registry to start", enable)
 	}
 	held, err := holds(filepath.Join(proc, "1/fd"), inode)
 	switch {

@@ -76,7 +76,7 @@ func TestOwnPortIsSystemds(t *testing.T) {
 	found(t, checkOwnPort(procOf(t, own, "4711", "3"), fallback), Fail, "another program", "ss -ltnp")
 	found(t, checkOwnPort(procOf(t, all, "4711", "3"), fallback), Fail, "another program")
 	found(t, checkOwnPort(procOf(t, "", ""), gate), Fail, "containers start what their tags name", "enable --now")
-	found(t, checkOwnPort(procOf(t, "", ""), fallback), Warn, "nobody listens", ownHostSocket)
+	found(t, checkOwnPort(procOf(t, "", ""), fallback), Warn, "no program listens", ownHostSocket)
 	found(t, checkOwnPort(t.TempDir(), gate), Warn, "net/tcp")
 }
 

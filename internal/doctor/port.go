@@ -29,7 +29,7 @@ func checkPort(ctx context.Context, address string, daemon *status.Status) Findi
 		return warn(check, fmt.Sprintf("%s: %v", address, err),
 			"systemctl reload image-update-agent, if metrics.listen is new; else journalctl -u image-update-agent")
 	case !bytes.Contains(body, []byte(ours)):
-		return warn(check, "somebody else answers at "+address,
+		return warn(check, "another program answers at "+address,
 			"`ss -ltnp` names it; or another metrics.listen, then systemctl reload image-update-agent")
 	default:
 		return ok(check, address)

@@ -199,14 +199,14 @@ func TestCheckPort(t *testing.T) {
 	s.Metrics.Listen = server.Listener.Addr().String()
 	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), OK, s.Metrics.Listen)
 	answer = "node_cpu_seconds_total 1\n"
-	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Warn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
+	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Warn, "another program answers at "+s.Metrics.Listen, "ss -ltnp")
 	found(t, checkPort(t.Context(), s.Metrics.Listen, nil), Skipped, "no daemon runs")
 	// A user of the node who has taken the port sends root nowhere.
 	away := httptest.NewServer(http.RedirectHandler(server.URL+"/metrics", http.StatusFound))
 	defer away.Close()
 	answer = "image_update_agent_build_info 1\n"
 	s.Metrics.Listen = away.Listener.Addr().String()
-	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Warn, "somebody else answers at "+s.Metrics.Listen, "ss -ltnp")
+	found(t, checkPort(t.Context(), s.Metrics.Listen, daemon), Warn, "another program answers at "+s.Metrics.Listen, "ss -ltnp")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())

@@ -24,7 +24,7 @@ const (
 	// keyAsked lists the updates for which we have set keyReboot. While it is there,
 	// keyReboot is ours.
 	keyAsked = "image_update_reboot_asked"
-	// keyDone lists the updates for which we had, and somebody has taken it back
+	// keyDone lists the updates for which we had, and another writer has taken it back
 	// since: a reboot has been. They wait all the same, so another would do no more.
 	keyDone = "image_update_reboot_done"
 
@@ -77,7 +77,7 @@ func (g Grain) waiting() []string {
 }
 
 // reboot reads. Where our own lines of keyAsked stand beside another line of
-// keyReboot than ours, somebody else has written that one since.
+// keyReboot than ours, another writer has written that one since.
 func (d document) reboot() reboot {
 	r := reboot{asked: d.list(keyAsked), done: d.list(keyDone)}
 	line, value := d.entry(keyReboot)
@@ -94,7 +94,7 @@ func (d document) reboot() reboot {
 
 // rebootEdits make the file say what it shall while these updates wait. The line
 // and whose it is are written together, so that each vouches for the other; also
-// after a dump of Salt's, so that what somebody else writes later is told apart.
+// after a dump of Salt's, so that what another writer writes later is told apart.
 func (d document) rebootEdits(waiting []string) []yamledit.KeyEdit {
 	now := d.reboot()
 	next := now.decide(waiting)

@@ -26,7 +26,7 @@ type Item struct {
 	From        string `json:"from,omitempty"`    // tag that runs, or ran
 	To          string `json:"to,omitempty"`      // tag
 	Digest      string `json:"digest,omitempty"`  // of To
-	Adopted     bool   `json:"adopted,omitempty"` // nobody approved it: kubelet took it by itself
+	Adopted     bool   `json:"adopted,omitempty"` // no person approved it: kubelet took it by itself
 	Reason      string `json:"reason,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// ErrUnsafe tells that somebody else could put another program in the place of this
+// ErrUnsafe tells that another user could put another program in the place of this
 // one.
 var ErrUnsafe = errors.New("unsafe")
 

@@ -108,7 +108,7 @@ func (c *session) deleteLease(ctx context.Context, lease leases.Lease, opts ...l
 }
 
 // pruneLeases deletes our leases of releases that are neither wanted nor being staged:
-// nobody would resume from what they hold.
+// no pull would resume from what they hold.
 func (c *session) pruneLeases(ctx context.Context, want []release.Pin) error {
 	ours, err := c.client.LeasesService().List(ctx, "labels."+strconv.Quote(labelStage))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // pinHost is the registry host in the names of pins. CRI lists every record, so a pin
-// must parse as a reference; nobody can own a name in ".local".
+// must parse as a reference; no registry can own a name in ".local".
 const pinHost = "pin.image-update-agent.local"
 
 // maxHex is how much of a digest goes into a pin's name: all of a SHA-256. A SHA-512
@@ -21,7 +21,7 @@ const pinHost = "pin.image-update-agent.local"
 const maxHex = 64
 
 const (
-	// labelManaged stops CRI from adding a record for the config digest, which nobody
+	// labelManaged stops CRI from adding a record for the config digest, which no program
 	// would remove.
 	labelManaged, managed = "io.cri-containerd.image", "managed"
 	// labelPinned protects from kubelet's garbage collector (containerd 1.7 and later).

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Locks are locks by key. Nothing is kept for a key that nobody holds or waits for.
+// Locks are locks by key. Nothing is kept for a key that no caller holds or waits for.
 type Locks struct {
 	holders int
 	mu      sync.Mutex

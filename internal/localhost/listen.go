@@ -32,7 +32,7 @@ func (s *Server) ServeFile(ctx context.Context, file *os.File) error {
 	return s.Serve(ctx, tcp, born())
 }
 
-// Serve answers all clients, until nobody has come for a second, until the process, which was born at a time, is 3 s
+// Serve answers all clients, until no client has come for a second, until the process, which was born at a time, is 3 s
 // old, or until ctx ends. Who comes after that waits in the
 // socket, for which systemd starts the next process: so no client is lost, nothing stays resident, and
 // systemd finds a process that hangs by its age.

@@ -41,9 +41,9 @@ type Author string
 
 // The authors.
 const (
-	Agent  Author = "agent"  // we, and nobody has changed it
-	Edited Author = "edited" // we, and somebody has changed it
-	Person Author = "person" // somebody else
+	Agent  Author = "agent"  // we, and it is as we wrote it
+	Edited Author = "edited" // we, and a person or a program has changed it
+	Person Author = "person" // a person or another program
 )
 
 // Registration is where the hosts of a registry have the own host.
@@ -143,7 +143,7 @@ func (r Registries) Names(ctx context.Context) ([]string, error) {
 	enabled, err := r.Enabled(ctx)
 	var names []string
 	for _, one := range enabled {
-		if one.Author != "" { // else it is broken, and somebody else's
+		if one.Author != "" { // else it is broken, and not ours
 			names = append(names, one.Registry)
 		}
 	}

@@ -40,7 +40,7 @@ func sweep(certsD string) (unlock func() error, err error) {
 	return lock.Close, nil
 }
 
-// lockDir locks a directory. Any user can lock it, too, so that nobody waits for the lock: without it nothing is swept.
+// lockDir locks a directory. Any user can lock it, too, so that no run waits for the lock: without it nothing is swept.
 func lockDir(path string) (lock *os.File, free bool, err error) {
 	if lock, err = os.Open(path); err != nil {
 		return nil, false, err
@@ -90,7 +90,7 @@ func sweepFiles(path string) (err error) {
 	return dir.Sweep()
 }
 
-// sweepHidden removes a hidden directory with nothing in it but a hosts.toml. Another one is somebody else's.
+// sweepHidden removes a hidden directory with nothing in it but a hosts.toml. Another one is not ours.
 func sweepHidden(path string) error {
 	if err := sweepFiles(path); err != nil {
 		return err
@@ -135,17 +135,17 @@ func scratchDir() (path string, done func() error, err error) {
 			return "", nil, err
 		}
 	}
-	return "", nil, errors.New("directory for temporary files: somebody removes what is made there")
+	return "", nil, errors.New("directory for temporary files: another process removes what is made there")
 }
 
 // scratchTries: another process may take a directory that is not yet locked for one that was left.
 const scratchTries = 20
 
-// sweepScratch removes the directory of a process that has ended: it is ours, and nobody has it locked.
+// sweepScratch removes the directory of a process that has ended: it is ours, and no process has it locked.
 func sweepScratch(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-		return nil //nolint:nilerr // it is gone, or somebody else's
+		return nil //nolint:nilerr // it is gone, or not ours
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
 		return nil

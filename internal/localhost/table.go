@@ -67,8 +67,8 @@ func (s *Store) save(ctx context.Context, t ownhost.Table) (err error) {
 	return err
 }
 
-// ReadTable reads the table at path. One that cannot be used (not there, torn, somebody else's, newer, too large) is an
-// error, and answers nothing.
+// ReadTable reads the table at path. One that cannot be used (not there, torn, of another program, newer, too large) is
+// an error, and answers nothing.
 func ReadTable(path string) (ownhost.Table, error) {
 	data, err := nodefile.Read(path, maxTable)
 	if err != nil {

@@ -128,7 +128,7 @@ func (c Change) show() error {
 	return rename(c.hidden(), c.place.dir)
 }
 
-// remove removes the hosts.toml, and with it the directory that was made for it, unless somebody put something into it.
+// remove removes the hosts.toml, and with it the directory that was made for it, unless something else is in it.
 func (c Change) remove(dir *nodefile.Dir) error {
 	names, err := os.ReadDir(c.place.dir)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // is none of the temporary names, so Sweep leaves it.
 const asideEnd = ".image-update-agent-aside"
 
-// asidePatience is how long a lock of somebody else keeps SetAside and PutBack waiting.
+// asidePatience is how long a lock of another process keeps SetAside and PutBack waiting.
 const asidePatience = 10 * time.Second
 
 // SetAside hides the file under a dot-name of the same directory, if it still
@@ -101,7 +101,7 @@ func (d *Dir) PutBack() (back []string, err error) {
 // lockAside keeps other processes from setting aside and putting back in this
 // directory until unlock is called: a copy that one of them is about to put back may
 // have become the older one of two. Whoever can read the directory can take the lock,
-// so nobody waits for it longer than asidePatience. A file system without locks has
+// so no caller waits for it longer than asidePatience. A file system without locks has
 // none.
 func (d *Dir) lockAside() (unlock func()) {
 	d.aside.Lock()

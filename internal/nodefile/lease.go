@@ -11,7 +11,7 @@ import (
 )
 
 // lease is a read lease on an open file. The kernel grants it only while
-// nobody has the file open for writing, and makes whoever opens it for writing
+// no process has the file open for writing, and makes whoever opens it for writing
 // wait until the lease ends (at most /proc/sys/fs/lease-break-time seconds; we
 // hold it for a comparison and a rename). The SIGIO that tells of a waiting
 // writer is ignored by Go's runtime; check asks instead.
@@ -20,7 +20,7 @@ type lease struct {
 	held   bool
 }
 
-// takeLease is ErrConflict if somebody has the file open for writing. A file
+// takeLease is ErrConflict if a process has the file open for writing. A file
 // system without leases (NFS, FUSE) gives one that holds nothing.
 func takeLease(handle *os.File) (lease, error) {
 	_, err := control(handle, func(fd int) (int, error) {

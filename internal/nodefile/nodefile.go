@@ -61,7 +61,7 @@ var (
 	ErrTooLarge = outside.ErrTooLarge
 	// ErrConflict tells that a file is not, or not surely, the one expected:
 	// read it again and plan anew.
-	ErrConflict = errors.New("changed by somebody else")
+	ErrConflict = errors.New("changed by another program or a person")
 	// ErrName tells that a file name is not accepted.
 	ErrName = errors.New("bad file name")
 )
@@ -213,7 +213,7 @@ func (d *Dir) remove(name string, expect *File) error {
 }
 
 // Sweep removes the temporary files that a crash left, and nothing else. Call
-// it while nobody writes, that is once at the start, under the lock that
+// it while no other process writes, that is once at the start, under the lock that
 // keeps a second agent out.
 func (d *Dir) Sweep() error {
 	left, err := d.names(temporary.MatchString)

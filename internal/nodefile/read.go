@@ -198,7 +198,7 @@ func writeLabels(handle *os.File, labels map[string]string) error {
 			return 0, unix.Fsetxattr(fd, name, []byte(value), 0)
 		})
 		if name == labelSELinux && errors.Is(err, unix.EPERM) {
-			continue // SELinux is off, and so the label nobody's: it lets the file's owner set it, or says EACCES
+			continue // SELinux is off, and so no policy guards the label: it lets the file's owner set it, or says EACCES
 		}
 		if err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)

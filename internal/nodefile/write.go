@@ -23,7 +23,7 @@ type Options struct {
 	// safe file is there is replaced.
 	Expect *File
 	// Like gives the file the mode, owner and labels of another one, whether it is
-	// new or replaced: a copy is read by nobody who may not read what it was made
+	// new or replaced: a copy is read by no user who may not read what it was made
 	// from. nil: Mode counts.
 	Like *File
 }

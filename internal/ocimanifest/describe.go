@@ -11,7 +11,7 @@ import (
 )
 
 // MaxIndexes bounds the indexes that stand above one image, each in the one
-// before. Nobody publishes more than two: an index of releases, and one of
+// before. No publisher has more than two: an index of releases, and one of
 // platforms.
 const MaxIndexes = 4
 

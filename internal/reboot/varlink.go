@@ -21,7 +21,7 @@ import (
 // maxMessage bounds a varlink message, in bytes; rebootmgr's has 200.
 const maxMessage = 64 << 10
 
-// errNobody: there is no socket, or nobody listens there.
+// errNobody: there is no socket, or no program listens there.
 var errNobody = errors.New("not there")
 
 // varlink calls a method without parameters and decodes the answer: one JSON

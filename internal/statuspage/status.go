@@ -172,7 +172,7 @@ func (p *page) images() {
 	switch {
 	case len(p.s.Images) > 0:
 	case p.s.State == status.StateFailed, p.s.HasReason(status.KindStarting):
-		return // nobody has seen them
+		return // no observation has seen them
 	default:
 		p.Line("\nNo pod manifest uses an image that can be followed.")
 		return

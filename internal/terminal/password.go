@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrNoTerminal: nobody can be asked.
+// ErrNoTerminal: there is no terminal to ask a person at.
 var ErrNoTerminal = errors.New("no terminal to ask for a password")
 
 // Password asks for a password on the terminal in, without showing it. When ctx ends, the

@@ -5,7 +5,7 @@ package publish
 import "context"
 
 // adopt has a draft be a version that is stored already, and that says the same: its publisher was
-// stopped before the channel named it, or the registry lets nobody move the channel's tag. Else each
+// stopped before the channel named it, or the registry does not let the channel's tag move. Else each
 // try would leave one more version behind.
 func (p *Publisher) adopt(ctx context.Context, d *draft, tags []string) error {
 	later, err := p.laterVersions(ctx, d.base.Version, d.manifest.Channel, tags)

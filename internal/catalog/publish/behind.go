@@ -113,7 +113,7 @@ func (p *Publisher) checkBehind(
 // errMoved: the channel names another version than a moment before.
 var errMoved = errors.New("it has another version now")
 
-// behind returns the error for a channel that went back; with KindRaced where somebody else has
+// behind returns the error for a channel that went back; with KindRaced where another publisher has
 // published since it was read.
 func (p *Publisher) behind(ctx context.Context, base Version, channel string, later Version, why string) error {
 	is, err := p.client.Head(ctx, p.repository, channel)
@@ -124,7 +124,7 @@ func (p *Publisher) behind(ctx context.Context, base Version, channel string, la
 	case err != nil:
 		return err
 	case is != base.Digest:
-		return &Error{Kind: KindRaced, Object: channel, Text: "read while somebody else published it", Err: errMoved}
+		return &Error{Kind: KindRaced, Object: channel, Text: "read while another publisher published it", Err: errMoved}
 	}
 	return refuse(KindOlder, channel, "the channel went back from %d to %d: version %d %s",
 		later.Version, base.Version, later.Version, why)

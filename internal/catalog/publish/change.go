@@ -260,7 +260,7 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
 			return d, refuse(KindTimeout, lost[0].Tag, "stored, and still not folded")
 		}
-		for _, op := range lost { // somebody has deleted it
+		for _, op := range lost { // another publisher has deleted it
 			if err := p.putOp(ctx, op); err != nil {
 				return d, err
 			}
@@ -321,7 +321,7 @@ func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) er
 		for _, c := range op.Changes {
 			is := find(state.Pages[c.Image], c.Release.Tag)
 			if op.Do == catalog.ActionAdd && c.Release.Set != "" && is != nil && is.Op == "" && is.Set != c.Release.Set {
-				return refuse(KindRaced, c.Member(), "somebody else has put it into %s at the same time", setName(is.Set))
+				return refuse(KindRaced, c.Member(), "another publisher has put it into %s at the same time", setName(is.Set))
 			}
 		}
 	}

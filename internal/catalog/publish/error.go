@@ -22,12 +22,12 @@ const (
 	KindDigest    Kind = "digest"    // the tag names another digest than the one that was given
 	KindPlatform  Kind = "platform"  // the image is not for a platform
 	KindWithdrawn Kind = "withdrawn" // the release was withdrawn
-	KindAgain     Kind = "again"     // the channel has withdrawn the release, and nobody has asked to offer it again
+	KindAgain     Kind = "again"     // the channel has withdrawn the release, and the request does not offer it again
 	KindSet       Kind = "set"       // a part of a set would be changed without the rest
 	KindSigned    Kind = "signed"    // the channel is signed, and there is no key
 	KindUnsigned  Kind = "unsigned"  // a key is given, and what it would build upon has no valid signature
 	KindOlder     Kind = "older"     // the channel went back to an older version than one that was published
-	KindRaced     Kind = "raced"     // somebody else has published in the meantime
+	KindRaced     Kind = "raced"     // another publisher has published in the meantime
 	KindTimeout   Kind = "timeout"   // the registry does not list what it has stored
 	KindInput     Kind = "input"     // a file or an argument is not valid
 )

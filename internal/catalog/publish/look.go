@@ -138,7 +138,7 @@ func (p *Publisher) History(ctx context.Context, v Version, most int) ([]Step, e
 	return out, nil
 }
 
-// Waits lists the ops of a channel that wait, each with the reason. An op that somebody else
+// Waits lists the ops of a channel that wait, each with the reason. An op that another publisher
 // folds in this moment is among them.
 func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
 	merged, err := p.mergedOps(ctx, v)

@@ -47,7 +47,7 @@ func (d draft) lacks(ops map[string]bool) bool {
 }
 
 // prepare reads a channel and the ops that it lacks, folds these and extra ones, and returns the
-// next version. Where somebody else publishes in the meantime, it begins anew.
+// next version. Where another publisher publishes in the meantime, it begins anew.
 func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, extra ...catalog.Op) (draft, error) {
 	for attempt := 1; ; attempt++ {
 		d, err := p.prepareOnce(ctx, channel, isNew, extra...)
@@ -227,7 +227,7 @@ func (p *Publisher) isTagged(ctx context.Context, v Version) (bool, error) {
 // maxPatience is how often a publisher waits for another one to fold its op.
 const maxPatience = 3
 
-// publish stores a draft with its signature. Its error has KindRaced where somebody else has
+// publish stores a draft with its signature. Its error has KindRaced where another publisher has
 // published since the draft was made.
 func (p *Publisher) publish(ctx context.Context, d draft) error {
 	body, sum, err := d.manifest.Encode()
@@ -277,7 +277,7 @@ func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag st
 			return err
 		}
 		if is != want && is != sum {
-			return refuse(KindRaced, what, "somebody else has published it in the meantime, as %s", strings.ToLower(string(is)))
+			return refuse(KindRaced, what, "another publisher has published it in the meantime, as %s", strings.ToLower(string(is)))
 		}
 	}
 	return nil

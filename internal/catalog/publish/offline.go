@@ -120,7 +120,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		return Result{}, err
 	}
 	if is, err = p.client.Head(ctx, p.repository, channel); err == nil && is != sum {
-		err = refuse(KindRaced, channel, "somebody else has published at the same time, as %s", is)
+		err = refuse(KindRaced, channel, "another publisher has published at the same time, as %s", is)
 	}
 	d.base = Version{Manifest: d.manifest, Digest: sum}
 	if err == nil {
@@ -130,7 +130,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 }
 
 // checkLatest refuses to publish a version beside or below another one that was signed: the registry
-// shows an older channel, or somebody else's publication did not end.
+// shows an older channel, or another publisher's publication did not end.
 func (p *Publisher) checkLatest(ctx context.Context, m catalog.Manifest, sum digest.Digest) error {
 	if err := p.seen.note(p.name, m.Channel, Version{Manifest: m}, false); err != nil {
 		return err

@@ -127,7 +127,7 @@ func (p *Publisher) awaitListed(ctx context.Context, channel string, ops []catal
 	}
 }
 
-// has reports whether a channel has what ops ask for: somebody has folded and deleted them already.
+// has reports whether a channel has what ops ask for: other publishers have folded and deleted them already.
 func (p *Publisher) has(ctx context.Context, channel string, ops []catalog.Op) bool {
 	v, err := p.Read(ctx, channel)
 	if err != nil {

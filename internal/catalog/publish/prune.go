@@ -64,7 +64,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun 
 }
 
 // settled returns the ops that a channel has, and had a day ago, and the version that it had then:
-// older ones are not needed. Where nobody can tell, there are none.
+// older ones are not needed. Where that cannot be told, there are none.
 func (p *Publisher) settled(ctx context.Context, v Version) (ops map[string]bool, below uint64, err error) {
 	before := p.now().Add(-settleTime)
 	var then Version

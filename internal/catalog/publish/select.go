@@ -258,7 +258,7 @@ func (s *selecting) lacks(whole set) error {
 	}
 	if whole.isCut {
 		return refuse(KindSet, whole.name,
-			"nobody can tell which releases it has: older versions of %s cannot be read", s.from.Channel)
+			"its releases are not known: older versions of %s cannot be read", s.from.Channel)
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func newest(p catalog.Page) *catalog.Release {
 // find returns the release of a channel that a word means: REPOSITORY:TAG, also with its digest, or
 // without a tag the newest that is offered. Of the repository, its end is enough. What fell off the
 // page is found in earlier versions. With its digest, a release may also be one that the channel never
-// listed, where that is allowed, or where nobody can tell.
+// listed, where that is allowed, or where that cannot be told.
 func (p *Publisher) find(
 	ctx context.Context, v Version, pages map[string]catalog.Page, word string, unlisted bool,
 ) (c catalog.Change, hasTag bool, err error) {

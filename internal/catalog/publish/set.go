@@ -15,7 +15,7 @@ type set struct {
 	name    string
 	members map[string]*catalog.Release // by member; nil: it is known by its name only
 	records map[string]bool             // members that name all others
-	isCut   bool                        // there may be more that nobody can tell
+	isCut   bool                        // there may be more, in versions that cannot be read
 }
 
 // names returns the members, sorted.

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Withdrawal says which releases of a channel nobody is to run, and why.
+// Withdrawal says which releases of a channel no node is to run, and why.
 type Withdrawal struct {
 	Images []string // REPOSITORY:TAG, or the ends of them, also with the digest
 	Set    string   // all releases of a set, in place of Images

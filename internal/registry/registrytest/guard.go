@@ -85,7 +85,7 @@ func (g *Guard) Learn(place, text string) {
 }
 
 // problems are the secrets that were said, in the forms in which they travel,
-// and those that nobody could find in a text.
+// and those that no search could find in a text.
 func (g *Guard) problems() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
