@@ -133,11 +133,11 @@ func TestPaceIsSavedAndRestored(t *testing.T) {
 	until := w.Clock.Now().Add(time.Hour)
 	p := &pacer{pace: record.Pace{
 		Waits:  map[string]record.Wait{"m1:5000": {Until: until, Status: 429}},
-		Budget: record.Budget{PerHour: 100, Left: 7, At: w.Clock.Now()},
+		Budget: record.Budget{PerHour: 100, Remaining: 7, At: w.Clock.Now()},
 	}}
 	w.agent.Pacer = p
 	s := w.poll()
-	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Left: 7}, s.Budget)
+	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Remaining: 7}, s.Budget)
 
 	w.restart()
 	again := &pacer{}

@@ -85,7 +85,7 @@ func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 	s = w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
-	assert.NotContains(t, w.Disk.JSON(), `"unproved"`)
+	assert.NotContains(t, w.Disk.JSON(), `"unsigned"`)
 }
 
 // A mirror may have served a wrong signature once.

@@ -97,7 +97,7 @@ export function pods(s) {
         const is = denied.find(r => r.podManifest === file && r.container === one.container && r.digest === one.running?.digest);
         const image = is ? { ...one, denied: is.text } : one;
         if (!byFile.has(file) && !beside.has(file))
-            beside.set(file, { podManifest: file, holds: image.holds ?? [], left: [], error: "", change: "", images: [] });
+            beside.set(file, { podManifest: file, holds: image.holds ?? [], untouched: [], error: "", change: "", images: [] });
         (byFile.get(file) ?? beside.get(file)).images.push(image);
     }
     const standing = standingHolds(s);

@@ -63,10 +63,10 @@ function Troubles({ pod, now }) {
             hold.until && h(Fragment, null, " (", _("until"), " ", h(Time, { at: hold.until, now }), ")"), " ",
             h("span", { class: "small" }, model.remedy(hold)))),
         back && h("p", { class: "trouble" }, h(Icon, { kind: "warning" }), " ",
-            format(_("Rolled back to $0. Denied on this node: $1."), back.runs.join(", "), back.left.join(", ")), " ",
+            format(_("Rolled back to $0. Denied on this node: $1."), back.runs.join(", "), back.denied.join(", ")), " ",
             h(Time, { at: back.at, now }), back.reason && h("span", { class: "small" }, " ", back.reason)),
         pod.error && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ", pod.error),
-        pod.left?.map(left => h("p", { class: "trouble small", key: left.path + left.line }, format(_("$0 stays as it is: $1"), left.reference, left.reason))));
+        pod.untouched?.map(image => h("p", { class: "trouble small", key: image.path + image.line }, format(_("$0 stays as it is: $1"), image.reference, image.reason))));
 }
 
 function Image({ image: i, columns, now }) {

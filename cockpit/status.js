@@ -61,8 +61,8 @@ export function Status(page) {
             s.lock.holders.length > 0 && " (" + s.lock.holders.map(holder => holder.id).join(", ") + ")",
             s.lock.error && h("div", { class: "error" }, s.lock.error),
             s.lock.warning && h("div", { class: "error" }, s.lock.warning)),
-        s.budget && s.budget.left * 10 < s.budget.perHour && h(Term, { name: _("Requests to registries") },
-            format(_("$0 of $1 left in this hour"), s.budget.left, s.budget.perHour))),
+        s.budget && s.budget.remaining * 10 < s.budget.perHour && h(Term, { name: _("Requests to registries") },
+            format(_("$0 of $1 left in this hour"), s.budget.remaining, s.budget.perHour))),
     s.state === "current" && s.notAllowed?.length > 0 && h("p", { class: "small" }, s.reason));
 }
 

@@ -181,7 +181,7 @@ func TestStylesOfTemplates(t *testing.T) {
 	}
 	left := map[string]string{}
 	for _, p := range s.PodManifests {
-		for _, l := range p.Left {
+		for _, l := range p.Untouched {
 			left[p.PodManifest] += l.Reason
 		}
 	}

@@ -181,7 +181,7 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, numbers, "image_update_agent_registry_request_budget 500\n")
 	assert.Contains(t, numbers, `image_update_agent_state{state="staged"} 1`)
 	assert.Contains(t, numbers, `image_update_agent_registry_requests_total{kind="metadata"}`)
-	assert.NotContains(t, numbers, "image_update_agent_registry_request_budget_left 500\n", "some of it is spent")
+	assert.NotContains(t, numbers, "image_update_agent_registry_request_budget_remaining 500\n", "some of it is spent")
 	n.WriteFile(configFile, "interval: 0\nrequestsPerHour: 300\n")
 	daemon.Signal(1)
 	node.Eventually(t, "the other budget", ready, func() error {

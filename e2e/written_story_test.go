@@ -20,7 +20,7 @@ func TestLaterDocuments(t *testing.T) {
 	s := cycle(t, n, 0)
 	assert.Equal(t, podYAML("two", image+":4.0.0-rev1\n    imagePullPolicy: Always")+"---\n"+podYAML("second", image+":__TAG__"),
 		n.ReadFile(manifestDir+"two.yaml"))
-	assert.Equal(t, "later-document", podOf(t, s, "two.yaml").Left[0].Reason)
+	assert.Equal(t, "later-document", podOf(t, s, "two.yaml").Untouched[0].Reason)
 }
 
 // What a pod manifest on disk asks for stays pinned until something else runs:

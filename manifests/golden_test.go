@@ -77,7 +77,7 @@ func renderGolden(t *testing.T, template []byte, o manifests.Overrides) map[stri
 	for _, c := range r.Changes {
 		fmt.Fprintf(&report, "changed %s line %d: %q -> %q\n", c.Path, c.Line, c.From, c.To)
 	}
-	for _, l := range r.Left {
+	for _, l := range r.Untouched {
 		fmt.Fprintf(&report, "left %s line %d, %s of %s: %q (%s)\n", l.Path, l.Line, l.Kind, l.Container, l.Reference, l.Reason)
 	}
 	checkRendered(t, template, r, o)

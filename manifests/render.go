@@ -39,8 +39,8 @@ type Change struct {
 // Rendered is a pod manifest made from a template.
 type Rendered struct {
 	*File
-	Changes []Change // in order of the template's images; none: Data equals the template
-	Left    []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
+	Changes   []Change // in order of the template's images; none: Data equals the template
+	Untouched []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
 }
 
 // UnresolvedError names the images whose Placeholder no tag is known for. Nothing
@@ -80,7 +80,7 @@ func (f *File) Render(o Overrides, disk *File) (Rendered, error) {
 	if err := unresolved(f.Images, after.Images); err != nil {
 		return Rendered{}, err
 	}
-	return Rendered{File: after, Changes: slices.Concat(p.made...), Left: slices.Concat(p.left...)}, nil
+	return Rendered{File: after, Changes: slices.Concat(p.made...), Untouched: slices.Concat(p.left...)}, nil
 }
 
 // unresolved looks at what kubelet would get: an argument with a placeholder is

@@ -69,7 +69,7 @@ func TestRenderTellsTheImage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"r.example/s/velum sles12/velum:1 c"}, asked)
 	assert.Equal(t, pod("r.example/s/velum:1"), string(r.Data), "the rewrite is made, the tag kept")
-	assert.Empty(t, r.Left)
+	assert.Empty(t, r.Untouched)
 }
 
 func TestRenderWithoutOverridesChangesNothing(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRenderWithoutOverridesChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(template), string(r.Data))
 	assert.Empty(t, r.Changes)
-	assert.Empty(t, r.Left)
+	assert.Empty(t, r.Untouched)
 	r.Data[0] = '#'
 	assert.Equal(t, byte('a'), template[0], "the template's bytes are not shared")
 }
@@ -111,9 +111,9 @@ func TestRenderSharedAnchorNeedsAgreement(t *testing.T) {
 	r, err := renderBytes([]byte(template), manifests.Overrides{Tag: byContainer})
 	require.NoError(t, err)
 	assert.Equal(t, template, string(r.Data))
-	require.Len(t, r.Left, 1)
-	assert.Equal(t, "b", r.Left[0].Container)
-	assert.Equal(t, manifests.ReasonShared, r.Left[0].Reason)
+	require.Len(t, r.Untouched, 1)
+	assert.Equal(t, "b", r.Untouched[0].Container)
+	assert.Equal(t, manifests.ReasonShared, r.Untouched[0].Reason)
 }
 
 // What the parser sees in the result is compared, not only what was planned.

@@ -22,7 +22,7 @@ type Want struct {
 	OnDisk release.Reference
 	// PullPolicy is kubelet's, be it written or its default.
 	PullPolicy string
-	Left       string // why the reference is not changed; if it is not pulled either, Ask is zero
+	Untouched  string // why the reference is not changed; if it is not pulled either, Ask is zero
 }
 
 // PodView is a pod manifest and its template, by file name.

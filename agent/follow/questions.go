@@ -42,7 +42,7 @@ func Running(inv node.Inventory, views []PodView) map[release.Question][]digest.
 // question sets the question of an image reference.
 func (w *Want) question(p policy.Policy, managed bool) error {
 	if !node.Pulled(w.Image) {
-		w.Left = w.Image.Reason
+		w.Untouched = w.Image.Reason
 		return nil
 	}
 	ref := manifests.SplitReference(w.Image.Reference)
@@ -70,7 +70,7 @@ func (w *Want) question(p policy.Policy, managed bool) error {
 		tag = Higher(tag, w.OnDisk.Tag, rule.Dialect)
 	}
 	if !editable {
-		w.Left = w.Image.Reason
+		w.Untouched = w.Image.Reason
 	}
 	w.Ask = release.Question{Repository: repository, Tag: tag, Convert: editable}
 	return nil

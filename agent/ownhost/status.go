@@ -26,7 +26,7 @@ func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.Own
 			all[registry] = nil
 			if p := k.Hosts.Position(registry); p != Off {
 				all[registry] = &status.OwnHostRegistry{
-					Registry: registry, Position: string(p), Tags: []status.OwnHostTag{}, Left: []status.OwnHostLeft{},
+					Registry: registry, Position: string(p), Tags: []status.OwnHostTag{}, Unanswered: []status.OwnHostUnanswered{},
 					AwaySince: awaySince(sources, registry),
 				}
 			}
@@ -50,7 +50,7 @@ func (k *Keeper) Status(sources record.Entries[record.SourceRecord]) *status.Own
 	}
 	for _, o := range k.omitted {
 		if r := of(RegistryOf(o.Repository)); r != nil {
-			r.Left = append(r.Left, status.OwnHostLeft{Image: o.Repository, Tag: o.Tag, Reason: o.Reason})
+			r.Unanswered = append(r.Unanswered, status.OwnHostUnanswered{Image: o.Repository, Tag: o.Tag, Reason: o.Reason})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -29,7 +29,7 @@ func TestStatusOfTheOwnHost(t *testing.T) {
 	require.NoError(t, k.Keep(t.Context(), f))
 	away := record.Entries[record.SourceRecord]{velum: {Failures: 2, LastSuccess: april}}
 	want := status.OwnHostRegistry{
-		Registry: "registry.suse.com", Position: "fallback", Left: []status.OwnHostLeft{},
+		Registry: "registry.suse.com", Position: "fallback", Unanswered: []status.OwnHostUnanswered{},
 		Tags:       []status.OwnHostTag{{Image: velum, Tag: tag.Tag, Digest: sum("one"), LastServed: &served}},
 		LastServed: &served, AwaySince: new(april),
 	}
@@ -53,8 +53,8 @@ func TestStatusOfTheOwnHost(t *testing.T) {
 	require.NoError(t, k.Keep(t.Context(), f))
 	left := k.Status(nil).Registries[0]
 	assert.Empty(t, left.Tags)
-	require.Len(t, left.Left, 1)
-	assert.Contains(t, left.Left[0].Reason, "private")
+	require.Len(t, left.Unanswered, 1)
+	assert.Contains(t, left.Unanswered[0].Reason, "private")
 
 	assert.Nil(t, keeper(store, ownhost.Off).Status(nil), "no hosts.toml names it")
 	assert.Nil(t, (*ownhost.Keeper)(nil).Status(nil))

@@ -97,8 +97,8 @@ func (f *facts) pod(v follow.PodView) PodPlan {
 	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
 	for _, w := range v.Wants {
 		p.Images = append(p.Images, f.image(v, w, containers))
-		if w.Left != "" {
-			p.Left = append(p.Left, left([]manifests.Image{w.Image})...)
+		if w.Untouched != "" {
+			p.Untouched = append(p.Untouched, untouched([]manifests.Image{w.Image})...)
 		}
 	}
 	switch {

@@ -46,25 +46,25 @@ func (p Plan) Stages(release string) bool {
 
 // PodPlan is the decision about one pod manifest.
 type PodPlan struct {
-	File     string
-	Pod      string
-	Role     string // in a control plane: manifests.RoleEtcd, ...; "" for none
-	Images   []ImagePlan
-	Change   string        // the largest change of its images; "": nothing to approve
-	ID       string        // hash of the wanted images and pod manifest; "": unknown
-	Offer    string        // ID, if there is something to approve
-	Ready    bool          // all images of the offer are staged
-	Wanted   []byte        // the rendered pod manifest; nil: nothing is rendered
-	Waiting  bool          // Wanted needs a restart, and waits for approval
-	Edits    []status.Edit // the changes of the offer
-	Sets     []string      // of which its offer is a part
-	Together []string      // the other pod manifests of its sets that change, too: all are applied, or none
-	passing  []status.Hold // those of Holds for whose end a begun set waits
-	GoesOn   bool          // other pods of its set were applied: it follows without another approval
-	Left     []status.Left
-	Holds    []status.Hold
-	Waits    []status.Hold // what delays an apply without approval, beside Holds
-	Err      error
+	File      string
+	Pod       string
+	Role      string // in a control plane: manifests.RoleEtcd, ...; "" for none
+	Images    []ImagePlan
+	Change    string        // the largest change of its images; "": nothing to approve
+	ID        string        // hash of the wanted images and pod manifest; "": unknown
+	Offer     string        // ID, if there is something to approve
+	Ready     bool          // all images of the offer are staged
+	Wanted    []byte        // the rendered pod manifest; nil: nothing is rendered
+	Waiting   bool          // Wanted needs a restart, and waits for approval
+	Edits     []status.Edit // the changes of the offer
+	Sets      []string      // of which its offer is a part
+	Together  []string      // the other pod manifests of its sets that change, too: all are applied, or none
+	passing   []status.Hold // those of Holds for whose end a begun set waits
+	GoesOn    bool          // other pods of its set were applied: it follows without another approval
+	Untouched []status.Untouched
+	Holds     []status.Hold
+	Waits     []status.Hold // what delays an apply without approval, beside Holds
+	Err       error
 }
 
 // ImagePlan is one image of a pod manifest.
@@ -213,10 +213,12 @@ func (s Step) names() string {
 }
 
 // left describes the images that rendering leaves alone.
-func left(images []manifests.Image) []status.Left {
-	var out []status.Left
+func untouched(images []manifests.Image) []status.Untouched {
+	var out []status.Untouched
 	for _, i := range images {
-		out = append(out, status.Left{Path: i.Path, Line: i.Line, Reference: outside.Text(i.Reference), Reason: i.Reason})
+		out = append(out, status.Untouched{
+			Path: i.Path, Line: i.Line, Reference: outside.Text(i.Reference), Reason: i.Reason,
+		})
 	}
 	return out
 }

@@ -26,7 +26,7 @@ func (f *facts) render(v follow.PodView, p *PodPlan) {
 		p.Err = fmt.Errorf("render: %w", err)
 		return
 	}
-	p.Wanted, p.Left = wanted.Data, left(leftAlone)
+	p.Wanted, p.Untouched = wanted.Data, untouched(leftAlone)
 	p.Waiting = disk != nil && !p.matches(v.Disk) && !manifests.Equal(disk, wanted)
 }
 
@@ -57,7 +57,7 @@ func (f *facts) renderFile(
 	places, all := unreplacedPlaces(v, p)
 	if all && v.Template != nil {
 		if text, ok := stillWanted(v.Override, p); ok {
-			return text, out.Left, nil
+			return text, out.Untouched, nil
 		}
 	}
 	if pins := v.Override.Pins(places); len(pins) > 0 {
@@ -66,7 +66,7 @@ func (f *facts) renderFile(
 		}
 	}
 	bound, err := bind(p, out.File)
-	return bound, out.Left, err
+	return bound, out.Untouched, err
 }
 
 // unreplacedPlaces returns the places of the override that no newer release replaces. all: the

@@ -36,9 +36,9 @@ type Wait struct {
 // Budget bounds the requests of this node to all registries. It refills evenly within an
 // hour.
 type Budget struct {
-	PerHour int       `json:"perHour"` // 0: there is none
-	Left    int       `json:"left"`    // requests, at At
-	At      time.Time `json:"at,omitzero"`
+	PerHour   int       `json:"perHour"`   // 0: there is none
+	Remaining int       `json:"remaining"` // requests, at At
+	At        time.Time `json:"at,omitzero"`
 }
 
 // Recorder stores the record and the status.

@@ -54,10 +54,10 @@ type Record struct {
 	// Signed are the keys that signed releases, by "repository@digest".
 	Signed Entries[string] `json:"signed,omitempty"`
 	// Unsigned are the releases without a valid signature, by "repository@digest".
-	Unsigned Entries[Unsigned] `json:"unproved,omitempty"`
+	Unsigned Entries[Unsigned] `json:"unsigned,omitempty"`
 	// MinSpace is the least unpacked size in bytes of a release that filled the disk, by
 	// "repository@digest".
-	MinSpace Entries[int64] `json:"least,omitempty"`
+	MinSpace Entries[int64] `json:"minSpace,omitempty"`
 	// Pace is the state of the limits for requests.
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are the pods that did not come up, by pod manifest.

@@ -59,7 +59,7 @@ func (r *Report) budget() *status.BudgetStatus {
 	if b.PerHour == 0 {
 		return nil
 	}
-	return &status.BudgetStatus{PerHour: b.PerHour, Left: b.Left}
+	return &status.BudgetStatus{PerHour: b.PerHour, Remaining: b.Remaining}
 }
 
 // PodStatus is the status of a pod manifest.
@@ -67,11 +67,11 @@ func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 	s := status.PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
 		Edits: append([]status.Edit{}, p.Edits...), RolledBack: r.Record.RolledBack(p.File),
-		Left: p.Left, Holds: status.Explained(p.Holds, p.Waits),
+		Untouched: p.Untouched, Holds: status.Explained(p.Holds, p.Waits),
 	}
 	_, s.CanRollBack = r.Rollbacks[p.File]
-	if s.Left == nil {
-		s.Left = []status.Left{}
+	if s.Untouched == nil {
+		s.Untouched = []status.Untouched{}
 	}
 	if err := errors.Join(p.Err, r.Errs[p.File]); err != nil {
 		s.Error, s.ErrorKind = err.Error(), status.ErrorKindOf(err)

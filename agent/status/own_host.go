@@ -25,10 +25,10 @@ type OwnHostStatus struct {
 
 // OwnHostRegistry is a registry whose hosts.toml names the own host.
 type OwnHostRegistry struct {
-	Registry string        `json:"registry" label:"registry"`
-	Position string        `json:"position"` // fallback or gate
-	Tags     []OwnHostTag  `json:"tags"`     // that it answers
-	Left     []OwnHostLeft `json:"left"`     // followed tags that it does not answer, and why
+	Registry   string              `json:"registry" label:"registry"`
+	Position   string              `json:"position"`   // fallback or gate
+	Tags       []OwnHostTag        `json:"tags"`       // that it answers
+	Unanswered []OwnHostUnanswered `json:"unanswered"` // followed tags that it does not answer, and why
 	// LastServed is when kubelet got an image from it last; null: not since the boot.
 	LastServed *time.Time `json:"lastServed" metric:"own_host_last_served_timestamp_seconds" help:"When kubelet got an image from the node's own host last; not there before."`
 	// AwaySince is when the registry answered last, while it does not; null: it answers.
@@ -51,8 +51,8 @@ type OwnHostTag struct {
 	LastServed *time.Time    `json:"lastServed"`
 }
 
-// OwnHostLeft is a followed tag that the own host does not answer.
-type OwnHostLeft struct {
+// OwnHostUnanswered is a followed tag that the own host does not answer.
+type OwnHostUnanswered struct {
 	Image  string `json:"image"`
 	Tag    string `json:"tag"`
 	Reason string `json:"reason"`

@@ -93,8 +93,8 @@ func (s Status) BeforeBoot() Status {
 
 // BudgetStatus is the budget of requests to registries.
 type BudgetStatus struct {
-	PerHour int `json:"perHour"`
-	Left    int `json:"left"`
+	PerHour   int `json:"perHour"`
+	Remaining int `json:"remaining"`
 }
 
 // SourceStatus is one repository's source.
@@ -168,15 +168,15 @@ type ImageStatus struct {
 
 // PodStatus is one pod manifest.
 type PodStatus struct {
-	PodManifest string    `json:"podManifest" label:"pod_manifest"` // file name
-	Pod         string    `json:"pod"`
-	Change      string    `json:"change"`  // the largest of its images
-	Waiting     bool      `json:"waiting"` // a rendered file waits for approval
-	Edits       []Edit    `json:"edits"`   // what an apply changes
-	Left        []Left    `json:"left"`    // references that are not edited, and why
-	Holds       []Hold    `json:"holds"`
-	Error       string    `json:"error"`
-	ErrorKind   ErrorKind `json:"errorKind"`
+	PodManifest string      `json:"podManifest" label:"pod_manifest"` // file name
+	Pod         string      `json:"pod"`
+	Change      string      `json:"change"`    // the largest of its images
+	Waiting     bool        `json:"waiting"`   // a rendered file waits for approval
+	Edits       []Edit      `json:"edits"`     // what an apply changes
+	Untouched   []Untouched `json:"untouched"` // references that are not edited, and why
+	Holds       []Hold      `json:"holds"`
+	Error       string      `json:"error"`
+	ErrorKind   ErrorKind   `json:"errorKind"`
 	// RolledBack: the pod was rolled back, and has no newer release yet; null: it was not.
 	RolledBack *RolledBack `json:"rolledBack"`
 	// CanRollBack: a rollback has something to do.
@@ -187,13 +187,13 @@ type PodStatus struct {
 type RolledBack struct {
 	At     time.Time `json:"at"`
 	ByHand bool      `json:"byHand"`
-	Denied []string  `json:"left"` // the denied releases
-	Runs   []string  `json:"runs"` // the releases that run instead
+	Denied []string  `json:"denied"` // the denied releases
+	Runs   []string  `json:"runs"`   // the releases that run instead
 	Reason string    `json:"reason"`
 }
 
-// Left is an image reference that rendering does not change.
-type Left struct {
+// Untouched is an image reference that rendering does not change.
+type Untouched struct {
 	Path      string `json:"path"`
 	Line      int    `json:"line"`
 	Reference string `json:"reference"`

@@ -69,7 +69,7 @@ func (a *app) printRendered(files []filerender.File) error {
 		return printLines(a.encoder(), files)
 	}
 	for _, f := range files {
-		for _, l := range f.Left {
+		for _, l := range f.Untouched {
 			fmt.Fprintf(a.err, "%s:%d: left alone: %s (%s)\n", f.File, l.Line, terminal.Quoted(l.Reference), l.Reason)
 		}
 	}

@@ -44,20 +44,20 @@ func Fold(s State, ops ...Op) (State, []Outcome) {
 	ops = slices.Clone(ops)
 	slices.SortFunc(ops, func(a, b Op) int { return strings.Compare(a.Tag, b.Tag) })
 	var results []Outcome
-	drafts := map[string]*draft{}
+	folded := map[string]*foldedPage{}
 	for _, op := range ops {
 		if op.Do == ActionRefresh && op.Tag > out.Refreshed {
 			out.Expires, out.Refreshed = op.Expires, op.Tag
 		}
 		for _, c := range op.Changes {
-			if drafts[c.Image] == nil {
-				drafts[c.Image] = newDraft(out.Pages[c.Image])
+			if folded[c.Image] == nil {
+				folded[c.Image] = newFoldedPage(out.Pages[c.Image])
 			}
-			results = append(results, drafts[c.Image].fold(op, c))
+			results = append(results, folded[c.Image].fold(op, c))
 		}
 		out.Merged = append(out.Merged, op.Tag)
 	}
-	for image, d := range drafts {
+	for image, d := range folded {
 		if d.changed {
 			out.Pages[image] = Page{Image: image, Releases: d.releases}.trimmed()
 		}
@@ -67,15 +67,15 @@ func Fold(s State, ops ...Op) (State, []Outcome) {
 	return out, results
 }
 
-// draft is a page that changes are folded into.
-type draft struct {
+// foldedPage is a page that changes are folded into.
+type foldedPage struct {
 	releases []Release
 	at       map[string]int // by tag
 	changed  bool
 }
 
-func newDraft(p Page) *draft {
-	d := &draft{releases: slices.Clone(p.Releases), at: map[string]int{}}
+func newFoldedPage(p Page) *foldedPage {
+	d := &foldedPage{releases: slices.Clone(p.Releases), at: map[string]int{}}
 	for n, r := range d.releases {
 		d.at[r.Tag] = n
 	}
@@ -83,7 +83,7 @@ func newDraft(p Page) *draft {
 }
 
 // fold folds one change in.
-func (d *draft) fold(op Op, c Change) Outcome {
+func (d *foldedPage) fold(op Op, c Change) Outcome {
 	out := Outcome{Op: op.Tag, Image: c.Image, Tag: c.Release.Tag}
 	want := c.Release
 	want.Members = op.Sets[want.Set]

@@ -38,12 +38,12 @@ func (e UsageError) Unwrap() error { return e.error }
 
 // File is a rendered file, one line of `manifests render --output json`.
 type File struct {
-	File     string        `json:"file"`
-	Changes  []Change      `json:"changes"`
-	Left     []status.Left `json:"left"`
-	To       string        `json:"to"`       // with Options.To: the file that was written
-	Diff     string        `json:"diff"`     // with Options.Diff
-	Rendered string        `json:"rendered"` // the whole file, without either
+	File      string             `json:"file"`
+	Changes   []Change           `json:"changes"`
+	Untouched []status.Untouched `json:"untouched"`
+	To        string             `json:"to"`       // with Options.To: the file that was written
+	Diff      string             `json:"diff"`     // with Options.Diff
+	Rendered  string             `json:"rendered"` // the whole file, without either
 
 	template *manifests.File
 	result   []byte
@@ -128,7 +128,7 @@ func notSet(
 		if got := manifests.SplitReference(out.Images[n].Reference); got.Tag == want && got.Digest == "" {
 			continue
 		}
-		for _, left := range out.Left {
+		for _, left := range out.Untouched {
 			if img.Reason == "" && left.Path == img.Path && left.Document == 0 {
 				img.Reason = left.Reason
 			}
@@ -180,12 +180,12 @@ func (f *File) render(overrides manifests.Overrides) error {
 	if err := notSet(f.template.Images, out, overrides.Tag); err != nil {
 		return err
 	}
-	f.result, f.Changes, f.Left = out.Data, []Change{}, []status.Left{}
+	f.result, f.Changes, f.Untouched = out.Data, []Change{}, []status.Untouched{}
 	for _, c := range out.Changes {
 		f.Changes = append(f.Changes, Change(c))
 	}
-	for _, l := range out.Left {
-		f.Left = append(f.Left, status.Left{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
+	for _, l := range out.Untouched {
+		f.Untouched = append(f.Untouched, status.Untouched{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ var descriptions = []struct {
 		[]string{"registry", "wanted"},
 	},
 	{"own_host_wanted_known", "1 if it is known for which registries it was enabled, else 0.", nil},
-	{"own_host_tags_left", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
+	{"own_host_tags_unanswered", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
 	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{
@@ -55,7 +55,7 @@ var descriptions = []struct {
 	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
 	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
 	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
-	{"registry_request_budget_left", "Requests that are left of the budget.", nil},
+	{"registry_request_budget_remaining", "Requests that remain of the budget.", nil},
 	{"registry_wait_seconds", "For how long a host still wants to be left alone.", []string{"host"}},
 }
 
@@ -161,12 +161,12 @@ type setGauge func(name string, value float64, labels ...string)
 func (c *collector) pace(gauge setGauge) {
 	p := c.from.Pace()
 	if perHour := c.from.PerHour(); perHour > 0 {
-		left := p.Budget.Left
+		left := p.Budget.Remaining
 		if p.Budget.PerHour == 0 {
 			left = perHour // Pace leaves out a full budget
 		}
 		gauge("registry_request_budget", float64(perHour))
-		gauge("registry_request_budget_left", float64(left))
+		gauge("registry_request_budget_remaining", float64(left))
 	}
 	waits := map[string]float64{}
 	for host, w := range p.Waits {

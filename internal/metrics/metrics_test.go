@@ -77,7 +77,7 @@ func full() Readings {
 		s.OwnHost = &status.OwnHostStatus{
 			Registries: []status.OwnHostRegistry{{
 				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6),
-				Left: make([]status.OwnHostLeft, 1), LastServed: &older,
+				Unanswered: make([]status.OwnHostUnanswered, 1), LastServed: &older,
 			}},
 			Lost:    []status.OwnHostLost{{Registry: "ghcr.io", Wanted: "gate"}},
 			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
@@ -91,7 +91,7 @@ func full() Readings {
 			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},
 			{PodManifest: "gone.yaml", Change: policy.ChangeRemove},
 		}
-		p.Budget = record.Budget{PerHour: 60, Left: 7, At: noon}
+		p.Budget = record.Budget{PerHour: 60, Remaining: 7, At: noon}
 		p.Waits = map[string]record.Wait{
 			"registry.suse.com": {Until: noon.Add(90 * time.Second), Status: 429}, "mirror:5000": {Until: noon.Add(-time.Second), Status: 503},
 		}
@@ -154,7 +154,7 @@ func TestReadingsWithoutStatus(t *testing.T) {
 	for _, name := range []string{
 		"state_since_timestamp_seconds", "last_check_timestamp_seconds", "next_check_timestamp_seconds",
 		"last_success_timestamp_seconds", "last_success_age_seconds", "source_failures", "source_last_success_age_seconds",
-		"registry_request_budget", "registry_request_budget_left", "registry_wait_seconds",
+		"registry_request_budget", "registry_request_budget_remaining", "registry_wait_seconds",
 	} {
 		require.Contains(t, c.descs, name)
 		assert.Zero(t, testutil.CollectAndCount(c, namespace+name), name)
@@ -166,10 +166,10 @@ func TestAFullBudget(t *testing.T) {
 	r := readings(func(*status.Status, *record.Pace) {})
 	r.PerHour = func() int { return 100 }
 	require.NoError(t, testutil.CollectAndCompare(newCollector(r), strings.NewReader(`
-# HELP image_update_agent_registry_request_budget_left Requests that are left of the budget.
-# TYPE image_update_agent_registry_request_budget_left gauge
-image_update_agent_registry_request_budget_left 100
-`), "image_update_agent_registry_request_budget_left"))
+# HELP image_update_agent_registry_request_budget_remaining Requests that remain of the budget.
+# TYPE image_update_agent_registry_request_budget_remaining gauge
+image_update_agent_registry_request_budget_remaining 100
+`), "image_update_agent_registry_request_budget_remaining"))
 }
 
 func TestEachStateIsOne(t *testing.T) {

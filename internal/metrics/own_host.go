@@ -17,7 +17,7 @@ func (c *collector) ownHost(
 		}
 		registry := label(r.Registry)
 		gauge("own_host_tags", float64(len(r.Tags)), registry, r.Position)
-		gauge("own_host_tags_left", float64(len(r.Left)), registry, r.Position)
+		gauge("own_host_tags_unanswered", float64(len(r.Unanswered)), registry, r.Position)
 	}
 	for n, l := range own.Lost {
 		if n == maxSeries {

@@ -27,7 +27,7 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	for i := range 60 {
 		require.NoError(t, f.poll(t, r), i)
 	}
-	assert.Equal(t, record.Budget{PerHour: 60, Left: 0, At: start}, r.Pace().Budget)
+	assert.Equal(t, record.Budget{PerHour: 60, Remaining: 0, At: start}, r.Pace().Budget)
 	source := sourceError(t, f.poll(t, r))
 	assert.Equal(t, &release.SourceError{
 		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true,
@@ -42,7 +42,7 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	require.NoError(t, f.poll(t, r))
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
 	c.advance(30 * time.Minute)
-	assert.Equal(t, record.Budget{PerHour: 60, Left: 30, At: c.now()}, r.Pace().Budget, "refilled evenly")
+	assert.Equal(t, record.Budget{PerHour: 60, Remaining: 30, At: c.now()}, r.Pace().Budget, "refilled evenly")
 	c.advance(30*time.Minute - time.Second)
 	assert.NotZero(t, r.Pace().Budget)
 	c.advance(time.Second)
@@ -73,12 +73,12 @@ func TestBudgetCountsAllAndRefusesOnlyTheFirst(t *testing.T) {
 	newTokenServer(t, f)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(10))
 	require.NoError(t, f.poll(t, r))
-	assert.Equal(t, 7, r.Pace().Budget.Left, "asked, token, asked again")
+	assert.Equal(t, 7, r.Pace().Budget.Remaining, "asked, token, asked again")
 	assert.Equal(t, uint64(3), r.Counts().Requests)
 
 	r, _ = newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), c.option, budgetOf(1))
 	require.NoError(t, f.poll(t, r), "with one request left")
-	assert.Zero(t, r.Pace().Budget.Left, "never less than nothing")
+	assert.Zero(t, r.Pace().Budget.Remaining, "never less than nothing")
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
 }
 
@@ -97,7 +97,7 @@ func TestBudgetNeverRefusesAPull(t *testing.T) {
 		require.NoError(t, fetch(t, r, f.repository(), layer))
 	}
 	assert.Equal(t, Counts{Requests: 6, Pulls: 6}, requestsOf(r.Counts()))
-	assert.Zero(t, r.Pace().Budget.Left)
+	assert.Zero(t, r.Pace().Budget.Remaining)
 	source := sourceError(t, f.poll(t, r))
 	assert.True(t, source.Unasked)
 	assert.Equal(t, c.now().Add(20*time.Minute), source.RetryAt)
@@ -112,7 +112,7 @@ func TestBudgetIsNotSpentOnWhatIsNotSent(t *testing.T) {
 	for range 10 {
 		require.Error(t, f.poll(t, r))
 	}
-	assert.Equal(t, 99, r.Pace().Budget.Left)
+	assert.Equal(t, 99, r.Pace().Budget.Remaining)
 }
 
 func TestBudgetSurvivesARestart(t *testing.T) {
@@ -129,7 +129,7 @@ func TestBudgetSurvivesARestart(t *testing.T) {
 		again, _ := newRegistry(t, dir, c.option, budgetOf(60))
 		restart(t, r, again)
 		r = again
-		assert.Equal(t, (restarts+1)/10, again.Pace().Budget.Left)
+		assert.Equal(t, (restarts+1)/10, again.Pace().Budget.Remaining)
 	}
 	for range 10 {
 		require.NoError(t, f.poll(t, r))
@@ -145,20 +145,20 @@ func TestBudgetAsItWasKept(t *testing.T) {
 		want   record.Budget
 	}{
 		"none":            {record.Budget{}, record.Budget{}},
-		"just now":        {record.Budget{PerHour: 60, Left: 7, At: c.now()}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"half an hour":    {record.Budget{PerHour: 60, Left: 7, At: c.now().Add(-30 * time.Minute)}, record.Budget{PerHour: 60, Left: 37, At: c.now()}},
+		"just now":        {record.Budget{PerHour: 60, Remaining: 7, At: c.now()}, record.Budget{PerHour: 60, Remaining: 7, At: c.now()}},
+		"half an hour":    {record.Budget{PerHour: 60, Remaining: 7, At: c.now().Add(-30 * time.Minute)}, record.Budget{PerHour: 60, Remaining: 37, At: c.now()}},
 		"a day":           {record.Budget{PerHour: 60, At: c.now().Add(-24 * time.Hour)}, record.Budget{}},
-		"the clock was":   {record.Budget{PerHour: 60, Left: 7, At: c.now().Add(time.Hour)}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"it was less":     {record.Budget{PerHour: 10, Left: 7, At: c.now()}, record.Budget{PerHour: 60, Left: 7, At: c.now()}},
-		"it was more":     {record.Budget{PerHour: 600, Left: 70, At: c.now()}, record.Budget{}},
-		"less than none":  {record.Budget{PerHour: 60, Left: -7, At: c.now()}, record.Budget{PerHour: 60, At: c.now()}},
-		"without a limit": {record.Budget{PerHour: 0, Left: 7, At: c.now()}, record.Budget{}},
+		"the clock was":   {record.Budget{PerHour: 60, Remaining: 7, At: c.now().Add(time.Hour)}, record.Budget{PerHour: 60, Remaining: 7, At: c.now()}},
+		"it was less":     {record.Budget{PerHour: 10, Remaining: 7, At: c.now()}, record.Budget{PerHour: 60, Remaining: 7, At: c.now()}},
+		"it was more":     {record.Budget{PerHour: 600, Remaining: 70, At: c.now()}, record.Budget{}},
+		"less than none":  {record.Budget{PerHour: 60, Remaining: -7, At: c.now()}, record.Budget{PerHour: 60, At: c.now()}},
+		"without a limit": {record.Budget{PerHour: 0, Remaining: 7, At: c.now()}, record.Budget{}},
 	} {
 		r, _ := newRegistry(t, t.TempDir(), c.option, budgetOf(60))
 		r.Resume(record.Pace{Budget: kept.budget})
 		assert.Equal(t, kept.want, r.Pace().Budget, title)
-		r.Resume(record.Pace{Budget: record.Budget{PerHour: 60, Left: 59, At: c.now()}})
-		assert.LessOrEqual(t, r.Pace().Budget.Left, 59, "%s: the lesser counts", title)
+		r.Resume(record.Pace{Budget: record.Budget{PerHour: 60, Remaining: 59, At: c.now()}})
+		assert.LessOrEqual(t, r.Pace().Budget.Remaining, 59, "%s: the lesser counts", title)
 	}
 	r, _ := newRegistry(t, t.TempDir(), c.option)
 	r.Resume(record.Pace{Budget: record.Budget{PerHour: 60, At: c.now()}})

@@ -120,10 +120,35 @@ func decodeRecord(data []byte) (record.Record, error) {
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return record.Record{}, &unusable{"unreadable", err}
 	}
+	if err := renameOld(data, &rec); err != nil {
+		return record.Record{}, &unusable{"unreadable", err}
+	}
 	if err := checkDigests(rec); err != nil {
 		return record.Record{}, &unusable{"unreadable", err}
 	}
 	return rec, nil
+}
+
+// renameOld reads the fields that had other names before version 0.1.0.
+func renameOld(data []byte, rec *record.Record) error {
+	var old struct {
+		Unproved record.Entries[record.Unsigned]
+		Least    record.Entries[int64]
+		Pace     struct{ Budget struct{ Left int } }
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return err
+	}
+	if rec.Unsigned == nil {
+		rec.Unsigned = old.Unproved
+	}
+	if rec.MinSpace == nil {
+		rec.MinSpace = old.Least
+	}
+	if b := &rec.Pace.Budget; b.Remaining == 0 {
+		b.Remaining = old.Pace.Budget.Left
+	}
+	return nil
 }
 
 // setAside renames the record. If that fails, the record stays and Save reports the error.

@@ -194,6 +194,24 @@ func TestUnknownFieldsOfARecordAreLeftOut(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
+// Before version 0.1.0 some fields had other names.
+func TestOldNamesOfARecordAreRead(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	was := record.Record{
+		Unsigned: record.Entries[record.Unsigned]{"suse.com/a@sha256:" + strings.Repeat("a", 64): {Reason: "not signed"}},
+		MinSpace: record.Entries[int64]{"suse.com/b@sha256:" + strings.Repeat("b", 64): 7},
+		Pace:     record.Pace{Budget: record.Budget{PerHour: 60, Remaining: 5, At: noon}},
+	}
+	require.NoError(t, s.Save(t.Context(), was))
+	names := strings.NewReplacer(`"unsigned":`, `"unproved":`, `"minSpace":`, `"least":`, `"remaining":`, `"left":`)
+	put(t, s, recordFile, names.Replace(content(t, s.stateDir, recordFile)))
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	was.Version = record.RecordVersion
+	assert.Equal(t, was, got)
+}
+
 func TestTheLastUnusableRecordIsKept(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
@@ -309,7 +327,7 @@ func TestTheCopyIsWrittenWhenSomethingLastingChanges(t *testing.T) {
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.runtimeDir))
 	assert.Equal(t, noon, written(s.stateDir), "the disk is spared")
-	later.LastCheck, later.NextCheck, later.Budget = &later.Written, &later.Written, &status.BudgetStatus{Left: 1}
+	later.LastCheck, later.NextCheck, later.Budget = &later.Written, &later.Written, &status.BudgetStatus{Remaining: 1}
 	later.Sources = []status.SourceStatus{{Repository: "r", LastSuccess: &later.Written}}
 	require.NoError(t, s.Publish(t.Context(), later))
 	assert.Equal(t, later.Written, written(s.stateDir), "a source is new")

@@ -44,10 +44,10 @@ var budgets = map[int]bool{100: false, 10: false, 9: true, 0: true}
 func TestStatusShowsABudgetThatIsNearlySpent(t *testing.T) {
 	t.Parallel()
 	for left, told := range budgets {
-		got := lineOf(t, status.Status{Budget: &status.BudgetStatus{PerHour: 100, Left: left}}, "Requests:")
+		got := lineOf(t, status.Status{Budget: &status.BudgetStatus{PerHour: 100, Remaining: left}}, "Requests:")
 		assert.Equal(t, told, len(got) == 1, "%d left: %v", left, got)
 	}
-	s := status.Status{Budget: &status.BudgetStatus{PerHour: 3600, Left: 12}}
+	s := status.Status{Budget: &status.BudgetStatus{PerHour: 3600, Remaining: 12}}
 	assert.Equal(t, []string{"12 of 3600 left in this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
 }
 

@@ -29,8 +29,8 @@ func (p *page) ownHostLines() (lines []string) {
 		if r.AwaySince != nil {
 			line += "; registry away, its last answer was at " + p.Past(*r.AwaySince)
 		}
-		if len(r.Left) > 0 {
-			line += "; " + terminal.Plural(len(r.Left), "tag") + " not answered"
+		if len(r.Unanswered) > 0 {
+			line += "; " + terminal.Plural(len(r.Unanswered), "tag") + " not answered"
 		}
 		lines = append(lines, line)
 	}
@@ -56,7 +56,7 @@ func (p *page) ownHostLeft() {
 	}
 	begin := p.Section("Not answered by the node's own host:")
 	for _, r := range p.s.OwnHost.Registries {
-		for _, left := range r.Left {
+		for _, left := range r.Unanswered {
 			begin()
 			p.Item("  "+status.LastPart(left.Image)+":"+left.Tag+": ", terminal.OneLine(left.Reason))
 		}

@@ -22,7 +22,7 @@ func TestOwnHost(t *testing.T) {
 		Registries: []status.OwnHostRegistry{
 			{
 				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6), LastServed: &served,
-				AwaySince: &away, Left: []status.OwnHostLeft{{
+				AwaySince: &away, Unanswered: []status.OwnHostUnanswered{{
 					Image: "registry.suse.com/private/db", Tag: "10.0-rev1", Reason: "private: the registry wanted a login (localhost.private)",
 				}},
 			},

@@ -26,16 +26,16 @@ type PlanView struct {
 
 // PodView is a pod manifest of a plan.
 type PodView struct {
-	PodManifest string           `json:"podManifest"`
-	Change      string           `json:"change"`
-	Ready       bool             `json:"ready"`
-	Edits       []status.Edit    `json:"edits"` // what an apply changes
-	Images      []ImageView      `json:"images"`
-	Left        []status.Left    `json:"left"`
-	Holds       []status.Hold    `json:"holds"`
-	Error       string           `json:"error"`
-	ErrorKind   status.ErrorKind `json:"errorKind"`
-	Diff        string           `json:"diff"` // with --diff
+	PodManifest string             `json:"podManifest"`
+	Change      string             `json:"change"`
+	Ready       bool               `json:"ready"`
+	Edits       []status.Edit      `json:"edits"` // what an apply changes
+	Images      []ImageView        `json:"images"`
+	Untouched   []status.Untouched `json:"untouched"`
+	Holds       []status.Hold      `json:"holds"`
+	Error       string             `json:"error"`
+	ErrorKind   status.ErrorKind   `json:"errorKind"`
+	Diff        string             `json:"diff"` // with --diff
 
 	standing plan.Standing
 }
@@ -66,7 +66,8 @@ func ViewOf(p plan.Plan) PlanView {
 		pv := PodView{
 			PodManifest: pod.File, Change: pod.Change, Ready: pod.Ready, Images: []ImageView{},
 			Edits: append([]status.Edit{}, pod.Edits...), standing: pod.Standing(),
-			Left: append([]status.Left{}, pod.Left...), Error: text(pod.Err), ErrorKind: status.ErrorKindOf(pod.Err),
+			Untouched: append([]status.Untouched{}, pod.Untouched...),
+			Error:     text(pod.Err), ErrorKind: status.ErrorKindOf(pod.Err),
 			Holds: status.Explained(pod.Holds, pod.Waits),
 		}
 		for _, i := range pod.Images {
@@ -171,7 +172,7 @@ func (p PodView) write(w io.Writer) {
 	for _, h := range p.Holds {
 		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, terminal.OneLine(h.Reason))
 	}
-	for _, l := range p.Left {
+	for _, l := range p.Untouched {
 		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, terminal.Quoted(l.Reference), l.Reason)
 	}
 	if p.Error != "" {

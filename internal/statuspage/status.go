@@ -88,8 +88,8 @@ func (p *page) head() {
 	if hosts := hostsOf(s.Images); hosts != "" {
 		p.Item(labelled("Answered by:"), hosts)
 	}
-	if b := s.Budget; b != nil && b.Left*nearlySpent < b.PerHour {
-		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left in this hour (requestsPerHour)", b.Left, b.PerHour))
+	if b := s.Budget; b != nil && b.Remaining*nearlySpent < b.PerHour {
+		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left in this hour (requestsPerHour)", b.Remaining, b.PerHour))
 	}
 	switch now := s.Progress; {
 	case now != nil:

@@ -221,7 +221,7 @@ func pages() map[string]status.Status {
 				{Reference: caasp + "velum:4.0.0-rev2-build2.1", Phase: "downloading", Done: 30e6, Total: 120e6},
 				{Reference: caasp + "etcd:3.4.3-rev2-build1.8", Phase: "resolving"},
 			}
-			s.Budget = &status.BudgetStatus{PerHour: 3600, Left: 12}
+			s.Budget = &status.BudgetStatus{PerHour: 3600, Remaining: 12}
 		}),
 		"nothing-runs": node(status.StateCurrent, "every followed image is the newest that policy allows", func(s *status.Status) {
 			nothingOffered(s)
@@ -230,7 +230,7 @@ func pages() map[string]status.Status {
 			s.Images[1].Running = &status.Named{Digest: digest.FromString("x")}
 			s.Images[2].Adopted = true
 			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
-			s.PodManifests[1].Left = []status.Left{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
+			s.PodManifests[1].Untouched = []status.Untouched{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
 			s.Sources[0].Insecure = true
 		}),
 		"failed-down": node(status.StateFailed, "velum.yaml: velum does not run (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {

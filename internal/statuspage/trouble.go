@@ -265,7 +265,7 @@ func (p *page) notes() {
 				write(pod.PodManifest, "an apply changes the "+editText(e))
 			}
 		}
-		for _, l := range pod.Left {
+		for _, l := range pod.Untouched {
 			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, terminal.Quoted(l.Reference), l.Reason))
 		}
 	}

@@ -84,7 +84,7 @@ func left(budget *rate.Limiter, now time.Time) record.Budget {
 	}
 	whole := math.Floor(tokens + 1e-6) // a nanosecond more or less is not a request
 	return record.Budget{
-		PerHour: budget.Burst(), Left: int(whole),
+		PerHour: budget.Burst(), Remaining: int(whole),
 		At: now.Add(-refill(budget, max(0, tokens-whole))).UTC(),
 	}
 }
@@ -96,7 +96,7 @@ func restored(perHour int, kept record.Budget, now time.Time) *rate.Limiter {
 		at = now
 	}
 	budget := newBudget(perHour)
-	budget.AllowN(at, perHour-max(0, min(kept.Left, perHour)))
+	budget.AllowN(at, perHour-max(0, min(kept.Remaining, perHour)))
 	return budget
 }
 
