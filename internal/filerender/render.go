@@ -185,7 +185,9 @@ func (f *File) render(overrides manifests.Overrides) error {
 		f.Changes = append(f.Changes, Change(c))
 	}
 	for _, l := range out.Untouched {
-		f.Untouched = append(f.Untouched, status.Untouched{Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason})
+		f.Untouched = append(f.Untouched, status.Untouched{
+			Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason,
+		})
 	}
 	return nil
 }

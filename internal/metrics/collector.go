@@ -40,7 +40,7 @@ var descriptions = []struct {
 		[]string{"registry", "wanted"},
 	},
 	{"own_host_wanted_known", "1 if it is known for which registries it was enabled, else 0.", nil},
-	{"own_host_tags_unanswered", "Followed tags that the node's own host does not answer.", []string{"registry", "position"}},
+	{"own_host_tags_unanswered", "Followed tags that the own host does not answer.", []string{"registry", "position"}},
 	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
 	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{

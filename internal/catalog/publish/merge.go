@@ -277,7 +277,8 @@ func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag st
 			return err
 		}
 		if is != want && is != sum {
-			return refuse(KindRaced, what, "another publisher has published it in the meantime, as %s", strings.ToLower(string(is)))
+			return refuse(KindRaced, what,
+				"another publisher has published it in the meantime, as %s", strings.ToLower(string(is)))
 		}
 	}
 	return nil
